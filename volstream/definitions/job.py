@@ -53,6 +53,8 @@ class FileFormat(StrEnum):
     CSV = "csv"
     JSON = "json"
     PARQUET = "parquet"
+    AVRO = "avro"
+    ORC = "orc"
 
 
 class NewColumns(StrEnum):
@@ -208,6 +210,9 @@ class LoadKeys:
     schema: Annotated[
         str | None, Option("The table's columns; by default those of a sample of the files.", metavar="DDL")
     ] = None
+    infer_types: Annotated[bool, Option("Find the types of values in csv and json files; otherwise they are text.")] = (
+        True
+    )
     new_columns: Annotated[
         NewColumns, Option("Columns that the table lacks: add them, rescue their values, or fail the file.")
     ] = NewColumns.ADD

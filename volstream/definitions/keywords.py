@@ -91,11 +91,12 @@ class JobChanges(TypedDict, total=False):
 class LoadKeywords(TypedDict, total=False):
     """Options of a new job that loads files."""
 
-    format: FileFormat | Literal["csv", "json", "parquet"] | None
+    format: FileFormat | Literal["csv", "json", "parquet", "avro", "orc"] | None
     header: bool
     delimiter: str | None
     encoding: str
     schema: str | None
+    infer_types: bool
     new_columns: NewColumns | Literal["add", "rescue", "fail"]
     where: str | None
     write: Write | Literal["upsert", "append"]

@@ -26,6 +26,7 @@ from volstream.functions.exact import is_too_fine
 from volstream.functions.values import python_values
 from volstream.loading import types
 from volstream.loading.numbers import DECODER, with_faithful
+from volstream.loading.options import LoadOptions
 from volstream.loading.texts import fit_text, halved, of_text
 from volstream.model.files import is_utf8
 from volstream.model.text import finite
@@ -95,6 +96,24 @@ class TextColumn:
     def raw(self) -> Mapping[int, Any]:
         """See :class:`Column`."""
         return _present(self.values)
+
+
+@dataclass(frozen=True)
+class FolderColumn(TextColumn):
+    """The value that a folder of the file's path names, for each row."""
+
+    value: str | None
+
+    def kind(self) -> pa.DataType | None:
+        """See :class:`Column`: also without rows."""
+        return of_text(pa.array([self.value], pa.string()))
+
+
+def kind_of(column: Column, options: LoadOptions) -> pa.DataType | None:
+    """Returns the type that a table has for a column: text, if its file has none and none is to be found."""
+    kind = column.kind()
+    untyped = not (options.infer_types or isinstance(column, ArrowColumn))
+    return pa.string() if untyped and kind is not None else kind
 
 
 @dataclass(frozen=True)

@@ -39,12 +39,12 @@ def most_expanded(size: int) -> int:
     return max(_MAX_EXPANDED, size * _MAX_FACTOR)
 
 
-def check_expanded(size: int, expanded: int, what: str) -> None:
+def check_expanded(size: int, expanded: int) -> None:
     """Raises FileRejectedError if a file of ``size`` expands too far."""
     if expanded > most_expanded(size):
         raise FileRejectedError(
             f"The file has {format_size(size)} and expands to {format_size(expanded)} or more. "
-            f"A {what} may expand to {format_size(_MAX_EXPANDED)}, or to {_MAX_FACTOR} times its size."
+            f"It may expand to {format_size(_MAX_EXPANDED)}, or to {_MAX_FACTOR} times its size."
         )
 
 
@@ -62,7 +62,7 @@ class _Expanding(io.BufferedIOBase):
     def read(self, size: int | None = -1) -> bytes:
         found: bytes = self._content.read(size)
         self._expanded += len(found)
-        check_expanded(self._size, self._expanded, "compressed file")
+        check_expanded(self._size, self._expanded)
         return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from volstream.definitions import FileFormat
 from volstream.loading.options import LoadOptions
@@ -15,7 +16,12 @@ _FORMATS: Mapping[str, FileFormat] = {
     "jsonl": FileFormat.JSON,
     "ndjson": FileFormat.JSON,
     "parquet": FileFormat.PARQUET,
+    "avro": FileFormat.AVRO,
+    "orc": FileFormat.ORC,
 }
+
+#: The folder of rows without a value.
+_HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 #: Extensions of compressed files, with PyArrow's names of the compressions.
 _COMPRESSIONS: Mapping[str, str] = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
@@ -41,6 +47,13 @@ def is_marker(path: str) -> bool:
     Folders of partitions (``_day=1``) are not markers.
     """
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.split("/"))
+
+
+def partitions(path: str) -> Mapping[str, str | None]:
+    """Returns the values that the folders of a path name, as Hive and Spark write them: ``day=2026-01-01/x.csv``."""
+    pairs = (folder.partition("=") for folder in path.split("/")[:-1])
+    values = {name: unquote(value) for name, equals, value in pairs if name and equals}
+    return {name: None if value == _HIVES_NULL else value for name, value in values.items()}
 
 
 def recognize(path: str, options: LoadOptions) -> Recognized | None:

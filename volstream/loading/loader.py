@@ -12,7 +12,7 @@ from volstream.errors import InvalidValueError
 from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import from_ddl, to_ddl
-from volstream.loading.columns import Chunk, as_json
+from volstream.loading.columns import Chunk, as_json, kind_of
 from volstream.loading.names import Placement, place
 from volstream.loading.options import RESCUED, LoadOptions
 from volstream.loading.read import chunks
@@ -46,12 +46,19 @@ class Loader:
             placement = self._place(tuple(column.name for column in chunk.columns))
             if self._options.new_columns is not NewColumns.RESCUE:
                 # From the first one on the rows do not matter, but the types of all of them do.
-                _note_new(chunk, placement, found)
+                self._note_new(chunk, placement, found)
             if not found:
                 yield self._fitted(chunk, placement)
         if found:
             ddl = to_ddl(pa.schema([*found.values()]))
             raise FileRejectedError(f"The file has columns that the table lacks: {ddl}.", ddl)
+
+    def _note_new(self, chunk: Chunk, placement: Placement, found: dict[str, tuple[str, pa.DataType]]) -> None:
+        for at, name in placement.new.items():
+            kind = kind_of(chunk.columns[at], self._options)
+            if kind is not None:  # a column without values is none yet
+                before = found.get(name.lower())
+                found[name.lower()] = (name, kind) if before is None else (before[0], wider(before[1], kind))
 
     def _place(self, names: tuple[str, ...]) -> Placement:
         if names not in self._placements:
@@ -76,14 +83,6 @@ class Loader:
         if rescued:
             arrays[self._columns.names.index(RESCUED)] = _as_column(rescued, chunk.rows)
         return pa.RecordBatch.from_arrays(arrays, schema=self._columns)
-
-
-def _note_new(chunk: Chunk, placement: Placement, found: dict[str, tuple[str, pa.DataType]]) -> None:
-    for at, name in placement.new.items():
-        kind = chunk.columns[at].kind()
-        if kind is not None:  # a column without values is none yet
-            before = found.get(name.lower())
-            found[name.lower()] = (name, kind) if before is None else (before[0], wider(before[1], kind))
 
 
 def _rescue(name: str, values: Mapping[int, Any], rescued: dict[int, dict[str, Any]]) -> None:

@@ -36,7 +36,7 @@ def chunks(file: File) -> Iterator[Chunk]:
         metadata, schema = footer.metadata, footer.schema_arrow
         if not metadata.num_rows:
             return
-        check_expanded(file.size, claimed(metadata), "parquet file")
+        check_expanded(file.size, claimed(metadata))
         yield Chunk(0, [ArrowColumn(one.name, pa.array([], one.type)) for one in schema])
         opened = pq.ParquetFile(
             content, metadata=metadata, read_dictionary=_repeating(metadata), coerce_int96_timestamp_unit="us"
@@ -45,7 +45,7 @@ def chunks(file: File) -> Iterator[Chunk]:
         for batch in opened.iter_batches(_rows(metadata), use_threads=False):
             for part, size in _parts(batch):
                 seen += size
-                check_expanded(file.size, seen, "parquet file")
+                check_expanded(file.size, seen)
                 columns = zip(schema, part.columns, strict=True)
                 yield Chunk(part.num_rows, [ArrowColumn(one.name, _as(values, one.type)) for one, values in columns])
     except pa.ArrowInvalid as error:

@@ -9,17 +9,20 @@ import pyarrow as pa
 
 from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
-from volstream.loading.columns import TextColumn
+from volstream.loading.columns import TextColumn, kind_of
 from volstream.loading.names import place
 from volstream.loading.options import LoadOptions
 from volstream.loading.read import chunks
 from volstream.loading.types import wider
 
 
-def columns_of(files: Iterable[File], options: LoadOptions) -> pa.Schema:
+def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = False) -> pa.Schema:
     """Returns the columns of files, judging by the first rows of each; without columns if none of them has rows.
 
     A column of csv files without values is text; a key of json files without values is no column yet.
+
+    Args:
+        whole: judging by all rows.
 
     Raises:
         FileRejectedError: none of the files can be read.
@@ -29,20 +32,13 @@ def columns_of(files: Iterable[File], options: LoadOptions) -> pa.Schema:
     read = 0
     for file in files:
         try:
-            for chunk in islice(chunks(file, options), 1):
+            for chunk in islice(chunks(file, options), None if whole else 1):
                 for at, name in place([column.name for column in chunk.columns], pa.schema([])).new.items():
                     column = chunk.columns[at]
-                    before = found.get(name.lower())
-                    if before is None and column.kind() is None and not isinstance(column, TextColumn):
-                        continue
-                    found[name.lower()] = (
-                        (name, column.kind())
-                        if before is None
-                        else (
-                            before[0],
-                            wider(before[1], column.kind()),
-                        )
-                    )
+                    first, before = found.get(name.lower(), (name, None))
+                    kind = kind_of(column, options)
+                    if kind is not None or name.lower() in found or isinstance(column, TextColumn):
+                        found[name.lower()] = (first, wider(before, kind))
             read += 1
         except FileRejectedError as error:
             rejected = error

@@ -42,8 +42,8 @@ class Connectors:
             uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, or ``https://`` if the setting ``upload_hosts`` has the host.
             primary_key: column with a value of its own in each row.
             version: number of the version to create; default: the next one, unless the newest has the same rows.
-            format: csv (with a header), json (an array, or a value per line), parquet, avro or orc; default: by the name.
-            options: of Spark's reader for the format, such as ``delimiter``.
+            format: csv, json (an array, or a value per line), parquet, avro or orc; default: by the name.
+            options: how it is read, as by jobs that load files, such as ``delimiter``, ``encoding``, ``schema``.
             connection: the storage connection by which an object store is reached; default: the credentials of the environment.
 
         Raises:

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from volstream.definitions import FeedTable
 from volstream.errors import InvalidValueError
+from volstream.loading import avro_files
 from volstream.model.arguments import checked
 from volstream.model.files import is_utf8
 from volstream.model.groups import groups
-from volstream.sources import avro
 from volstream.sources.appender import Appender
 from volstream.sources.tables import EVENT_COLUMNS
 from volstream.tails.table import INSERT, OPERATION
@@ -98,7 +98,7 @@ def _stored(event: Any, format_: str) -> list[tuple[str | None, bytes | None]]:
         )
     if format_ == "bytes":
         return [(None, bytes(event))]
-    found = avro.parts(io.BytesIO(bytes(event)), "event", _TOGETHER)
+    found = avro_files.parts(io.BytesIO(bytes(event)), "event", _TOGETHER)
     return [(json_text(record), None) for record in itertools.chain.from_iterable(found)]
 
 

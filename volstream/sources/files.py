@@ -1,7 +1,9 @@
-"""Uploads a file of rows as a version of an immutable table, by Spark: it is copied, checked, and stored in one commit."""
+"""Uploads a file of rows as a version of an immutable table: it is read as by jobs that load files, its keys are checked, and it
+is stored in one commit."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -9,30 +11,37 @@ import tempfile
 import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from volstream.definitions import Connection, FeedTable
+from volstream.definitions import Connection, FeedTable, FileFormat, LoadKeys, NewColumns
+from volstream.definitions.forms import as_text
+from volstream.definitions.options import keys, read
 from volstream.delta import folders
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
-from volstream.delta.places import filesystem_of, make_folder
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import DeltaWriter
-from volstream.errors import InvalidValueError, StorageError, in_brief
-from volstream.loading import parquet_files
-from volstream.loading.content import most_expanded
+from volstream.errors import InvalidValueError, StorageError
+from volstream.functions.file import File
+from volstream.functions.rejection import FileRejectedError
+from volstream.functions.schema import from_ddl, to_ddl
+from volstream.jobs.load import with_rescued
+from volstream.loading.formats import recognize
+from volstream.loading.loader import Loader
+from volstream.loading.options import RESCUED, LoadOptions
+from volstream.loading.sample import columns_of
 from volstream.model.locations import without_secrets
 from volstream.model.names import quote
-from volstream.model.units import format_size
-from volstream.sources import avro, tables, versions
+from volstream.model.text import nearest
+from volstream.sources import tables, versions
 from volstream.sources.tables import KEPT
-from volstream.spark.errors import condition_of, map_spark_errors, sql_error
+from volstream.spark.errors import map_spark_errors, sql_error
 from volstream.spark.views import Views
 from volstream.sqltext import table_at
 from volstream.storage import open_store
@@ -44,34 +53,13 @@ if TYPE_CHECKING:
 
     from volstream.home import Home
 
-FORMATS = ("csv", "json", "parquet", "avro", "orc")
-
-#: Options of Spark's readers; a file with a broken line is refused.
-_READING: dict[str, dict[str, Any]] = {
-    "csv": {"header": True, "inferSchema": True, "multiLine": True, "escape": '"', "mode": "FAILFAST"},
-    "json": {"mode": "FAILFAST"},
-    "parquet": {},
-    "orc": {},
-}
-
-_COMPRESSIONS = (".gz", ".bz2", ".zst", ".snappy")
-
-#: Bytes copied at a time; records of an Avro file converted at a time; keys that an error names.
-_PIECE, _RECORDS, _SHOWN = 1 << 20, 10_000, 5
-
-#: Ends of the names of files that are decompressed to see how large they are.
-_COMPRESSED = (".gz", ".bz2", ".zst")
+#: Bytes copied at a time; keys that an error names.
+_PIECE, _SHOWN = 1 << 20, 5
 
 _HTTP_SECONDS = 60.0
 
-#: Spark's conditions for a file that does not have its format.
-_BROKEN = (
-    "FAILED_READ_FILE",
-    "MALFORMED_RECORD_IN_PARSING",
-    "UNABLE_TO_INFER_SCHEMA",
-    "CANNOT_READ_FILE_FOOTER",
-    "INVALID_CSV",
-)
+#: Schemes of files that Spark reads: it has the client.
+_SPARKS = ("hdfs", "viewfs")
 
 
 @dataclass(frozen=True)
@@ -80,14 +68,14 @@ class Upload:
 
     Attributes:
         uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, ``https://``. It may sign itself; :attr:`shown` does not.
-        format: one of :data:`FORMATS`.
-        options: further options of Spark's reader, such as ``delimiter``.
+        name: the last part of its path, by which its format is known.
+        load: how it is read.
         connection: how to reach its object store; None: with the provider's own settings.
     """
 
     uri: str
-    format: str
-    options: Mapping[str, Any]
+    name: str
+    load: LoadKeys
     connection: Connection | None
 
     @property
@@ -102,15 +90,23 @@ class Upload:
             place = urlsplit(uri)
         except ValueError:
             raise InvalidValueError(f"{without_secrets(uri)} is neither a path nor a URL.") from None
+        known = keys(LoadKeys)
+        if unknown := sorted(options.keys() - known):
+            raise InvalidValueError(f"There is no option {unknown[0]!r} of a file.", nearest(unknown[0], list(known)))
+        given = read(LoadKeys, options if format_ is None else {**options, "format": format_})
         # Elsewhere a name may have # and ?.
-        stem = (place.path if place.scheme in ("http", "https") else uri).lower()
-        stem = stem.removesuffix(_compression(stem))
-        found = format_ or {"jsonl": "json", "ndjson": "json"}.get(stem.rpartition(".")[2], stem.rpartition(".")[2])
-        if found not in FORMATS:
+        path = place.path if place.scheme in ("http", "https") else uri
+        upload = cls(uri, path.rpartition("/")[2], LoadKeys(**given), connection)
+        if recognize(upload.name, upload.options) is None:
             raise InvalidValueError(
-                f"The format of {without_secrets(uri)} is not known.", f"Pass format=..., one of: {', '.join(FORMATS)}."
+                f"The format of {upload.shown} is not known.", f"Pass format=..., one of: {', '.join(FileFormat)}."
             )
-        return cls(uri, found, options, connection)
+        return upload
+
+    @property
+    def options(self) -> LoadOptions:
+        """How it is read, without its columns."""
+        return LoadOptions(**{**vars(self.load), "schema": None, "new_columns": NewColumns.RESCUE})
 
 
 def add(home: Home, feed: FeedTable, version: int | None, upload: Upload) -> None:
@@ -125,9 +121,9 @@ def add(home: Home, feed: FeedTable, version: int | None, upload: Upload) -> Non
         VolstreamError: reading or writing failed. Nothing is left behind.
     """
     location = folders.table_location(home.warehouse, feed.name)
-    with _staged(home, upload) as path, versions.alone(home, feed.name), _refusals(upload):
+    with _staged(home, upload) as path, versions.alone(home, feed.name), map_spark_errors():
         with home.gateway.fresh() as spark:
-            rows = _read(spark, path, upload)
+            rows = spark.read.parquet(path)
             feed = replace(feed, primary_key=_checked_key(rows, upload, str(feed.primary_key)))
             last = versions.newest(home, feed)
             if version is None and last is not None and _has(spark, rows, location, versions.present(home, feed, last)):
@@ -142,7 +138,7 @@ def add(home: Home, feed: FeedTable, version: int | None, upload: Upload) -> Non
             fields = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
         with _first(home, feed):
             _fit(home, location, fields, feed)
-            versions.overwrite(home, location, version, lambda session: _read(session, path, upload))
+            versions.overwrite(home, location, version, lambda session: session.read.parquet(path))
             versions.note(home, feed, version)
 
 
@@ -161,92 +157,60 @@ def _first(home: Home, feed: FeedTable) -> Iterator[None]:
         raise
 
 
-#: Schemes of files that Spark reads where they are: it has the client.
-_SPARKS = ("hdfs", "viewfs")
-
-
-@contextmanager
-def _refusals(upload: Upload) -> Iterator[None]:
-    """Maps Spark's errors about the file to InvalidValueError, or to StorageError if it cannot be reached."""
-    from pyspark.errors import PySparkException
-
-    with map_spark_errors():
-        try:
-            yield
-        except Exception as error:
-            if (condition_of(error) or "").startswith(_BROKEN):
-                raise InvalidValueError(
-                    f"{upload.shown} cannot be read as {upload.format}: {in_brief(error)}.",
-                    "Pass the options of its format: options={'delimiter': ';', ...}.",
-                ) from error
-            if urlsplit(upload.uri).scheme in _SPARKS and isinstance(error, PySparkException):
-                raise StorageError(
-                    f"{upload.shown} cannot be read: {sql_error(error).brief.rstrip('.')}.",
-                    "Write hdfs://HOST:PORT/path, and check that this machine reaches the host.",
-                ) from error
-            raise
-
-
 @contextmanager
 def _staged(home: Home, upload: Upload) -> Iterator[str]:
-    """Copies the file next to the tables, where Spark finds it on any host; yields where it is."""
-    place = urlsplit(upload.uri)
-    if place.scheme in _SPARKS:
-        yield upload.uri
-        return
+    """Writes the rows of the file next to the tables, where Spark finds them on any host; yields where they are.
+
+    Raises:
+        InvalidValueError: the file cannot be read, or has values that its columns cannot hold.
+    """
     folder = f"{home.warehouse}/_staging/upload-{uuid.uuid4().hex}"
     try:
-        make_folder(folder)
-        filesystem, root = filesystem_of(folder)
-        # Spark leaves out files with some names, and cannot open others.
-        name = f"rows{_compression(place.path if place.scheme in ('http', 'https') else upload.uri)}"
-        with _opened(home, upload) as source:
-            if upload.format == "avro":
-                _convert(source, folder)
-            else:
-                with filesystem.open_output_stream(f"{root}/{name}", compression=None) as target:
-                    shutil.copyfileobj(source, target, _PIECE)
-                _check_expanded(upload, filesystem, f"{root}/{name}")
+        with tempfile.TemporaryDirectory(prefix="volstream-upload-") as scratch:
+            # A name of its own: those that begin with _ have no rows elsewhere.
+            name = f"rows-{upload.name}"[-200:]
+            with _opened(home, upload) as source, open(f"{scratch}/{name}", "wb") as copy:
+                shutil.copyfileobj(source, copy, _PIECE)
+            try:
+                _write(upload, scratch, name, folder)
+            except FileRejectedError as error:
+                what = recognize(name, upload.options)
+                raise InvalidValueError(
+                    f"{upload.shown} cannot be read as {'a file' if what is None else what.format}: {error}",
+                    "Say how it is to be read: options={'delimiter': ';', 'encoding': ..., 'schema': ...}.",
+                ) from None
         yield folder
     finally:
         folders.remove(folder)
 
 
-def _check_expanded(upload: Upload, filesystem: Any, path: str) -> None:
-    """Raises InvalidValueError if a copied file expands too far for Spark, as far as its footer or its compression shows."""
-    size = filesystem.get_file_info(path).size
-    most, expanded = most_expanded(size), 0
-    try:
-        if upload.format in ("parquet", "orc"):
-            with filesystem.open_input_file(path) as file:
-                expanded = _claimed(file, upload.format)
-        elif path.lower().endswith(_COMPRESSED):
-            with filesystem.open_input_stream(path) as stream:  # decompresses by the name
-                while expanded <= most and (piece := stream.read(_PIECE)):
-                    expanded += len(piece)
-    except (pa.ArrowException, OSError):  # Spark says what is wrong
-        return
-    if expanded > most:
+def _write(upload: Upload, scratch: str, name: str, folder: str) -> None:
+    store = open_store(scratch)
+    info = store.head(name)
+    assert info is not None, "it was just copied"
+    columns = from_ddl(upload.load.schema) if upload.load.schema else None
+    if columns is None:
+        with closing(File(store, info)) as file:
+            columns = columns_of([file], upload.options, whole=True)
+    if not columns.names:
+        raise FileRejectedError("It has no rows that show its columns.")
+    arguments = {key: as_text(value) for key, value in vars(upload.options).items() if value is not None}
+    load = Loader(with_rescued(to_ddl(columns)), **arguments)
+    with closing(File(store, info)) as file, folders.written(folder, columns) as target:
+        for batch in load(file):
+            _check_whole(upload, batch)
+            target.write_batch(batch.select(columns.names))
+
+
+def _check_whole(upload: Upload, batch: pa.RecordBatch) -> None:
+    """Raises InvalidValueError if a row has something that its columns cannot hold."""
+    rescued = batch.column(RESCUED)
+    if rescued.null_count < len(rescued):
+        shown = rescued.drop_null()[0].as_py()
         raise InvalidValueError(
-            f"{upload.shown} has {format_size(size)} and expands to {format_size(expanded)} or more.",
-            f"It may expand to {format_size(most)}: split it.",
+            f"{upload.shown} has a row with values that fit no column: {shown[:200]}.",
+            "Correct the file, or name the columns: options={'schema': 'id INT, ...'}.",
         )
-
-
-def _claimed(file: Any, format_: str) -> int:
-    """Returns how many bytes the rows are, at least, by the file's footer."""
-    import pyarrow.orc
-    import pyarrow.parquet
-
-    if format_ == "parquet":
-        return parquet_files.claimed(pyarrow.parquet.ParquetFile(file).metadata)
-    orc = pyarrow.orc.ORCFile(file)
-    return int(orc.nrows * len(orc.schema) * parquet_files.WIDTH)
-
-
-def _compression(path: str) -> str:
-    """Returns the end of a file's name that says how it is compressed; empty if it is not."""
-    return next((one for one in _COMPRESSIONS if path.lower().endswith(one)), "")
 
 
 @contextmanager
@@ -263,6 +227,8 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
                     yield file
             except OSError as error:
                 raise InvalidValueError(f"{path} cannot be read: {error.strerror}.") from None
+        case _ if place.scheme in _SPARKS:
+            yield io.BytesIO(_read_by_spark(home, upload))
         case "s3" | "s3a" | "oss":
             parent, _, name = uri.replace("s3a://", "s3://").rpartition("/")
             store = open_store(parent, access_by(upload.connection, parent, home.settings))
@@ -312,40 +278,19 @@ def _not_allowed(host: str | None) -> InvalidValueError:
     )
 
 
-def _convert(source: BinaryIO, folder: str) -> None:
-    """Writes the records of an Avro file as Parquet: Spark reads Avro only with a jar of its own."""
-    with tempfile.TemporaryFile() as copy:
-        shutil.copyfileobj(source, copy, _PIECE)
-        schema = pa.schema([])
-        for part in _records(copy):  # a column may be NULL in the first million
-            schema = pa.unify_schemas([schema, part.schema], promote_options="permissive")
-        with folders.written(folder, schema) as file:
-            for part in _records(copy):
-                file.write_table(pa.Table.from_pylist(part.to_pylist(), schema=schema))
+def _read_by_spark(home: Home, upload: Upload) -> bytes:
+    """Returns a file of up to 2 GiB. Raises StorageError."""
+    from pyspark.errors import PySparkException
 
-
-def _records(file: IO[bytes]) -> Iterator[pa.Table]:
-    for some in avro.parts(file, "file", _RECORDS):
+    with map_spark_errors(), home.gateway.fresh() as spark:
         try:
-            yield pa.Table.from_pylist(some)
-        except pa.ArrowException as error:
-            raise InvalidValueError(f"The records of the file cannot be rows: {error}.") from None
-
-
-def _read(spark: SparkSession, path: str, upload: Upload) -> DataFrame:
-    format_ = "parquet" if upload.format == "avro" else upload.format
-    options = {**_READING[format_], **upload.options}
-    if format_ == "json" and "multiLine" not in options and not upload.uri.startswith(("hdfs:", "viewfs:")):
-        options["multiLine"] = _is_one_value(path)
-    return spark.read.format(format_).options(**options).load(path)
-
-
-def _is_one_value(folder: str) -> bool:
-    """True if a JSON file is an array, rather than a value per line."""
-    (file,) = folders.files(folder)
-    filesystem, root = filesystem_of(folder)
-    with filesystem.open_input_stream(f"{root}/{file.name}") as stream:  # decompresses by the name
-        return bool(stream.read(_PIECE).lstrip()[:1] == b"[")
+            [row] = spark.read.format("binaryFile").load(upload.uri).select("content").collect()
+        except PySparkException as error:
+            raise StorageError(
+                f"{upload.shown} cannot be read: {sql_error(error).brief.rstrip('.')}.",
+                "Write hdfs://HOST:PORT/path, and check that this machine reaches the host.",
+            ) from error
+    return bytes(row["content"])
 
 
 def _checked_key(rows: DataFrame, upload: Upload, primary_key: str) -> str:

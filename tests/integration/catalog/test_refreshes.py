@@ -70,7 +70,6 @@ def test_versions_that_streams_and_open_plans_read_from_are_needed(catalog: Cata
     assert needed(source.id) == 8, "from the beginning on, all that there is now is read"
 
 
-
 def test_requested_keys_are_stored_once_and_forgotten_when_checked(catalog: Catalog, volume: Volume) -> None:
     catalog.refreshes.ask_check(volume.id, ["b", "a"])
     catalog.refreshes.ask_check(volume.id, iter(["a", "c", "c"]))

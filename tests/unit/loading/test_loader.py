@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import date
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 from tests.loading import Files
@@ -68,8 +70,21 @@ def test_markers_of_other_programs_have_no_rows(files: Files, name: str) -> None
     assert files.rows(name, "a\n1\n", "b INT") == []
 
 
-def test_a_folder_of_a_partition_is_no_marker(files: Files) -> None:
-    assert files.rows("_day=1/x.csv", "a\n1\n") == [{"a": 1}]
+def test_folders_of_partitions_are_columns_and_no_markers(files: Files) -> None:
+    assert files.rows("_day=1/x.csv", "a\n1\n") == [{"a": 1, "_day": 1}]
+    text = '{"a": 1, "day": "from the file"}'
+    assert files.rows("day=2026-01-02/place=a%20b%2F/none=__HIVE_DEFAULT_PARTITION__/x.json", text) == [
+        {"a": 1, "day": date(2026, 1, 2), "place": "a b/", "none": None}
+    ]
+
+
+def test_a_column_of_a_folder_has_its_type_where_files_show_columns_without_rows(files: Files) -> None:
+    assert files.columns(("day=2026-01-02/x.parquet", pa.table({"n": [1]}))) == "n BIGINT, day DATE"
+
+
+def test_types_are_not_inferred_unless_they_are_asked_for(files: Files) -> None:
+    assert files.columns(("x.csv", "a,b\n1,2026-01-01\n"), infer_types="false") == "a STRING, b STRING"
+    assert files.rows("x.json", '{"a": 1}', "a STRING", infer_types="false") == [{"a": "1"}]
 
 
 def test_a_file_of_unknown_format_is_rejected_unless_the_job_has_one(files: Files) -> None:
@@ -96,7 +111,7 @@ def test_a_sample_of_which_nothing_can_be_read_is_an_error(files: Files) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"format": "xml"}, "format: 'xml' is none of its values. Give one of csv, json, parquet."),
+        ({"format": "xml"}, "format: 'xml' is none of its values. Give one of csv, json, parquet, avro, orc."),
         ({"delimiter": "::"}, "The delimiter cannot be '::'. Give one ASCII character, or tab."),
         ({"delimiter": '"'}, "The delimiter cannot be"),
         ({"header": "maybe"}, "header: 'maybe' is not true or false."),

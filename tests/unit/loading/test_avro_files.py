@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from volstream.errors import InvalidValueError
-from volstream.sources import avro
+from volstream.loading import avro_files
 
 
 def record(*types: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_a_small_file_does_not_fill_the_memory(bomb: str) -> None:
     content = written(*BOMBS[bomb])
     assert len(content.getvalue()) < 512 << 10
     with pytest.raises(InvalidValueError, match=r"expands to|take no bytes|contains itself|more than 10,000 types"):
-        next(avro.parts(content, "file", 10), None)
+        next(avro_files.parts(content, "file", 10), None)
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
@@ -76,6 +76,6 @@ def test_records_of_each_codec_are_read_some_at_a_time(codec: str) -> None:
     rows = [{"f0": None, "f1": "a" * 1000, "f2": [None, {"x": at}], "f3": {"k": {"x": None}}} for at in range(100)]
     content = io.BytesIO()
     fastavro.writer(content, schema, rows, codec=codec, sync_interval=10_000)
-    found = list(avro.parts(content, "file", 30))
+    found = list(avro_files.parts(content, "file", 30))
     assert [row for part in found for row in part] == rows
     assert all(30 <= len(part) < 50 for part in found[:-1])

@@ -1,4 +1,4 @@
-"""Records of Avro files, which contain their schema.
+"""Rows of Avro files, which contain their schema.
 
 A few bytes can stand for gigabytes: blocks that compress, arrays of values without bytes, records in records. So a file is walked
 through, block by block, before anything is decoded.
@@ -11,13 +11,17 @@ import io
 import lzma
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
 
 from volstream.errors import InvalidValueError
+from volstream.functions.file import File
+from volstream.functions.rejection import FileRejectedError
+from volstream.loading.columns import ArrowColumn, Chunk, Column, JsonColumn
 from volstream.loading.content import MAX_RECORD_BYTES, most_expanded
 from volstream.model.units import format_size
 
@@ -26,6 +30,9 @@ _MAX_TYPES = 10_000
 
 _SYNC_BYTES = 16
 
+#: Records in memory at a time.
+_RECORDS = 10_000
+
 
 #: By Avro's name of the codec; each is new for a block.
 _DECOMPRESSORS: Mapping[str, Any] = {
@@ -33,6 +40,29 @@ _DECOMPRESSORS: Mapping[str, Any] = {
     "bzip2": bz2.BZ2Decompressor,
     "xz": lzma.LZMADecompressor,
 }
+
+
+def chunks(file: File) -> Iterator[Chunk]:
+    """Yields the rows of an Avro file, with the types that they have there.
+
+    Raises:
+        FileRejectedError: it is not such a file, or expands too far.
+    """
+    try:
+        for records in parts(file.open(), "file", _RECORDS):
+            if not isinstance(records[0], dict):
+                raise FileRejectedError("The file's values are no records.")
+            yield Chunk(len(records), [_column(name, [one[name] for one in records]) for name in records[0]])
+    except InvalidValueError as error:
+        raise FileRejectedError(str(error)) from None
+
+
+def _column(name: str, values: Sequence[Any]) -> Column:
+    plain = [str(one) if isinstance(one, UUID) else one for one in values]
+    try:
+        return ArrowColumn(name, pa.array(plain))
+    except (pa.ArrowException, OverflowError):  # of several types
+        return JsonColumn(name, plain)
 
 
 def parts(file: IO[bytes], what: str, records: int) -> Iterator[list[Any]]:

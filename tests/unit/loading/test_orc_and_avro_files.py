@@ -1,0 +1,57 @@
+"""Rows of ORC and Avro files have the types that they have there."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.orc
+import pytest
+
+from tests.loading import Files
+from volstream.functions.rejection import FileRejectedError
+
+ROWS: list[dict[str, Any]] = [
+    {"n": 1, "d": date(2026, 1, 2), "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC), "m": Decimal("1.50"), "tags": ["a"]},
+    {"n": 2**62, "d": None, "at": None, "m": None, "tags": []},
+]
+
+
+def orc(rows: list[dict[str, Any]]) -> bytes:
+    sink = io.BytesIO()
+    pyarrow.orc.write_table(pa.Table.from_pylist(rows), sink)
+    return sink.getvalue()
+
+
+def avro(rows: list[dict[str, Any]]) -> bytes:
+    types = {
+        "n": "long",
+        "d": {"type": "int", "logicalType": "date"},
+        "at": {"type": "long", "logicalType": "timestamp-micros"},
+        "m": {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 2},
+        "tags": {"type": "array", "items": "string"},
+    }
+    fields = [{"name": name, "type": ["null", kind]} for name, kind in types.items()]
+    sink = io.BytesIO()
+    fastavro.writer(sink, {"type": "record", "name": "row", "fields": fields}, rows)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(("name", "write"), [("x.orc", orc), ("x.avro", avro)])
+def test_values_keep_their_types(files: Files, name: str, write: Callable[[list[dict[str, Any]]], bytes]) -> None:
+    content = write(ROWS)
+    assert files.rows(name, content) == ROWS
+    assert files.columns((name, content)).startswith(
+        "n BIGINT, d DATE, at TIMESTAMP, m DECIMAL(3,2), tags ARRAY<STRING>"
+    )
+
+
+@pytest.mark.parametrize("name", ["x.orc", "x.avro"])
+def test_what_is_no_such_file_is_rejected(files: Files, name: str) -> None:
+    with pytest.raises(FileRejectedError):
+        files.rows(name, "text", "n INT")

@@ -1,0 +1,44 @@
+"""Rows of ORC files, with the types that they have there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.orc
+
+from volstream.functions.file import File
+from volstream.functions.rejection import FileRejectedError
+from volstream.loading.columns import ArrowColumn, Chunk
+from volstream.loading.content import check_expanded
+from volstream.loading.parquet_files import WIDTH
+
+#: Rows that are passed on at a time.
+_ROWS = 10_000
+
+
+def chunks(file: File) -> Iterator[Chunk]:
+    """Yields the rows of an ORC file, stripe by stripe.
+
+    Raises:
+        FileRejectedError: it is not such a file, or expands too far.
+    """
+    try:
+        opened = pyarrow.orc.ORCFile(file.open())
+        # At least: the footer says no more.
+        check_expanded(file.size, opened.nrows * len(opened.schema) * WIDTH)
+        decoded = 0
+        for number in range(opened.nstripes):
+            stripe = opened.read_stripe(number)
+            decoded += stripe.nbytes
+            check_expanded(file.size, decoded)
+            for part in (stripe.slice(at, _ROWS) for at in range(0, stripe.num_rows, _ROWS)):
+                yield Chunk(
+                    part.num_rows, [ArrowColumn(*one) for one in zip(part.schema.names, part.columns, strict=True)]
+                )
+    except pa.ArrowException as error:
+        raise FileRejectedError(f"The file cannot be read as orc: {error}.") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise FileRejectedError(f"The file cannot be read as orc: {error}.") from None
