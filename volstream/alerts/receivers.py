@@ -7,18 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
-from urllib import request
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from volstream.config import Receiver, Settings
@@ -77,10 +71,12 @@ def deliver(receiver: Receiver, payload: Mapping[str, Any], seconds: float = TIM
     url = resolve(receiver.webhook.get_secret_value())
     headers = {name: resolve(value.get_secret_value()) for name, value in receiver.headers.items()}
     _check_url(url)
-    asked = request.Request(
-        url, body.encode(), {"Content-Type": "application/json", "User-Agent": "volstream", **headers}, method="POST"
-    )
-    _within(seconds, asked)
+    headers = {"Content-Type": "application/json", "User-Agent": "volstream", **headers}
+    import anyio  # late: names of receivers are checked where nothing is delivered
+
+    problem = anyio.run(_post, url, body.encode(), headers, seconds)
+    if problem is not None:
+        raise DeliveryError(f"The webhook at {urlsplit(url).hostname} did not take it: {one_line(problem)}.")
 
 
 def _check_url(url: str) -> None:
@@ -93,102 +89,26 @@ def _check_url(url: str) -> None:
         raise InvalidValueError("The receiver's webhook is not a URL.", "Write https://host/path.")
 
 
-class _NoRedirect(request.HTTPRedirectHandler):
-    """Follows no redirect, which would make a GET of it."""
+async def _post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> str | None:
+    """Sends a request; returns why the server did not take it. At the limit the connection ends: it may send a byte a second.
 
-    def redirect_request(self, *_: Any) -> None:
-        return None
+    No redirect is followed, which would make a GET of it.
+    """
+    import anyio
+    import httpx2
 
-
-class _Connection(HTTPConnection):
-    """Hands out its socket as soon as it is connected, before the handshake of TLS."""
-
-    line: _Line
-
-    def connect(self) -> None:
-        super().connect()
-        self.line.keep(self.sock)
-
-
-class _TlsConnection(HTTPSConnection, _Connection):
-    pass
-
-
-class _Line(request.HTTPSHandler, request.HTTPHandler):
-    """Opens connections that another thread can shut, whatever is being done with them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()
-        self._sockets: list[socket.socket] = []
-        self._is_shut = False
-
-    def http_open(self, req: request.Request) -> HTTPResponse:
-        return self.do_open(partial(self._connection, _Connection), req)
-
-    def https_open(self, req: request.Request) -> HTTPResponse:
-        return self.do_open(partial(self._connection, _TlsConnection), req)
-
-    def keep(self, connected: socket.socket) -> None:
-        """Remembers a connection, by a descriptor of its own: TLS takes the other. Raises TimeoutError once it is shut."""
-        with self._lock:
-            if self._is_shut:
-                raise TimeoutError
-            self._sockets.append(connected.dup())
-
-    def shut(self) -> None:
-        """Ends what the connections wait for, now and later."""
-        with self._lock:
-            self._is_shut = True
-            for one in self._sockets:
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-
-    def forget(self) -> None:
-        """Closes the descriptors."""
-        with self._lock:
-            for one in self._sockets:
-                one.close()
-            self._sockets = []
-
-    def _connection(self, kind: type[_Connection], host: str, **options: Any) -> _Connection:
-        made = kind(host, **options)
-        made.line = self
-        return made
-
-
-def _within(seconds: float, asked: request.Request) -> None:
-    """Sends a request in a thread of its own. At the limit its connection is shut: a server may send a byte a second."""
-    ended: list[str | None] = []
-    line = _Line()
-
-    def send() -> None:
-        try:
-            with request.build_opener(_NoRedirect, line).open(asked, timeout=seconds):
-                ended.append(None)
-        except HTTPError as error:
-            with error:
-                ended.append(f"it answered {error.code} {error.reason}".rstrip())
-        except URLError as error:
-            reason = error.reason
-            slow = isinstance(reason, TimeoutError)
-            said = reason.strerror if isinstance(reason, OSError) and reason.strerror else reason
-            ended.append("it did not answer in time" if slow else str(said))
-        except TimeoutError:
-            ended.append("it did not answer in time")
-        except Exception as error:  # noqa: BLE001  # http.client raises much, and some of it repeats headers
-            ended.append(type(error).__name__)
-        finally:
-            line.forget()
-
-    thread = threading.Thread(target=send, name="alert", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    problem = ended[0] if ended else "it did not answer in time"  # before what is cut off there is taken for an answer
-    line.shut()
-    if problem is not None:
-        host = urlsplit(asked.full_url).hostname
-        raise DeliveryError(f"The webhook at {host} did not take it: {one_line(problem)}.")
+    try:
+        with anyio.fail_after(seconds):
+            # Connecting has a limit of its own, a little before: cancelled in a handshake of TLS, the client leaves its socket open.
+            async with httpx2.AsyncClient(timeout=httpx2.Timeout(None, connect=0.9 * seconds)) as client:
+                answer = await client.post(url, content=body, headers=dict(headers))
+    except (TimeoutError, httpx2.TimeoutException):
+        return "it did not answer in time"
+    except httpx2.TransportError as error:
+        return str(error) or type(error).__name__
+    except Exception as error:  # noqa: BLE001  # other messages may repeat headers
+        return type(error).__name__
+    return None if answer.is_success else f"it answered {answer.status_code} {answer.reason_phrase}".rstrip()
 
 
 def _run(command: tuple[str, ...], body: str, payload: Mapping[str, Any], seconds: float) -> None:

@@ -1,6 +1,6 @@
 // Charts of a job's batches, drawn by uPlot in the page's colours.
 
-import uPlot from "./uPlot.js";
+const { uPlot } = window;
 
 const drawn = new Map();
 
