@@ -101,13 +101,13 @@ class Scheduler:
         if version is None or version != self._seen:
             self._seen = version
             self._idle_until.clear()
-        jobs = self._catalog.jobs.list()
+        jobs = sorted(self._catalog.jobs.list(), key=lambda job: -job.priority)
         for name in self.unrecorded.keys() - {str(job.name) for job in jobs}:
             del self.unrecorded[name]
         for job in jobs:
             self._collect(job)
             try:
-                due = job.id not in self._running and self._engine_is_up() and self._is_due(job)
+                due = self._has_room(job) and self._engine_is_up() and self._is_due(job)
             except CatalogError:  # not the job's fault
                 raise
             except Exception as error:  # noqa: BLE001  # whatever it is, the other jobs must run
@@ -117,6 +117,10 @@ class Scheduler:
                 self._running[job.id] = pool.submit(self._runner_of(job).run, stop=self._stop)
                 self._running[job.id].add_done_callback(lambda _: self._wake.set())
         self._wake.wait(_LOOK_SECONDS)
+
+    def _has_room(self, job: Job) -> bool:
+        """Returns whether a run of the job could begin at once. None waits for another: a job of higher priority goes first."""
+        return job.id not in self._running and len(self.running) < self._settings.max_parallel_jobs
 
     def _is_due(self, job: Job) -> bool:
         if (

@@ -86,11 +86,14 @@ class Trigger:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled:
-    """When the daemon runs a job: at most one of these; none: only ``run-job`` does."""
+    """When the daemon runs a job: by at most one of ``on_change``, ``every`` and ``cron``; without them only ``run-job`` does."""
 
     on_change: Annotated[bool, Option("Run as soon as something changes.", flag="--on-change", clause=True)] = False
     every: Annotated[float | None, Option("Run periodically.", clause=True)] = None
     cron: Annotated[str | None, Option("Run on a schedule.", metavar="'*/5 * * * *'", clause=True)] = None
+    priority: Annotated[
+        int, Option("Of several jobs that are due, those with higher numbers run first.", least=-1000, most=1000)
+    ] = 0
 
     def __post_init__(self) -> None:
         """Raises InvalidValueError for two schedules."""

@@ -66,6 +66,7 @@ class JobKeywords(TypedDict, total=False):
     on_change: bool
     every: float | str | timedelta | None
     cron: str | None
+    priority: int
 
 
 class JobChanges(TypedDict, total=False):
@@ -86,6 +87,7 @@ class JobChanges(TypedDict, total=False):
     on_change: bool
     every: float | str | timedelta | None
     cron: str | None
+    priority: int
 
 
 class LoadKeywords(TypedDict, total=False):
@@ -112,6 +114,7 @@ class LoadKeywords(TypedDict, total=False):
     on_change: bool
     every: float | str | timedelta | None
     cron: str | None
+    priority: int
 
 
 class DynamicTableKeywords(TypedDict, total=False):
@@ -121,6 +124,7 @@ class DynamicTableKeywords(TypedDict, total=False):
     on_change: bool
     every: float | str | timedelta | None
     cron: str | None
+    priority: int
 
 
 class SourceChanges(TypedDict, total=False):

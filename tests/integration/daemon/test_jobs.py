@@ -27,6 +27,7 @@ from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, 
 from volstream.jobs.lease import RunReport, held
 from volstream.jobs.progress import Observer
 from volstream.lifecycle.stop import Stop
+from volstream.model.names import Name
 from volstream.model.work import FailureState
 
 
@@ -36,6 +37,7 @@ class FakeRunner:
     def __init__(self, *failures: BaseException) -> None:
         self.failures = list(failures)
         self.runs = 0
+        self.begun: Callable[[], None] = lambda: None
 
     def run(
         self,
@@ -47,6 +49,7 @@ class FakeRunner:
     ) -> RunReport:
         del until_empty, stop, observe, owner
         self.runs += 1
+        self.begun()
         if self.failures:
             raise self.failures.pop(0)
         return RunReport()
@@ -105,6 +108,37 @@ def test_no_run_starts_while_the_engine_is_down_and_due_runs_follow(world: World
         world.up = True
         world.scheduler.wake()
         eventually(lambda: world.runner.runs > 0)
+
+
+def test_of_jobs_that_are_due_those_of_higher_priority_run_first(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    order: list[str] = []
+    for name, priority in (("a_late", -1), ("b_early", 5), ("c_early", 9)):
+        of_it = objects.stream()
+        with world.catalog.database.transaction() as transaction:
+            world.catalog.streams.add(transaction, dataclasses.replace(of_it, name=Name.parse(f"of_{name}")))
+            world.catalog.jobs.add(transaction, objects.job(of_it, name, on_change=True, priority=priority))
+
+    class Once(FakeRunner):
+        def has_work(self) -> bool:
+            return self.runs == 0
+
+    runners: dict[str, FakeRunner] = {}
+
+    def chosen(job: Job) -> FakeRunner:
+        if job.id not in runners:
+            runners[job.id] = Once()
+            runners[job.id].begun = lambda: order.append(str(job.name))
+        return runners[job.id]
+
+    world.up = True
+    settings = config.load(tmp_path / "home").model_copy(update={"max_parallel_jobs": 1})
+    world.scheduler = Scheduler(
+        world.catalog, chosen, settings, ZoneInfo("UTC"), lambda _: True, world.stop, world.is_up
+    )
+    with world.running():
+        eventually(lambda: len(order) >= 4)
+    assert order[:4] == ["c_early", "b_early", "classify", "a_late"]
 
 
 def test_a_run_that_dies_with_the_engine_is_retried(tmp_path: Path) -> None:
