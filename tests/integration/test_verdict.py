@@ -25,8 +25,8 @@ from tests.waiting import eventually
 from volstream import config
 from volstream.alerts.look import Look
 from volstream.alerts.model import Alert
+from volstream.catalog.conditions import About
 from volstream.catalog.consumptions import Outcome
-from volstream.catalog.definitions import note_error
 from volstream.console.app import Console
 from volstream.console.hosts import token_of
 from volstream.daemon.metrics import DaemonMetrics
@@ -273,8 +273,8 @@ def stale_stream(views: Views) -> Callable[[], object]:
 def failing_commits(views: Views) -> Callable[[], object]:
     name = Name.parse("readings")
     views.catalog.tails.add(name, folders.own_location(views.home.warehouse, name))
-    views.catalog.tails.note_trouble(name, "The disk is full.")
-    return lambda: views.catalog.tails.note_trouble(name, None)
+    views.catalog.conditions.note(About.TABLE, str(name), "The disk is full.")
+    return lambda: views.catalog.conditions.note(About.TABLE, str(name), None)
 
 
 def unreadable_topic(views: Views) -> Callable[[], object]:
@@ -287,15 +287,13 @@ def unreadable_topic(views: Views) -> Callable[[], object]:
         retention_policy=None,
         immutable=False,
         options={},
-        error=None,
-        error_on=None,
         comment=None,
         created_on=when,
     )
     with views.catalog.database.transaction() as transaction:
         views.catalog.feeds.add(transaction, feed)
-    note_error(views.catalog.database, feed.id, "The broker is away.")
-    return lambda: note_error(views.catalog.database, feed.id, None)
+    views.catalog.conditions.note(About.SOURCE, feed.id, "The broker is away.")
+    return lambda: views.catalog.conditions.note(About.SOURCE, feed.id, None)
 
 
 def restarting_engine(views: Views) -> Callable[[], object]:

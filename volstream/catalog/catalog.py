@@ -7,6 +7,7 @@ from sqlalchemy import select
 from volstream.catalog import definitions, tables
 from volstream.catalog.alerts import Alerts
 from volstream.catalog.audit import Audit
+from volstream.catalog.conditions import Conditions
 from volstream.catalog.consumptions import Consumptions
 from volstream.catalog.database import Database
 from volstream.catalog.failures import Failures
@@ -32,6 +33,7 @@ class Catalog:
         self.refreshes = Refreshes(self.database)
         self.consumptions = Consumptions(self.database)
         self.failures = Failures(self.database)
+        self.conditions = Conditions(self.database)
         self.tails = Tails(self.database)
         self.links = Links(self.database)
         self.leases = Leases(self.database)

@@ -7,14 +7,14 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Table, func, insert, select, text
 
-from volstream.catalog.tables import alerts, identity, leases, metadata
+from volstream.catalog.tables import alerts, conditions, identity, leases, metadata
 
 #: Rows in memory at a time.
 _CHUNK = 1000
 
-#: Leases are not copied: they describe running processes. Nor are alerts that wait: their receivers would get them twice. A copy
-#: is a catalog of its own.
-_COPIED = [table for table in metadata.sorted_tables if table not in (leases, alerts, identity)]
+#: Leases and conditions are not copied: they describe running processes. Nor are alerts that wait: their receivers would get
+#: them twice. A copy is a catalog of its own.
+_COPIED = [table for table in metadata.sorted_tables if table not in (leases, conditions, alerts, identity)]
 
 Row = Mapping[str, Any]
 
@@ -22,7 +22,8 @@ Row = Mapping[str, Any]
 def copy(
     source: Connection, target: Connection, changed: Callable[[str, Row], Row] = lambda _, row: row
 ) -> dict[str, int]:
-    """Copies all rows except leases, waiting alerts and the identity into an empty catalog; returns the number of rows by table.
+    """Copies all rows except those of leases, conditions, waiting alerts and the identity into an empty catalog; returns the
+    number of rows by table.
 
     Args:
         changed: maps a table's name and one of its rows to the row that is written.

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import Row, Table, and_, delete, func, select, update
+from sqlalchemy import Row, Table, and_, delete, select, update
 
-from volstream.catalog import tables
+from volstream.catalog import conditions, tables
 from volstream.catalog.database import Database
 from volstream.catalog.rows import from_row, to_row
 from volstream.definitions import (
@@ -121,6 +121,7 @@ class Definitions(Generic[T]):
         """Deletes the object and all rows that belong to it."""
         for table, column in self._dependents:
             transaction.execute(delete(table).where(table.c[column] == value.id))
+        transaction.execute(delete(tables.conditions).where(tables.conditions.c.subject == value.id))
         transaction.execute(delete(self._table).where(self._table.c.id == value.id))
 
     def _taken(self, name: Name) -> AlreadyExistsError:
@@ -187,34 +188,14 @@ def feeds(database: Database) -> Definitions[FeedTable]:
 
 def note_begun(database: Database, job: Job) -> None:
     """Records that a run of a job begins. The outcome of the one before stays until this one ends."""
-    _note(database, job, last_started=datetime.now(UTC), last_ended=None)
-
-
-def note_ended(database: Database, job: Job, outcome: str | None) -> None:
-    """Records that a run of a job ended, with a one-line outcome."""
-    _note(database, job, last_ended=datetime.now(UTC), last_outcome=outcome)
-
-
-def note_outcome(database: Database, job: Job, outcome: str) -> None:
-    """Records what is known of a job without a run: why none can begin, or that this is over."""
-    _note(database, job, last_outcome=outcome)
-
-
-def _note(database: Database, job: Job, **values: Any) -> None:
+    values = {"last_started": datetime.now(UTC), "last_ended": None}
     with database.transaction() as transaction:
         transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))
 
 
-def note_trouble(database: Database, volume_id: str, reason: str | None) -> None:
-    """Records what is wrong with a volume, for other processes to see; None: nothing is wrong any more."""
+def note_ended(database: Database, job: Job, outcome: str | None, failed: str | None = None) -> None:
+    """Records that a run of a job ended, with a one-line outcome, and why it failed as a whole, if so."""
     with database.transaction() as transaction:
-        transaction.execute(update(tables.volumes).where(tables.volumes.c.id == volume_id).values(trouble=reason))
-
-
-def note_error(database: Database, feed_id: str, reason: str | None) -> None:
-    """Records what is wrong with a source, and since when, for other processes to see; None: nothing is wrong any more."""
-    since = None if reason is None else func.coalesce(tables.feeds.c.error_on, datetime.now(UTC))
-    with database.transaction() as transaction:
-        transaction.execute(
-            update(tables.feeds).where(tables.feeds.c.id == feed_id).values(error=reason, error_on=since)
-        )
+        values = {"last_ended": datetime.now(UTC), "last_outcome": outcome}
+        transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))
+        conditions.note(transaction, conditions.About.JOB, job.id, failed)

@@ -163,8 +163,6 @@ volumes = Table(
     Column("table_id", String(36)),
     Column("refresh_count", BigInteger, nullable=False),
     Column("reconciled_on", UtcDateTime),
-    # What is currently wrong with the volume, as reported by its writer.
-    Column("trouble", Said),
     # Number of rows that the newest full listing would remove, held until confirmed; and the confirmation.
     Column("held_removals", BigInteger, nullable=False, server_default="0"),
     Column("accept_removals", Boolean, nullable=False, server_default=false()),
@@ -247,8 +245,6 @@ feeds = Table(
     Column("retention_policy", BigInteger),
     Column("immutable", Boolean, nullable=False),
     Column("options", JSON, nullable=False),
-    Column("error", Text),
-    Column("error_on", UtcDateTime),
     Column("comment", Text),
     _created(),
     UniqueConstraint("schema_name", "name"),
@@ -433,8 +429,16 @@ tails = Table(
     metadata,
     Column("name", String(500), primary_key=True),
     Column("location", Text, nullable=False),
-    # Why its rows cannot be committed at present.
-    Column("trouble", Said),
+)
+
+conditions = Table(
+    "conditions",
+    metadata,
+    # What is wrong at present, until a success clears it.
+    Column("about", String(20), primary_key=True),
+    Column("subject", String(500), primary_key=True),
+    Column("since", UtcDateTime, nullable=False),
+    Column("cause", Said, nullable=False),
 )
 
 links = Table(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, select
 
+from volstream.catalog.conditions import About, note
 from volstream.catalog.database import Database
 from volstream.catalog.tables import tails
 from volstream.model.names import Name
@@ -29,17 +30,8 @@ class Tails:
         with self._database.transaction() as transaction:
             return {Name.parse(row.name): row.location for row in transaction.execute(select(tails).order_by("name"))}
 
-    def troubles(self) -> Mapping[Name, str | None]:
-        """Returns for each table why its rows cannot be committed at present; None: nothing is known to be wrong."""
-        with self._database.reading() as transaction:
-            return {Name.parse(row.name): row.trouble for row in transaction.execute(select(tails).order_by("name"))}
-
-    def note_trouble(self, name: Name, reason: str | None) -> None:
-        """Records why a table's rows cannot be committed; None: they can."""
-        with self._database.transaction() as transaction:
-            transaction.execute(update(tails).where(tails.c.name == str(name)).values(trouble=reason))
-
     def remove(self, name: Name) -> None:
         """Forgets a table."""
         with self._database.transaction() as transaction:
             transaction.execute(delete(tails).where(tails.c.name == str(name)))
+            note(transaction, About.TABLE, str(name), None)

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from volstream.catalog.definitions import note_error
+from volstream.catalog.conditions import About
 from volstream.catalog.leases import lease
 from volstream.definitions import FeedKind, FeedTable
 from volstream.errors import CatalogError, FencedError, TailFullError
@@ -92,7 +92,7 @@ class FeedWorker:
                 return
             self._reads = True
             # Left by an earlier reader; cleared by the first success.
-            self.trouble.reason = self.trouble.reason or feed.error
+            self.trouble.reason = self.trouble.reason or catalog.conditions.cause(About.SOURCE, feed.id)
             try:
                 with TopicFeed(self._home, feed, self._lose) as reading:
                     self._read(reading, turn)
@@ -125,7 +125,7 @@ class FeedWorker:
         if said is None and not (self._reads or self._complained):
             return
         with suppress(CatalogError):  # while it is unavailable, the log has the trouble
-            note_error(self._home.catalog.database, self.feed.id, said)
+            self._home.catalog.conditions.note(About.SOURCE, self.feed.id, said)
             self._complained = said is not None
 
 

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from volstream.catalog import Catalog
-from volstream.catalog.definitions import note_outcome
+from volstream.catalog.conditions import About
 from volstream.config import Settings
-from volstream.definitions import FAILED, FileJob, Job, JobState, TriggerKind
+from volstream.definitions import FileJob, Job, JobState, TriggerKind
 from volstream.errors import (
     CatalogError,
     FencedError,
@@ -198,9 +198,8 @@ class Scheduler:
     def _record(self, job: Job, reason: str) -> None:
         """Records why a job fails, also before a run of it begins, for everybody who looks at the job."""
         try:
-            current = self._catalog.jobs.by_id(job.id)
-            if current is not None and current.trouble != reason:
-                note_outcome(self._catalog.database, job, f"{FAILED}{reason}")
+            if self._catalog.conditions.cause(About.JOB, job.id) != reason and self._catalog.jobs.by_id(job.id):
+                self._catalog.conditions.note(About.JOB, job.id, reason)
         except CatalogError:
             self.unrecorded[str(job.name)] = reason
         else:

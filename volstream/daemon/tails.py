@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
+from volstream.catalog.conditions import About
 from volstream.config import Settings
 from volstream.definitions import FeedTable
 from volstream.delta.log import DeltaLog
@@ -40,7 +41,8 @@ class Committer:
         self._next_sweep = time.monotonic()
         self._to_expire: dict[Name, FeedTable] = {}
         # What is recorded, also by a daemon that ended.
-        self._troubles = {name: reason for name, reason in home.catalog.tails.troubles().items() if reason is not None}
+        known = home.catalog.conditions.causes(About.TABLE)
+        self._troubles = {Name.parse(name): cause for name, cause in known.items()}
 
     @property
     def failing(self) -> dict[str, str]:
@@ -96,7 +98,7 @@ class Committer:
             self._troubles[name] = reason
             _log.warning("commit_failed", table=str(name), error=reason, exc_info=_trace(error))
         with suppress(CatalogError):  # while it is unavailable, the log has it
-            self._home.catalog.tails.note_trouble(name, reason)
+            self._home.catalog.conditions.note(About.TABLE, str(name), reason)
 
 
 def _trace(error: Exception | None) -> Exception | None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
-from volstream.catalog.definitions import note_trouble
+from volstream.catalog.conditions import About
 from volstream.catalog.leases import lease
 from volstream.config import Settings
 from volstream.daemon.share import Share
@@ -115,7 +115,7 @@ class VolumeWorker:
         if reason is None and not (self.keeps or self._complained):
             return
         with suppress(CatalogError):  # while it is unavailable, the log has the trouble
-            note_trouble(self._catalog.database, self.volume.id, reason)
+            self._catalog.conditions.note(About.VOLUME, self.volume.id, reason)
             self._complained = reason is not None
 
     def end(self) -> None:
@@ -160,9 +160,8 @@ class VolumeWorker:
             if other is not None:
                 return
             self.keeps = True
-            self.trouble.reason = (
-                self.volume.trouble
-            )  # left by the previous keeper; cleared by the first successful tick
+            # Left by the previous keeper; cleared by the first successful tick.
+            self.trouble.reason = self._catalog.conditions.cause(About.VOLUME, self.volume.id)
             try:
                 queue = self._queue_of(self.volume, self._catalog, self._settings)
                 _Turn(self, self._catalog, self._settings, queue, turn).run()

@@ -7,7 +7,6 @@ a user can say of an object; those of the class that is named like the kind are 
 from volstream.definitions.connection import Connection, ConnectionOptions, ConnectionType
 from volstream.definitions.function import Function, FunctionDefinition
 from volstream.definitions.job import (
-    FAILED,
     NO_SCHEDULE,
     PAUSED_BY_USER,
     DynamicJob,
@@ -39,7 +38,6 @@ from volstream.definitions.volume import DEFAULT_VIRTUAL_CLUSTER, QueueType, Vol
 
 __all__ = [
     "DEFAULT_VIRTUAL_CLUSTER",
-    "FAILED",
     "NO_SCHEDULE",
     "PAUSED_BY_USER",
     "Connection",

@@ -302,9 +302,6 @@ class JobDefinition(FunctionOptions, FileJobOptions):
     into: Annotated[Name | None, _INTO] = None
 
 
-#: What the outcome of a run begins with that failed as a whole.
-FAILED = "failed: "
-
 #: The reason of a pause that a person asked for.
 PAUSED_BY_USER = "paused by the user"
 
@@ -320,7 +317,7 @@ class Job(JobOptions):
         owns_stream: the streams were made for this job and are dropped with it.
         last_started, last_ended: times of the last run; ``last_ended`` is None while a run is in progress, and stays so if its
             process died or could not write the catalog.
-        last_outcome: a line about the last run that ended and had work; ``failed: ...`` until another run ends well.
+        last_outcome: a line about the last run that ended well and had work.
     """
 
     id: str
@@ -340,12 +337,6 @@ class Job(JobOptions):
     def stream_ids(self) -> Sequence[str]:
         """The ids of all streams that the job consumes."""
         return (self.stream_id, *self.other_stream_ids)
-
-    @property
-    def trouble(self) -> str | None:
-        """Why the last run that ended failed as a whole; None: it did not."""
-        outcome = self.last_outcome or ""
-        return outcome.removeprefix(FAILED) if outcome.startswith(FAILED) else None
 
     @property
     def unended(self) -> bool:

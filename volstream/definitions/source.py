@@ -60,7 +60,6 @@ class FeedTable:
         options: what its kind needs besides; of Kafka ``brokers``, ``topic``, ``format`` and ``properties``, and
             once it was read ``topic_id`` and ``tail_id``, which its offsets belong to; of an immutable
             table ``versions``, the Delta versions of its own.
-        error: what is wrong with its source at present, and since when; None: nothing.
     """
 
     id: str
@@ -70,7 +69,5 @@ class FeedTable:
     retention_policy: int | None
     immutable: bool
     options: Mapping[str, Any]
-    error: str | None
-    error_on: datetime | None
     comment: str | None
     created_on: datetime

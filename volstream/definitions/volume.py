@@ -73,7 +73,6 @@ class Volume(VolumeOptions):
         location: URI.
         table_id: Delta's id of the directory's tail; None until the first refresh creates it.
         refresh_count: number of the newest refresh.
-        trouble: current problem as reported by its writer; None if there is none.
         max_removals: limit for removals by a full listing, in the syntax of :class:`~volstream.model.removals.RemovalLimit`;
             None: the default.
         held_removals: rows that the newest full listing found gone, kept until the removals are accepted.
@@ -89,7 +88,6 @@ class Volume(VolumeOptions):
     table_id: str | None = None
     refresh_count: int = 0
     reconciled_on: datetime | None = None
-    trouble: str | None = None
     held_removals: int = 0
     accept_removals: bool = False
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from volstream.catalog import Catalog
-from volstream.catalog.definitions import note_trouble
+from volstream.catalog.conditions import About
 from volstream.catalog.leases import lease
 from volstream.config import Settings
 from volstream.definitions import Volume
@@ -108,10 +108,10 @@ def _troubles(catalog: Catalog, volume: Volume, *, whole: bool) -> Iterator[None
     except StorageError as error:
         if whole:
             with suppress(CatalogError):
-                note_trouble(catalog.database, volume.id, in_brief(error))
+                catalog.conditions.note(About.VOLUME, volume.id, in_brief(error))
         raise
-    if whole and catalog.volumes.get(volume.name).trouble is not None:
-        note_trouble(catalog.database, volume.id, None)
+    if whole and catalog.conditions.cause(About.VOLUME, volume.id) is not None:
+        catalog.conditions.note(About.VOLUME, volume.id, None)
 
 
 def _prefix(subdirectory: str) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from volstream.catalog.conditions import About
 from volstream.definitions import (
     Connection,
     DynamicJob,
@@ -52,11 +53,12 @@ def shown(home: Home, one: Connection | Volume | Stream | Job | Function | FeedT
     match one:
         case Job():
             found["trigger"] = str(one.trigger)
-            if one.unended:
-                found["last_outcome"] = outcome(one, runs_of(home.catalog, [one]))
+            found["last_outcome"] = outcome(one, runs_of(home.catalog, [one]))
         case Stream():
             found |= _state(home, one)
         case FeedTable():
+            wrong = home.catalog.conditions.of(About.SOURCE).get(one.id)
+            found |= {"error": wrong and wrong.cause, "error_on": wrong and wrong.since}
             found["retention"] = keys(SourceDefinition)["retention_policy"].write(found.pop("retention_policy"))
             found["versions"] = ", ".join(sorted(found["options"].get("versions", {}), key=int)) or None
         case _:

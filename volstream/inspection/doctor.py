@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from volstream.catalog.conditions import About
 from volstream.definitions import QueueType, Volume
 from volstream.directory.keeper import lease_name
 from volstream.engine.control import engine_status
@@ -276,9 +277,10 @@ class _Patient:
     def _writer(self) -> Check:
         name = lease_name(self._volume)
         holder = next((one for one in self._home.catalog.leases.held() if one.name == name), None)
-        if holder is not None and self._volume.trouble is not None:
+        trouble = self._home.catalog.conditions.cause(About.VOLUME, self._volume.id)
+        if holder is not None and trouble is not None:
             fix = "It is retried until it succeeds; see the daemon's log for details."
-            return Check("writer", CheckState.FAILED, self._volume.trouble, fix)
+            return Check("writer", CheckState.FAILED, trouble, fix)
         if holder is not None:
             return Check("writer", CheckState.OK, f"{holder.purpose}, on {host_of(holder.owner)}")
         cluster = self._volume.virtual_cluster

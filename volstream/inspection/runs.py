@@ -117,7 +117,10 @@ def outcome(job: Job, open_runs: Runs) -> str | None:
     """Returns how the last run of a job went, in a line."""
     if job.id in open_runs.in_hand:
         return "running"
-    return "interrupted" if job.id in open_runs.interrupted else job.last_outcome
+    if job.id in open_runs.interrupted:
+        return "interrupted"
+    failed = open_runs.failed.get(job.id)
+    return job.last_outcome if failed is None else f"failed: {failed}"
 
 
 def next_retry(home: Home, job: Job) -> datetime | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from volstream.catalog.conditions import About
 from volstream.definitions import FileJob, Function, Job, QueueType, Stream, Volume
 from volstream.engine.control import engine_status
 from volstream.errors import CatalogError, StreamStaleError, VolstreamError
@@ -29,13 +30,14 @@ def status(home: Home) -> dict[str, Any]:
     catalog = home.catalog
     jobs = catalog.jobs.list()
     open_runs = runs_of(catalog, jobs)
+    failing, uncommitted = catalog.conditions.causes(About.VOLUME), catalog.conditions.causes(About.TABLE)
     return {
         "home": str(home.settings.home),
         "engine": engine_status(home.settings),
-        "volumes": [volume_status(home, volume) for volume in catalog.volumes.list()],
+        "volumes": [volume_status(home, volume, failing) for volume in catalog.volumes.list()],
         "streams": [stream_status(home, stream) for stream in catalog.streams.list()],
         "jobs": [job_status(home, job, open_runs) for job in jobs],
-        "tables": [table_status(home, name, reason) for name, reason in catalog.tails.troubles().items()],
+        "tables": [table_status(home, name, uncommitted.get(str(name))) for name in catalog.tails.list()],
         "sources": [shown(home, one) for one in catalog.feeds.list()],
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": alerts_status(home),
@@ -51,13 +53,14 @@ def health(home: Home, *, streams: bool) -> dict[str, Any]:
     catalog = home.catalog
     jobs = catalog.jobs.list()
     open_runs = runs_of(catalog, jobs)
+    failing, unread = catalog.conditions.causes(About.VOLUME), catalog.conditions.causes(About.SOURCE)
     return {
         "engine": engine_status(home.settings),
-        "volumes": [volume_health(volume) for volume in catalog.volumes.list()],
+        "volumes": [volume_health(volume, failing) for volume in catalog.volumes.list()],
         "streams": [stream_health(home, stream) for stream in catalog.streams.list()] if streams else [],
         "jobs": [{**job_health(job, open_runs), "failures": {}} for job in jobs],
-        "tables": [{"table": str(name), "note": reason} for name, reason in catalog.tails.troubles().items()],
-        "sources": [{"name": str(one.name), "error": one.error} for one in catalog.feeds.list()],
+        "tables": [{"table": name, "note": reason} for name, reason in catalog.conditions.causes(About.TABLE).items()],
+        "sources": [{"name": str(one.name), "error": unread.get(one.id)} for one in catalog.feeds.list()],
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": [],
     }
@@ -72,13 +75,13 @@ def alerts_status(home: Home) -> list[dict[str, Any]]:
     ]
 
 
-def volume_status(home: Home, volume: Volume) -> dict[str, Any]:
+def volume_status(home: Home, volume: Volume, failing: Mapping[str, str]) -> dict[str, Any]:
     """Returns how complete a volume's directory is, and what is wrong with it."""
     found = next(iter(home.catalog.refreshes.reconciles(volume.id)), None)
     # Without a queue, listings find all changes, and none of them was missed.
     missed = found if volume.queue_type not in (QueueType.NONE, QueueType.POLL) else None
     return {
-        **volume_health(volume),
+        **volume_health(volume, failing),
         "location": volume.location,
         "queue": volume.queue_type,
         "files": home.catalog.refreshes.file_count(volume.id),
@@ -90,14 +93,14 @@ def volume_status(home: Home, volume: Volume) -> dict[str, Any]:
         "phantom": missed and missed.phantom,
         "late": missed and missed.late,
         "rejected": home.catalog.refreshes.rejected_count(volume.id),
-        "note": volume.trouble
+        "note": failing.get(volume.id)
         or (f"{counted(volume.held_removals, 'removal')} held" if volume.held_removals else None),
     }
 
 
-def volume_health(volume: Volume) -> dict[str, Any]:
-    """Returns what is wrong with a volume."""
-    return {"volume": str(volume.name), "held_removals": volume.held_removals, "trouble": volume.trouble}
+def volume_health(volume: Volume, failing: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what is wrong with a volume, of those that fail by their ids."""
+    return {"volume": str(volume.name), "held_removals": volume.held_removals, "trouble": failing.get(volume.id)}
 
 
 def stream_status(home: Home, stream: Stream) -> dict[str, Any]:
@@ -165,7 +168,7 @@ def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
         "reason": job.paused_itself,
         "trigger": job.trigger.kind,
         "running": job.id in open_runs.in_hand,
-        "trouble": job.trouble,
+        "trouble": open_runs.failed.get(job.id),
         "interrupted": job.id in open_runs.interrupted,
         "code": missing(job.function, job.search_path) if isinstance(job, FileJob) else None,
     }

@@ -44,7 +44,7 @@ def table_names(home: Home, limit: int = _MAX_TABLES) -> list[Name]:
     """Returns the names of the home's tables: those of jobs and sources, and others in the warehouse. Opens none."""
     catalog = home.catalog
     filled = {*(job.into for job in catalog.jobs.list()), *(feed.name for feed in catalog.feeds.list())}
-    return sorted({*filled, *catalog.tails.troubles(), *_found(home)})[:limit]
+    return sorted({*filled, *catalog.tails.list(), *_found(home)})[:limit]
 
 
 def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True) -> list[dict[str, Any]]:

@@ -5,14 +5,15 @@ What does not belong here: what a run does (``jobs.run`` for functions, ``statem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from volstream.catalog import Catalog, leases
+from volstream.catalog.conditions import About
 from volstream.catalog.definitions import note_begun, note_ended
-from volstream.definitions import FAILED, Job, JobState
+from volstream.definitions import Job, JobState
 from volstream.errors import CatalogError, FencedError, InvalidStateError, NotFoundError, StreamBusyError, in_brief
 from volstream.jobs.progress import Observer, Progress
 from volstream.lifecycle.identity import host_of, new_owner
@@ -71,11 +72,13 @@ class Lead(Generic[J]):
 
     Attributes:
         job: its definition in the catalog when the run began.
+        failed: why the run before failed as a whole.
         summary: one line for the catalog, if the run succeeds; None: it found nothing to do.
     """
 
     job: J
     owner: str
+    failed: str | None = None
     summary: str | None = None
 
 
@@ -91,26 +94,20 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
         NotFoundError, InvalidStateError: it was dropped; it is paused.
     """
     with held(catalog, job.id, job.name, lease_seconds, owner) as holder:
-        lead = Lead(_current(catalog, job), holder)
+        lead = Lead(_current(catalog, job), holder, catalog.conditions.cause(About.JOB, job.id))
         note_begun(catalog.database, lead.job)
         try:
             yield lead
         except FencedError:  # the end is another run's to record
             raise
         except StreamBusyError:  # nothing has failed: it is tried again
-            note_ended(catalog.database, lead.job, lead.job.last_outcome)
+            note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=lead.failed)
             raise
         except Exception as error:
             with suppress(CatalogError):  # the run is shown as interrupted; what ended it matters more here
-                note_ended(catalog.database, lead.job, f"{FAILED}{in_brief(error)}")
+                note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=in_brief(error))
             raise
-        note_ended(catalog.database, lead.job, lead.summary or _still(lead.job))
-
-
-def _still(job: Job) -> str:
-    """Returns the outcome after a run without work: that of the last one with work, unless it is bad news, which is over."""
-    said = job.last_outcome
-    return NOTHING if said is None or job.unended or job.trouble is not None else said
+        note_ended(catalog.database, lead.job, lead.summary or lead.job.last_outcome or NOTHING)
 
 
 @contextmanager
@@ -135,14 +132,21 @@ def lease_name(job_id: str) -> str:
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs that have not ended: ids of the jobs that any process runs now, and of those whose run was interrupted."""
+    """How the last runs of jobs went, by the jobs' ids.
+
+    Attributes:
+        in_hand: any process runs the job now.
+        interrupted: its run did not end.
+        failed: why it failed as a whole.
+    """
 
     in_hand: frozenset[str]
     interrupted: frozenset[str]
+    failed: Mapping[str, str]
 
 
 def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
-    """Returns which runs of jobs have not ended.
+    """Returns how the last runs of jobs went.
 
     Args:
         jobs: read before: a run is taken for interrupted only if it was open before and after its lease was seen to be free.
@@ -156,16 +160,16 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
         for identity, job in left.items()
         if job is not None and job.unended and job.last_started == unended[identity]
     }
-    return Runs(in_hand, frozenset(interrupted))
+    return Runs(in_hand, frozenset(interrupted), catalog.conditions.causes(About.JOB))
 
 
 def clear(catalog: Catalog, job: Job) -> None:
     """Records that there is nothing to do for a job whose last run failed or was interrupted: another run has done it, or there
     is no need for it any more. Does nothing if the job is being run, or was since ``job`` was read."""
-    if job.trouble is None and not job.unended:
+    if not job.unended and catalog.conditions.cause(About.JOB, job.id) is None:
         return
     if job.id not in runs_of(catalog, [job]).in_hand and catalog.jobs.by_id(job.id) == job:
-        note_ended(catalog.database, job, NOTHING)
+        note_ended(catalog.database, job, job.last_outcome or NOTHING)
 
 
 def _current(catalog: Catalog, job: J) -> J:

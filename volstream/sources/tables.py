@@ -57,8 +57,6 @@ def new_feed(
         retention_policy=retention,
         immutable=immutable,
         options=options or {},
-        error=None,
-        error_on=None,
         comment=comment,
         created_on=datetime.now(UTC),
     )

@@ -21,6 +21,7 @@ from tests.waiting import eventually
 from volstream import config
 from volstream.alerts.look import Look
 from volstream.catalog.alerts import Cause
+from volstream.catalog.conditions import About
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.daemon.alerts import AlertDesk, Courier
@@ -158,7 +159,7 @@ def test_what_happens_while_no_daemon_runs_is_told_by_the_next(world: World, rec
 def test_a_run_that_fails_is_told_once_although_it_is_tried_again_and_again(world: World, receiver: Receiver) -> None:
     with world.daemon() as desk:
         for _ in range(2):
-            note_ended(world.catalog.database, world.job, "failed: The bucket b does not exist.")
+            note_ended(world.catalog.database, world.job, None, failed="The bucket b does not exist.")
             eventually(lambda: receiver.posts)
             note_begun(world.catalog.database, world.job)
             eventually(lambda: desk._couriers[0].delivered)
@@ -177,10 +178,10 @@ def test_volumes_and_the_engine_that_stand_still_are_told(world: World, receiver
     world.engine = {"state": "restarting", "reason": "no Java"}
     with world.daemon():
         (volume,) = world.catalog.volumes.list()
-        volume = world.catalog.volumes.change(volume, trouble="Its folder is gone.")
+        world.catalog.conditions.note(About.VOLUME, volume.id, "Its folder is gone.")
         eventually(lambda: len(receiver.posts) == 2)
     with world.daemon():  # another one
-        world.catalog.volumes.change(volume, trouble=None)
+        world.catalog.conditions.note(About.VOLUME, volume.id, None)
         eventually(lambda: len(receiver.posts) == 3)
     payloads = receiver.payloads
     assert {(one["event"], one["kind"]) for one in payloads[:2]} == {("problem", "volume"), ("problem", "engine")}

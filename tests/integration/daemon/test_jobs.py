@@ -19,7 +19,8 @@ from tests import objects
 from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import Catalog
-from volstream.catalog.definitions import note_begun, note_outcome
+from volstream.catalog.conditions import About
+from volstream.catalog.definitions import note_begun
 from volstream.catalog.tables import digest, failures
 from volstream.daemon.jobs import Scheduler
 from volstream.definitions import Job, JobState
@@ -76,7 +77,8 @@ class World:
 
     def failing(self) -> dict[str, str]:
         """What everybody who looks at the catalog sees."""
-        return {str(job.name): job.trouble for job in self.catalog.jobs.list() if job.trouble is not None}
+        names = {job.id: str(job.name) for job in self.catalog.jobs.list()}
+        return {names[job_id]: cause for job_id, cause in self.catalog.conditions.causes(About.JOB).items()}
 
     def is_up(self) -> bool:
         self.looks += 1
@@ -205,7 +207,7 @@ def test_a_brief_catalog_outage_does_not_end_the_scheduler(tmp_path: Path) -> No
 
     world.up = True
     rename("jobs", "away")
-    with world.running(), capture_logs() as lines:
+    with capture_logs() as lines, world.running():
         eventually(lambda: "loop_failing" in [line["event"] for line in lines])
         assert world.runner.runs == 0
         rename("away", "jobs")
@@ -276,7 +278,7 @@ def test_a_job_is_well_once_there_is_nothing_left_to_do(world: World) -> None:
     note_begun(world.catalog.database, job)  # by a process that was killed
     with world.running():
         eventually(lambda: not world.catalog.jobs.list()[0].unended)
-        note_outcome(world.catalog.database, job, "failed: There is no table t.")
+        world.catalog.conditions.note(About.JOB, job.id, "There is no table t.")
         eventually(lambda: not world.failing())
         with held(world.catalog, job.id, job.name, 10.0):
             note_begun(world.catalog.database, job)
@@ -296,7 +298,7 @@ def test_a_failure_that_the_catalog_cannot_take_is_known_to_the_daemon_until_it_
             connection.commit()
 
     full = "BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
-    statement(f"CREATE TRIGGER full BEFORE UPDATE OF last_outcome ON jobs {full}")
+    statement(f"CREATE TRIGGER full BEFORE INSERT ON conditions {full}")
     with world.running():
         eventually(lambda: world.scheduler.unrecorded == {"classify": "no column n"})
         assert not world.failing()

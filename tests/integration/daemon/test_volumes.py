@@ -15,7 +15,7 @@ from tests.disks import mounted
 from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import tables
-from volstream.catalog.definitions import note_trouble
+from volstream.catalog.conditions import About
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
 from volstream.definitions import QueueType, Volume
@@ -55,6 +55,10 @@ class World:
             made.end()
             thread.join(30)
             assert not thread.is_alive()
+
+    def recorded(self) -> str | None:
+        """What everybody who looks at the catalog sees to be wrong."""
+        return self.session.home.catalog.conditions.cause(About.VOLUME, self.volume.id)
 
     def has(self, *names: str) -> bool:
         volume: Volume = self.session.volumes.get("v")
@@ -143,9 +147,9 @@ def test_a_volume_whose_root_is_gone_reports_it_until_it_is_back(world: World) -
         eventually(lambda: world.has("a"))
         world.files.rename(world.files.with_name("unmounted"))
         eventually(lambda: worker.reason is not None and worker.keeps)
-        eventually(lambda: world.session.volumes.get("v").trouble is not None)
+        eventually(lambda: world.recorded() is not None)
         world.files.with_name("unmounted").rename(world.files)
-        eventually(lambda: worker.reason is None and world.session.volumes.get("v").trouble is None)
+        eventually(lambda: worker.reason is None and world.recorded() is None)
         (world.files / "b").write_text("b")
         eventually(lambda: world.has("a", "b"))
 
@@ -176,7 +180,7 @@ def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: 
         disk.fill()
         worker.trouble.failed(QueueError("gone"))
         with pytest.raises(CatalogError, match="Free space"):
-            note_trouble(world.session.home.catalog.database, world.volume.id, "gone")
+            world.session.home.catalog.conditions.note(About.VOLUME, world.volume.id, "gone")
         disk.empty()
         assert worker.reason == "gone"
         world.session.close()
@@ -195,7 +199,7 @@ def test_requests_are_served_while_the_queue_does_not_answer(world: World) -> No
         eventually(lambda: worker.keeps and worker.reason == "The queue does not exist.")
         world.session.volumes.refresh("v")
         assert world.has("a")
-        eventually(lambda: world.session.volumes.get("v").trouble == "The queue does not exist.")
+        eventually(lambda: world.recorded() == "The queue does not exist.")
 
 
 def test_a_request_to_refresh_a_folder_outside_the_volume_is_answered(world: World) -> None:
@@ -233,12 +237,12 @@ def test_a_folder_that_is_ignored_cannot_be_refreshed(world: World) -> None:
 def test_only_the_worker_that_maintains_a_volume_reports_what_is_wrong_with_it(world: World) -> None:
     catalog = world.session.home.catalog
     catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 600)
-    note_trouble(catalog.database, world.volume.id, "The queue does not exist.")
+    catalog.conditions.note(About.VOLUME, world.volume.id, "The queue does not exist.")
     world.volume = world.session.volumes.get("v")
     with world.worker() as worker:
         assert worker.reason is None
-    assert world.session.volumes.get("v").trouble == "The queue does not exist."
+    assert world.recorded() == "The queue does not exist."
     catalog.leases.release(lease_name(world.volume), "elsewhere/1/1.00/x")
     with world.worker() as worker:
         eventually(lambda: worker.keeps)
-        eventually(lambda: world.session.volumes.get("v").trouble is None)
+        eventually(lambda: world.recorded() is None)

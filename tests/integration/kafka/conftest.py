@@ -11,6 +11,7 @@ import pytest
 from deltalake import QueryBuilder
 
 from tests.broker import Broker, broker
+from volstream.catalog.conditions import About
 from volstream.config import Settings
 from volstream.delta import folders
 from volstream.delta.places import open_table
@@ -59,7 +60,8 @@ class Kept:
         return [(row["partition"], row["offset"], row["event"]) for row in self.rows(name)]
 
     def error(self, name: str = "t") -> str:
-        return self.session.source.get(name).error or ""
+        feed = self.session.source.get(name)
+        return self.session.home.catalog.conditions.cause(About.SOURCE, feed.id) or ""
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.kafka.conftest import Kept, no_engine
 from tests.waiting import eventually
+from volstream.catalog.conditions import About
 from volstream.daemon.feeds import Feeds
 from volstream.home import Home
 from volstream.ingest import feeds
@@ -58,16 +59,15 @@ def test_what_is_wrong_with_a_topic_is_told_until_it_is_well_and_holds_no_other_
     with reading(kept) as found:
         eventually(lambda: "There is no topic" in kept.error(), 20)
         assert "There is no topic" in found.failing["t"]
-        since = kept.session.source.get("t").error_on
-        assert since is not None
-        assert since <= datetime.now(UTC)
+        [wrong] = kept.session.home.catalog.conditions.of(About.SOURCE).values()
+        assert wrong.since <= datetime.now(UTC)
         kept.broker.send(there, "1")
         eventually(lambda: texts(kept, "u") == ["1"], 20)
         kept.broker.topic(name=missing)
         kept.broker.send(missing, "2")
         eventually(lambda: texts(kept) == ["2"], 60)
         eventually(lambda: not kept.error() and not found.failing, 20)
-        assert kept.session.source.get("t").error_on is None
+        assert kept.session.home.catalog.conditions.of(About.SOURCE) == {}
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ import pytest
 
 from tests import objects
 from volstream.catalog import Catalog
+from volstream.catalog.conditions import About
 from volstream.definitions import FileJob
 from volstream.errors import FencedError, SqlError, StreamBusyError, VolstreamError
 from volstream.inspection.runs import outcome
@@ -23,6 +24,10 @@ class World:
     @property
     def job(self) -> FileJob:
         return objects.file_job(self.catalog.jobs.by_id(self._made.id))
+
+    @property
+    def failed(self) -> str | None:
+        return self.catalog.conditions.cause(About.JOB, self._made.id)
 
     def run(self, *, did: str | None = None, fails: BaseException | None = None) -> str | None:
         """Runs the job; its outcome."""
@@ -55,21 +60,21 @@ def test_a_run_without_work_leaves_the_outcome_of_the_last_one_with_work(world: 
 def test_a_failure_is_known_until_a_run_ends_well_also_while_that_one_is_in_hand(world: World) -> None:
     assert world.run(fails=SqlError("no column n")) == "failed: no column n"
     with lease(world.catalog, world.job, 10.0):
-        assert world.job.trouble == "no column n"
-    assert world.job.last_outcome == NOTHING
+        assert world.failed == "no column n"
+    assert outcome(world.job, runs_of(world.catalog, [world.job])) == NOTHING
 
 
 def test_a_run_that_never_ended_is_interrupted_until_another_ends(world: World) -> None:
     world.run(did="2 files done")
     assert world.run(fails=KeyboardInterrupt()) == "interrupted", "as when its process is killed"
-    assert world.run() == NOTHING
+    assert world.run() == "2 files done"
 
 
 def test_what_another_process_does_is_no_failure_of_the_job(world: World) -> None:
     world.run(did="2 files done")
     assert world.run(fails=StreamBusyError("The stream is busy.")) == "2 files done"
     world.run(fails=FencedError("Another process took over."))
-    assert world.job.trouble is None
+    assert world.failed is None
 
 
 def test_who_holds_a_job_runs_it_and_others_are_told_to_wait(world: World) -> None:
@@ -98,4 +103,4 @@ def test_what_is_cleared_is_what_was_seen(world: World) -> None:
     assert world.job.last_outcome == "2 files done"
     world.run(fails=SqlError("no column n"))
     clear(world.catalog, world.job)
-    assert world.job.last_outcome == NOTHING
+    assert (world.failed, world.job.last_outcome) == (None, "2 files done")

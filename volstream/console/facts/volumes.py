@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from volstream.catalog.conditions import About
 from volstream.console.query import Query
 from volstream.definitions import Volume
 from volstream.directory import browse
@@ -34,7 +35,7 @@ def volume(home: Home, name: str, query: Query, probed: Mapping[str, Any]) -> di
     found = catalog.volumes.get(Name.parse(name))
     refreshes = catalog.refreshes.newest(found.id, before=query.number("before"), limit=_RECENT)
     reconciled = found.reconciled_on
-    status = volume_status(home, found)
+    status = volume_status(home, found, catalog.conditions.causes(About.VOLUME))
     return {
         "volume": details.described(home, found),
         "status": status,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from volstream.catalog.definitions import note_error
+from volstream.catalog.conditions import About
 from volstream.catalog.leases import lease
 from volstream.definitions import FeedTable
 from volstream.delta import folders
@@ -60,9 +60,9 @@ def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
                         stop.wait(_FULL_SECONDS)
             commit(home.catalog, feed.name, folders.table_location(home.warehouse, feed.name), lambda: home.gateway)
         except VolstreamError as error:
-            note_error(home.catalog.database, feed.id, reason_of(error))
+            home.catalog.conditions.note(About.SOURCE, feed.id, reason_of(error))
             raise
-        note_error(home.catalog.database, feed.id, " ".join(lost) or None)
+        home.catalog.conditions.note(About.SOURCE, feed.id, " ".join(lost) or None)
     for one in lost:
         _log.error("messages_lost", source=str(feed.name), why=one)
     return count

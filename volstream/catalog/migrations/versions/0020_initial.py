@@ -45,6 +45,14 @@ def upgrade() -> None:
     )
     op.create_index("ix_audit_began", "audit", ["began_on"], unique=False)
     op.create_table(
+        "conditions",
+        sa.Column("about", sa.String(length=20), nullable=False),
+        sa.Column("subject", sa.String(length=500), nullable=False),
+        sa.Column("since", UtcDateTime(timezone=True), nullable=False),
+        sa.Column("cause", Said(), nullable=False),
+        sa.PrimaryKeyConstraint("about", "subject", name=op.f("pk_conditions")),
+    )
+    op.create_table(
         "connections",
         sa.Column("id", sa.String(length=36), nullable=False),
         sa.Column("schema_name", sa.String(length=200), nullable=False),
@@ -70,8 +78,6 @@ def upgrade() -> None:
         sa.Column("retention_policy", sa.BigInteger(), nullable=True),
         sa.Column("immutable", sa.Boolean(), nullable=False),
         sa.Column("options", sa.JSON(), nullable=False),
-        sa.Column("error", sa.Text(), nullable=True),
-        sa.Column("error_on", UtcDateTime(timezone=True), nullable=True),
         sa.Column("comment", sa.Text(), nullable=True),
         sa.Column("created_on", UtcDateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_feeds")),
@@ -135,7 +141,6 @@ def upgrade() -> None:
         "tails",
         sa.Column("name", sa.String(length=500), nullable=False),
         sa.Column("location", sa.Text(), nullable=False),
-        sa.Column("trouble", Said(), nullable=True),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_tails")),
     )
     op.create_table(
@@ -204,7 +209,6 @@ def upgrade() -> None:
         sa.Column("table_id", sa.String(length=36), nullable=True),
         sa.Column("refresh_count", sa.BigInteger(), nullable=False),
         sa.Column("reconciled_on", UtcDateTime(timezone=True), nullable=True),
-        sa.Column("trouble", Said(), nullable=True),
         sa.Column("held_removals", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("accept_removals", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.ForeignKeyConstraint(["connection_id"], ["connections.id"], name=op.f("fk_volumes_connection_id")),
