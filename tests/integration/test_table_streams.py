@@ -314,6 +314,39 @@ def test_with_a_primary_key_a_delete_and_an_insert_become_an_update(home: Home) 
         home.rows(KINDS)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "other"),
+    [
+        ("VARIANT", "parse_json('1')", "parse_json('2')"),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in [
+                ("MAP<STRING, INT>", "map('a', 1)", "map('a', 2)"),
+                ("STRUCT<m: MAP<STRING, INT>>", "struct(map('a', 1) AS m)", "struct(map('a', 2) AS m)"),
+                ("ARRAY<STRUCT<v: VARIANT>>", "array(struct(parse_json('1') AS v))", "array()"),
+                ("STRUCT<map: INT>", "struct(1 AS map)", "struct(2 AS map)"),
+                ("CHAR(3)", "'a'", "'b'"),
+                ("VARCHAR(3)", "'a'", "'a '"),
+                ("BINARY", "X'00'", "X'01'"),
+                ("DOUBLE", "1", "double('NaN')"),
+                ("DECIMAL(38, 10)", "1", "1.0000000001"),
+                ("TIMESTAMP", "timestamp_micros(1)", "timestamp_micros(2)"),
+                ("TIMESTAMP_NTZ", "TIMESTAMP_NTZ '2026-01-01 00:00:00'", "TIMESTAMP_NTZ '2026-01-01 00:00:00.000001'"),
+            ]
+        ),
+    ],
+)
+def test_an_update_of_any_type_is_shown_with_a_key_and_without(home: Home, kind: str, value: str, other: str) -> None:
+    """Rule R-10 of docs/streams.md."""
+    home.tracked(columns=f"id INT, x {kind}", stream=None)
+    home.sql(f"INSERT INTO t$ VALUES (1, {value}), (2, {value}), (3, NULL)")
+    home.sql("CREATE STREAM s$ ON TABLE t$; CREATE STREAM k$ ON TABLE t$ WITH PROPERTIES ('IDENTITY' = 'id')")
+    home.sql(f"UPDATE t$ SET x = {other} WHERE id = 1; UPDATE t$ SET x = {value} WHERE id = 3; OPTIMIZE t$")
+    for stream in ("s$", "k$"):
+        shown = home.rows(f"SELECT __change_type, id FROM {stream}")
+        assert shown == [(change, id_) for change in ("UPDATE_AFTER", "UPDATE_BEFORE") for id_ in (1, 3)]
+
+
 def test_a_key_that_two_added_rows_have_is_told_without_an_update(home: Home) -> None:
     """Rule R-11 of docs/streams.md."""
     home.tracked(columns="id INT NOT NULL PRIMARY KEY, name STRING, age INT", stream=None)

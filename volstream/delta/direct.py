@@ -38,6 +38,7 @@ from volstream.delta.log import (
     PRIMARY_KEY,
     actions,
     checkpoint_files,
+    has_type,
     is_on,
     last_checkpoint,
     lengths_of,
@@ -119,7 +120,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
     if is_remote(location):
         return False
     text = Schema.from_arrow(schema).to_json()
-    if '"timestamp_ntz"' in text:
+    if has_type(json.loads(text), "timestamp_ntz"):
         return False  # another feature
     made = int(time.time() * 1000)
     configuration = {_VECTORS: "true", **({**TRACKING, **new_columns()} if tracked else {}), **properties}

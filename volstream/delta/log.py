@@ -108,6 +108,15 @@ def lengths_of(characters: str | None) -> tuple[int, int] | None:
     return None if limit is None else (int(limit[2]) if limit[1] == "char" else 0, int(limit[2]))
 
 
+def has_type(kind: Any, *names: str) -> bool:
+    """True if a type as Delta's JSON has one of these names, or a type inside of it has."""
+    if isinstance(kind, str):
+        return kind in names
+    inside = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    inside += [field["type"] for field in kind.get("fields", ())]
+    return kind["type"] in names or any(has_type(one, *names) for one in inside)
+
+
 @dataclass(frozen=True)
 class Schema:
     """A table's columns at a version.
@@ -135,7 +144,7 @@ class Schema:
     @property
     def comparable(self) -> Sequence[str]:
         """Columns whose values can be compared in SQL."""
-        return [name for name, type_ in self.types.items() if not ('"map"' in type_ or '"variant"' in type_)]
+        return [name for name, type_ in self.types.items() if not has_type(json.loads(type_), "map", "variant")]
 
     @property
     def primary_key(self) -> Sequence[str]:
