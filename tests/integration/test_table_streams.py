@@ -314,6 +314,39 @@ def test_with_a_primary_key_a_delete_and_an_insert_become_an_update(home: Home) 
         home.rows(KINDS)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "other"),
+    [
+        ("VARIANT", "parse_json('1')", "parse_json('2')"),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in [
+                ("MAP<STRING, INT>", "map('a', 1)", "map('a', 2)"),
+                ("STRUCT<m: MAP<STRING, INT>>", "struct(map('a', 1) AS m)", "struct(map('a', 2) AS m)"),
+                ("ARRAY<STRUCT<v: VARIANT>>", "array(struct(parse_json('1') AS v))", "array()"),
+                ("STRUCT<map: INT>", "struct(1 AS map)", "struct(2 AS map)"),
+                ("CHAR(3)", "'a'", "'b'"),
+                ("VARCHAR(3)", "'a'", "'a '"),
+                ("BINARY", "X'00'", "X'01'"),
+                ("DOUBLE", "1", "double('NaN')"),
+                ("DECIMAL(38, 10)", "1", "1.0000000001"),
+                ("TIMESTAMP", "timestamp_micros(1)", "timestamp_micros(2)"),
+                ("TIMESTAMP_NTZ", "TIMESTAMP_NTZ '2026-01-01 00:00:00'", "TIMESTAMP_NTZ '2026-01-01 00:00:00.000001'"),
+            ]
+        ),
+    ],
+)
+def test_an_update_of_any_type_is_shown_with_a_key_and_without(home: Home, kind: str, value: str, other: str) -> None:
+    """Rule R-10 of docs/streams.md."""
+    home.tracked(columns=f"id INT, x {kind}", stream=None)
+    home.sql(f"INSERT INTO t$ VALUES (1, {value}), (2, {value}), (3, NULL)")
+    home.sql("CREATE STREAM s$ ON TABLE t$; CREATE STREAM k$ ON TABLE t$ WITH PROPERTIES ('IDENTITY' = 'id')")
+    home.sql(f"UPDATE t$ SET x = {other} WHERE id = 1; UPDATE t$ SET x = {value} WHERE id = 3; OPTIMIZE t$")
+    for stream in ("s$", "k$"):
+        shown = home.rows(f"SELECT __change_type, id FROM {stream}")
+        assert shown == [(change, id_) for change in ("UPDATE_AFTER", "UPDATE_BEFORE") for id_ in (1, 3)]
+
+
 def test_a_key_that_two_added_rows_have_is_told_without_an_update(home: Home) -> None:
     """Rule R-11 of docs/streams.md."""
     home.tracked(columns="id INT NOT NULL PRIMARY KEY, name STRING, age INT", stream=None)
@@ -502,6 +535,18 @@ def test_a_restored_row_of_a_table_with_mapped_columns_is_an_update(home: Home) 
     home.sql("UPDATE t$ SET age = 21 WHERE id = 1; CREATE STREAM s$ ON TABLE t$")
     home.sql(f"RESTORE TABLE t$ TO VERSION AS OF {(home.offset() or 0) - 1}")
     assert home.rows(KINDS) == [("UPDATE_AFTER", 1, "Alice", 20), ("UPDATE_BEFORE", 1, "Alice", 21)]
+
+
+@pytest.mark.parametrize("mode", [pytest.param("none", marks=pytest.mark.long), "name"])
+def test_a_restored_row_is_no_new_one_of_an_append_only_stream(home: Home, mode: str) -> None:
+    """Rule R-12 of docs/streams.md."""
+    home.tracked(stream=None)
+    home.sql(f"ALTER TABLE t$ SET TBLPROPERTIES ('delta.columnMapping.mode' = '{mode}')")
+    home.sql(FIVE)
+    home.sql("CREATE STREAM s$ ON TABLE t$ WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY')")
+    home.sql("INSERT INTO t$ VALUES (6, 'Fay', 30); DELETE FROM t$ WHERE id IN (1, 6)")
+    home.sql(f"RESTORE TABLE t$ TO VERSION AS OF {(home.offset() or 0) + 1}")
+    assert home.rows(KINDS) == [("INSERT", 6, "Fay", 30)]
 
 
 @pytest.mark.long

@@ -155,11 +155,10 @@ def _paired(changelog: Changelog, scan: str, *, drop: bool, tell: bool = True) -
 
 def _same(changelog: Changelog) -> str:
     """Returns SQL that tells whether ``old`` and ``new`` have the same content."""
-    left_out = set(changelog.columns) - set(changelog.compared)
-    values = " AND ".join(f"old.data.{quoted(name)} <=> new.data.{quoted(name)}" for name in changelog.compared)
-    if left_out and changelog.contains_carryover_rows:  # for types that cannot be compared, only the version tells
+    if set(changelog.columns) - set(changelog.compared):  # for types that cannot be compared, only the version tells
         return _SAME_WRITING
-    return f"{_SAME_WRITING} OR ({values or 'false'})"
+    values = " AND ".join(f"old.data.{quoted(name)} <=> new.data.{quoted(name)}" for name in changelog.compared)
+    return f"{_SAME_WRITING} OR ({values})"
 
 
 def _ends(changelog: Changelog, scan: str) -> str:

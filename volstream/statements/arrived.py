@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from volstream.delta import folders
@@ -60,7 +61,7 @@ def query(views: Views, statement: str, reference: names.Reference, location: st
 
 
 def commit_before(home: Home, statement: str) -> None:
-    """Commits what has arrived for the table that a statement changes, if the statement must see it.
+    """Commits what has arrived for the table that a statement changes or clones, if the statement must see it.
 
     Rows that are only added to a table without a key need not.
 
@@ -69,6 +70,9 @@ def commit_before(home: Home, statement: str) -> None:
         VolstreamError: the commit failed, so that the statement must not run.
     """
     words = names.words(statement)
+    cloned = names.cloned(statement)
+    if cloned is not None:
+        _commit(home, cloned.name)
     name = _changed(statement, words)
     if name is None:
         return
@@ -78,9 +82,13 @@ def commit_before(home: Home, statement: str) -> None:
             f"The table {name} is immutable.",
             "Create its next version: session.source.create_table(..., immutable=True).",
         )
+    _commit(home, name, only_with_key=words[:2] == ["INSERT", "INTO"])
+
+
+def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
     location = folders.table_location(home.warehouse, name)
     found = TailedTable.open(location)
-    if found is not None and found.has_unmoved and (found.key or words[:2] != ["INSERT", "INTO"]):
+    if found is not None and found.has_unmoved and (found.key or not only_with_key):
         move(location, lambda: home.gateway)
 
 
@@ -88,6 +96,8 @@ def _changed(statement: str, words: list[str]) -> Name | None:
     target = names.target(statement)
     if target is not None:
         return target.name
+    if words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {after for word, after in pairwise(words) if word == "ADD"}:
+        return None  # brings back a column that rows which have arrived need
     if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):
         return next((one.name for one in names.references(statement) if not one.directory), None)
     return None

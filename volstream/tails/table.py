@@ -76,7 +76,7 @@ def columns_of(target: str) -> pa.Schema:
             f"The table at {target} has a column {min(taken)}, which real-time streams use themselves.",
             "Rename the column.",
         )
-    variants = [str(one["name"]) for one in told if '"variant"' in json.dumps(one["type"])]
+    variants = [str(one["name"]) for one in told if log.has_type(one["type"], "variant")]
     if variants:
         raise InvalidStateError(
             f"Column {variants[0]} is a VARIANT, which real-time streams do not support.",

@@ -51,6 +51,29 @@ def test_the_relations_of_a_statement_are_found_by_position(statement: str, rela
     assert found(statement) == relations
 
 
+@pytest.mark.parametrize("end", ["", " GROUP BY k", " AS x"])
+@pytest.mark.parametrize(
+    "start", ["SELECT k FROM t", "TABLE u UNION SELECT k FROM t", "SELECT k FROM DIRECTORY(VOLUME t)"]
+)
+def test_no_alias_is_inserted_before_a_sample(start: str, end: str) -> None:
+    (*_, sampled) = names.references(f"{start} TABLESAMPLE (10 PERCENT){end}")
+    assert (str(sampled.name), sampled.takes_alias) == ("t", False)
+
+
+@pytest.mark.parametrize(
+    ("statement", "source"),
+    [
+        ("CREATE OR REPLACE TABLE a SHALLOW CLONE b.c VERSION AS OF 3", "b.c"),
+        ("create table a shallow clone b", "b"),
+        ("CREATE TABLE shallow (clone INT)", None),
+        ("SELECT shallow clone FROM t", None),
+    ],
+)
+def test_the_table_that_a_clone_is_of_is_found(statement: str, source: str | None) -> None:
+    cloned = names.cloned(statement)
+    assert (None if cloned is None else str(cloned.name)) == source
+
+
 @pytest.mark.parametrize(
     ("statement", "relations"),
     [
