@@ -51,7 +51,8 @@ from volstream.functions.schema import from_ddl, reason_of, to_ddl
 from volstream.functions.source import absolute, find
 from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.schedule import check_cron
-from volstream.loading.options import LoadOptions
+from volstream.jobs.target import check_target
+from volstream.loading.options import LOADER, LoadOptions
 from volstream.model.names import DEFAULT_SCHEMA, NOT_IN_COLUMNS, Name
 from volstream.model.work import FAILING, LASTING, FailureState
 from volstream.sql.readonly import check_calls
@@ -83,6 +84,7 @@ def create_job(
         FunctionLoadError: the function cannot be imported.
         NotFoundError: the stream or volume does not exist.
         InvalidValueError: result columns, condition, schedule or limits are invalid.
+        InvalidStateError: another job keeps the table, or it is in use and lacks columns.
         AlreadyExistsError: the name is taken.
         ObjectInUseError: a stream serves another job.
     """
@@ -120,7 +122,10 @@ def create_job(
     match spec:
         case FileJobSpec():
             _check_schema(warehouse, spec.into)
-            _check_columns(warehouse, spec.into, from_ddl(function["returns"]))
+            columns = from_ddl(function["returns"])
+            _check_columns(warehouse, spec.into, columns)
+            if spec.function != LOADER:
+                check_target(catalog, spec.into, folders.table_location(warehouse, spec.into), columns.names)
             job = FileJob(**common, **function, arguments=dict(spec.arguments))
         case StatementJobSpec():
             job = StatementJob(**common, statement=spec.statement)
