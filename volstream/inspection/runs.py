@@ -13,6 +13,7 @@ from volstream.definitions import FileJob, Job, JobState, TriggerKind
 from volstream.jobs import sizing
 from volstream.jobs.lease import Runs
 from volstream.jobs.schedule import next_due
+from volstream.model.text import first_line
 from volstream.model.units import format_duration
 from volstream.model.work import FAILING, Batch, PlanKind
 
@@ -123,7 +124,8 @@ def outcome(job: Job, open_runs: Runs) -> str | None:
     if job.id in open_runs.interrupted:
         return "interrupted"
     failed = open_runs.failed.get(job.id)
-    return job.last_outcome if failed is None else f"failed: {failed}"
+    said = job.last_outcome if failed is None else f"failed: {failed}"
+    return None if said is None else first_line(said)
 
 
 def next_retry(home: Home, job: Job) -> datetime | None:

@@ -193,7 +193,10 @@ def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> Non
     """Raises InvalidStateError if an unfinished plan of a job was made with what is to be changed."""
     plan = catalog.consumptions.open_plan(job.stream_id)
     if plan is not None and changes.keys() & {"where", "into", "on_move"}:
-        raise InvalidStateError(f"The job {job.name} has an unfinished plan {plan.id}.", "Run it to the end first.")
+        raise InvalidStateError(
+            f"A run of the job {job.name} is in progress, or was interrupted.",
+            f"Try again when it has ended; if none is in progress, run: volstream run-job {job.name}.",
+        )
 
 
 def _load_changes(job: FileJob, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,7 +74,8 @@ class Ddl:
         match statement.action, statement.kind:
             case "create", kind:
                 made = self._makers[kind](statement)
-                return Result(["status"], [{"status": f"{_said(kind)} {made.name} exists."}])
+                said = "exists" if statement.if_not_exists else "is created"
+                return Result(["status"], [{"status": f"{_said(kind)} {made.name} {said}."}])
             case "drop", kind:
                 dropped = self._objects.by_kind[kind].drop(_text(statement.name), if_exists=statement.if_exists)
                 said = "is dropped" if dropped else "does not exist"

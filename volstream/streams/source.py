@@ -19,13 +19,14 @@ from volstream.changelog.feed import ChangeFeed
 from volstream.changelog.tracked import SnapshotDifference, TrackedChanges
 from volstream.definitions import SourceKind, Stream
 from volstream.delta import durable, folders
-from volstream.delta.keeper import INCIDENTAL
+from volstream.delta.keeper import INCIDENTAL, WRITERS
 from volstream.delta.log import DeltaLog, Schema, is_on, retention
 from volstream.delta.marker import OWNER
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import is_large
 from volstream.errors import DependencyError, InvalidValueError, StreamSchemaChangedError
 from volstream.model.names import Name
+from volstream.model.text import like
 from volstream.model.units import local
 from volstream.sqltext import table_at
 from volstream.streams.volume_source import VolumeSource
@@ -70,6 +71,13 @@ SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {
     "change_tracking": tracking,
     "data_retention_days": kept_days,
 }
+
+
+def check_property(name: str) -> None:
+    """Raises InvalidValueError if a table's property is a misspelt one of ours: Delta takes any."""
+    known = (*SHORTHANDS, WRITERS)
+    if name.lower() not in known and (near := like(name, known)):
+        raise InvalidValueError(f"There is no property {name!r} of tables.", near.rstrip())
 
 
 class Source(Protocol):

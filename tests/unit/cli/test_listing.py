@@ -44,7 +44,7 @@ def test_failures_are_grouped_by_cause_and_fit_the_terminal() -> None:
         ),
     ]
     lines = by_cause(found, 80).splitlines()
-    assert lines[0].startswith("2 files of job j: ValueError: 'a' has no text")
+    assert lines[0].startswith("2 files of job j: ValueError: * has no text")
     assert "  Fix the file, then volstream retry j PATH" in lines
     assert lines.index("    a") < lines.index(f"    {LONG}") < lines.index("1 file of job j: OSError: no space")
     assert lines[-1] == "        quarantined (raised), 3 failed attempts: no automatic retry"

@@ -74,7 +74,7 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
         (["sql", "SHOW VOLUME DIRECTORY vv"], 3, "Did you mean 'v'?"),
         (["sql", "DROP DYNAMIC TABLE d"], 3, "There is no dynamic table d."),
         (["sql", "CREATE TASK x AS SELECT 1"], 3, "CREATE JOB j EVERY '5m' AS INSERT"),
-        (["sql", "SHOW STREAMS; SHOW JOBS WHERE name = 'x'"], 3, "SHOW takes IN schema and LIKE"),
+        (["sql", "SHOW STREAMS; SHOW JOBS WHERE name = 'x'"], 3, "SHOW takes IN public and LIKE"),
         (
             ["create-job", "k", "--volume", "v", "--function", f"{FILE}:f", "--returns", "n INT", "--into", "t"],
             3,
