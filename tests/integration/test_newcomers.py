@@ -109,7 +109,11 @@ def test_refreshing_or_explaining_something_unknown_is_an_error(shell: Shell) ->
     shell.ok("refresh", "v")
     code, out, err = shell("explain-file", "v", "nosuch.txt")
     assert (code, out, "There is no record of nosuch.txt" in err) == (3, "", True)
+    assert "Did you mean 'a.txt'?" in shell("explain-file", "v", "aa.txt")[2]
     assert "in the directory" in shell.ok("explain-file", "v", "a.txt")
+    shell.job("j", "one", "--where", "size > 99")
+    assert "takes only=size > 99" in shell.ok("explain-file", "v", "a.txt")
+    assert "The job j makes it with its first batch." in shell("describe", "table", "t")[2]
     (shell.files / "a.txt").unlink()
     assert "not in the store now" in shell.ok("explain-file", "v", "a.txt")
 

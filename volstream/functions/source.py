@@ -252,7 +252,10 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
     """
     place, colon, attribute = text.rpartition(":")
     if not colon or not place or not attribute.isidentifier():
-        raise FunctionLoadError(f"{text!r} is not a function.", "Write FILE.py:FUNCTION or package.module:FUNCTION.")
+        raise FunctionLoadError(
+            f"{text!r} does not name a function.",
+            _defined(Path(text)) if text.endswith(".py") else "Write FILE.py:FUNCTION or package.module:FUNCTION.",
+        )
     if place.endswith(".py"):
         return _from_file(Path(place), attribute)
     if not all(part.isidentifier() for part in place.split(".")):
@@ -311,7 +314,7 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
         except TypeError as error:
             raise FunctionLoadError(
                 f"{function.__name__}{signature} cannot be {what}: {error}.",
-                "The function, or a class's __call__, takes the file first; other arguments are given by --arg KEY=VALUE.",
+                "The function, or a class's __call__, takes the file first; the others are given by name.",
             ) from None
 
 
@@ -343,6 +346,14 @@ def _from_file(path: Path, attribute: str) -> FunctionSource:
     files: dict[str, bytes] = {}
     _collect(root, path.name, files)
     return FunctionSource(path.stem, attribute, str(root), files, _fingerprint(files))
+
+
+def _defined(path: Path) -> str:
+    """Returns what a file can be asked for, without running it."""
+    tree = parsed(_content(_file(path)), str(path))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found = [one.name for one in tree.body if isinstance(one, kinds) and not one.name.startswith("_")]
+    return f"Write {path}:FUNCTION." + (f" It defines: {', '.join(found)}." if found else "")
 
 
 def _file(path: Path) -> Path:

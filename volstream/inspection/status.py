@@ -167,6 +167,7 @@ def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
         "state": job.state,
         "reason": job.paused_itself,
         "trigger": job.trigger.kind,
+        "schedule": str(job.trigger),
         "running": job.id in open_runs.in_hand,
         "trouble": open_runs.failed.get(job.id),
         "interrupted": job.id in open_runs.interrupted,

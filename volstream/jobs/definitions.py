@@ -93,7 +93,7 @@ def create_job(
         return existing
     if isinstance(spec, FileJobSpec):
         if (spec.stream is None) == (spec.volume is None):
-            raise InvalidValueError("A job needs either a stream or a volume.", "Give --stream or --volume.")
+            raise InvalidValueError(f"The job {spec.name} needs either a stream or a volume.", "Give one of them.")
         _check_options(spec)
     _check_cron(spec.cron, zone)
     if existing is not None:
@@ -284,7 +284,7 @@ def function_of(
     if ddl is None:
         raise InvalidValueError(
             f"The columns that {text} returns are not declared.",
-            'Give --returns "label STRING, score DOUBLE", or annotate the function with a dataclass.',
+            "Give them as returns, 'label STRING, score DOUBLE', or annotate the function with a dataclass.",
         )
     return {
         "function": resolved,
@@ -304,7 +304,7 @@ def _check_alone(catalog: Catalog, spec: JobSpec, existing: Job | None) -> None:
             what = "is kept by" if isinstance(job, DynamicJob) else "mirrors the files of"
             raise InvalidStateError(
                 f"The table {spec.into} {what} job {job.name}.",
-                f"Let {spec.name} write another table, or append: --write append.",
+                f"Let {spec.name} write another table, or only append to it (write append).",
             )
 
 
@@ -395,7 +395,7 @@ def _check_options(spec: FileJobOptions) -> None:
     if spec.on_move is OnMove.REKEY and spec.write is Write.APPEND:
         raise InvalidValueError(
             "Rows cannot follow a moved file in a table that logs every processed version.",
-            "Leave out --on-move, or --write.",
+            "Leave out on_move, or write.",
         )
     if spec.where is not None:
         check_where(spec.where)

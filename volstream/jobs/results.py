@@ -99,7 +99,7 @@ class ResultTables:
         if other is not None:
             raise InvalidStateError(
                 f"The table {job.into} mirrors the files of job {other.name}.",
-                f"Let {job.name} write another table, or append: --write append.",
+                f"Let {job.name} write another table, or only append to it (write append).",
             )
 
     def _fit(self, job: FileJob, location: str, existing: dict[str, str], wanted: pa.Schema) -> None:

@@ -61,7 +61,7 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
         (["alter-job", "j", "--arg", f"a={ODD}"], 3, "not valid UTF-8 text"),
         (["alter-job", "j", "--where", "it's"], 3, "cannot be read"),
         (["create-volume", "w", FILE], 3, "/f.py is not a directory.\n  Give "),
-        (["create-volume", "w", FILE], 3, "--pattern 'f.py'."),
+        (["create-volume", "w", FILE], 3, "the pattern 'f.py'."),
         (["create-volume", "w", f"{FILE}/nosuch"], 3, "does not exist.\n  Create it"),
         (["try", f"{FILE}:f", os.path.dirname(__file__)], 3, "is a directory.\n  Give files: "),
         (["try", f"{FILE}:f", "nosuch.txt"], 3, "There is no file nosuch.txt."),

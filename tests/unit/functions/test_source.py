@@ -295,6 +295,12 @@ def test_code_that_was_not_used_for_a_month_is_removed(tmp_path: Path) -> None:
     assert [one.name for one in shipped.iterdir()] == ["used"]
 
 
+def test_a_file_without_a_function_is_answered_with_those_it_defines(tmp_path: Path) -> None:
+    file = write(tmp_path, words="1 / 0\ndef count(file): ...\ndef _own(): ...\nclass Model: ...\n") / "words.py"
+    with pytest.raises(FunctionLoadError, match=r"words.py:FUNCTION. It defines: count, Model\."):
+        find(str(file))
+
+
 @pytest.mark.parametrize(
     "opening",
     [
