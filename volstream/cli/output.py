@@ -186,6 +186,11 @@ def shown(value: Any, *, exact: bool = False) -> str:
     return one_line(text)
 
 
+def in_a_line(details: Mapping[str, Any]) -> str:
+    """Returns details as text on one line, without those that are None."""
+    return ", ".join(f"{key}={shown(value)}" for key, value in details.items() if value is not None)
+
+
 def done_of(job: Mapping[str, Any]) -> str | None:
     """Formats how many of its volume's files a job is through with, from its status; None: it is not about files."""
     return None if job.get("done") is None else f"{job['done']} of {job['files']}"

@@ -64,6 +64,14 @@ def test_a_job_is_described_with_what_a_person_asks_first_and_ids_last(shell: Sh
     assert (found["files"], found["done"]) == (0, 0)
 
 
+def test_a_volume_is_described_in_words_for_people(shell: Shell) -> None:
+    shell.ok("refresh", "v")
+    said = shell.ok("describe", "volume", "v")
+    assert "inserted=2" in said
+    assert "{" not in said
+    assert "+00:00" not in said
+
+
 def test_tables_are_listed_with_rows_that_are_there_and_their_size(shell: Shell) -> None:
     location = own_location(str(shell.home / "warehouse"), Name.parse("readings"))
     assert direct.create(location, COLUMNS, {})
