@@ -50,7 +50,7 @@ def make(
         InvalidValueError: the folder is not empty, or is in the warehouse.
         StorageError, DependencyError, DiskError, CatalogError: reading or writing failed. The folder is as before.
     """
-    present = folder.exists()
+    present = os.path.exists(folder)  # False also of a name that is too long
     _prepare(folder, settings)
     try:
         made = _fill(catalog, settings, folder, told)
