@@ -161,7 +161,8 @@ class Settings(BaseSettings):
     catalog_url: str = Field(default="", repr=False)
     """SQLAlchemy URL of the catalog; empty: SQLite in the home."""
     warehouse: str = ""
-    """Directory of all Delta tables, or an object store location, ``s3://bucket/prefix``; empty: ``warehouse`` in the home."""
+    """Directory of all Delta tables, relative to the home, or an object store location, ``s3://bucket/prefix``; empty:
+    ``warehouse``."""
     warehouse_options: dict[StoreOption, SecretStr] = {}
     """Options of the warehouse's object store, named like deltalake's ``storage_options``."""
     spark_remote: str = Field(default="", repr=False)
@@ -355,8 +356,9 @@ class Settings(BaseSettings):
 
     @property
     def warehouse_path(self) -> str:
-        """The warehouse as a local path or URI, without a trailing slash."""
-        return self.warehouse.rstrip("/") or str(self.home / "warehouse")
+        """The warehouse as an absolute local path or URI, without a trailing slash."""
+        warehouse = self.warehouse.rstrip("/") or "warehouse"
+        return warehouse if "://" in warehouse else str(self.home / Path(warehouse).expanduser())
 
     @property
     def warehouse_storage(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ from volstream.config import Settings
 from volstream.definitions import NO_SCHEDULE
 from volstream.definitions.job import LOAD_OPTIONS
 from volstream.errors import InvalidValueError
+from volstream.functions.source import check_not_imported
 from volstream.home import Home
 from volstream.lifecycle.closeable import Closeable
 from volstream.model.arguments import checked, takes
@@ -69,6 +70,7 @@ class Builder(Collected):
 
     def getOrCreate(self) -> Session:  # noqa: N802  # PySpark's name
         """Returns the open session with these settings, or a new one."""
+        check_not_imported()
         settings = config.load(**self._values)
         with Session._lock:
             for session in Session._opened:
@@ -99,6 +101,9 @@ class Session(Closeable):
 
     Args:
         connect: connects to Spark, and again when the connection is lost; None: to the home's engine.
+
+    Raises:
+        FunctionLoadError: the file that opens it is being imported for a job's function.
     """
 
     builder = _BuilderAttribute()
@@ -106,6 +111,7 @@ class Session(Closeable):
     _opened: list[Session] = []  # noqa: RUF012  # the open sessions of this process, for getOrCreate
 
     def __init__(self, settings: Settings, connect: Callable[[], SparkGateway] | None = None) -> None:
+        check_not_imported()
         self.home = Home(settings, connect)
         self.objects = Objects(self.home)
         self.connections = self.objects.connections

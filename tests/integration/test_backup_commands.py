@@ -38,6 +38,15 @@ def test_a_home_is_restored_as_it_was_at_the_backup(shell: Shell, other: Shell, 
     assert [one["files"] for one in status["volumes"]] == [3]
 
 
+def test_a_backup_is_made_at_and_restored_from_a_relative_path(
+    shell: Shell, other: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shell.ok("refresh", "v")
+    shell.ok("backup", "b")
+    assert "1 volume" in other.ok("restore", "b")
+
+
 @pytest.mark.long
 def test_a_backup_can_be_restored_repeatedly(shell: Shell, other: Shell, tmp_path: Path) -> None:
     backup = str(tmp_path / "backup")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.conftest import Home, Place, home_in
 from volstream import config
-from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, StreamSchemaChangedError
+from volstream.errors import InvalidValueError, NotFoundError, StreamSchemaChangedError
 from volstream.spark.session import SparkGateway
 
 
@@ -80,12 +80,14 @@ def test_unreadable_ranges_are_rejected_before_spark_is_asked(changed: Home) -> 
         (InvalidValueError, "no version 99", 99, None, "none"),
         (InvalidValueError, "range", zero + 3, zero + 2, "none"),
         (InvalidValueError, "'x'", zero + 3, None, "x"),
-        (InvalidStateError, "not tracked", 0, None, "none"),
+        (InvalidValueError, f"tracked since version {zero}", 0, None, "none"),
+        (InvalidValueError, f"tracked since version {zero}", 0, 0, "none"),
     ):
         with pytest.raises(error, match=match):
             ours(changed, first, last, mode, False)
     with pytest.raises(InvalidValueError, match="only rewritten"):
         ours(changed, zero + 1, None, "none", True)
+    assert ours(changed, zero, None, "none", False)
     with pytest.raises(NotFoundError):
         changed.session.changes(changed.name("absent"), startingVersion=0)
 

@@ -23,6 +23,7 @@ from volstream.errors import (
     SqlError,
 )
 from volstream.inspection.runs import backlog
+from volstream.jobs.progress import Progress
 from volstream.model.names import Name
 from volstream.model.work import FailureKind, FailureState
 from volstream.streams.consume import Consumer
@@ -213,7 +214,7 @@ def test_a_file_that_keeps_failing_is_quarantined_after_its_retries(place: Place
 def test_what_a_job_owes_counts_files_and_not_attempts_and_knows_since_when(place: Place) -> None:
     def owed() -> tuple[int, int, bool]:
         home = place.session.home
-        found = backlog(home.catalog, home.reader, place.session.jobs.get("j"))
+        found = backlog(home.catalog, place.session.jobs.get("j"))
         assert found is not None
         return found.done, found.files, found.waiting_since is not None
 
@@ -232,6 +233,25 @@ def test_what_a_job_owes_counts_files_and_not_attempts_and_knows_since_when(plac
     assert owed() == (1, 2, False), "its function ran three times on b"
     place.session.jobs.skip("j")
     assert owed() == (2, 2, False)
+
+
+def test_what_is_done_never_falls_while_batches_are_in_hand(place: Place) -> None:
+    def done(_: Progress | None = None) -> None:
+        found = backlog(place.session.home.catalog, place.session.jobs.get("j"))
+        assert found is not None
+        seen.append(found.done)
+
+    seen: list[int] = []
+    for name in "abc":
+        place.put(name, "1")
+    place.job(PICKY, max_files=1)
+    place.refresh()
+    place.session.jobs.run("j", until_empty=True, observe=done)
+    assert sorted({*seen}) == [0, 1, 2, 3]
+    assert seen == sorted(seen)
+    seen.clear()
+    place.session.jobs.replay("j", observe=done)
+    assert {*seen} == {3}
 
 
 def test_a_failed_file_that_a_new_condition_excludes_is_no_failure_any_more(place: Place) -> None:

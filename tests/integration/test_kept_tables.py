@@ -57,6 +57,31 @@ def test_rows_of_a_jobs_table_are_written_by_the_job(place: Place) -> None:
     assert home.rows("SELECT * FROM t$") == []
 
 
+def test_a_job_adds_no_columns_to_a_table_in_use_unless_it_may(place: Place) -> None:
+    home = Home(place.session)
+    home.sql(f"CREATE SCHEMA {home.schema}; CREATE TABLE empty$ (id INT); CREATE TABLE fits$ AS SELECT 1 AS N")
+    home.tracked("read", "id INT")
+    home.sql("CREATE TABLE rows$ AS SELECT 1 AS id")
+    code = place.folder.parent / "job.py"
+    code.write_text(COUNT)
+
+    def create(into: str) -> None:
+        jobs = place.session.jobs
+        jobs.create("j", f"{code}:f", home.name(into), volume="v", returns="n INT", or_replace=True)
+
+    for table in ("rows", "read"):
+        with pytest.raises(InvalidStateError, match="would add columns to it: n"):
+            create(table)
+    create("empty")
+    create("fits")
+    home.sql("ALTER TABLE rows$ SET PROPERTIES ('volstream.writers' = 'any')")
+    create("rows")
+    create("later")
+    home.sql("CREATE TABLE later$ AS SELECT 1 AS id")
+    with pytest.raises(InvalidStateError, match="would add columns to it: n"):
+        place.run()
+
+
 def test_a_dynamic_table_is_written_by_its_refresh(home: Home) -> None:
     home.sql("CREATE TABLE e$ (id INT) TBLPROPERTIES ('change_tracking' = 'true')")
     home.sql("CREATE DYNAMIC TABLE d$ AS SELECT id FROM e$")

@@ -90,7 +90,7 @@ def test_a_table_in_a_missing_schema_is_rejected(shell: Shell) -> None:
 def test_a_volume_that_contains_the_home_is_rejected_unless_it_ignores_it(shell: Shell) -> None:
     parent = str(shell.home.parent)
     code, _, err = shell("create-volume", "w", parent)
-    assert (code, "--ignore 'home/**'" in err) == (3, True), err
+    assert (code, "ignore 'home/**'" in err) == (3, True), err
     assert shell("create-volume", "w", parent, "--ignore", "home/**")[0] == 0
     assert shell("create-volume", "x", parent, "--pattern", "*.txt")[0] == 0
 
@@ -109,7 +109,11 @@ def test_refreshing_or_explaining_something_unknown_is_an_error(shell: Shell) ->
     shell.ok("refresh", "v")
     code, out, err = shell("explain-file", "v", "nosuch.txt")
     assert (code, out, "There is no record of nosuch.txt" in err) == (3, "", True)
+    assert "Did you mean 'a.txt'?" in shell("explain-file", "v", "aa.txt")[2]
     assert "in the directory" in shell.ok("explain-file", "v", "a.txt")
+    shell.job("j", "one", "--where", "size > 99")
+    assert "takes only=size > 99" in shell.ok("explain-file", "v", "a.txt")
+    assert "The job j makes it with its first batch." in shell("describe", "table", "t")[2]
     (shell.files / "a.txt").unlink()
     assert "not in the store now" in shell.ok("explain-file", "v", "a.txt")
 

@@ -194,7 +194,7 @@ def test_a_condition_does_not_change_in_the_middle_of_a_plan(pipeline: Pipeline)
         plan = objects.plan(job)
         catalog.consumptions.open((plan, [objects.batch(plan)], stream))
     pipeline.write('[connections.another]\ntype = "local"\n' + text + 'where = "size > 1"\n')
-    assert "has an unfinished plan" in pipeline.refused()
+    assert "is in progress, or was interrupted" in pipeline.refused()
     assert "another" not in pipeline.export()
 
 

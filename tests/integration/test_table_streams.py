@@ -146,6 +146,12 @@ def test_initial_rows_come_first_and_keep_the_version_that_wrote_them(home: Home
 def test_rows_that_are_older_than_change_tracking_have_no_version(home: Home) -> None:
     """Rules R-5, R-10 and R-13 of docs/streams.md."""
     home.sql("CREATE TABLE t$ (id INT, name STRING, age INT); INSERT INTO t$ VALUES (1, 'a', 1), (2, 'b', 2)")
+    for misspelt in (
+        "ALTER TABLE t$ SET PROPERTIES ('data_retention_day' = '3')",
+        "CREATE TABLE u$ (a INT) TBLPROPERTIES ('change_trackin'='true')",
+    ):
+        with pytest.raises(InvalidValueError, match=r"Did you mean '(data_retention_days|change_tracking)'"):
+            home.sql(misspelt)
     home.sql("ALTER TABLE t$ SET PROPERTIES ('DATA_RETENTION_DAYS' = '30', 'change_tracking' = 'true')")
     kept = {row["key"]: row["value"] for row in home.sql("SHOW TBLPROPERTIES t$")}
     assert kept["delta.logRetentionDuration"] == kept["delta.deletedFileRetentionDuration"] == "interval 30 days"

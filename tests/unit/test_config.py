@@ -74,6 +74,15 @@ def test_store_options_come_from_the_settings_and_otherwise_from_the_environment
     assert config.load(tmp_path / "other", **passed).warehouse_storage == settings.warehouse_storage
 
 
+@pytest.mark.parametrize(
+    ("warehouse", "path"),
+    [("", "/h/warehouse"), ("w/", "/h/w"), ("/w", "/w"), ("s3://b/p/", "s3://b/p")],
+    ids=["none", "relative", "absolute", "remote"],
+)
+def test_a_relative_warehouse_is_in_the_home(warehouse: str, path: str) -> None:
+    assert config.load("/h", warehouse=warehouse).warehouse_path == path
+
+
 def test_a_warehouse_on_a_file_system_gets_no_store_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
     assert config.load(tmp_path).warehouse_storage == {}

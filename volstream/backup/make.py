@@ -43,13 +43,14 @@ def make(
     """Takes a backup of a home.
 
     Args:
-        folder: created; must be missing or empty.
+        folder: absolute; created; must be missing or empty.
         told: called with each table before it is copied.
 
     Raises:
         InvalidValueError: the folder is not empty, or is in the warehouse.
-        StorageError, DependencyError, DiskError, CatalogError: reading or writing failed. The folder is empty.
+        StorageError, DependencyError, DiskError, CatalogError: reading or writing failed. The folder is as before.
     """
+    present = os.path.exists(folder)  # False also of a name that is too long
     _prepare(folder, settings)
     try:
         made = _fill(catalog, settings, folder, told)
@@ -57,6 +58,8 @@ def make(
     except BaseException:
         for entry in folder.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        if not present:
+            folder.rmdir()
         raise
     return made
 

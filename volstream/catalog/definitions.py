@@ -125,8 +125,8 @@ class Definitions(Generic[T]):
         transaction.execute(delete(self._table).where(self._table.c.id == value.id))
 
     def _taken(self, name: Name) -> AlreadyExistsError:
-        options = "--or-replace or --if-not-exists" if self._replaceable else "--if-not-exists"
-        return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Use {options}, or another name.")
+        options = "OR REPLACE or IF NOT EXISTS" if self._replaceable else "IF NOT EXISTS"
+        return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Say {options}, or give another name.")
 
     def _one(self, transaction: Transaction, condition: Any) -> T | None:
         row = transaction.execute(select(self._table).where(condition)).one_or_none()

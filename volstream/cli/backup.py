@@ -14,7 +14,7 @@ from volstream.cli.output import Output
 from volstream.model.text import counted
 from volstream.session import Session
 
-_FOLDER = click.Path(path_type=Path)
+_FOLDER = click.Path(path_type=Path, resolve_path=True)
 
 
 @click.command("backup")

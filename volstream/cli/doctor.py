@@ -35,8 +35,8 @@ def doctor_command(session: Session, output: Output, volume: str | None, canary:
     for check in examine(session.home, volume, canary=canary):
         checks.append(check)
         if not output.as_json:
-            fix = f"\n{'':20}{check.fix}" if check.fix else ""
-            click.echo(visible(f"{_SIGNS[check.state]:5} {check.what:13} {check.said}{fix}"))
+            said = "\n".join([check.said, *([check.fix] if check.fix else [])]).replace("\n", f"\n{'':20}")
+            click.echo(visible(f"{_SIGNS[check.state]:5} {check.what:13} {said}"))
     if output.as_json:
         output.result([dataclasses.asdict(check) for check in checks], "")
     counts = Counter(check.state for check in checks)

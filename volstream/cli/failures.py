@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from volstream.inspection.failures import group_id
+from volstream.inspection.failures import group_id, why_of
 from volstream.model.files import printable
 from volstream.model.text import counted, one_line
 
@@ -27,8 +27,8 @@ def by_cause(failures: Sequence[Mapping[str, Any]], width: int) -> str:
 
 
 def _lines(group: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
-    first = group[0]
-    yield from _wrapped(f"{counted(len(group), 'file')} of job {first['job']}: {first['why']}", width, "")
+    first, why = group[0], why_of((one["message"], one["path"]) for one in group)
+    yield from _wrapped(f"{counted(len(group), 'file')} of job {first['job']}: {why}", width, "")
     remedy = first["remedy"]
     if len(group) > 1:
         for before in (f"retry {first['job']} ", "--file "):

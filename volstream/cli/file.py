@@ -10,7 +10,7 @@ import click
 
 from volstream.cli.complete import names_of
 from volstream.cli.options import DURATION, PAIR, common, merged
-from volstream.cli.output import Output, shown
+from volstream.cli.output import Output, in_a_line
 from volstream.errors import FilesFailedError, InvalidValueError, NotFoundError
 from volstream.model.text import counted
 from volstream.session import Session
@@ -26,12 +26,8 @@ def explain_file_command(session: Session, output: Output, volume: str, path: st
 
     events = tell(session.home, volume, path)
     rows = [{"time": event.time, "what": event.what, "details": event.details} for event in events]
-    lines = [{**row, "details": _line(event.details)} for row, event in zip(rows, events, strict=True)]
+    lines = [{**row, "details": in_a_line(event.details)} for row, event in zip(rows, events, strict=True)]
     output.table(lines, ["time", "what", "details"], "It has no history.", everything=rows)
-
-
-def _line(details: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={shown(value)}" for key, value in details.items() if value is not None)
 
 
 @click.command("try")

@@ -90,7 +90,7 @@ def status_command(session: Session, output: Output) -> None:
         "No volumes.",
     )
     output.table(found["streams"], ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
-    jobs = [{**one, "done": done_of(one)} for one in found["jobs"]]
+    jobs = [{**one, "done": done_of(one), "trigger": one["schedule"]} for one in found["jobs"]]
     columns = ["job", "state", "trigger", "done", "waiting since", "failed", "skipped", "last run", "outcome"]
     output.table(jobs, columns, "No jobs.")
     if found["tables"]:  # others have no rows that arrive one by one

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from volstream.inspection import details
 from volstream.lifecycle.stop import Stop
 from volstream.model.files import printable
 from volstream.model.text import counted, one_line
-from volstream.model.units import about, format_duration, format_size
+from volstream.model.units import about, format_duration, format_size, local
 from volstream.model.work import LASTING, FailureState
 from volstream.session import Session
 
@@ -213,11 +212,7 @@ def _shown(found: Sequence[LogLine]) -> Iterator[str]:
         yield f"batch {batch}"
         for line in lines:
             text = line.text if line.stream is None else f"{line.stream}  {line.text}"
-            yield one_line(f"{_local(line.time)}  {_file(line.files)}  {text}")
-
-
-def _local(time: datetime) -> str:
-    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"
+            yield one_line(f"{local(line.time)}  {_file(line.files)}  {text}")
 
 
 def _file(files: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import click
 from volstream.catalog.failures import ACTIVE, Wanted
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
-from volstream.cli.output import Output
+from volstream.cli.output import Output, in_a_line
 from volstream.definitions import Job
 from volstream.inspection import details
 from volstream.inspection.problems import problems
@@ -47,6 +47,9 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "failures": (),  # in blocks
     "rejected": ("volume", "subject", "reason", "count", "last_seen"),
 }
+
+#: Details that follow the others as JSON, to be copied.
+_POLICIES = ("trust_policy", "permission_policy")
 
 #: What a person asks first of an object, in this order.
 _FIRST = (
@@ -125,7 +128,7 @@ def describe_command(session: Session, output: Output, kind: str, name: str) -> 
     if kind == "table" and not output.as_json:
         _show_table(output, found)
         return
-    output.details(found if output.as_json else _in_order(found), ("trust_policy", "permission_policy"))
+    output.details(found if output.as_json else _in_order(found), _POLICIES)
 
 
 @click.command("drop")
@@ -203,11 +206,17 @@ def _in_order(found: Mapping[str, Any]) -> dict[str, Any]:
     ids = [key for key in rest if key.endswith(("_id", "_ids"))]
     last = {key: rest[key] for key in (*_LAST, *ids) if key in rest}
     ordered = {**first, **{key: value for key, value in rest.items() if key not in last}, **last}
-    return {key: _text(value) for key, value in ordered.items() if value not in (None, [], (), {})}
+    return {
+        key: value if key in _POLICIES else _text(value)
+        for key, value in ordered.items()
+        if value not in (None, [], (), {})
+    }
 
 
 def _text(value: Any) -> Any:
-    """Returns texts in a list one after the other, and other values as they are."""
+    """Returns texts in a list one after the other, what a dict says without ids, and other values as they are."""
+    if isinstance(value, Mapping):
+        return in_a_line({key: one for key, one in value.items() if not key.endswith("id")})
     return ", ".join(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
 
 

@@ -94,10 +94,16 @@ class Output:
         sys.stdout.flush()
 
 
-def arranged(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int, *, exact: bool = False) -> Any:
-    """Returns rows as a table; if its columns would be too narrow, row by row with a line for each column."""
+def arranged(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int, *, exact: bool = False, cut: bool = False
+) -> Any:
+    """Returns rows as a table; if its columns would be too narrow, row by row with a line for each column.
+
+    Args:
+        cut: a row has one line, in which what is too long is cut; otherwise it is broken.
+    """
     if len(columns) * _COLUMN_WIDTH <= width:
-        return _table(rows, columns, exact=exact)
+        return _table(rows, columns, exact=exact, cut=cut)
     from rich.console import Group
     from rich.table import Table
 
@@ -125,7 +131,7 @@ def _print(console: Any, renderable: Any) -> None:
     console.print(renderable, crop=False, highlight=False, markup=False)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, exact: bool) -> Any:
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, exact: bool, cut: bool) -> Any:
     from rich import box
     from rich.table import Table
 
@@ -134,7 +140,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, exact: 
         numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
         table.add_column(_cell(column), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(column), exact=exact) for column in columns))
+        table.add_row(*(_cell(row.get(column), exact=exact, cut=cut) for column in columns))
     return table
 
 
@@ -146,10 +152,10 @@ def _time(moment: datetime, *, exact: bool) -> str:
     return moment.isoformat(" ", unit)
 
 
-def _cell(value: Any, *, exact: bool = False) -> Any:
+def _cell(value: Any, *, exact: bool = False, cut: bool = False) -> Any:
     from rich.text import Text
 
-    return Text(shown(value, exact=exact))
+    return Text(shown(value, exact=exact), no_wrap=cut, overflow="ellipsis" if cut else "fold")
 
 
 def shown(value: Any, *, exact: bool = False) -> str:
@@ -178,6 +184,11 @@ def shown(value: Any, *, exact: bool = False) -> str:
         case _:
             text = str(value)
     return one_line(text)
+
+
+def in_a_line(details: Mapping[str, Any]) -> str:
+    """Returns details as text on one line, without those that are None."""
+    return ", ".join(f"{key}={shown(value)}" for key, value in details.items() if value is not None)
 
 
 def done_of(job: Mapping[str, Any]) -> str | None:

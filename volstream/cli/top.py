@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -112,7 +113,7 @@ def picture(before: Look | None, now: Look, width: int, height: int, note: str |
     for number, (rows, columns) in enumerate(tables):
         most = max(_LEAST, left // (len(tables) - number))
         left -= min(len(rows), most)
-        parts.append(arranged(rows[:most], columns[: max(2, width // _WIDTH)], width))
+        parts.append(arranged(rows[:most], columns[: max(2, width // _WIDTH)], width, cut=True))
         if len(rows) > most:
             parts.append(Text(f"and {len(rows) - most} more", style="dim"))
     return Group(*parts)
@@ -147,7 +148,8 @@ def _watch(session: Session, now: Look, every: float, pressed: Callable[[float],
     from rich.console import Console
     from rich.live import Live
 
-    console = Console()
+    # The terminal can be resized; COLUMNS and LINES cannot.
+    console = Console(_environ={key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")})
     before: Look | None = None
     note: str | None = None
     with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
@@ -167,7 +169,6 @@ def _watch(session: Session, now: Look, every: float, pressed: Callable[[float],
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str | None]]:
     """Yields a function that waits so many seconds for a key, while the terminal passes on keys one by one, and hides them."""
-    import os
     import select
     import termios
     import tty

@@ -11,6 +11,7 @@ from volstream.errors import InvalidValueError, in_brief
 from volstream.home import Home
 from volstream.model.arguments import checked
 from volstream.model.names import DEFAULT_SCHEMA
+from volstream.model.text import like
 from volstream.spark.errors import as_sql_errors
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class DataFrame:
     def __getattr__(self, name: str) -> Any:
         """Returns a column, if a frame has no such attribute."""
         if name.startswith("_") or name not in self._frame.columns:
-            raise AttributeError(f"A frame of volstream.compat has no attribute or column {name!r}.")
+            near = like(name, [*self._frame.columns, *(one for one in dir(type(self)) if not one.startswith("_"))])
+            raise AttributeError(f"A frame of volstream.compat has no attribute or column {name!r}. {near}".rstrip())
         return self._frame[name]
 
     @property

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from volstream.inspection.tables import Thumbnail
 from volstream.model.documents import to_json
 from volstream.model.files import printable
-from volstream.model.text import counted, one_line, visible
+from volstream.model.text import counted, first_line, one_line, visible
 from volstream.model.units import about, format_size
 
 #: Files that pages refer to.
@@ -39,6 +39,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "block": block,
+        "first_line": first_line,
         "bytes": lambda size: "—" if size is None else format_size(size),
         "number": number,
         "seconds": seconds,
@@ -104,6 +105,8 @@ def value(found: Any) -> Any:
         return f"{found:g}"
     if isinstance(found, timedelta):
         return f"{found.total_seconds():g} s"
+    if isinstance(found, str) and "\n" in found:
+        return Markup('<span class="lines">{}</span>').format(block(found))
     return to_json(found) if isinstance(found, Mapping | list | tuple) else found
 
 

@@ -139,7 +139,7 @@ class DaemonMetrics(Collector):
             load = self._catalog.consumptions.waiting(job.id)
             waiting.add_metric([name], load.files)
             waiting_bytes.add_metric([name], load.bytes)
-            owed = backlog(self._catalog, self._reader, job)
+            owed = backlog(self._catalog, job)
             if owed is not None:
                 done.add_metric([name], owed.done)
                 since = owed.waiting_since

@@ -287,5 +287,5 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
     elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return pa.struct(list(from_declaration(hint)))
     raise InvalidValueError(
-        f"The type {hint!r} of the result column {name!r} has no SQL equivalent.", "Declare it with --returns."
+        f"The type {hint!r} of the result column {name!r} has no SQL equivalent.", "Declare it by returns."
     )

@@ -22,6 +22,7 @@ import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.machinery import (
@@ -56,6 +57,9 @@ _owners: dict[str, str] = {}
 #: Folder that each function was imported from in this process, by fingerprint; without installed functions.
 _folders: dict[str, str] = {}
 
+
+#: The file or module that this thread imports for its function; None: it imports none.
+_importing: ContextVar[str | None] = ContextVar("importing", default=None)
 
 #: Files per call if a function takes a list of unspecified length.
 _BATCH_SIZE = 64
@@ -128,16 +132,26 @@ class FunctionSource:
         names = {name.partition("/")[0].removesuffix(".py") for name in self.files}
         return frozenset(names - sys.stdlib_module_names - {_OWN})
 
+    @property
+    def place(self) -> str:
+        """The path of its file, or the name of its module if it is installed."""
+        return self.module if self.root is None else f"{Path(self.root) / self.module.replace('.', '/')}.py"
+
     def load(self) -> Callable[..., Any]:
         """Imports the function.
 
         Raises:
             FunctionLoadError: the module cannot be imported, or has no such callable.
         """
+        token = _importing.set(self.place)
         try:
             module = self._import()
+        except FunctionLoadError:  # of check_not_imported
+            raise
         except (Exception, SystemExit) as error:  # user code may raise anything
             raise _load_error(self, error) from error
+        finally:
+            _importing.reset(token)
         function = getattr(module, self.attribute, None)
         if not callable(function):
             kind = "has no" if function is None else "has no callable"
@@ -238,7 +252,10 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
     """
     place, colon, attribute = text.rpartition(":")
     if not colon or not place or not attribute.isidentifier():
-        raise FunctionLoadError(f"{text!r} is not a function.", "Write FILE.py:FUNCTION or package.module:FUNCTION.")
+        raise FunctionLoadError(
+            f"{text!r} does not name a function.",
+            _defined(Path(text)) if text.endswith(".py") else "Write FILE.py:FUNCTION or package.module:FUNCTION.",
+        )
     if place.endswith(".py"):
         return _from_file(Path(place), attribute)
     if not all(part.isidentifier() for part in place.split(".")):
@@ -246,6 +263,18 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
             f"{place!r} is neither a .py file nor a module.", "Write FILE.py:FUNCTION or pkg.mod:FUNCTION."
         )
     return _from_module(place, attribute, search_path)
+
+
+def check_not_imported() -> None:
+    """Raises FunctionLoadError if this code runs because its file is imported for a function.
+
+    A program would otherwise run again inside of itself, and on every worker.
+    """
+    if (place := _importing.get()) is not None:
+        raise FunctionLoadError(
+            f"{place} opens a session when it is imported, as it is wherever its function runs.",
+            'Put that under: if __name__ == "__main__":',
+        )
 
 
 def missing(text: str, search_path: str | None = None) -> str | None:
@@ -285,7 +314,7 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
         except TypeError as error:
             raise FunctionLoadError(
                 f"{function.__name__}{signature} cannot be {what}: {error}.",
-                "The function, or a class's __call__, takes the file first; other arguments are given by --arg KEY=VALUE.",
+                "The function, or a class's __call__, takes the file first; the others are given by name.",
             ) from None
 
 
@@ -317,6 +346,14 @@ def _from_file(path: Path, attribute: str) -> FunctionSource:
     files: dict[str, bytes] = {}
     _collect(root, path.name, files)
     return FunctionSource(path.stem, attribute, str(root), files, _fingerprint(files))
+
+
+def _defined(path: Path) -> str:
+    """Returns what a file can be asked for, without running it."""
+    tree = parsed(_content(_file(path)), str(path))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found = [one.name for one in tree.body if isinstance(one, kinds) and not one.name.startswith("_")]
+    return f"Write {path}:FUNCTION." + (f" It defines: {', '.join(found)}." if found else "")
 
 
 def _file(path: Path) -> Path:
@@ -460,13 +497,12 @@ def _forget_other_versions(source: FunctionSource) -> None:
 
 def _load_error(source: FunctionSource, error: BaseException) -> FunctionLoadError:
     """Returns the error with the place in the user's file, without frames of the import system."""
-    place = source.module if source.root is None else f"{Path(source.root) / source.module.replace('.', '/')}.py"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
     remedy = ""
     if isinstance(error, ModuleNotFoundError):
         remedy = f"Install {error.name} into volstream's environment."
-    return FunctionLoadError(f"{place} cannot be imported: {type(error).__name__}: {error}{where}.", remedy)
+    return FunctionLoadError(f"{source.place} cannot be imported: {type(error).__name__}: {error}{where}.", remedy)
 
 
 def _nearby(module: ModuleType) -> str:

@@ -49,7 +49,7 @@ class FailureGroup:
 
     Attributes:
         id: stays the same as long as the error does.
-        why: the newest message's first line.
+        why: the first line of their messages, with ``*`` for what differs.
         ids: of the failures, newest first.
     """
 
@@ -77,10 +77,22 @@ def grouped(failures: Iterable[BriefFailure]) -> list[FailureGroup]:
 
 def group_id(kind: str, message: str, path: str = "") -> str:
     """Returns the id of the group that a failure belongs to; the file's own path, or name, in the message does not count."""
+    return _id(kind, cause(_without(message, path)))
+
+
+def why_of(failures: Iterable[tuple[str, str]]) -> str:
+    """Returns the first line of the messages of a group, from messages and paths; with ``*`` for what differs."""
+    messages = {first_line(message): path for message, path in failures}
+    first = next(iter(messages.items()))
+    return first[0] if len(messages) == 1 else cause(_without(*first))
+
+
+def _without(message: str, path: str) -> str:
+    """Returns the first line of a message without the file's own path and name."""
     line = first_line(message)
     for named in (path, path.rpartition("/")[2]):
         line = line.replace(named, "*") if len(named) >= _MIN_NAME else line
-    return _id(kind, cause(line))
+    return line
 
 
 @functools.lru_cache(1000)
@@ -94,4 +106,5 @@ def _group(identity: str, members: Sequence[BriefFailure]) -> FailureGroup:
         states[one.state] = states.get(one.state, 0) + 1
     first = members[0]
     ids, paths = [one.id for one in members], [one.path for one in members]
-    return FailureGroup(identity, first.kind, first_line(first.message), ids, paths, states, first.failed_on)
+    why = why_of((one.message, one.path) for one in members)
+    return FailureGroup(identity, first.kind, why, ids, paths, states, first.failed_on)

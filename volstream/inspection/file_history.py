@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from volstream.errors import NotFoundError
 from volstream.jobs.advice import where_printed
 from volstream.model.files import is_utf8, printable
 from volstream.model.names import Name
+from volstream.model.text import like
 from volstream.model.work import PlanKind
 from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import store_of
@@ -42,6 +44,9 @@ _ROWS = pa.schema(
 
 #: Maximum number of other files checked for the same content, since a move involves two.
 _MAX_ALIKE = 100
+
+#: Maximum number of other files compared with one that there is not.
+_MAX_BESIDE = 1000
 
 
 @dataclass(frozen=True)
@@ -82,9 +87,18 @@ def tell(home: Home, volume_name: str, path: str) -> list[Event]:
     now = _now(home, volume, path)
     if now is None and not known:
         raise NotFoundError(
-            f"There is no record of {printable(path)} in volume {volume_name}, and it is not in the store."
+            f"There is no record of {printable(path)} in volume {volume_name}, and it is not in the store.",
+            like(path, _beside(home, volume, path)).rstrip(),
         )
     return [*events, now or Event(None, "not in the store now", {})]
+
+
+def _beside(home: Home, volume: Volume, path: str) -> Iterator[str]:
+    """Yields paths of files in the folder of a file."""
+    found = VolumeSource(home.catalog, home.warehouse, volume.id).find()
+    paths = (one for part in (found.at() if found else ()) for one in part["relative_path"].to_pylist())
+    folder = path.rpartition("/")[0]
+    return islice((one for one in paths if one.rpartition("/")[0] == folder), _MAX_BESIDE)
 
 
 def _history(home: Home, volume: Volume, path: str) -> dict[str, list[dict[str, Any]]]:
@@ -193,8 +207,11 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
             "printed": where_printed(failure, job),
         }
         events.append(Event(failure.failed_on, "failed", details))
-    events += _rows(home, job, path)
-    return events
+    rows = _rows(home, job, path)
+    if job.where is not None and not any(one.what == "failed" for one in events):
+        # Whether the condition holds, Spark alone knows.
+        rows = rows or [Event(None, "no result rows", {"job": str(job.name), "takes only": job.where})]
+    return events + rows
 
 
 def _rows(home: Home, job: FileJob, path: str) -> list[Event]:

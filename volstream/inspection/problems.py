@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from volstream.definitions import JobState, TriggerKind
-from volstream.model.text import counted, one_line
+from volstream.model.text import counted, first_line, one_line
 from volstream.model.units import about
 from volstream.model.work import FailureState
 
@@ -47,10 +47,10 @@ class Problem:
 
     @property
     def line(self) -> str:
-        """What is wrong, and what to do, in one line."""
+        """The first line of what is wrong, and what to do."""
         title = f"{self.kind} {self.name}".rstrip()
         do = f"Run: {self.do}" if self.do.startswith("volstream ") else self.do
-        return one_line(f"{'■' if self.severe else '▲'} {title}: {self.why} {do}")
+        return one_line(f"{'■' if self.severe else '▲'} {title}: {first_line(self.why)} {do}")
 
 
 def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Problem]:

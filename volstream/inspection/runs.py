@@ -13,12 +13,12 @@ from volstream.definitions import FileJob, Job, JobState, TriggerKind
 from volstream.jobs import sizing
 from volstream.jobs.lease import Runs
 from volstream.jobs.schedule import next_due
+from volstream.model.text import first_line
 from volstream.model.units import format_duration
 from volstream.model.work import FAILING, Batch, PlanKind
 
 if TYPE_CHECKING:
     from volstream.home import Home
-    from volstream.streams.read import StreamReader
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class Backlog:
 
     Attributes:
         files: in the volume.
-        owed: of these at most; those that wait in the stream or in an open plan, and those that failed.
+        owed: of these at most; those that wait in the stream or in an open plan of its changes, and those that failed. A file
+            that is retried or replayed counts as it did before.
         waiting_since: when the oldest waiting change was found; None: there is none.
     """
 
@@ -95,21 +96,24 @@ class Backlog:
         return self.done / self.files if self.files else 1.0
 
 
-def backlog(catalog: Catalog, reader: StreamReader, job: Job) -> Backlog | None:
+def backlog(catalog: Catalog, job: Job) -> Backlog | None:
     """Returns what a job of files still owes; None: it reads no volume, or one that was dropped."""
     stream = catalog.streams.by_id(job.stream_id)
     if stream is None or not isinstance(job, FileJob) or catalog.volumes.by_id(stream.source_id) is None:
         return None
-    unread, _ = reader.lag(stream) or (0, 0)
-    waiting = catalog.consumptions.waiting(job.id)
     plan = catalog.consumptions.open_plan(stream.id)
-    in_plan = plan is not None and plan.kind is PlanKind.STREAM
-    since = catalog.refreshes.first_after(stream.source_id, plan.from_version) if in_plan and plan is not None else None
+    consumed = None if stream.initial else stream.offset
+    in_plan, since = 0, None
+    if plan is not None and plan.kind is PlanKind.STREAM:
+        in_plan = catalog.consumptions.waiting(job.id).files
+        since = catalog.refreshes.first_after(stream.source_id, plan.from_version)
+        consumed = plan.to_version
+    unread, _ = catalog.refreshes.changed_after(stream.source_id, consumed)
     if since is None and unread:
-        since = catalog.refreshes.first_after(stream.source_id, None if stream.initial else stream.offset)
+        since = catalog.refreshes.first_after(stream.source_id, consumed)
     files = catalog.refreshes.file_count(stream.source_id)
     failed = catalog.failures.count(job.id, Wanted(FAILING))
-    owed = min(files, unread + waiting.files + failed)
+    owed = min(files, unread + in_plan + failed)
     return Backlog(files, owed, None if since is None else max(since, stream.created_on))
 
 
@@ -120,7 +124,8 @@ def outcome(job: Job, open_runs: Runs) -> str | None:
     if job.id in open_runs.interrupted:
         return "interrupted"
     failed = open_runs.failed.get(job.id)
-    return job.last_outcome if failed is None else f"failed: {failed}"
+    said = job.last_outcome if failed is None else f"failed: {failed}"
+    return None if said is None else first_line(said)
 
 
 def next_retry(home: Home, job: Job) -> datetime | None:

@@ -139,7 +139,7 @@ def stream_health(home: Home, stream: Stream) -> dict[str, Any]:
 def job_status(home: Home, job: Job, open_runs: Runs) -> dict[str, Any]:
     """Returns what waits for a job, what failed, and how its last run went."""
     counts = home.catalog.failures.counts(job.id)
-    owed = backlog(home.catalog, home.reader, job)
+    owed = backlog(home.catalog, job)
     return {
         **job_health(job, open_runs),
         "files": owed and owed.files,
@@ -167,6 +167,7 @@ def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
         "state": job.state,
         "reason": job.paused_itself,
         "trigger": job.trigger.kind,
+        "schedule": str(job.trigger),
         "running": job.id in open_runs.in_hand,
         "trouble": open_runs.failed.get(job.id),
         "interrupted": job.id in open_runs.interrupted,

@@ -86,10 +86,14 @@ def described_table(home: Home, text: str) -> dict[str, Any]:
     location = folders.table_location(home.warehouse, name)
     log = DeltaLog(location)
     version, schema = log.latest_version(), log.schema()
-    if version is None or schema is None:
-        near = folders.like_one(home.warehouse, name)
-        raise NotFoundError(f"There is no table {name}.", f"{near}A job makes its table with its first batch.")
     job = next((one for one in home.catalog.jobs.list() if one.into == name), None)
+    if version is None or schema is None:
+        if job is not None:
+            raise NotFoundError(
+                f"The table {name} is not made yet.", f"The job {job.name} makes it with its first batch."
+            )
+        near = folders.like_one(home.warehouse, name)
+        raise NotFoundError(f"There is no table {name}.", near.rstrip())
     streams = [one for one in home.catalog.streams.list() if one.source_kind is SourceKind.TABLE]
     commits = log.commits_after(max(-1, version - _COMMITS))
     return {

@@ -51,7 +51,8 @@ from volstream.functions.schema import from_ddl, reason_of, to_ddl
 from volstream.functions.source import absolute, find
 from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.schedule import check_cron
-from volstream.loading.options import LoadOptions
+from volstream.jobs.target import check_target
+from volstream.loading.options import LOADER, LoadOptions
 from volstream.model.names import DEFAULT_SCHEMA, NOT_IN_COLUMNS, Name
 from volstream.model.work import FAILING, LASTING, FailureState
 from volstream.sql.readonly import check_calls
@@ -83,6 +84,7 @@ def create_job(
         FunctionLoadError: the function cannot be imported.
         NotFoundError: the stream or volume does not exist.
         InvalidValueError: result columns, condition, schedule or limits are invalid.
+        InvalidStateError: another job keeps the table, or it is in use and lacks columns.
         AlreadyExistsError: the name is taken.
         ObjectInUseError: a stream serves another job.
     """
@@ -91,7 +93,7 @@ def create_job(
         return existing
     if isinstance(spec, FileJobSpec):
         if (spec.stream is None) == (spec.volume is None):
-            raise InvalidValueError("A job needs either a stream or a volume.", "Give --stream or --volume.")
+            raise InvalidValueError(f"The job {spec.name} needs either a stream or a volume.", "Give one of them.")
         _check_options(spec)
     _check_cron(spec.cron, zone)
     if existing is not None:
@@ -120,7 +122,10 @@ def create_job(
     match spec:
         case FileJobSpec():
             _check_schema(warehouse, spec.into)
-            _check_columns(warehouse, spec.into, from_ddl(function["returns"]))
+            columns = from_ddl(function["returns"])
+            _check_columns(warehouse, spec.into, columns)
+            if spec.function != LOADER:
+                check_target(catalog, spec.into, folders.table_location(warehouse, spec.into), columns.names)
             job = FileJob(**common, **function, arguments=dict(spec.arguments))
         case StatementJobSpec():
             job = StatementJob(**common, statement=spec.statement)
@@ -188,7 +193,10 @@ def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> Non
     """Raises InvalidStateError if an unfinished plan of a job was made with what is to be changed."""
     plan = catalog.consumptions.open_plan(job.stream_id)
     if plan is not None and changes.keys() & {"where", "into", "on_move"}:
-        raise InvalidStateError(f"The job {job.name} has an unfinished plan {plan.id}.", "Run it to the end first.")
+        raise InvalidStateError(
+            f"A run of the job {job.name} is in progress, or was interrupted.",
+            f"Try again when it has ended; if none is in progress, run: volstream run-job {job.name}.",
+        )
 
 
 def _load_changes(job: FileJob, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,7 +284,7 @@ def function_of(
     if ddl is None:
         raise InvalidValueError(
             f"The columns that {text} returns are not declared.",
-            'Give --returns "label STRING, score DOUBLE", or annotate the function with a dataclass.',
+            "Give them as returns, 'label STRING, score DOUBLE', or annotate the function with a dataclass.",
         )
     return {
         "function": resolved,
@@ -296,7 +304,7 @@ def _check_alone(catalog: Catalog, spec: JobSpec, existing: Job | None) -> None:
             what = "is kept by" if isinstance(job, DynamicJob) else "mirrors the files of"
             raise InvalidStateError(
                 f"The table {spec.into} {what} job {job.name}.",
-                f"Let {spec.name} write another table, or append: --write append.",
+                f"Let {spec.name} write another table, or only append to it (write append).",
             )
 
 
@@ -387,7 +395,7 @@ def _check_options(spec: FileJobOptions) -> None:
     if spec.on_move is OnMove.REKEY and spec.write is Write.APPEND:
         raise InvalidValueError(
             "Rows cannot follow a moved file in a table that logs every processed version.",
-            "Leave out --on-move, or --write.",
+            "Leave out on_move, or write.",
         )
     if spec.where is not None:
         check_where(spec.where)

@@ -17,8 +17,10 @@ from volstream.delta.marker import OWNER, Marker
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.functions.schema import PROVENANCE, of_job, quote_column, to_ddl
+from volstream.jobs.load import loads
 from volstream.jobs.plan import MOVE, REMOVE, going, of_files, of_origins, slice_of
 from volstream.jobs.staged import WITHOUT_STATISTICS, Staged
+from volstream.jobs.target import check_target
 from volstream.log import get
 from volstream.model.work import Batch, Plan
 from volstream.sqltext import MAX_NAMED, literal, one_of, table_at
@@ -60,7 +62,7 @@ class ResultTables:
         Uses Spark only if there is something to create or to change.
 
         Raises:
-            InvalidStateError: the table belongs to another job, or has expressions.
+            InvalidStateError: the table belongs to another job or to no job, or has expressions.
             InvalidValueError: a column's type differs from the function's.
         """
         location = folders.table_location(self._warehouse, job.into)
@@ -75,6 +77,8 @@ class ResultTables:
                 return self._catalog.jobs.change(job, clean=self._shows_deletes(job))
             existing = log.columns()  # a log; or another job was faster and owns the table
         log.check_plain(job.into)
+        if not loads(job):
+            check_target(self._catalog, job.into, location, of_job(job).names)
         owner = log.properties().get(OWNER)
         taken = job.write is Write.UPSERT and owner != job.id
         if taken:
@@ -95,7 +99,7 @@ class ResultTables:
         if other is not None:
             raise InvalidStateError(
                 f"The table {job.into} mirrors the files of job {other.name}.",
-                f"Let {job.name} write another table, or append: --write append.",
+                f"Let {job.name} write another table, or only append to it (write append).",
             )
 
     def _fit(self, job: FileJob, location: str, existing: dict[str, str], wanted: pa.Schema) -> None:

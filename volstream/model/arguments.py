@@ -142,7 +142,7 @@ def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping
     options: frozenset[str] = getattr(function, "__volstream_options__", frozenset())
     signature = inspect.signature(function)
     types_of = {name: kind for name, kind in _types(function).items() if name not in options}
-    named = {name for name, one in signature.parameters.items() if one.kind in _NAMED}
+    named = {name for name, one in signature.parameters.items() if one.kind in _NAMED and name != "self"}
     kinds = [one.kind for one in signature.parameters.values()]
     return signature, types_of, None if inspect.Parameter.VAR_KEYWORD in kinds else named
 
@@ -175,7 +175,7 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
         return _converted(value, kind)
     except _UnfitError:
         remedy = f"Give {_wanted(kind)}."
-        words = [_word(one) for arm in _arms(kind) if _is_enum(arm) for one in arm]
+        words = [one for arm in _arms(kind) if _is_enum(arm) for one in _words(arm)]
         if isinstance(value, str) and words:
             remedy = like(value, words) + remedy
         shown = f"of the type {type(value).__name__}" if name in _SECRET else _shown(value)
@@ -258,9 +258,10 @@ def _plain(word: object) -> str:
     return str(word).replace("-", "_").lower()
 
 
-def _word(member: Enum) -> str:
-    """Returns the word for a member of an enumeration: its value if that is its name in other letters, else its name."""
-    return str(member.value) if _plain(member.value) == _plain(member.name) else member.name
+def _words(kind: type[Enum]) -> Sequence[str]:
+    """Returns the words for an enumeration: the values if they are the names in other letters, else the names."""
+    same = all(_plain(one.value) == _plain(one.name) for one in kind)
+    return [str(one.value) if same else one.name for one in kind]
 
 
 def _arms(kind: Any) -> Sequence[Any]:
@@ -278,10 +279,10 @@ def _wanted(kind: Any) -> str:
 def _wanted_of(kind: Any) -> str:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if _is_enum(kind):
-        return f"one of {', '.join(map(_word, kind))}"
+        return f"one of {', '.join(_words(kind))}"
     if origin in (Sequence, Iterable, Collection):
         if _is_enum(inner[0]):
-            return f"a list of {', '.join(map(_word, inner[0]))}"
+            return f"a list of {', '.join(_words(inner[0]))}"
         return f"a list of {_MANY.get(typing.get_origin(inner[0]) or inner[0], 'values')}"
     if origin is Mapping:
         return "a dict of texts" if inner == (str, str) else _WANTED[Mapping]

@@ -1,4 +1,4 @@
-"""Durations (``30s``, ``5m``, ``1h``) and sizes (``64MiB``), parsed and printed."""
+"""Durations (``30s``, ``5m``, ``1h``) and sizes (``64MiB``), parsed and printed; moments printed."""
 
 from __future__ import annotations
 
@@ -100,3 +100,8 @@ def in_utc(moment: datetime) -> datetime:
         return moment.astimezone(UTC)
     except (OverflowError, ValueError):
         raise InvalidValueError(f"{moment.isoformat()} is not within the years 1 to 9999 in UTC.") from None
+
+
+def local(moment: datetime) -> str:
+    """Returns a moment for a message: in the local time, to the second."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"

@@ -15,6 +15,7 @@ from volstream.inspection import details
 from volstream.model.documents import to_json
 from volstream.model.names import Name
 from volstream.model.text import nearest
+from volstream.model.units import local
 from volstream.objects.all import Objects
 from volstream.sql.grammar import Statement, Text
 from volstream.sqltext import literal
@@ -74,7 +75,8 @@ class Ddl:
         match statement.action, statement.kind:
             case "create", kind:
                 made = self._makers[kind](statement)
-                return Result(["status"], [{"status": f"{_said(kind)} {made.name} exists."}])
+                said = "exists" if statement.if_not_exists else "is created"
+                return Result(["status"], [{"status": f"{_said(kind)} {made.name} {said}."}])
             case "drop", kind:
                 dropped = self._objects.by_kind[kind].drop(_text(statement.name), if_exists=statement.if_exists)
                 said = "is dropped" if dropped else "does not exist"
@@ -382,7 +384,7 @@ def _plain(value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="milliseconds")
+        return local(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):

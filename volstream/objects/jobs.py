@@ -113,7 +113,10 @@ class Jobs(Collection[Job]):
             given = read(JobOptions, options)
             spec: JobSpec = spec_of_statement(self._home, Name.parse(name), statement, on, **given)
         elif function is None or into is None:
-            raise InvalidValueError(f"The job {name} needs a function and a table, or a statement.")
+            raise InvalidValueError(
+                f"The job {name} needs a function and a table (into), or a statement.",
+                "Give into, the table for the results." if function else "Give a function, or a statement.",
+            )
         else:
             spec = FileJobSpec(
                 name=Name.parse(name),

@@ -36,6 +36,21 @@ _STACK = re.compile(r"\n\nJVM stacktrace:|\n+Driver stacktrace:|\n\tat ")
 _CLASS = re.compile(r"^(?:\((?:[a-z]\w*\.)+\w+\) (?:file:\S+: )?|(?:[a-z]\w*\.)+(?=[A-Z]\w*: ))")
 #: A time in a message of Delta's Kernel.
 _MILLISECONDS = re.compile(r"\b\d+ ms \((\d{4,}-[^)]*)\)")
+#: Delta's messages about a version or a time that a table does not have, and what we say, as elsewhere.
+_NO_VERSION = (
+    (
+        r"\[DELTA_VERSION_NOT_FOUND\].* version (\d+)\. Available versions: \[(\d+), (\d+)\]",
+        (r"The table has no version \1.", r"Its history goes from \2 to \3."),
+    ),
+    (
+        r"\[DELTA_TIMESTAMP_EARLIER_[A-Z_]+\].*before the earliest version[^(]*\(([\d: -]+).*",
+        (r"The table has no history before \1.", "Give a later time, or a version."),
+    ),
+    (
+        r"\[DELTA_TIMESTAMP_GREATER_[A-Z_]+\].*latest version[^(]*\(([\d: -]+).*",
+        (r"The newest version of the table is of \1.", "Give no later time, or leave it out."),
+    ),
+)
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (\[[A-Z][^\n]*)", re.MULTILINE)
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
@@ -110,6 +125,9 @@ def sql_error(error: BaseException) -> SqlError:
         text = [text, *_CAUSE.findall(_text(error))][-1]
     text = text.split(";\n'", 1)[0]  # the unresolved plan, which begins with a quote
     text = _CLASS.sub("", text)
+    for pattern, (message, remedy) in _NO_VERSION:
+        if found := re.search(pattern, text, re.DOTALL):
+            return SqlError(found.expand(message), found.expand(remedy))
     return SqlError(_MILLISECONDS.sub(r"\1", text).strip())
 
 

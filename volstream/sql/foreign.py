@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import TokenType
@@ -14,162 +14,291 @@ from volstream.sql.names import tokenize
 
 @dataclass(frozen=True)
 class Foreign:
-    """Something that is written elsewhere.
+    """Something that is written elsewhere. Texts have ``{word}`` for what the user wrote.
 
     Attributes:
-        words: what to call it in messages.
-        pattern: of a statement in upper case, with one space between tokens and empty texts.
+        pattern: of a statement with one space between tokens and empty texts, in any case; its named groups
+            are what to name, of which one matches.
         remedy: what to write here.
-        example: a statement that has it.
+        examples: statements that have it, by the word that they are to be answered with.
         ours: a statement of volstream's that does the same; None: it is no statement of its own.
+        words: what to call it in messages.
     """
 
-    words: str
     pattern: str
     remedy: str
-    example: str
+    examples: Mapping[str, str]
     ours: str | None = None
+    words: str = "{word}"
 
+
+@dataclass(frozen=True)
+class Found:
+    """What of another platform a statement has: what to call it, and what to write."""
+
+    words: str
+    remedy: str
+
+
+#: A name, with its schema.
+_NAME = r"\S+(?: \. \S+)*"
 
 FOREIGN: Sequence[Foreign] = (
     Foreign(
-        "COPY INTO",
-        r"^COPY INTO\b",
+        r"^(?P<word>COPY INTO)\b",
         "Load a volume's files: CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO TABLE t, or volstream load v --into t.",
-        "COPY INTO t FROM @stage FILE_FORMAT = (TYPE = CSV)",
+        {"COPY INTO": "COPY INTO t FROM @stage FILE_FORMAT = (TYPE = CSV)"},
         "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO TABLE t",
     ),
     Foreign(
-        "read_files",
-        r"(?<!\. )\bREAD_FILES \(",
+        r"(?<!\. )\b(?P<word>READ_FILES|CLOUD_FILES) \(",
         "Load a volume's files: CREATE JOB j ON VOLUME v LOAD INTO TABLE t. For one query: SELECT * FROM csv.`/path`.",
-        "SELECT * FROM read_files('/data', format => 'csv')",
+        {
+            "READ_FILES": "SELECT * FROM read_files('/data', format => 'csv')",
+            "CLOUD_FILES": "SELECT * FROM cloud_files('/data', 'csv')",
+        },
         "CREATE JOB j ON VOLUME v LOAD INTO TABLE t",
     ),
     Foreign(
-        "PIPE",
-        r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?PIPE\b|^SHOW PIPES\b",
+        r"^CREATE (OR REPLACE )?(TEMPORARY )?(?P<word>FILE FORMAT)\b|\b(?P<other>FILE_FORMAT) =",
+        "The options of files are those of a load: LOAD (FORMAT 'csv', DELIMITER ';').",
+        {
+            "FILE FORMAT": "CREATE FILE FORMAT f TYPE = CSV",
+            "FILE_FORMAT": "CREATE TABLE t (a INT) FILE_FORMAT = (TYPE = CSV)",
+        },
+        "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv', DELIMITER ';') INTO TABLE t",
+    ),
+    Foreign(
+        r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(?P<word>PIPE)\b|^SHOW (?P<other>PIPES)\b",
         "A job loads files as they arrive: CREATE JOB j ON VOLUME v LOAD INTO TABLE t ON CHANGE.",
-        "CREATE PIPE p AUTO_INGEST = TRUE AS COPY INTO t FROM @s",
+        {"PIPE": "CREATE PIPE p AUTO_INGEST = TRUE AS COPY INTO t FROM @s", "PIPES": "SHOW PIPES"},
         "CREATE JOB j ON VOLUME v LOAD INTO TABLE t ON CHANGE",
     ),
     Foreign(
-        "TASK",
-        r"^(CREATE|ALTER|DROP|DESC|DESCRIBE|EXECUTE) (OR REPLACE )?TASK\b|^SHOW TASKS\b",
+        r"^(CREATE|ALTER|DROP|DESC|DESCRIBE|EXECUTE) (OR REPLACE )?(?P<word>TASK)\b|^SHOW (?P<other>TASKS)\b",
         "A job runs a statement when its stream has data: CREATE JOB j EVERY '5m' AS INSERT INTO t SELECT * FROM s.",
-        "CREATE TASK x SCHEDULE = '5 MINUTE' AS INSERT INTO t SELECT * FROM s",
+        {"TASK": "CREATE TASK x SCHEDULE = '5 MINUTE' AS INSERT INTO t SELECT * FROM s", "TASKS": "SHOW TASKS"},
         "CREATE JOB j EVERY '5m' AS INSERT INTO t SELECT * FROM s",
     ),
     Foreign(
-        "STAGE",
-        r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(TEMPORARY )?STAGE\b|^SHOW STAGES\b|\b(FROM|JOIN) @",
+        r"\b(?P<word>(TASK|COPY|LOAD|PIPE_USAGE)_HISTORY) \(",
+        "The batches of jobs: SELECT * FROM volstream.batches, or volstream describe job j.",
+        {
+            "TASK_HISTORY": "SELECT * FROM TABLE(information_schema.task_history())",
+            "COPY_HISTORY": "SELECT * FROM TABLE(copy_history(table_name => 't'))",
+        },
+    ),
+    Foreign(
+        r"\b(?P<word>APPLY CHANGES INTO)\b",
+        "A job merges a stream as it changes: CREATE JOB j ON CHANGE AS MERGE INTO t USING s ON t.id = s.id ...",
+        {"APPLY CHANGES INTO": "APPLY CHANGES INTO t FROM STREAM(s) KEYS (id) SEQUENCE BY n"},
+        "CREATE JOB j ON CHANGE AS MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE",
+    ),
+    Foreign(
+        r"^CREATE (OR (REFRESH|REPLACE) )?(TEMPORARY )?(?P<word>(STREAMING )?LIVE (TABLE|VIEW)|STREAMING TABLE)\b",
+        "A dynamic table follows its query: CREATE DYNAMIC TABLE d REFRESH ON CHANGE AS SELECT * FROM t.",
+        {
+            "LIVE TABLE": "CREATE LIVE TABLE d AS SELECT * FROM t",
+            "STREAMING LIVE TABLE": "CREATE OR REFRESH STREAMING LIVE TABLE d AS SELECT * FROM t",
+            "STREAMING TABLE": "CREATE OR REFRESH STREAMING TABLE d AS SELECT * FROM t",
+        },
+        "CREATE DYNAMIC TABLE d REFRESH ON CHANGE AS SELECT * FROM t",
+    ),
+    Foreign(
+        r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(TEMPORARY )?(?P<word>STAGE)\b|^SHOW (?P<other>STAGES)\b"
+        r"|\b(FROM|JOIN) (?P<sign>@)",
         "A volume is a location of files: CREATE VOLUME v LOCATION 's3://bucket/prefix'.",
-        "CREATE STAGE s URL = 's3://bucket/prefix'",
+        {"STAGE": "CREATE STAGE s URL = 's3://bucket/prefix'", "STAGES": "SHOW STAGES", "@": "SELECT * FROM @s"},
         "CREATE VOLUME v LOCATION 's3://bucket/prefix'",
     ),
     Foreign(
-        "SYSTEM$STREAM_HAS_DATA",
-        r"\bSYSTEM ?\$ ?STREAM_HAS_DATA\b",
+        r"\b(?P<word>SYSTEM ?\$ ?STREAM_HAS_DATA)\b",
         "Jobs run only if their stream has data. To look: SHOW STREAMS, column has_data, or session.streams.has_data('s').",
-        "SELECT SYSTEM$STREAM_HAS_DATA('s')",
+        {"SYSTEM$STREAM_HAS_DATA": "SELECT SYSTEM$STREAM_HAS_DATA('s')"},
         "SHOW STREAMS",
     ),
     Foreign(
-        "METADATA$",
-        r"\bMETADATA ?\$ ?(ACTION|ISUPDATE|ROW_ID)\b",
+        r"\b(?P<word>METADATA ?\$ ?(ACTION|ISUPDATE|ROW_ID))\b",
         "A stream has __change_type (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE), __commit_version and __commit_timestamp.",
-        "SELECT * FROM s WHERE METADATA$ACTION = 'INSERT'",
+        {
+            "METADATA$ACTION": "SELECT * FROM s WHERE METADATA$ACTION = 'INSERT'",
+            "METADATA$ISUPDATE": "SELECT METADATA$ISUPDATE FROM s",
+        },
     ),
     Foreign(
-        "APPEND_ONLY =",
-        r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(APPEND_ONLY|INSERT_ONLY) =",
+        r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>APPEND_ONLY|INSERT_ONLY) =",
         "Write WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY').",
-        "CREATE STREAM s ON TABLE t APPEND_ONLY = TRUE",
+        {
+            "APPEND_ONLY": "CREATE STREAM s ON TABLE t APPEND_ONLY = TRUE",
+            "INSERT_ONLY": "CREATE STREAM s ON TABLE t INSERT_ONLY = TRUE",
+        },
         "CREATE STREAM s ON TABLE t WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY')",
     ),
     Foreign(
-        "SHOW_INITIAL_ROWS =",
-        r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\bSHOW_INITIAL_ROWS =",
+        r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>SHOW_INITIAL_ROWS) =",
         "Write WITH PROPERTIES ('SHOW_INITIAL_ROWS' = 'TRUE').",
-        "CREATE STREAM s ON TABLE t SHOW_INITIAL_ROWS = TRUE",
+        {"SHOW_INITIAL_ROWS": "CREATE STREAM s ON TABLE t SHOW_INITIAL_ROWS = TRUE"},
         "CREATE STREAM s ON TABLE t WITH PROPERTIES ('SHOW_INITIAL_ROWS' = 'TRUE')",
     ),
     Foreign(
-        "AT(...)",
-        r"\b(AT|BEFORE) \( (TIMESTAMP|OFFSET|STATEMENT|STREAM|VERSION) = ?>",
+        r"\b(?P<word>AT|BEFORE) \( (TIMESTAMP|OFFSET|STATEMENT|STREAM|VERSION) = ?>",
         "Write TIMESTAMP AS OF '2026-01-01 12:00:00' after the name of the table, or VERSION AS OF 3 in a query.",
-        "CREATE STREAM s ON TABLE t AT (TIMESTAMP => '2026-01-01')",
+        {
+            "AT": "CREATE STREAM s ON TABLE t AT (TIMESTAMP => '2026-01-01')",
+            "BEFORE": "SELECT * FROM t BEFORE (STATEMENT => 'x')",
+        },
         "CREATE STREAM s ON TABLE t TIMESTAMP AS OF '2026-01-01'",
+        words="{word}(...)",
     ),
     Foreign(
-        "CLONE",
-        r"^CREATE (OR REPLACE )?(TABLE|SCHEMA|DATABASE) (IF NOT EXISTS )?\S+( \. \S+)* (DEEP )?CLONE ",
+        r"(?<!\. )\b(?P<word>TABLE_CHANGES) \(",
+        "Write SELECT * FROM t CHANGES FROM VERSION 1 TO VERSION 2; a stream has the net changes since it was consumed.",
+        {"TABLE_CHANGES": "SELECT * FROM table_changes('t', 0)"},
+    ),
+    Foreign(
+        r"^CREATE (OR REPLACE )?(TABLE|SCHEMA|DATABASE) (IF NOT EXISTS )?\S+( \. \S+)* (DEEP )?(?P<word>CLONE) ",
         "Copy the rows: CREATE TABLE a AS SELECT * FROM b.",
-        "CREATE TABLE a CLONE b",
+        {"CLONE": "CREATE TABLE a CLONE b"},
     ),
     Foreign(
-        "PUT",
-        r"^PUT\b|^(GET|REMOVE|RM) @",
+        r"^(?P<word>UNDROP)\b",
+        "What is dropped is not kept; a backup has it: volstream restore.",
+        {"UNDROP": "UNDROP TABLE t"},
+    ),
+    Foreign(
+        r"^USE (?P<word>WAREHOUSE|ROLE|SECONDARY ROLES)\b",
+        "Leave it out: a home has one engine and one user.",
+        {"WAREHOUSE": "USE WAREHOUSE w", "ROLE": "USE ROLE r"},
+        words="USE {word}",
+    ),
+    Foreign(
+        r"^(?P<word>PUT)\b",
         "Copy files to the volume's location by any means; volstream sees them by itself, or with: ALTER VOLUME v REFRESH.",
-        "PUT file:///tmp/a.csv @stage",
+        {"PUT": "PUT file:///tmp/a.csv @stage"},
         "ALTER VOLUME v REFRESH",
     ),
     Foreign(
-        "LIST @",
-        r"^(LIST|LS) @",
+        r"^(?P<word>GET) @",
+        "Read files at the volume's location; SELECT url FROM DIRECTORY(VOLUME v) has the address of each.",
+        {"GET": "GET @stage/a.csv file:///tmp"},
+    ),
+    Foreign(
+        r"^(?P<word>REMOVE|RM) @",
+        "Delete files at the volume's location by any means; volstream sees that by itself, or with: ALTER VOLUME v REFRESH.",
+        {"REMOVE": "REMOVE @stage/a.csv", "RM": "RM @stage"},
+        "ALTER VOLUME v REFRESH",
+    ),
+    Foreign(
+        r"^(?P<word>LIST|LS) @",
         "Write SHOW VOLUME DIRECTORY v, or SELECT * FROM DIRECTORY(VOLUME v).",
-        "LIST @stage",
+        {"LIST": "LIST @stage", "LS": "LS @stage"},
         "SHOW VOLUME DIRECTORY v",
+        words="{word} @",
     ),
     Foreign(
-        "DIRECTORY(@v)",
-        r"\bDIRECTORY \( @",
-        "Write DIRECTORY(VOLUME v).",
-        "SELECT * FROM DIRECTORY(@v)",
+        r"\b(FROM|JOIN|,) DIRECTORY \( @? ?(?P<word>(?!VOLUME )\w+( \. \w+)*) \)",
+        "Write DIRECTORY(VOLUME {word}).",
+        {
+            "v": "SELECT * FROM DIRECTORY(@v)",
+            "notes": "SELECT * FROM DIRECTORY(notes)",
+            "a.v": "SELECT * FROM DIRECTORY(a.v)",
+        },
         "SHOW VOLUME DIRECTORY v",
+        words="DIRECTORY({word})",
     ),
     Foreign(
-        "GET_PRESIGNED_URL",
-        r"(?<!\. )\b(GET_PRESIGNED_URL|BUILD_STAGE_FILE_URL|BUILD_SCOPED_FILE_URL) \(",
+        r"(?<!\. )\b(?P<word>GET_PRESIGNED_URL|BUILD_STAGE_FILE_URL|BUILD_SCOPED_FILE_URL) \(",
         "DIRECTORY(VOLUME v) has the column url; a job's function reads a file's content by itself.",
-        "SELECT GET_PRESIGNED_URL(@s, relative_path) FROM DIRECTORY(VOLUME v)",
+        {"GET_PRESIGNED_URL": "SELECT GET_PRESIGNED_URL(@s, relative_path) FROM DIRECTORY(VOLUME v)"},
     ),
     Foreign(
-        "AUTO_REFRESH",
-        r"^CREATE .*\bAUTO_REFRESH =",
+        r"^CREATE .*\b(?P<word>AUTO_REFRESH) =",
         "Leave it out: the daemon keeps directory tables up to date, by NOTIFICATION = (QUEUE_TYPE = ..., QUEUE_NAME = ...).",
-        "CREATE VOLUME v LOCATION 's3://b/p' DIRECTORY = (ENABLE = TRUE AUTO_REFRESH = TRUE)",
+        {"AUTO_REFRESH": "CREATE VOLUME v LOCATION 's3://b/p' DIRECTORY = (ENABLE = TRUE AUTO_REFRESH = TRUE)"},
         "CREATE VOLUME v LOCATION 's3://b/p' NOTIFICATION = (QUEUE_TYPE = 'AWS_SQS', QUEUE_NAME = 'q')",
     ),
     Foreign(
-        "ON EXTERNAL TABLE",
-        r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\bON (EXTERNAL TABLE|STAGE|DIRECTORY|VIEW|EVENT TABLE)\b",
-        "A stream is on files or on a table: ON VOLUME v, or ON TABLE t. Of a view, make a dynamic table first.",
-        "CREATE STREAM s ON EXTERNAL TABLE t",
+        r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>ON (EXTERNAL TABLE|STAGE|DIRECTORY|EVENT TABLE))\b",
+        "A stream is on files or on a table: ON VOLUME v, or ON TABLE t.",
+        {"ON EXTERNAL TABLE": "CREATE STREAM s ON EXTERNAL TABLE t", "ON STAGE": "CREATE STREAM s ON STAGE g"},
         "CREATE STREAM s ON VOLUME v",
     ),
     Foreign(
-        "TARGET_LAG",
-        r"^CREATE .*\bTARGET_LAG =",
+        r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>ON VIEW)\b",
+        "Make a dynamic table of the view's query, and the stream on that: ON DYNAMIC TABLE d.",
+        {"ON VIEW": "CREATE STREAM s ON VIEW w"},
+        "CREATE STREAM s ON DYNAMIC TABLE d",
+    ),
+    Foreign(
+        rf"^(ALTER TABLE {_NAME} SET|CREATE (OR REPLACE )?TABLE .*\)) (?P<word>DATA_RETENTION_\w+|CHANGE_TRACKING)\b",
+        "They are properties: SET PROPERTIES ('data_retention_days' = '3', 'change_tracking' = 'true'), or TBLPROPERTIES.",
+        {
+            "DATA_RETENTION_DAYS": "CREATE TABLE t (a DECIMAL(3, 1)) DATA_RETENTION_DAYS 3",
+            "CHANGE_TRACKING": "ALTER TABLE s.t SET CHANGE_TRACKING = TRUE",
+        },
+        "ALTER TABLE t SET PROPERTIES ('data_retention_days' = '3')",
+        words="clause {word}",
+    ),
+    Foreign(
+        r"^CREATE .*\b(?P<word>TARGET_LAG) =",
         "Write REFRESH EVERY '1m', or REFRESH ON CHANGE.",
-        "CREATE DYNAMIC TABLE d TARGET_LAG = '1 minute' AS SELECT * FROM t",
+        {"TARGET_LAG": "CREATE DYNAMIC TABLE d TARGET_LAG = '1 minute' AS SELECT * FROM t"},
         "CREATE DYNAMIC TABLE d REFRESH EVERY '1m' AS SELECT * FROM t",
     ),
     Foreign(
-        "SHOW ... WHERE",
-        r"^SHOW (?!COLUMNS|PARTITIONS|FUNCTIONS|CREATE).*\bWHERE\b",
-        "SHOW takes IN schema and LIKE 'a%'; for conditions: session.sql('SHOW STREAMS').where(\"has_data = 'true'\").",
-        "SHOW STREAMS WHERE has_data = 'true'",
+        rf"\b(FROM|JOIN|,) {_NAME} (?P<word>SAMPLE) \( \d",
+        "Write TABLESAMPLE (10 PERCENT), or TABLESAMPLE (100 ROWS).",
+        {"SAMPLE": "SELECT * FROM t SAMPLE (10)"},
+    ),
+    Foreign(
+        r"\b(LATERAL|TABLE \() (?P<word>FLATTEN) \(",
+        "Write SELECT t.*, x.col FROM t, LATERAL explode(t.items) x; of a VARIANT: variant_explode.",
+        {"FLATTEN": "SELECT * FROM t, LATERAL FLATTEN(input => t.items) f"},
+    ),
+    Foreign(
+        rf"^ALTER (EXTERNAL )?VOLUME {_NAME} (?P<word>SET|UNSET|RENAME)\b",
+        "Run volstream alter-volume, or session.volumes.alter: all options but the location can be changed.",
+        {"SET": "ALTER VOLUME v SET COMMENT = 'x'", "RENAME": "ALTER VOLUME v RENAME TO w"},
+        words="ALTER VOLUME ... {word}",
+    ),
+    Foreign(
+        r"^CREATE (OR REPLACE )?(EXTERNAL )?VOLUME .*\b(?P<word>(TBL)?PROPERTIES) \(",
+        "Options of a volume are clauses: CREATE VOLUME v LOCATION '/data' CHECK = FALSE COMMENT = 'x'.",
+        {"TBLPROPERTIES": "CREATE EXTERNAL VOLUME v LOCATION '/d' TBLPROPERTIES ('check' = 'false')"},
+        "CREATE VOLUME v LOCATION '/data' CHECK = FALSE COMMENT = 'x'",
+        words="{word} of volumes",
+    ),
+    Foreign(
+        r"\. (?P<word>(hdfs|viewfs|abfss?|wasbs?|adl|gs|dbfs)://)",
+        "Files are in folders, /path, or in object stores, s3://bucket/prefix.",
+        {"hdfs://": "SELECT * FROM delta.`hdfs://nn/x`", "gs://": "SELECT * FROM csv.`gs://b/x`"},
+    ),
+    Foreign(
+        r"^SHOW \w+( \w+)? (IN|FROM) (?P<word>SCHEMA|DATABASE|ACCOUNT)\b(?! LIKE\b|$)",
+        "Write the name alone, SHOW STREAMS IN public; all are shown without IN.",
+        {"SCHEMA": "SHOW STREAMS IN SCHEMA public"},
+        "SHOW STREAMS IN public",
+        words="SHOW ... IN {word}",
+    ),
+    Foreign(
+        r"^SHOW (?!COLUMNS|PARTITIONS|FUNCTIONS|CREATE).*\b(?P<word>WHERE)\b",
+        "SHOW takes IN public and LIKE 'a%'; for conditions: session.sql('SHOW STREAMS').where(\"has_data = 'true'\").",
+        {"WHERE": "SHOW STREAMS WHERE has_data = 'true'"},
         "SHOW STREAMS LIKE 'a%'",
+        words="SHOW ... {word}",
     ),
 )
 
 
-def found_in(statement: str) -> Foreign | None:
+def found_in(statement: str) -> Found | None:
     """Returns what of another platform a statement has, or None. Raises SqlError if it cannot be split into tokens."""
-    tokens = tokenize(statement)
-    text = " ".join("''" if token.token_type is TokenType.STRING else token.text.upper() for token in tokens)
-    return next((one for one in FOREIGN if re.search(one.pattern, text)), None)
+    text = " ".join("''" if one.token_type is TokenType.STRING else one.text for one in tokenize(statement))
+    for one in FOREIGN:
+        if (match := re.search(one.pattern, text, re.IGNORECASE)) is not None:
+            typed = next(filter(None, match.groupdict().values()))
+            word = re.sub(r" ?([$.]) ?", r"\1", typed)
+            return Found(one.words.format(word=word), one.remedy.replace("{word}", word))
+    return None
 
 
 def check(statement: str) -> None:

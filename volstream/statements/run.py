@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from sqlglot.tokenizer_core import TokenType
 
 from volstream.definitions import DynamicJob, Job, Stream
 from volstream.delta import folders
@@ -26,7 +29,7 @@ from volstream.statements.guards import check_tracking_stays, check_untracked, c
 from volstream.statements.result import Result
 from volstream.streams.consume import is_unused
 from volstream.streams.definitions import CHANGE_COLUMNS
-from volstream.streams.source import SHORTHANDS
+from volstream.streams.source import SHORTHANDS, check_property
 from volstream.tails.snapshot import TailedTable
 
 if TYPE_CHECKING:
@@ -122,8 +125,10 @@ class SparkStatements:
         created = None
         if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
             created = self._created(statement)
+            _check_properties(statement)
             statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
         elif words[:2] == ["ALTER", "TABLE"]:
+            _check_properties(statement)
             statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
             check_untracked(self._home, statement, names.words(statement))
         self._check_written(statement, words)
@@ -168,6 +173,7 @@ class SparkStatements:
         assert statement.name is not None, "the grammar asks for a name"
         properties: dict[str, str] = {}
         for key, value in statement.options["properties"].items():
+            check_property(key)
             shorthand = SHORTHANDS.get(key.lower())
             properties |= {key: value} if shorthand is None else shorthand(value)
         check_tracking_stays(self._home, statement.name, properties)
@@ -321,3 +327,10 @@ class SparkStatements:
 def _is_temporary(words: list[str]) -> bool:
     """True if a statement creates a view of this session."""
     return words[:1] == ["CREATE"] and any(word in ("TEMPORARY", "TEMP") for word in words[1:4])
+
+
+def _check_properties(statement: str) -> None:
+    """Raises InvalidValueError if a statement sets a misspelt property of ours."""
+    for before, after in pairwise(names.tokenize(statement)):
+        if before.token_type is TokenType.STRING and after.text == "=":
+            check_property(before.text)

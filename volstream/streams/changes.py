@@ -14,7 +14,7 @@ from volstream.delta.log import DeltaLog, Schema
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.model.names import Name
 from volstream.streams.definitions import check_tracked, identifying
-from volstream.streams.source import TableSource
+from volstream.streams.source import TableSource, tracked
 from volstream.streams.volume_source import VolumeSource
 
 
@@ -65,17 +65,29 @@ def query(
     if isinstance(source, VolumeSource):
         changelog = source.changelog(first, last)
     else:
-        _, newest = (_tracked(source, version) for version in (first, last))
-        keyed = replace(source, key=tuple(identifying(of, newest, identity)))
+        keyed = replace(source, key=tuple(identifying(of, _tracked(source, first, last), identity)))
         changelog = keyed.every_change(first, last)
     return process.read(changelog, first, last, deduplication, compute_updates=compute_updates)
 
 
-def _tracked(source: TableSource, version: int) -> Schema:
-    schema = DeltaLog(source.location).schema(version)
-    assert schema is not None, "the version is in the log"
-    check_tracked(source.name, schema)
-    return schema
+def _tracked(source: TableSource, first: int, last: int) -> Schema:
+    """Returns the columns at the last version.
+
+    Raises:
+        InvalidStateError: the table's changes are not tracked.
+        InvalidValueError: they are, but were not at one of the versions.
+    """
+    log = DeltaLog(source.location)
+    after, now = log.schema(last), log.schema()
+    assert after is not None, "the version is in the log"
+    check_tracked(source.name, now or after)
+    if not all(one is not None and tracked(one) for one in (log.schema(first), after)):
+        since = source.tracked_since(min(first, last))
+        raise InvalidValueError(
+            f"The changes of table {source.name} have been tracked since version {since}.",
+            f"Give FROM VERSION {since}, or a later one.",
+        )
+    return after
 
 
 def _from(source: VolumeSource | TableSource, what: str, moment: datetime) -> int:

@@ -19,13 +19,15 @@ from volstream.changelog.feed import ChangeFeed
 from volstream.changelog.tracked import SnapshotDifference, TrackedChanges
 from volstream.definitions import SourceKind, Stream
 from volstream.delta import durable, folders
-from volstream.delta.keeper import INCIDENTAL
+from volstream.delta.keeper import INCIDENTAL, WRITERS
 from volstream.delta.log import DeltaLog, Schema, is_on, retention
 from volstream.delta.marker import OWNER
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import is_large
 from volstream.errors import DependencyError, InvalidValueError, StreamSchemaChangedError
 from volstream.model.names import Name
+from volstream.model.text import like
+from volstream.model.units import local
 from volstream.sqltext import table_at
 from volstream.streams.volume_source import VolumeSource
 
@@ -69,6 +71,13 @@ SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {
     "change_tracking": tracking,
     "data_retention_days": kept_days,
 }
+
+
+def check_property(name: str) -> None:
+    """Raises InvalidValueError if a table's property is a misspelt one of ours: Delta takes any."""
+    known = (*SHORTHANDS, WRITERS)
+    if name.lower() not in known and (near := like(name, known)):
+        raise InvalidValueError(f"There is no property {name!r} of tables.", near.rstrip())
 
 
 class Source(Protocol):
@@ -231,10 +240,10 @@ class TableSource:
             return version
         assert timestamp is not None, "one of the two is given"
         if timestamp > datetime.now(UTC):
-            raise InvalidValueError(f"{timestamp.isoformat()} is in the future.")
+            raise InvalidValueError(f"{local(timestamp)} is in the future.")
         if timestamp < first.timestamp:
             raise InvalidValueError(
-                f"The {what} has no history before {first.timestamp.isoformat()}.", "Give a later time, or a version."
+                f"The {what} has no history before {local(first.timestamp)}.", "Give a later time, or a version."
             )
         return max(commit.version for commit in commits if commit.timestamp <= timestamp)
 
@@ -292,6 +301,12 @@ class TableSource:
             {"version": one.version, "time": None if one.operation == _NUMBERED else one.timestamp} for one in commits
         ]
         return pa.Table.from_pylist(rows, schema=_TIMES)
+
+    def tracked_since(self, version: int) -> int:
+        """Returns the first version after a given one from which on the table's changes, which are now, are tracked."""
+        log = DeltaLog(self.location)
+        newest = [*self._schemas(version, log.latest_version() or version).items()][::-1]
+        return min(at for at, _ in itertools.takewhile(lambda one: tracked(one[1]), newest))
 
     def _schema(self, version: int) -> Schema:
         schema = DeltaLog(self.location).schema(version)

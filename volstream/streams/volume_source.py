@@ -15,6 +15,7 @@ from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.jvm.codegen import LARGE_BYTES, LARGE_ROWS
+from volstream.model.units import local
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class VolumeSource:
             return version
         assert timestamp is not None, "one of the two is given"
         if timestamp > datetime.now(UTC):
-            raise InvalidValueError(f"{timestamp.isoformat()} is in the future.")
+            raise InvalidValueError(f"{local(timestamp)} is in the future.")
         volume = self.catalog.volumes.by_id(self.id)
         found = self.catalog.refreshes.at(self.id, timestamp)
         if found is None and first == 0 and volume is not None and timestamp >= volume.created_on:

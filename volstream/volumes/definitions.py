@@ -168,7 +168,7 @@ def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
             f"A volume at {scheme}: cannot use the queue type {chosen}.", f"Choose one of {', '.join(suitable)}."
         )
     if chosen is own and not named:
-        raise InvalidValueError(f"The queue type {chosen} requires a queue name.", "Give --queue-name.")
+        raise InvalidValueError(f"The queue type {chosen} requires a queue name.", "Give its queue_name.")
     if spec.queue_name and "://" in spec.queue_name and "@" in urlsplit(spec.queue_name).netloc:
         # The URL is not repeated, because its password must not be shown.
         raise InvalidValueError(
@@ -213,7 +213,7 @@ def _check_apart(volume: Volume, settings: Settings) -> None:
         ):
             raise InvalidValueError(
                 f"The volume would contain volstream's {what}, {printable(place)}.",
-                f"Choose a folder beside it, or exclude it: --ignore '{inside}/**'.",
+                f"Choose a folder beside it, or let the volume ignore '{inside}/**'.",
             )
 
 
@@ -226,7 +226,7 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
         if not os.path.isdir(folder):
             parent, name = map(printable, os.path.split(folder))
             raise NotFoundError(
-                f"The location {printable(folder)} is not a directory.", f"Give {parent} with --pattern '{name}'."
+                f"The location {printable(folder)} is not a directory.", f"Give {parent} with the pattern '{name}'."
             )
     try:
         store_of(volume, catalog, settings).head(PROBE)

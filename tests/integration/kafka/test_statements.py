@@ -27,7 +27,7 @@ def create(home: Home, broker: Broker, topic: str, name: str = "t$", more: str =
 def test_a_topic_is_a_table_for_queries_and_streams_and_ends_with_its_table(home: Home, broker: Broker) -> None:
     topic = broker.topic(2)
     broker.send(topic, '{"amount": 5}', key=b"a")
-    assert create(home, broker, topic) == f"External table {home.name('t')} exists."
+    assert create(home, broker, topic) == f"External table {home.name('t')} is created."
     assert create(home, broker, topic, "IF NOT EXISTS t$") == f"External table {home.name('t')} exists."
     with pytest.raises(AlreadyExistsError):
         create(home, broker, topic)

@@ -44,7 +44,7 @@ def test_failures_are_grouped_by_cause_and_fit_the_terminal() -> None:
         ),
     ]
     lines = by_cause(found, 80).splitlines()
-    assert lines[0].startswith("2 files of job j: ValueError: 'a' has no text")
+    assert lines[0].startswith("2 files of job j: ValueError: * has no text")
     assert "  Fix the file, then volstream retry j PATH" in lines
     assert lines.index("    a") < lines.index(f"    {LONG}") < lines.index("1 file of job j: OSError: no space")
     assert lines[-1] == "        quarantined (raised), 3 failed attempts: no automatic retry"
@@ -62,6 +62,14 @@ def test_a_job_is_described_with_what_a_person_asks_first_and_ids_last(shell: Sh
     found = json.loads(shell.ok("describe", "job", "j", "--format", "json"))
     assert "volstream alter-job j --function" in found["problems"][0]
     assert (found["files"], found["done"]) == (0, 0)
+
+
+def test_a_volume_is_described_in_words_for_people(shell: Shell) -> None:
+    shell.ok("refresh", "v")
+    said = shell.ok("describe", "volume", "v")
+    assert "inserted=2" in said
+    assert "{" not in said
+    assert "+00:00" not in said
 
 
 def test_tables_are_listed_with_rows_that_are_there_and_their_size(shell: Shell) -> None:

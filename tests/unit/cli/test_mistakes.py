@@ -61,7 +61,7 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
         (["alter-job", "j", "--arg", f"a={ODD}"], 3, "not valid UTF-8 text"),
         (["alter-job", "j", "--where", "it's"], 3, "cannot be read"),
         (["create-volume", "w", FILE], 3, "/f.py is not a directory.\n  Give "),
-        (["create-volume", "w", FILE], 3, "--pattern 'f.py'."),
+        (["create-volume", "w", FILE], 3, "the pattern 'f.py'."),
         (["create-volume", "w", f"{FILE}/nosuch"], 3, "does not exist.\n  Create it"),
         (["try", f"{FILE}:f", os.path.dirname(__file__)], 3, "is a directory.\n  Give files: "),
         (["try", f"{FILE}:f", "nosuch.txt"], 3, "There is no file nosuch.txt."),
@@ -74,7 +74,7 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
         (["sql", "SHOW VOLUME DIRECTORY vv"], 3, "Did you mean 'v'?"),
         (["sql", "DROP DYNAMIC TABLE d"], 3, "There is no dynamic table d."),
         (["sql", "CREATE TASK x AS SELECT 1"], 3, "CREATE JOB j EVERY '5m' AS INSERT"),
-        (["sql", "SHOW STREAMS; SHOW JOBS WHERE name = 'x'"], 3, "SHOW takes IN schema and LIKE"),
+        (["sql", "SHOW STREAMS; SHOW JOBS WHERE name = 'x'"], 3, "SHOW takes IN public and LIKE"),
         (
             ["create-job", "k", "--volume", "v", "--function", f"{FILE}:f", "--returns", "n INT", "--into", "t"],
             3,

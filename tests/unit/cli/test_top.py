@@ -149,3 +149,10 @@ def read_until(terminal: int, wanted: bytes, *, times: int = 1) -> bytes:
         assert ready, seen
         seen += os.read(terminal, 65536)
     return seen
+
+
+def test_a_job_has_one_line_however_long_its_outcome_is() -> None:
+    jobs = [{"job": f"j{number}", **JOB, "outcome": "failed: " + "too long " * 40} for number in range(3)]
+    said = shown(dataclasses.replace(NOW, jobs=jobs), width=200)
+    assert len([line for line in said.splitlines() if "too long" in line]) == 3
+    assert "…" in said

@@ -50,6 +50,11 @@ def test_a_traceback_keeps_its_lines_and_nothing_else() -> None:
     assert str(block("a <b>\n\tc\x1b")) == "a &lt;b&gt;\n\tc\\x1b"
 
 
+def test_a_value_keeps_its_lines() -> None:
+    assert str(value("a\nb")) == '<span class="lines">a\nb</span>'
+    assert value("a\\nb") == "a\\nb"
+
+
 @pytest.mark.parametrize("text", HOSTILE[:-1])
 def test_names_and_paths_travel_in_urls(text: str) -> None:
     made = url("volumes", text, "files", path=text)

@@ -293,3 +293,30 @@ def test_code_that_was_not_used_for_a_month_is_removed(tmp_path: Path) -> None:
     code = "from volstream.functions.source import forget_unused; forget_unused()"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True, timeout=30)
     assert [one.name for one in shipped.iterdir()] == ["used"]
+
+
+def test_a_file_without_a_function_is_answered_with_those_it_defines(tmp_path: Path) -> None:
+    file = write(tmp_path, words="1 / 0\ndef count(file): ...\ndef _own(): ...\nclass Model: ...\n") / "words.py"
+    with pytest.raises(FunctionLoadError, match=r"words.py:FUNCTION. It defines: count, Model\."):
+        find(str(file))
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "Session.builder.config('home', 'h').create()",
+        "Session.builder.config('home', 'h').getOrCreate()",
+        "connect('h')",
+    ],
+    ids=["create", "getOrCreate", "connect"],
+)
+def test_a_program_that_opens_a_session_when_it_is_imported_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opening: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path, program=f"import volstream\ndef f(file): ...\nvolstream.{opening}\n") / "program.py"
+    with pytest.raises(FunctionLoadError, match=r"program.py opens a session when it is imported"):
+        find(f"{file}:f").load()
+    assert not Path("h").exists()
+    file.write_text(f"import volstream\ndef f(file): ...\nif __name__ == '__main__':\n    volstream.{opening}\n")
+    find(f"{file}:f").load()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from volstream.inspection.problems import problems
+from volstream.inspection.problems import Problem, problems
 
 NOTHING: dict[str, Any] = {"volumes": [], "streams": [], "jobs": [], "tables": [], "sources": [], "alerts": []}
 
@@ -98,3 +98,10 @@ def test_what_is_wrong_with_a_job_is_said_with_what_helps(
 
 def test_files_that_a_person_skipped_or_that_wait_for_the_directory_are_no_problem() -> None:
     assert problems({"jobs": [job(failures={"skipped": 3, "waiting": 1})]}, {}) == []
+
+
+def test_a_line_about_a_problem_has_the_first_line_of_its_cause() -> None:
+    assert (
+        Problem(True, "job", "j", "It failed: one\ntwo", "volstream resume j").line
+        == "■ job j: It failed: one Run: volstream resume j"
+    )

@@ -125,3 +125,27 @@ def test_an_error_without_a_condition_is_shown_without_javas_class(said: str, sh
 def test_a_long_message_is_shortened_to_one_line() -> None:
     assert SqlError("one\ntwo").brief == "one"
     assert len(SqlError("x" * 2000).brief) == 160
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            "[DELTA_VERSION_NOT_FOUND] Cannot time travel Delta table to version 99. Available versions: [0, 1].",
+            "The table has no version 99. Its history goes from 0 to 1.",
+        ),
+        (
+            "[DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION] The provided timestamp (2020-01-01 00:00:00.0) is before the earliest "
+            "version available to\nthis table (2026-11-24 15:02:14.804). Please use a timestamp after 2026-11-24 15:02:14.",
+            "The table has no history before 2026-11-24 15:02:14. Give a later time, or a version.",
+        ),
+        (
+            "[DELTA_TIMESTAMP_GREATER_THAN_COMMIT] Timestamp 2026-11-24 15:40:20.938 is after the table's latest version "
+            "(2026-11-24 15:23:23.233). Use a timestamp at or before 2026-11-24 15:23:23.",
+            "The newest version of the table is of 2026-11-24 15:23:23. Give no later time, or leave it out.",
+        ),
+    ],
+    ids=["version", "early", "late"],
+)
+def test_versions_that_a_table_does_not_have_are_worded_as_elsewhere(said: str, shown: str) -> None:
+    assert str(sql_error(raised.AnalysisException(said))) == shown

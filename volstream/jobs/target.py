@@ -1,0 +1,39 @@
+"""Whether a job may fill a table that it did not make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from volstream.catalog import Catalog
+from volstream.definitions import SourceKind
+from volstream.delta.keeper import INCIDENTAL, WRITERS
+from volstream.delta.log import DeltaLog
+from volstream.delta.marker import OWNER
+from volstream.errors import InvalidStateError
+from volstream.model.names import Name
+
+
+def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable[str]) -> None:
+    """Checks that a job does not add columns to somebody's table unasked.
+
+    A table that a job has made, one that has the columns already, and an empty one that no stream reads are its to fill.
+
+    Args:
+        columns: that the job's function returns.
+
+    Raises:
+        InvalidStateError: the table was made by others, is in use, and lacks some of the columns.
+    """
+    log = DeltaLog(location)
+    schema = log.schema()
+    if schema is None or OWNER in schema.properties or set(schema.columns) >= INCIDENTAL:
+        return
+    present = {name.lower() for name in schema.columns}
+    missing = [name for name in columns if name.lower() not in present]
+    if not missing or schema.properties.get(WRITERS, "").lower() == "any":
+        return
+    if log.rows() != 0 or catalog.streams.list(source_kind=SourceKind.TABLE, source_id=str(table)):
+        raise InvalidStateError(
+            f"The table {table} was not made by a job, and the job would add columns to it: {', '.join(missing)}.",
+            f"Name another table. To fill this one nevertheless: ALTER TABLE {table} SET PROPERTIES ('{WRITERS}' = 'any').",
+        )
