@@ -281,9 +281,9 @@ class Settings(BaseSettings):
     on_problem: tuple[str, ...] = ()
     """Receivers of alerts about what else stands still: volumes, sources, commits of tables, the engine."""
     alert_after_seconds: Seconds = 30.0
-    """What may pass by itself is told once it has lasted this long; failures of this time are one alert."""
+    """How long a transient problem must last before it is an alert; failures within this time are one alert."""
     alert_repeat_seconds: Seconds = 86400.0
-    """What lasts, or comes again, is told again after this time."""
+    """How long after an alert the same problem is another one."""
     stale_warning_seconds: Seconds = 86400.0
     """A stream is about to become stale if changes that it has not consumed may be deleted within this time."""
 

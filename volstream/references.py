@@ -1,4 +1,4 @@
-"""References to secrets in definitions and settings, ``${env:NAME}`` and ``${file:PATH}``: looked up by whoever needs the secret,
+"""References to secrets in definitions and settings, ``${env:NAME}`` and ``${file:PATH}``: looked up where the secret is needed,
 when it does, and stored as they are written."""
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def test_a_re_created_or_missing_table_makes_its_streams_stale(place: Place) -> 
     place.commit(2)
     made = place.create()
     shutil.rmtree(place.root)
-    with pytest.raises(StreamStaleError, match="its directory table is gone"):
+    with pytest.raises(StreamStaleError, match="its directory table no longer exists"):
         place.reader.pin(made)
     place.writer = place.new_writer()
     place.commit(5)

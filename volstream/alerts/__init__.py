@@ -1,1 +1,1 @@
-"""Alerts: what in a home people are told of, when, and how."""
+"""Alerts: which problems of a home are sent, when, and how."""

@@ -1,4 +1,4 @@
-"""When something is told: once it has lasted, not again for a while, and when it is over. Pure."""
+"""When a problem becomes an alert: once it has lasted, not again for a while, and when it is over. Pure."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _OTHERS = "others"
 
 @dataclass(frozen=True)
 class Pace:
-    """How soon and how often something is told.
+    """How soon and how often alerts are sent.
 
     Attributes:
-        after: what may pass by itself has to last this long, and failures are gathered for it.
-        repeat: what lasts, or comes again, is told again after this time.
+        after: how long a transient problem must last, and failures are gathered.
+        repeat: how long after an alert the same problem is another one.
     """
 
     after: timedelta
@@ -42,7 +42,7 @@ class Pace:
 
 @dataclass
 class Decision:
-    """What is to be told and remembered.
+    """What to send and remember.
 
     Attributes:
         due: when to decide again although nothing changes; None: never.
@@ -164,7 +164,7 @@ def judge_failures(decision: Decision, subject: Subject, causes: Sequence[Cause]
     if first > now:
         decision.wait_until(first)
         return
-    # What is about to be told is told with it, so that whatever comes, a job's alerts stay few.
+    # All that waits is sent with it, so that a job's alerts stay few.
     told = [cause for cause in causes if cause.key in due and due[cause.key] <= now + pace.after]
     decision.changed |= {cause.key: replace(cause, told_on=now, count=0) for cause in told}
     decision.alerts.append(_failure(subject, told))

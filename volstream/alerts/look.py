@@ -1,4 +1,4 @@
-"""Looks at a home again and again, and records what is to be told: in one transaction with what was decided, so that a restart
+"""Looks at a home again and again, and records what to send: in one transaction with what was decided, so that a restart
 neither loses an alert nor decides twice."""
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Look:
         return bool(made)
 
     def _begin(self, decision: Decision, present: Sequence[Condition], now: datetime) -> None:
-        """Counts as told what happened before alerts were asked for; what stands still is told."""
+        """Counts what happened before alerts were configured as sent; what is wrong now is sent."""
         happened = [one for one in present if one.event in (Event.PAUSE, Event.FAILURE)]
         decision.changed = {one.key: Cause(one.key, now, told_on=now) for one in happened}
         decision.changed[BEGAN] = Cause(BEGAN, now)
@@ -118,7 +118,7 @@ class Look:
             decision.changed[f"{SEEN}{job_id}"] = Cause(f"{SEEN}{job_id}", now, count=newest)
 
     def _failures(self, decision: Decision, jobs: Sequence[Job], known: Mapping[str, Cause], now: datetime) -> None:
-        """Decides about files that failed for good since the last look, and about earlier ones that were not told yet."""
+        """Decides about files that failed for good since the last look, and about earlier ones that were not sent yet."""
         counts = self._home.catalog.alerts.failed_files()
         for job in jobs:
             causes = {key: one for key, one in known.items() if key.startswith(f"{FAILED}{job.id}:")}

@@ -1,4 +1,4 @@
-"""What is wrong at present, and the alerts that tell it. Values only; the payload is documented in docs/operations/alerts.md."""
+"""What is wrong at present, and the alerts about it. Values only; the payload is documented in docs/operations/alerts.md."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Condition:
         key: its identity; while it is so, the key stays.
         why: a sentence.
         do: a command or a sentence.
-        passing: it may pass by itself, so it is told only once it has lasted a while.
-        lasting: it is told again if it lasts.
+        passing: it may be transient, so it is an alert only once it has lasted a while.
+        lasting: it is sent again if it lasts.
     """
 
     key: str
@@ -71,7 +71,7 @@ class Alert:
 
     Attributes:
         details: what is known besides, by event.
-        resolved: what an earlier alert told is over.
+        resolved: the problem of an earlier alert is over.
     """
 
     event: Event
@@ -84,7 +84,7 @@ class Alert:
 
     @classmethod
     def of(cls, condition: Condition) -> Alert:
-        """Returns the alert that tells a condition."""
+        """Returns the alert about a condition."""
         return cls(condition.event, condition.subject, condition.severe, condition.why, condition.do)
 
     @property

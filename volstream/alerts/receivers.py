@@ -41,7 +41,7 @@ class DeliveryError(DependencyError):
 
 
 def check(settings: Settings) -> None:
-    """Raises InvalidValueError if an event has a receiver that there is not."""
+    """Raises InvalidValueError if an event has an unknown receiver."""
     for event in ("on_failure", "on_pause", "on_stale", "on_problem"):
         check_names(settings, getattr(settings, event), event)
 
@@ -52,7 +52,7 @@ def check_names(settings: Settings, names: Sequence[str], what: str) -> None:
         if name not in settings.receivers:
             known = ", ".join(settings.receivers) or "none"
             raise InvalidValueError(
-                f"{what} names the receiver {name!r}, which there is not.",
+                f"{what} names an unknown receiver {name!r}.",
                 f"Write [receivers.{name}] into volstream.toml, with webhook or command. There are: {known}.",
             )
 

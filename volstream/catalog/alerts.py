@@ -26,8 +26,8 @@ class Cause:
         key: its identity.
         since: when it was first seen.
         told_on: when it was last told; None: not yet.
-        count: its occurrences that were not told.
-        note: what is needed to tell it.
+        count: its occurrences that no alert has reported.
+        note: what its alert needs.
     """
 
     key: str

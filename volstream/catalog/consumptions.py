@@ -63,7 +63,7 @@ class Attempt:
 
 
 class AttemptListener(Protocol):
-    """Is told of attempts once their steps are stored: of all of this process, whatever they are for, and of those of dead
+    """Follows attempts once their steps are stored: all of this process, whatever they are for, and of those of dead
     processes that it settles. Its methods return at once, and raise nothing."""
 
     def began(self, intent: Intent) -> None:
@@ -77,7 +77,7 @@ class Consumptions:
     """Rows of ``plans``, ``batches`` and ``intents``, and the stream offsets that move with them.
 
     Attributes:
-        listeners: are told of attempts.
+        listeners: follow attempts.
     """
 
     def __init__(self, database: Database) -> None:

@@ -60,7 +60,7 @@ def advance_stream_command(session: Session, output: Output, stream: str, to_ver
 @click.argument("outcome", type=click.Choice(["committed", "aborted"]))
 @common
 def resolve_command(session: Session, output: Output, stream: str, outcome: str) -> None:
-    """Decide an attempt whose target table is gone, so that volstream cannot tell."""
+    """Decide whether an attempt counts whose target table no longer exists."""
     session.streams.resolve(stream, committed=outcome == "committed")
     output.result({"stream": stream, "outcome": outcome}, f"The open attempt of stream {stream} counts as {outcome}.")
 

@@ -73,7 +73,7 @@ class Session(Closeable):
     def __getattr__(self, name: str) -> Any:
         """Raises AttributeError, with what a session has instead."""
         if name == "file":
-            hint = "Copy files to the location of a volume by any means; volstream sees them by itself."
+            hint = "Copy files to the location of a volume by any means; volstream finds them."
         else:
             hint = like(name, [one for one in dir(type(self)) if not one.startswith("_")]) + "See session.native."
         raise AttributeError(f"A session of volstream.compat has no {name!r}. {hint}")

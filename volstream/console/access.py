@@ -91,7 +91,7 @@ class Access:
         given = request.query_params.get("token")
         if given is not None and request.method in _SAFE:
             if not _same(given, self._token):
-                return self._refuse(request, 401, "The token is wrong: this is another home, or it was made anew.")
+                return self._refuse(request, 401, "The token is wrong: it belongs to another home, or was replaced.")
             return self._welcome(request)
         bearer = _bearer(request.headers)
         if bearer is not None:

@@ -39,7 +39,7 @@ _MAX_WORKING, _KEPT = 2, 50
 #: Seconds for all of them to end when the daemon stops.
 _END_SECONDS = 5.0
 
-#: Interval in which pages are told of progress.
+#: Interval at which pages get the progress.
 _TELL_SECONDS = 1.0
 
 #: What a request may say.

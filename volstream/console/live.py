@@ -27,7 +27,7 @@ MAX_PAGES = 32
 
 
 class _Page:
-    """An open page: the topics that it was not told of yet."""
+    """An open page: the topics whose changes it has not got yet."""
 
     def __init__(self) -> None:
         self.topics: set[str] = set()
@@ -57,7 +57,7 @@ class Live:
 
     @property
     def is_full(self) -> bool:
-        """True if no more pages can be told."""
+        """True if no more pages can be served."""
         return len(self._pages) >= MAX_PAGES
 
     async def events(self) -> AsyncIterator[str]:

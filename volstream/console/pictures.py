@@ -36,7 +36,7 @@ def picture(home: Home, volume: str, path: str) -> tuple[str, bytes]:
         with store_of(found, home.catalog, home.settings).open(path) as file:
             content = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise NotFoundError(f"The file {printable(path)} is gone from the store.") from None
+        raise NotFoundError(f"The file {printable(path)} no longer exists in the store.") from None
     kind = media_type(content)
     if kind is None or len(content) > _MAX_BYTES:
         raise InvalidValueError(f"The file {printable(path)} is not a picture that can be shown.")

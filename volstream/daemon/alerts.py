@@ -1,7 +1,7 @@
 """Tells people what is wrong: one daemon on a catalog looks and decides, and delivers to each receiver in a thread of its own.
 
 What was decided is in the catalog before it is delivered. A crash between a delivery and its record delivers an alert again, with
-the same id: each is delivered at least once. What does not belong here: what is told and when (``alerts``).
+the same id: each is delivered at least once. What does not belong here: what is sent and when (``alerts``).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Courier:
             receivers.deliver(self._receiver, alert.payload)
         except Exception as error:
             self.failed += 1
-            # One that nobody has thought of may have a secret in it.
+            # An unexpected one may contain a secret.
             self._alerts.failed(alert, str(error) if isinstance(error, VolstreamError) else type(error).__name__)
             raise
         faults.point("alert.sent")
@@ -95,14 +95,14 @@ class Courier:
 
 
 class AlertDesk(Collector):
-    """Decides what is told while no other daemon on the catalog does, and has it delivered.
+    """Decides what to send while no other daemon on the catalog does, and has it delivered.
 
     Args:
         engine: returns the state of the daemon's engine.
         page: returns the address of the page of an object from its kind and name.
 
     Raises:
-        InvalidValueError: a setting names a receiver that there is not.
+        InvalidValueError: a setting names an unknown receiver.
     """
 
     def __init__(

@@ -152,7 +152,7 @@ class KeptEngine:
             failures += 1
             delay = self._backoff.delay(failures)
             self._reason = reason.partition("\n")[0]
-            with suppress(OSError):  # of a full disk the daemon's own pages tell
+            with suppress(OSError):  # the daemon's own pages report a full disk
                 self._jvm.announce(reason=self._reason)
             _log.error("engine_lost", cause=reason, failures=failures, retry_seconds=round(delay, 1))
             self._stop.wait(delay)

@@ -102,5 +102,5 @@ class Committer:
 
 
 def _trace(error: Exception | None) -> Exception | None:
-    """Returns an error whose traceback is to be logged: one that nobody has thought of."""
+    """Returns an error whose traceback is to be logged: an unexpected one."""
     return None if isinstance(error, VolstreamError) else error

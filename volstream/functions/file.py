@@ -58,7 +58,7 @@ class File:
         return self.relative_path.rpartition("/")[2]
 
     def open(self) -> BinaryIO:
-        """Returns the content as a seekable binary file. Raises FileNotFoundError if the object is gone."""
+        """Returns the content as a seekable binary file. Raises FileNotFoundError if the object no longer exists."""
         return self._resources.enter_context(self._content())
 
     def read_bytes(self) -> bytes:

@@ -357,7 +357,7 @@ def _defined(path: Path) -> str:
 
 
 def _file(path: Path) -> Path:
-    path = Path(os.path.expanduser(path))  # Path's own raises for a user that there is not
+    path = Path(os.path.expanduser(path))  # Path's own raises for a user that does not exist
     if not os.path.isfile(path):  # False also of a name that is too long
         raise FunctionLoadError(f"There is no file {path}.", "Give the path of a Python file.")
     return path.resolve()

@@ -1,4 +1,4 @@
-"""The tables that volstream fills by itself: who does it, and how that ends."""
+"""The tables that volstream fills: who does it, and how that ends."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class LocalTable:
         error: Exception | None = None
         try:
             self._writer.append([batch for one in requests for batch in one.batches])
-        except Exception as raised:  # noqa: BLE001  # raised to whoever made the request
+        except Exception as raised:  # noqa: BLE001  # raised where the request was made
             if len(requests) > 1 and not isinstance(raised, DependencyError):  # of which no request is the cause
                 for one in requests:
                     self._try([one])

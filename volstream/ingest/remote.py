@@ -34,7 +34,7 @@ class Client:
 
     def __init__(self, location: str, token: str | None, certificate: str | None = None) -> None:
         if token is not None and not (token.isascii() and token.isprintable()):
-            raise InvalidValueError("The token has characters that no token has.", "Copy it again.")
+            raise InvalidValueError("The token contains invalid characters.", "Copy it again.")
         roots = {} if certificate is None else {"tls_root_certs": Path(certificate).read_bytes()}
         try:
             self._client = flight.FlightClient(location, **roots)

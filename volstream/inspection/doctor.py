@@ -1,4 +1,4 @@
-"""Checks one by one everything that a home or a volume needs, and tells how to fix what is wrong.
+"""Checks one by one everything that a home or a volume needs, and says how to fix what is wrong.
 
 Each check asks the component itself and changes nothing, except for the canary: an object that is written, awaited in the
 directory table, and removed again.

@@ -63,7 +63,7 @@ def compare(
 
     Args:
         both: run the job's own code on the same files, too.
-        observe: is told before a code runs, and after each file that was compared.
+        observe: called before a code runs, and after each file that was compared.
 
     Raises:
         InvalidStateError: the job has not delivered any file.

@@ -85,7 +85,7 @@ class ComparisonProgress:
     own: bool = False
 
 
-#: Is told of progress; an error that it raises ends the comparison.
+#: Called with the progress; an error that it raises ends the comparison.
 ComparisonObserver = Callable[[ComparisonProgress], None]
 
 

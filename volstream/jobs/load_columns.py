@@ -127,7 +127,7 @@ def _sampled(parts: Parts, volume: Volume, options: LoadOptions, where: str | No
         ) from None
     except FileNotFoundError as error:
         raise InvalidStateError(
-            f"The volume {volume.name} changes while its columns are told: {error}.", "Run the command again."
+            f"The volume {volume.name} changed during schema inference: {error}.", "Run the command again."
         ) from None
 
 

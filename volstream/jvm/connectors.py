@@ -101,7 +101,7 @@ def fetch_missing(settings: Settings, runtime: Java, say: Callable[[str], None])
     """Fetches the jars of this engine that the cache lacks, unless the settings forbid it. Does nothing if there are none.
 
     Args:
-        say: is told before, because it takes a while.
+        say: called first, because it takes a while.
 
     Raises:
         JavaError: the download failed, or is forbidden.

@@ -122,7 +122,7 @@ class ItemTable:
                 raise InvalidStateError(f"The table {self.name} is immutable already.")
             number = versions.number_for(feed, version)
             self._home.catalog.feeds.change(feed, immutable=True)
-            TailWriter(self._location).seal()  # whoever was told that rows arrived finds them in the version
+            TailWriter(self._location).seal()  # rows that were acknowledged are in the version
             move(self._location, lambda: self._home.gateway)
             DeltaWriter(self._home.gateway).set_properties(self._location, tables.KEPT)
             versions.note(self._home, feed, number)

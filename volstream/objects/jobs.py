@@ -329,7 +329,7 @@ class Jobs(Collection[Job]):
             paths: only these files, all of them.
             both: run the job's own code, too, to measure it, and to see whether it still gives what the table has.
             directory: as in :meth:`create`.
-            observe: is told of progress.
+            observe: called with the progress.
 
         Raises:
             InvalidStateError: the job runs a statement, loads files, or has not delivered any file.
@@ -403,7 +403,7 @@ class Jobs(Collection[Job]):
         return self._set_state(name, FailureState.SKIPPED, paths, None, wanted)
 
     def _check_receivers(self, names: Sequence[str] | None) -> None:
-        """Raises InvalidValueError if alerts about a job would go to a receiver that there is not."""
+        """Raises InvalidValueError if alerts about a job would go to an unknown receiver."""
         if names:
             from volstream.alerts.receivers import check_names
 

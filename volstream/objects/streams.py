@@ -101,7 +101,7 @@ class Streams(Collection[Stream]):
             block.free(stream)
 
     def resolve(self, name: str, *, committed: bool) -> None:
-        """Settles by hand an attempt whose outcome volstream cannot determine (its table is gone or was replaced)."""
+        """Settles by hand an attempt whose outcome volstream cannot determine (its table no longer exists or was replaced)."""
         from volstream.catalog.consumptions import Outcome
 
         stream = self.get(name)

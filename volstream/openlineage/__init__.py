@@ -17,7 +17,7 @@ _VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT",
 
 
 def start(home: Home) -> Emitter | None:
-    """Has the attempts of this process told to OpenLineage, if it is configured: by the setting ``openlineage``, or as its client
+    """Sends the attempts of this process to OpenLineage, if it is configured: by the setting ``openlineage``, or as its client
     is elsewhere. Returns None otherwise; this takes microseconds."""
     if not home.settings.openlineage and not _configured_elsewhere():
         return None

@@ -197,7 +197,7 @@ _REMEDIES = {
     "or give the volume `--queue-type poll`.",
     errno.EMFILE: "Raise the kernel's limit (sysctl fs.inotify.max_user_instances), or that of open files; "
     "or give the volume `--queue-type poll`.",
-    errno.ENOENT: "Mount or create the directory; watching then resumes by itself.",
+    errno.ENOENT: "Mount or create the directory; watching then resumes.",
     errno.ENOTDIR: "The volume's location must be a directory.",
     errno.EACCES: "Give the user that volstream runs as read access to the directory.",
 }

@@ -85,7 +85,7 @@ def create(home: Home, feed: FeedTable, columns: pa.Schema) -> None:
         AlreadyExistsError: the name is taken, by a source, a table or a stream.
         InvalidStateError: the warehouse is in an object store.
     """
-    # By the settings, so that a rehearsal in another folder is told the same.
+    # By the settings, so that a rehearsal in another folder has the same message.
     if is_remote(home.settings.warehouse_path):
         raise InvalidStateError(
             f"The warehouse {home.settings.warehouse_path} is in an object store, where only Spark creates tables.",

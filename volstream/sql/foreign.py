@@ -173,7 +173,7 @@ FOREIGN: Sequence[Foreign] = (
     ),
     Foreign(
         r"^(?P<word>PUT)\b",
-        "Copy files to the volume's location by any means; volstream sees them by itself, or with: ALTER VOLUME v REFRESH.",
+        "Copy files to the volume's location by any means; volstream finds them, at once with: ALTER VOLUME v REFRESH.",
         {"PUT": "PUT file:///tmp/a.csv @stage"},
         "ALTER VOLUME v REFRESH",
     ),
@@ -184,7 +184,7 @@ FOREIGN: Sequence[Foreign] = (
     ),
     Foreign(
         r"^(?P<word>REMOVE|RM) @",
-        "Delete files at the volume's location by any means; volstream sees that by itself, or with: ALTER VOLUME v REFRESH.",
+        "Delete files at the volume's location by any means; volstream finds out, at once with: ALTER VOLUME v REFRESH.",
         {"REMOVE": "REMOVE @stage/a.csv", "RM": "RM @stage"},
         "ALTER VOLUME v REFRESH",
     ),
@@ -208,7 +208,7 @@ FOREIGN: Sequence[Foreign] = (
     ),
     Foreign(
         r"(?<!\. )\b(?P<word>GET_PRESIGNED_URL|BUILD_STAGE_FILE_URL|BUILD_SCOPED_FILE_URL) \(",
-        "DIRECTORY(VOLUME v) has the column url; a job's function reads a file's content by itself.",
+        "DIRECTORY(VOLUME v) has the column url; a job's function reads a file's content.",
         {"GET_PRESIGNED_URL": "SELECT GET_PRESIGNED_URL(@s, relative_path) FROM DIRECTORY(VOLUME v)"},
     ),
     Foreign(

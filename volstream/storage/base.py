@@ -35,7 +35,7 @@ class ObjectStore(Protocol):
         """Returns the object at ``path`` as it is now; None if there is none (or a directory, or a link out of the root)."""
 
     def open(self, path: str) -> BinaryIO:
-        """Returns the content, seekable. Raises FileNotFoundError if the object is gone."""
+        """Returns the content, seekable. Raises FileNotFoundError if the object no longer exists."""
 
     def url(self, path: str) -> str:
         """Returns the object's URL, percent-encoded."""
@@ -77,7 +77,7 @@ class HasLocalPaths(Protocol):
     """A store whose objects are local files."""
 
     def local_path(self, path: str) -> Path:
-        """Returns the path of the object's content. Raises FileNotFoundError if the object is gone."""
+        """Returns the path of the object's content. Raises FileNotFoundError if the object no longer exists."""
 
     def still_holds(self, path: str, version: str) -> bool:
         """True if one quick look finds the object with this version; False: :meth:`ObjectStore.head` tells."""

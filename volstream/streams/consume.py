@@ -191,7 +191,7 @@ class Consumer:
                 return CommitFinding(FoundCommit.FENCE, commit)
         if log.table_id() != target.table_id:
             raise TargetLostError(
-                f"The table at {target.location} is gone or was re-created while a consumption was writing it.",
+                f"The table at {target.location} was dropped or re-created while a consumption was writing it.",
                 "Decide manually: volstream resolve STREAM committed|aborted.",
             )
         used = log.last_transaction(intent.app_id(number))
@@ -207,7 +207,9 @@ class Consumer:
     def _target(location: str) -> Target:
         head = DeltaLog(location).head()
         if head is None:
-            raise TargetLostError(f"The table at {location} is gone.", "Replace the job, or restore the table.")
+            raise TargetLostError(
+                f"The table at {location} no longer exists.", "Replace the job, or restore the table."
+            )
         return Target(location, head[1], head[0])
 
 

@@ -118,7 +118,7 @@ class StreamReader:
         head = source.head()
         if head is None:
             if stream.table_id is not None:
-                raise _stale(stream, f"{source.noun} is gone")
+                raise _stale(stream, f"{source.noun} no longer exists")
             return None
         version, table_id = head
         if stream.table_id not in (None, table_id):
@@ -209,7 +209,7 @@ class StreamReader:
         source = self._source(stream)
         head = source.head()
         if head is None:
-            raise _stale(stream, f"{source.noun} is gone")
+            raise _stale(stream, f"{source.noun} no longer exists")
         return head[0]
 
     def range_of(self, plan: Plan, stream: Stream) -> Range:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def move(target: str, spark: Callable[[], SparkGateway]) -> int:
     """Commits everything that had arrived for the table at ``target`` when called; returns the number of rows read.
 
-    Several processes may do that at once: a move takes effect once, whoever makes it.
+    Several processes may do that at once: a move takes effect once.
 
     Args:
         spark: connects to Spark; called only if the table needs it.

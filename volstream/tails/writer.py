@@ -362,7 +362,7 @@ def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> bool:
 
 
 def _retired(target: str, present: pa.Schema) -> bool:
-    """Seals a tail, so that nobody is told that rows have arrived in it; returns False if some do that have not moved."""
+    """Seals a tail, so that it acknowledges no more rows; returns False if some do that have not moved."""
     old = NativeTable(table.spec_of(target, pa.schema([field for field in present if field.name not in OWN])))
     tail = Tail.of(old.open())
     if tail.newest != tail.through:

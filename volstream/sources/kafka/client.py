@@ -43,7 +43,7 @@ _NO_ID = str(Uuid(0, 0))
 
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
-#: How the client begins its message for properties that do not fit together, or with what there is on this host.
+#: How the client begins its message for properties that do not fit together, or with the capabilities of this host.
 _TOGETHER = "Failed to create consumer"
 
 
@@ -198,7 +198,7 @@ class TopicReader(Closeable):
             error: KafkaError = raised.args[0]
             if error.code() in _GONE:
                 raise NotFoundError(
-                    f"There is no topic {self._topic} on {self._brokers}.", "Create it; reading begins then by itself."
+                    f"There is no topic {self._topic} on {self._brokers}.", "Create it; reading then begins."
                 ) from raised
             self._admin.poll(0)  # a request without an answer does not know why: its connections do, and tell it now
             said = f"{error.str()} ({self._said})" if self._said else error.str()

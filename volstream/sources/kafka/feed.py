@@ -1,7 +1,7 @@
 """Reads a topic into its table. A batch and the offsets up to which it reaches are one commit of the table's tail.
 
 Each partition is a stream of the tail (:class:`~volstream.tails.writer.Flush`): its number is the offset of the next message
-to read, so that whoever reads next goes on there, and whoever has read the same messages before is refused.
+to read, so that the next reader goes on there, and one that has read the same messages before is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TopicFeed(Closeable):
     """Reads a topic into its table, step by step. For one thread. Of several processes one gets on: see :meth:`step`.
 
     Args:
-        lost: told what the brokers had deleted before it was read.
+        lost: called with what the brokers had deleted before it was read.
 
     Raises:
         NotFoundError: the table is gone.

@@ -28,7 +28,7 @@ _FULL_SECONDS = 1.0
 def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
     """Reads what a topic has when called into its table, and commits it; returns the number of messages.
 
-    The definition tells afterwards what is wrong, if anything is.
+    Records what is wrong, if anything is.
 
     Args:
         stop: set to end early; what was read stays.
@@ -45,7 +45,7 @@ def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
         if other is not None:
             raise InvalidStateError(
                 f"Source {feed.name} is in use: {other.purpose}.",
-                "A daemon reads it by itself; a command that runs must end first.",
+                "A daemon reads it; stop it first, or wait for the command that reads.",
             )
         try:
             with TopicFeed(home, feed, lost.append) as reading:
