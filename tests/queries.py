@@ -9,7 +9,7 @@ from datetime import date
 
 #: The tables that they read. Values repeat, in other cases, too, and any may be NULL; sums of the fractions are exact.
 TABLES = {
-    "t": "id INT, k INT, v INT, x DOUBLE, s STRING, day DATE, at TIMESTAMP",
+    "t": "id INT, k INT, v INT, x DOUBLE, s STRING, day DATE, at TIMESTAMP, ch CHAR(3), vc VARCHAR(3)",
     "u": "k2 INT, w INT, s2 STRING",
 }
 
@@ -23,6 +23,8 @@ _NAMES = (
         "s",
         "day",
         "at",
+        "ch",
+        "vc",
         "one",
         "net",
         "act",
@@ -110,6 +112,7 @@ class Queries:
                 dice.choice(("'x'", "'X'", "'y'", "''", "'today'")),
                 dice.choice(("DATE '2026-01-01'", "DATE '2030-05-05'", f"DATE '{date.today()}'")),
                 dice.choice(("TIMESTAMP '2026-01-01 12:00:00'", "TIMESTAMP '2025-07-01 23:30:00Z'")),
+                *(dice.choice(("'x'", "'x '", "'y'", "''")) for _ in ("ch", "vc")),
             ]
         return f"({', '.join('NULL' if dice.random() < 0.15 else value for value in row)})"
 
@@ -128,7 +131,8 @@ class Queries:
         """Groups by columns, or by what looks like columns."""
         dice = self.dice
         keys = dice.sample(
-            ("k", "v", "s", "t.k", "abs(k)", "s = 'x'", "s = 'X'", "day", "x", "id % 2"), dice.randint(1, 2)
+            ("k", "v", "s", "t.k", "abs(k)", "s = 'x'", "s = 'X'", "day", "x", "id % 2", "ch", "vc", "ch = 'x'"),
+            dice.randint(1, 2),
         )
         named = self._named(len(keys) + 2)
         pairs = [
@@ -164,9 +168,9 @@ class Queries:
     def join(self) -> Query:
         """Rows of both tables."""
         how = self.dice.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"))
-        on = self.dice.choice(("t.k = u.k2", "t.k <=> u.k2", "t.s = u.s2 AND t.v < u.w"))
+        on = self.dice.choice(("t.k = u.k2", "t.k <=> u.k2", "t.s = u.s2 AND t.v < u.w", "t.ch = u.s2", "t.vc = u.s2"))
         values = (
-            ["t.id", "t.s", "t.v"] if "SEMI" in how or "ANTI" in how else ["t.id", "u.w", "coalesce(t.s, u.s2)", "t.x"]
+            ["t.id", "t.s", "t.ch"] if "SEMI" in how or "ANTI" in how else ["t.id", "u.w", "coalesce(t.s, u.s2)", "t.x"]
         )
         return self._select(list(zip(values, self._named(len(values)), strict=True)), f"FROM {{t}} {how} {{u}} ON {on}")
 
@@ -194,6 +198,8 @@ class Queries:
         """Sets of rows."""
         forms = (
             ("SELECT DISTINCT k, s FROM {t}", ("k", "s")),
+            ("SELECT DISTINCT ch, vc FROM {t}", ("ch", "vc")),
+            ("SELECT ch FROM {t} UNION SELECT s2 FROM {u}", ("ch",)),
             ("SELECT k, v FROM {t} UNION ALL SELECT k2, w FROM {u}", ("k", "v")),
             ("SELECT k FROM {t} UNION SELECT k2 FROM {u}", ("k",)),
             ("SELECT k FROM {t} EXCEPT ALL SELECT k2 FROM {u}", ("k",)),
@@ -217,7 +223,9 @@ class Queries:
         if depth == 0 and dice.random() < 0.12:
             return dice.choice((*_VARYING, *_ZONED))
         if depth > 1 or dice.random() < 0.4:
-            return dice.choice(("id", "k", "v", "x", "s", "t.s", "day", "at", "1", "CAST(NULL AS INT)", "'X'"))
+            return dice.choice(
+                ("id", "k", "v", "x", "s", "t.s", "day", "at", "ch", "vc", "1", "CAST(NULL AS INT)", "'X'")
+            )
         number = dice.choice(_NUMBERS)
         return dice.choice(
             (
@@ -230,6 +238,8 @@ class Queries:
                 f"if({self._condition()}, 'a', s)",
                 "upper(s)",
                 "s || 'z'",
+                "ch || vc",
+                "upper(ch)",
                 "concat(s, cast(k AS STRING))",
                 "length(s)",
                 "try_cast(s AS INT)",
@@ -243,6 +253,7 @@ class Queries:
             (
                 *("k = 1", "k <=> NULL", "v > 0", "x IN (0.5, 0)", "s = 'x'", "s = 'X'", "s LIKE 'x%'", "NOT (v = 2)"),
                 *("id % 2 = 0", "s IS NOT NULL", "v BETWEEN k AND 2", "day > '2026-02-01'", "k IS DISTINCT FROM v"),
+                *("ch = 'x'", "ch = 'x  '", "ch IN ('x', 'y')", "vc = 'x'", "ch = vc", "ch = s"),
                 *("rand() >= 0", "at <= now()", "upper(s) = 'X' OR k < 0", "t.v = t.k"),
             )
         )
@@ -262,6 +273,8 @@ class Queries:
                     f"max({value})",
                     f"avg({value})",
                     "max(s)",
+                    "max(ch)",
+                    "min(vc)",
                 ),
                 *(
                     f"count(DISTINCT {value})",

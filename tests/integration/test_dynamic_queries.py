@@ -238,7 +238,7 @@ class Play:
         self._run(f"INSERT INTO {table}$ ({listed}) VALUES {values}")
 
     def _update(self, table: str) -> None:
-        column = self.dice.choice(("k", "v")) if table == "t" else "w"
+        column = self.dice.choice(("k", "v", "ch", "vc")) if table == "t" else "w"
         self._run(f"UPDATE {table}$ SET {column} = {self.dice.randint(-2, 3)} WHERE {self._some(table)}")
 
     def _delete(self, table: str) -> None:
@@ -271,7 +271,7 @@ class Play:
         if table == "u":
             return f"w % 3 = {self.dice.randint(0, 2)}"
         return self.dice.choice(
-            ("id % 3 = 0", "k = 1", "v < 0", "s = 'x'", f"id = {self.dice.randint(1, 9)}", "k IS NULL")
+            ("id % 3 = 0", "k = 1", "v < 0", "s = 'x'", "ch = 'x'", f"id = {self.dice.randint(1, 9)}", "k IS NULL")
         )
 
 

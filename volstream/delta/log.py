@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -102,10 +102,15 @@ PRIMARY_KEY = "volstream.primary_key"
 CHARACTERS = "__CHAR_VARCHAR_TYPE_STRING"
 
 
-def lengths_of(characters: str | None) -> tuple[int, int] | None:
-    """Returns the least and the greatest number of characters that a value of :data:`CHARACTERS` allows; None: any."""
-    limit = re.fullmatch(r"(char|varchar)\((\d+)\)", characters or "")
-    return None if limit is None else (int(limit[2]) if limit[1] == "char" else 0, int(limit[2]))
+def length_of(characters: str | None) -> int | None:
+    """Returns the greatest number of characters that a value of :data:`CHARACTERS` allows; None: any."""
+    limit = re.fullmatch(r"(?:var)?char\((\d+)\)", characters or "")
+    return None if limit is None else int(limit[1])
+
+
+def is_char(characters: str | None) -> bool:
+    """True if blanks at the end of a value of :data:`CHARACTERS` mean nothing: files have them, or not."""
+    return (characters or "").startswith("char(")
 
 
 def has_type(kind: Any, *names: str) -> bool:
@@ -127,6 +132,7 @@ class Schema:
         partitions: partition columns.
         required: columns that are NOT NULL.
         expressions: what Spark would evaluate when rows are written, in words.
+        chars: columns of type CHAR.
     """
 
     types: Mapping[str, str]
@@ -135,6 +141,7 @@ class Schema:
     properties: Mapping[str, str]
     required: Sequence[str] = ()
     expressions: Sequence[str] = ()
+    chars: Collection[str] = ()
 
     @property
     def columns(self) -> Sequence[str]:
@@ -460,6 +467,7 @@ def _schema(table: DeltaTable) -> Schema:
         {key: str(value) for key, value in metadata.configuration.items()},
         [field["name"] for field in fields if not field["nullable"]],
         list(expressions_of(table)),
+        [field["name"] for field in fields if is_char(field.get("metadata", {}).get(CHARACTERS))],
     )
 
 

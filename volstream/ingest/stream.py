@@ -366,12 +366,13 @@ class RealtimeStream(Closeable):
         """Returns values that fit a CHAR or VARCHAR column. Raises InvalidValueError."""
         if column.length is None:
             return values
+        values = pc.utf8_rtrim(values, " ") if column.char else values
         long = pc.sum(pc.greater(pc.utf8_length(values), column.length)).as_py() or 0
         if long and not self.options.truncate:
             raise InvalidValueError(f"Column {column.name}: {long} values have more than {column.length} characters.")
         self.statistics.truncated += long
         cut = pc.utf8_slice_codeunits(values, 0, column.length)
-        return pc.utf8_rpad(cut, column.length) if column.padded else cut
+        return pc.utf8_rtrim(cut, " ") if column.char else cut
 
     def _current(self) -> _Buffer:
         if self._open is None:

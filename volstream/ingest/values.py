@@ -35,7 +35,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from volstream.delta.log import lengths_of
+from volstream.delta.log import is_char, length_of
 from volstream.errors import InvalidValueError
 from volstream.model.values import plain
 from volstream.tails.table import CHARACTERS
@@ -56,21 +56,20 @@ class Column:
 
     Attributes:
         length: of a CHAR or VARCHAR, in characters; None: unlimited.
-        padded: text is filled with spaces up to ``length``.
+        char: blanks at the end of text mean nothing, and are not stored.
     """
 
     name: str
     type: pa.DataType
     nullable: bool
     length: int | None = None
-    padded: bool = False
+    char: bool = False
 
     @classmethod
     def of(cls, field: pa.Field) -> Column:
         """Returns the column of a field of :func:`volstream.tails.table.columns_of`."""
         told = (field.metadata or {}).get(CHARACTERS.encode(), b"").decode()
-        least, most = lengths_of(told) or (None, None)
-        return cls(field.name, field.type, field.nullable, most, padded=most is not None and least == most)
+        return cls(field.name, field.type, field.nullable, length_of(told), char=is_char(told))
 
     def converter(self, *, truncate: bool, on_cut: Callable[[], None]) -> Converter:
         """Returns what converts values of this column.
@@ -83,7 +82,7 @@ class Column:
             InvalidValueError: real-time streams do not support the column's type.
         """
         if self.length is not None:
-            return _limited(self.length, padded=self.padded, truncate=truncate, on_cut=on_cut)
+            return _limited(self.length, char=self.char, truncate=truncate, on_cut=on_cut)
         try:
             return _converter(self.type)
         except NotImplementedError:
@@ -226,15 +225,16 @@ def _text(value: Any) -> tuple[str, int]:
         raise ValueError("it has characters that UTF-8 cannot represent") from None
 
 
-def _limited(length: int, *, padded: bool, truncate: bool, on_cut: Callable[[], None]) -> Converter:
+def _limited(length: int, *, char: bool, truncate: bool, on_cut: Callable[[], None]) -> Converter:
     def convert(value: Any) -> tuple[str, int]:
         text, size = _text(value)
+        text = text.rstrip(" ") if char else text
         if len(text) > length:
             if not truncate:
                 raise ValueError(f"it has {len(text)} characters, and the column {length}")
             on_cut()
-            text = text[:length]
-        return (text.ljust(length) if padded else text), size
+            text = text[:length].rstrip(" ") if char else text[:length]
+        return text, size
 
     return convert
 

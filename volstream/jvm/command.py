@@ -120,6 +120,9 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Delta reads a change feed through rows of Java, whose older classes lack ten days of October 1582.
         "spark.sql.datetime.java8API.enabled": "true",
+        # Delta stores CHAR as it is given. If Spark pads it on reading, an UPDATE stores it in another form than an INSERT, and
+        # Delta cannot resolve a MERGE on it.
+        "spark.sql.readSideCharPadding": "false",
         # A missing file is an error that names it, instead of missing rows.
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.files.ignoreCorruptFiles": "false",

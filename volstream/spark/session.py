@@ -35,6 +35,7 @@ _ON_OTHER_SERVERS = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.datetime.java8API.enabled": "true",
+    "spark.sql.readSideCharPadding": "false",
 }
 
 

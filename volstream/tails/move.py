@@ -16,7 +16,7 @@ from volstream.errors import DependencyError, InvalidStateError
 from volstream.lifecycle import faults
 from volstream.model.names import quote
 from volstream.sqltext import table_at
-from volstream.tails.snapshot import Tail, newest_of_each
+from volstream.tails.snapshot import Tail, newest_of_each, same_key
 from volstream.tails.table import DELETE, OPERATION, OWN
 from volstream.tails.writer import Move, MovePlanner
 
@@ -70,6 +70,7 @@ class _Moving:
             raise DependencyError(f"There is no table at {target} any more.")
         _check_columns(target, self._arrived, schema)
         self._key = list(schema.primary_key)
+        self._chars = schema.chars
 
     def run(self, spark: Callable[[], SparkGateway]) -> int:
         """Makes the move; returns the number of rows read."""
@@ -116,7 +117,7 @@ class _Moving:
         arrived = self._tail.query(self._step.after, self._step.until)
         if not self._key:
             return f"INSERT INTO {table_at(self._target)} ({columns}) SELECT {columns} FROM ({arrived})"
-        same = " AND ".join(f"__t.{quote(name)} = __n.{quote(name)}" for name in self._key)
+        same = same_key(self._key, self._chars, "__t", "__n")
         sets = ", ".join(f"__t.{name} = __n.{name}" for name in names)
         values = ", ".join(f"__n.{name}" for name in names)
         return (

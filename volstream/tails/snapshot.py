@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -84,6 +84,7 @@ class TailedTable:
         version: the table's Delta version.
         columns: the table's columns, in order.
         key: columns of its primary key; empty: rows are only added.
+        chars: its columns of type CHAR.
         moved: last arrival that this version of the table has.
     """
 
@@ -91,6 +92,7 @@ class TailedTable:
     version: int
     columns: tuple[str, ...]
     key: tuple[str, ...]
+    chars: Collection[str]
     tail: Tail
     moved: int
 
@@ -117,7 +119,7 @@ class TailedTable:
             moved = tail.moved(found.transaction)
             if moved is not None and tail.floor <= moved:
                 columns, key = tuple(found.schema.columns), tuple(found.schema.primary_key)
-                return cls(location, found.version, columns, key, tail, moved)
+                return cls(location, found.version, columns, key, found.schema.chars, tail, moved)
         raise table.unfitting(location)
 
     @property
@@ -147,7 +149,7 @@ class TailedTable:
         if not self.key:
             return f"{base} UNION ALL SELECT {own} FROM ({arrived})"
         newest = newest_of_each(arrived, self.key, own)
-        same = " AND ".join(f"__b.{quote(name)} <=> __n.{quote(name)}" for name in self.key)
+        same = same_key(self.key, self.chars, "__b", "__n")
         return (
             f"SELECT {columns} FROM ({base}) __b WHERE NOT EXISTS (SELECT 1 FROM ({newest}) __n WHERE {same}) "
             f"UNION ALL SELECT {columns} FROM ({newest}) WHERE {OPERATION} <> '{DELETE}'"
@@ -157,6 +159,17 @@ class TailedTable:
         """Returns the table's columns as expressions on the tail, which lacks columns that were added since."""
         present = {name.lower() for name in self.tail.view.spec.schema.names}
         return [quote(name) if name.lower() in present else f"NULL AS {quote(name)}" for name in self.columns]
+
+
+def same_key(key: Sequence[str], chars: Collection[str], base: str, arrived: str) -> str:
+    """Returns SQL that is true if a row of the table has the key of one that has arrived.
+
+    Args:
+        chars: columns of type CHAR, whose values may end in blanks in the table, but never do in a tail.
+        base, arrived: aliases of the two.
+    """
+    columns = [(f"{base}.{quote(name)}", f"{arrived}.{quote(name)}", name in chars) for name in key]
+    return " AND ".join(f"{f'rtrim({one})' if char else one} <=> {other}" for one, other, char in columns)
 
 
 def newest_of_each(arrived: str, key: tuple[str, ...], columns: str) -> str:

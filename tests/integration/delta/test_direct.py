@@ -175,6 +175,16 @@ def test_a_table_that_demands_something_inside_of_values_is_left_to_spark(
     assert not direct.can_write(str(tmp_path / "t"), "path")
 
 
+def test_a_key_that_files_may_have_with_blanks_and_without_is_left_to_spark(tmp_path: Path) -> None:
+    key = {"name": "id", "type": "string", "nullable": False, "metadata": {CHARACTERS: "char(3)"}}
+    schema = Schema.from_json(json.dumps({"type": "struct", "fields": [key]}))
+    place = str(tmp_path / "t")
+    DeltaTable.create(place, schema)
+    rows = pa.table({"id": ["a"]})
+    assert not direct.commit(place, marker(1), RowChanges([rows], rows.schema, "id", ["a"]))
+    assert direct.commit(place, marker(1), RowChanges([rows], rows.schema, "", None))
+
+
 @pytest.mark.parametrize("columns", [{"n": pa.string()}, {"m": pa.int64()}], ids=["another type", "another column"])
 def test_rows_that_do_not_fit_a_table_that_was_replaced_meanwhile_are_left_to_spark(
     location: str, columns: dict[str, pa.DataType]

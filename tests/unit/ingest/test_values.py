@@ -129,9 +129,12 @@ def test_a_value_that_does_not_fit_is_refused_with_column_value_and_reason(
 
 @pytest.mark.parametrize(
     ("characters", "value", "stored"),
-    [("varchar(3)", "abcd", "abc"), ("varchar(3)", "éé", "éé"), ("char(3)", "a", "a  "), ("char(3)", "abcd", "abc")],
+    [
+        *(("varchar(3)", "abcd", "abc"), ("varchar(3)", "éé", "éé"), ("varchar(3)", "a  ", "a  ")),
+        *(("char(3)", "a  ", "a"), ("char(3)", "a    ", "a"), ("char(3)", "a bcd", "a b"), ("char(3)", "ab cd", "ab")),
+    ],
 )
-def test_text_is_cut_to_its_column_and_char_is_padded(characters: str, value: str, stored: str) -> None:
+def test_text_is_cut_to_its_column_and_char_has_no_blanks_at_its_end(characters: str, value: str, stored: str) -> None:
     assert convert(pa.string(), value, characters=characters) == stored
 
 
