@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from volstream.delta import folders
@@ -88,6 +89,8 @@ def _changed(statement: str, words: list[str]) -> Name | None:
     target = names.target(statement)
     if target is not None:
         return target.name
+    if words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {after for word, after in pairwise(words) if word == "ADD"}:
+        return None  # brings back a column that rows which have arrived need
     if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):
         return next((one.name for one in names.references(statement) if not one.directory), None)
     return None

@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 
 from volstream.delta import direct
 from volstream.delta.direct import RowChanges
-from volstream.delta.log import DeltaLog, Schema
+from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
-from volstream.errors import DependencyError, InvalidStateError
+from volstream.errors import DependencyError
 from volstream.lifecycle import faults
 from volstream.model.names import quote
 from volstream.sqltext import table_at
-from volstream.tails.snapshot import Tail, newest_of_each, same_key
+from volstream.tails.snapshot import Tail, check_columns, newest_of_each, same_key
 from volstream.tails.table import DELETE, OPERATION, OWN
 from volstream.tails.writer import Move, MovePlanner
 
@@ -68,7 +68,7 @@ class _Moving:
         schema = DeltaLog(target).schema()
         if schema is None:
             raise DependencyError(f"There is no table at {target} any more.")
-        _check_columns(target, self._arrived, schema)
+        check_columns(target, self._arrived, schema.columns)
         self._key = list(schema.primary_key)
         self._chars = schema.chars
 
@@ -131,13 +131,3 @@ def last_of_each(rows: pa.Table, key: list[str]) -> pa.Table:
     """Returns the last row of each key, in any order."""
     numbered = rows.select(key).append_column("__at", pa.array(range(rows.num_rows), pa.int64()))
     return rows.take(numbered.group_by(key).aggregate([("__at", "max")])["__at_max"])
-
-
-def _check_columns(target: str, arrived: pa.Schema, schema: Schema) -> None:
-    present = {name.lower() for name in schema.columns}
-    gone = [name for name in arrived.names if name.lower() not in present]
-    if gone:
-        raise InvalidStateError(
-            f"Rows have arrived for the table at {target} with a column {gone[0]}, which it no longer has.",
-            f"Add it again: ALTER TABLE ... ADD COLUMNS ({gone[0]} ...).",
-        )

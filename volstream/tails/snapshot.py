@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from volstream.delta.log import DeltaLog
 from volstream.delta.native import DataFile, View
+from volstream.errors import InvalidStateError
 from volstream.model.names import quote
 from volstream.sqltext import table_at
 from volstream.tails import table
@@ -140,7 +141,11 @@ class TailedTable:
 
         Args:
             arrived: SQL for the rows that the table does not have; default: as the tail has them.
+
+        Raises:
+            InvalidStateError: the table lost a column for which values have arrived.
         """
+        check_columns(self.location, self.tail.view.spec.schema, self.columns)
         columns = ", ".join(map(quote, self.columns))
         base = f"SELECT {columns} FROM {table_at(self.location)} VERSION AS OF {self.version}"
         if arrived is None:
@@ -159,6 +164,17 @@ class TailedTable:
         """Returns the table's columns as expressions on the tail, which lacks columns that were added since."""
         present = {name.lower() for name in self.tail.view.spec.schema.names}
         return [quote(name) if name.lower() in present else f"NULL AS {quote(name)}" for name in self.columns]
+
+
+def check_columns(target: str, arrived: pa.Schema, columns: Collection[str]) -> None:
+    """Raises InvalidStateError if the table at ``target`` does not have all columns of its tail."""
+    present = {name.lower() for name in (*columns, *table.OWN)}
+    gone = [name for name in arrived.names if name.lower() not in present]
+    if gone:
+        raise InvalidStateError(
+            f"Rows have arrived for the table at {target} with a column {gone[0]}, which it no longer has.",
+            f"Add it again: ALTER TABLE ... ADD COLUMNS ({gone[0]} ...).",
+        )
 
 
 def same_key(key: Sequence[str], chars: Collection[str], base: str, arrived: str) -> str:

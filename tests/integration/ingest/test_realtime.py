@@ -189,6 +189,18 @@ def test_a_statement_that_changes_rows_sees_those_that_have_arrived(
     assert len(rows(connection, "SELECT * FROM t")) == len(left) + 1
 
 
+def test_rows_whose_column_others_renamed_are_not_shown_without_it(connection: Connection) -> None:
+    schema = connection.get_schema()
+    connection.cursor().execute("CREATE TABLE t (id INT, n INT) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    append(connection, "t", {"id": 1, "n": 2})
+    connection.session.spark.sql(f"ALTER TABLE {schema}.t RENAME COLUMN n TO m").collect()
+    with pytest.raises(dbapi.Error, match="a column n, which it no longer has"):
+        rows(connection, "SELECT * FROM t")
+    connection.cursor().execute("ALTER TABLE t ADD COLUMNS (n INT)")
+    assert rows(connection, "SELECT id, n, m FROM t") == [(1, 2, None)]
+    assert commit(connection, "t") == 1
+
+
 def test_rows_that_have_arrived_are_committed_before_their_table_is_tracked(connection: Connection) -> None:
     connection.cursor().execute("CREATE TABLE t (id STRING NOT NULL, n INT)")
     append(connection, "t", {"id": "a", "n": 1})
