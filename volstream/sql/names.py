@@ -419,6 +419,17 @@ def target(statement: str) -> Reference | None:
     return None
 
 
+def cloned(statement: str) -> Reference | None:
+    """Returns the table that a ``SHALLOW CLONE`` is of; None: the statement is something else. Raises SqlError."""
+    tokens = tokenize(statement)
+    if not tokens or tokens[0].text.upper() not in ("CREATE", "REPLACE"):
+        return None
+    for position in range(2, len(tokens)):
+        if [one.text.upper() for one in tokens[position - 2 : position]] == ["SHALLOW", "CLONE"]:
+            return _name(statement, tokens, position)[0]
+    return None
+
+
 def reference_at(statement: str, tokens: Sequence[Token], position: int) -> Reference | None:
     """Returns the table name that begins at a token, with its position; None if it is not one of ours."""
     return _name(statement, list(tokens), position, columns=True)[0]

@@ -61,7 +61,7 @@ def query(views: Views, statement: str, reference: names.Reference, location: st
 
 
 def commit_before(home: Home, statement: str) -> None:
-    """Commits what has arrived for the table that a statement changes, if the statement must see it.
+    """Commits what has arrived for the table that a statement changes or clones, if the statement must see it.
 
     Rows that are only added to a table without a key need not.
 
@@ -70,6 +70,9 @@ def commit_before(home: Home, statement: str) -> None:
         VolstreamError: the commit failed, so that the statement must not run.
     """
     words = names.words(statement)
+    cloned = names.cloned(statement)
+    if cloned is not None:
+        _commit(home, cloned.name)
     name = _changed(statement, words)
     if name is None:
         return
@@ -79,9 +82,13 @@ def commit_before(home: Home, statement: str) -> None:
             f"The table {name} is immutable.",
             "Create its next version: session.source.create_table(..., immutable=True).",
         )
+    _commit(home, name, only_with_key=words[:2] == ["INSERT", "INTO"])
+
+
+def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
     location = folders.table_location(home.warehouse, name)
     found = TailedTable.open(location)
-    if found is not None and found.has_unmoved and (found.key or words[:2] != ["INSERT", "INTO"]):
+    if found is not None and found.has_unmoved and (found.key or not only_with_key):
         move(location, lambda: home.gateway)
 
 

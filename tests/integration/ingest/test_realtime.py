@@ -189,6 +189,15 @@ def test_a_statement_that_changes_rows_sees_those_that_have_arrived(
     assert len(rows(connection, "SELECT * FROM t")) == len(left) + 1
 
 
+@pytest.mark.long
+def test_a_shallow_clone_has_what_has_arrived(connection: Connection) -> None:
+    connection.cursor().execute("CREATE TABLE t (id STRING NOT NULL, n INT)")
+    append(connection, "t", {"id": "a", "n": 1})
+    schema = connection.get_schema()
+    connection.cursor().execute(f"CREATE TABLE c SHALLOW CLONE {schema}.t")
+    assert rows(connection, "SELECT * FROM c") == [("a", 1)]
+
+
 def test_rows_whose_column_others_renamed_are_not_shown_without_it(connection: Connection) -> None:
     schema = connection.get_schema()
     connection.cursor().execute("CREATE TABLE t (id INT, n INT) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")

@@ -52,6 +52,20 @@ def test_the_relations_of_a_statement_are_found_by_position(statement: str, rela
 
 
 @pytest.mark.parametrize(
+    ("statement", "source"),
+    [
+        ("CREATE OR REPLACE TABLE a SHALLOW CLONE b.c VERSION AS OF 3", "b.c"),
+        ("create table a shallow clone b", "b"),
+        ("CREATE TABLE shallow (clone INT)", None),
+        ("SELECT shallow clone FROM t", None),
+    ],
+)
+def test_the_table_that_a_clone_is_of_is_found(statement: str, source: str | None) -> None:
+    cloned = names.cloned(statement)
+    assert (None if cloned is None else str(cloned.name)) == source
+
+
+@pytest.mark.parametrize(
     ("statement", "relations"),
     [
         ("SELECT a, count(*) FROM (TABLE t) GROUP BY a, s", ["t"]),
