@@ -158,7 +158,7 @@ def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
         directory = directories.get(start)
         if directory is None and len(parts) == 1 and _is_common_expression(table):
             continue
-        alias = not table.alias and _may_have_alias(table) and not _is_alias(tokens, _index_after(tokens, end))
+        alias = not table.alias and _may_have_alias(table) and _takes_alias(tokens, _index_after(tokens, end))
         if directory is not None:
             found.append(replace(directory, takes_alias=alias))
             continue
@@ -266,7 +266,7 @@ def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
         directory = _directory(statement, tokens, position)
         if directory is not None:
             reference, position = directory
-            found.append(replace(reference, takes_alias=not _is_alias(tokens, position)))
+            found.append(replace(reference, takes_alias=_takes_alias(tokens, position)))
             continue
         before = tokens[position - 1].text.upper() if position else ""
         if before in ("DESCRIBE", "DESC") and word in _DESCRIBED and position + 1 < len(tokens):
@@ -278,7 +278,7 @@ def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
             named, after = _name(statement, tokens, position)
             known = named is not None and tokens[after - 1] is tokens[position] and named.name.name in expressions
             if named is not None and not known:
-                alias = (before in _BEFORE_ALIAS or listed) and not _is_alias(tokens, after)
+                alias = (before in _BEFORE_ALIAS or listed) and _takes_alias(tokens, after)
                 found.append(replace(named, takes_alias=alias))
             position = after
             continue
@@ -523,6 +523,11 @@ def _is_name(token: Token) -> bool:
 def _is_alias(tokens: list[Token], position: int) -> bool:
     kinds = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.ALIAS)
     return position < len(tokens) and tokens[position].token_type in kinds
+
+
+def _takes_alias(tokens: list[Token], position: int) -> bool:
+    """True if an alias may be inserted; that of a sample would follow its clause."""
+    return not _is_alias(tokens, position) and [one.text.upper() for one in tokens[position:][:1]] != ["TABLESAMPLE"]
 
 
 def _common_expressions(tokens: list[Token]) -> set[str]:

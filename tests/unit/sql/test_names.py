@@ -51,6 +51,15 @@ def test_the_relations_of_a_statement_are_found_by_position(statement: str, rela
     assert found(statement) == relations
 
 
+@pytest.mark.parametrize("end", ["", " GROUP BY k", " AS x"])
+@pytest.mark.parametrize(
+    "start", ["SELECT k FROM t", "TABLE u UNION SELECT k FROM t", "SELECT k FROM DIRECTORY(VOLUME t)"]
+)
+def test_no_alias_is_inserted_before_a_sample(start: str, end: str) -> None:
+    (*_, sampled) = names.references(f"{start} TABLESAMPLE (10 PERCENT){end}")
+    assert (str(sampled.name), sampled.takes_alias) == ("t", False)
+
+
 @pytest.mark.parametrize(
     ("statement", "source"),
     [
