@@ -537,6 +537,18 @@ def test_a_restored_row_of_a_table_with_mapped_columns_is_an_update(home: Home) 
     assert home.rows(KINDS) == [("UPDATE_AFTER", 1, "Alice", 20), ("UPDATE_BEFORE", 1, "Alice", 21)]
 
 
+@pytest.mark.parametrize("mode", [pytest.param("none", marks=pytest.mark.long), "name"])
+def test_a_restored_row_is_no_new_one_of_an_append_only_stream(home: Home, mode: str) -> None:
+    """Rule R-12 of docs/streams.md."""
+    home.tracked(stream=None)
+    home.sql(f"ALTER TABLE t$ SET TBLPROPERTIES ('delta.columnMapping.mode' = '{mode}')")
+    home.sql(FIVE)
+    home.sql("CREATE STREAM s$ ON TABLE t$ WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY')")
+    home.sql("INSERT INTO t$ VALUES (6, 'Fay', 30); DELETE FROM t$ WHERE id IN (1, 6)")
+    home.sql(f"RESTORE TABLE t$ TO VERSION AS OF {(home.offset() or 0) + 1}")
+    assert home.rows(KINDS) == [("INSERT", 6, "Fay", 30)]
+
+
 @pytest.mark.long
 def test_truncating_a_table_returns_one_delete_per_row(home: Home) -> None:
     """Rule R-16 of docs/streams.md."""

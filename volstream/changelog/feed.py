@@ -21,12 +21,14 @@ class ChangeFeed:
 
     Attributes:
         key: columns that identify a row; empty if there are none.
+        left_out: versions without their changes.
     """
 
     location: str
     columns: Sequence[str]
     compared: Sequence[str]
     key: Sequence[str] = ()
+    left_out: Sequence[int] = ()
 
     row_version = "__row_version"
     row_time = NO_TIME
@@ -49,6 +51,8 @@ class ChangeFeed:
         """See :class:`~volstream.changelog.base.Changelog`."""
         columns = ", ".join(map(quoted, self.columns))
         feed = f"table_changes_by_path({literal(self.location)}, {first}, {last})"
+        if self.left_out:
+            feed = f"(SELECT * FROM {feed} WHERE {COMMIT_VERSION} NOT IN ({', '.join(map(str, self.left_out))}))"
         if not self.key or first == 0:
             return f"SELECT {columns}, {self._version('CAST(NULL AS BIGINT)')}, {_META} FROM {feed}"
         # An old image from before the range was written by the version that the row had then.

@@ -262,15 +262,15 @@ class TableSource:
             raise self._changed(schemas)
         commits = [one for one in DeltaLog(self.location).commits_after(first - 1) if one.version <= last]
         fed = all(is_on(one.properties, "delta.enableChangeDataFeed") for one in schemas.values()) and _grows(schemas)
-        restored = any(one.operation == "RESTORE" for one in commits)
+        restored = [one.version for one in commits if one.operation == "RESTORE"]
         columns, compared = after.columns, after.comparable
         added = all(one.adds_only or one.without_data for one in commits)
         if fed and not restored and added and (append_only or not self.key):  # of added rows, too, a key must be of one
             return ChangeFeed(self.location, columns, compared)
         if fed and not restored and (append_only or self.key):
             return ChangeFeed(self.location, columns, compared, self.key)
-        if append_only and fed and not spark_reads(after):  # as above
-            return ChangeFeed(self.location, columns, compared, self.key)
+        if append_only and fed and not spark_reads(after):  # as above; rows that come back are not new
+            return ChangeFeed(self.location, columns, compared, self.key, restored)
         return self._tracked(schemas)
 
     def every_change(self, first: int, last: int) -> Changelog:
@@ -331,7 +331,8 @@ def images(source: Source, first: int, last: int) -> Changelog:
     """
     if isinstance(source, TableSource):
         source = replace(source, key=())
-    return source.changelog(first, last, append_only=True)
+    changelog = source.changelog(first, last, append_only=True)
+    return replace(changelog, left_out=()) if isinstance(changelog, ChangeFeed) else changelog
 
 
 def _grows(schemas: Mapping[int, Schema]) -> bool:
