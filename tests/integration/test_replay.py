@@ -119,6 +119,13 @@ def test_undelivered_files_are_not_replayed(place: Place) -> None:
 
 
 @pytest.mark.long
+def test_a_job_of_a_volume_that_was_empty_has_nothing_to_replay(place: Place) -> None:
+    place.refresh()
+    given(place)
+    assert place.session.streams.get("j_stream").offset == 0
+    assert place.session.jobs.replay("j").progress == Progress()
+
+
 def test_a_dry_run_shows_what_a_run_would_do_and_changes_nothing(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT)

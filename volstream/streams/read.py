@@ -142,7 +142,7 @@ class StreamReader:
     def delivered(self, stream: Stream) -> Range | None:
         """Returns the consumed files that still exist; None if nothing was consumed. Raises the same errors as :meth:`pin`."""
         covered = None if stream.offset is None or stream.initial else self.pin(stream)
-        return None if covered is None else dataclasses.replace(covered, initial=True)
+        return None if covered is None or covered.from_version is None else dataclasses.replace(covered, initial=True)
 
     def has_data(self, stream: Stream) -> bool:
         """True if a read may return rows. Asks the log, not Spark; also true for commits without data.
