@@ -193,7 +193,8 @@ def test_a_statement_that_changes_rows_sees_those_that_have_arrived(
 def test_a_shallow_clone_has_what_has_arrived(connection: Connection) -> None:
     connection.cursor().execute("CREATE TABLE t (id STRING NOT NULL, n INT)")
     append(connection, "t", {"id": "a", "n": 1})
-    connection.cursor().execute("CREATE TABLE c SHALLOW CLONE t")
+    schema = connection.get_schema()
+    connection.cursor().execute(f"CREATE TABLE c SHALLOW CLONE {schema}.t")
     assert rows(connection, "SELECT * FROM c") == [("a", 1)]
 
 

@@ -54,6 +54,7 @@ def test_sessions_on_a_remote_server_have_the_settings_of_our_engine(server: Ser
         "spark.sql.variable.substitute": "false",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.datetime.java8API.enabled": "true",
+        "spark.sql.readSideCharPadding": "false",
     }
     assert server.settings == dict.fromkeys(opened, wanted)
 
