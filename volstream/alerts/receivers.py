@@ -99,8 +99,8 @@ async def _post(url: str, body: bytes, headers: Mapping[str, str], seconds: floa
 
     try:
         with anyio.fail_after(seconds):
-            # Connecting has a limit of its own, a little before: cancelled in a handshake, the client leaves its socket open.
-            async with httpx2.AsyncClient(timeout=httpx2.Timeout(None, connect=0.9 * seconds)) as client:
+            # Connecting has a limit of its own, well before: cancelled in a handshake, the client leaves its socket open.
+            async with httpx2.AsyncClient(timeout=httpx2.Timeout(None, connect=seconds / 2)) as client:
                 answer = await client.post(url, content=body, headers=dict(headers))
     except (TimeoutError, httpx2.TimeoutException):
         return "it did not answer in time"

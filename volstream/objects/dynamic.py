@@ -55,6 +55,7 @@ class DynamicTables:
         from volstream.jobs.lease import held
         from volstream.statements import dynamic
 
+        given = read(DynamicTableOptions, options)
         check_exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
         catalog, table = self._home.catalog, Name.parse(name)
         existing = catalog.jobs.find(table)
@@ -66,7 +67,7 @@ class DynamicTables:
             into=table,
             query=query,
             own_streams=dynamic.streams_of(self._home, table, query),
-            **read(DynamicTableOptions, options),
+            **given,
         )
         if replaced and or_replace:
             self.drop(name)

@@ -100,6 +100,7 @@ class Jobs(Collection[Job]):
         from volstream.functions.source import location_of
         from volstream.jobs.definitions import create_job
 
+        given = read(FileJobSpec, options)
         if statement is not None:
             from volstream.statements.jobs import spec_of_statement  # its parser is needed only here
 
@@ -110,7 +111,6 @@ class Jobs(Collection[Job]):
             if useless := sorted(options.keys() - keys(JobOptions)):
                 raise InvalidValueError(f"The job {name} runs a statement, which has no {useless[0]}.", "Leave it out.")
             on = Name.parse(stream) if stream else None
-            given = read(JobOptions, options)
             spec: JobSpec = spec_of_statement(self._home, Name.parse(name), statement, on, **given)
         elif function is None or into is None:
             raise InvalidValueError(
@@ -124,7 +124,7 @@ class Jobs(Collection[Job]):
                 into=Name.parse(into),
                 stream=Name.parse(stream) if stream else None,
                 volume=Name.parse(volume) if volume else None,
-                **read(FileJobSpec, options),
+                **given,
             )
         self._check_receivers(spec.alert)
         if or_replace:
