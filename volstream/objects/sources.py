@@ -156,7 +156,8 @@ class Sources(Collection[FeedTable]):
             NotFoundError: there is no such source.
             InvalidValueError: not a duration.
         """
-        return self._definitions.change(self.get(name), **read(SourceDefinition, changes))
+        given = read(SourceDefinition, changes)
+        return self._definitions.change(self.get(name), **given)
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
         """Drops a source with its table; returns False if it does not exist and ``if_exists`` is set.
