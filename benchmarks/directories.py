@@ -30,7 +30,7 @@ from benchmarks.report import BASE, Figures
 from benchmarks.scenarios import WrongRowsError
 from volstream.definitions import QueueType, Volume
 from volstream.directory import table
-from volstream.directory.fold import Fold
+from volstream.directory.hint_set import HintSet
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.refresh import add_keys
 from volstream.directory.writer import DirectoryWriter
@@ -311,7 +311,7 @@ def _reconcile(keeper: DirectoryKeeper, files: int, rows: int) -> float:
 
 
 def _take(keeper: DirectoryKeeper, paths: Sequence[str]) -> float:
-    fold = Fold(keeper.volume.selection)
+    fold = HintSet(keeper.volume.selection)
     fold.add(map(KeyHint, paths))
     started = time.perf_counter()
     done = keeper.apply(fold)

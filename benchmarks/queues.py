@@ -31,7 +31,7 @@ from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
 from volstream.definitions import QueueType, Volume
 from volstream.directory.confirm import HEADS_AT_ONCE
-from volstream.directory.fold import Fold
+from volstream.directory.hint_set import HintSet
 from volstream.model.hints import Hint, ObjectHint
 from volstream.model.names import Name
 from volstream.queues import open_queue
@@ -128,7 +128,7 @@ def _through(place: Place, name: str, keys: Sequence[str], pollers: int) -> floa
     settings = QueueSettings(pollers=pollers, wait_seconds=1)
     queue = open_queue(place.kind, QueueSpec(location, settings=settings, name=name, access=place.access))
     volume = _volume(location, place.kind)
-    fold, left = Fold(volume.selection), len(keys)
+    fold, left = HintSet(volume.selection), len(keys)
     started = time.perf_counter()
     queue.start()
     while left:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from volstream.config import environment
 from volstream.errors import DependencyError
 from volstream.lifecycle.backoff import Backoff
-from volstream.lifecycle.supervisor import Trouble
+from volstream.lifecycle.supervisor import FailureTracker
 from volstream.log import get
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _reporting(exporter: SpanExporter) -> SpanExporter:
     """Returns an exporter that logs, at a limited rate, when another one fails, and when it works again."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-    trouble = Trouble("tracing", _log, Backoff())
+    trouble = FailureTracker("tracing", _log, Backoff())
 
     class Reporting(SpanExporter):
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:

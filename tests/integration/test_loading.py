@@ -108,7 +108,7 @@ def test_each_of_many_batches_may_bring_a_column(place: Place) -> None:
     [
         ("return", "volstream.jobs.load_columns.adopt"),
         ("call", "volstream.delta.writer.DeltaWriter.add_columns"),
-        ("call", "volstream.jobs.attempt.Attempts._commit"),
+        ("call", "volstream.jobs.attempt.BatchExecutor._commit"),
     ],
 )
 def test_an_interruption_while_a_column_is_added_loses_and_doubles_nothing(
@@ -121,7 +121,7 @@ def test_an_interruption_while_a_column_is_added_loses_and_doubles_nothing(
     place.put("a.csv", "id\n3\n")
     place.refresh()
     if function.endswith("_commit"):  # runs in a thread of its own
-        function = "volstream.jobs.attempt.Attempts._note"
+        function = "volstream.jobs.attempt.BatchExecutor._note"
     with interrupted(event, function):
         place.run()
     place.run()

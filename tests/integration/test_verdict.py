@@ -23,7 +23,7 @@ from tests.commands import Shell, shell
 from tests.tails import COLUMNS
 from tests.waiting import eventually
 from volstream import config
-from volstream.alerts.look import Look
+from volstream.alerts.evaluator import AlertEvaluator
 from volstream.alerts.model import Alert
 from volstream.catalog.conditions import About
 from volstream.catalog.consumptions import Outcome
@@ -84,7 +84,7 @@ class Views:
 
     def look(self) -> None:
         """What a daemon does that has just begun: it looks at streams, too."""
-        look = Look(self.home, lambda: self.known["engine"], self._address)
+        look = AlertEvaluator(self.home, lambda: self.known["engine"], self._address)
         look.look()
         look.close()
 

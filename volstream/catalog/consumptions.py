@@ -1,7 +1,7 @@
 """Plans, batches and intents: the catalog's side of "exactly once" (docs/exactly-once.md).
 
 The transactions here are the steps of that protocol. Searching a target's log for commits is the task of
-``streams.recover``; running a batch that of ``jobs.run``.
+``streams.consume``; running a batch that of ``jobs.run``.
 """
 
 from __future__ import annotations

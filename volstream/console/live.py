@@ -13,7 +13,7 @@ from volstream.catalog.changes import HOME, Changes
 from volstream.catalog.database import Database
 from volstream.errors import CatalogError
 from volstream.lifecycle.backoff import Backoff
-from volstream.lifecycle.supervisor import Trouble
+from volstream.lifecycle.supervisor import FailureTracker
 from volstream.log import get
 
 #: Interval of looks while a page is open.
@@ -47,7 +47,7 @@ class Live:
         self._changes = Changes(database)
         self._probed = probed
         self._said = ""
-        self._trouble = Trouble("events of pages", get("console"), Backoff())
+        self._trouble = FailureTracker("events of pages", get("console"), Backoff())
         self._pages: set[_Page] = set()
         self._watching: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from volstream.alerts import receivers
-from volstream.alerts.look import Look, recipients
+from volstream.alerts.evaluator import AlertEvaluator, recipients
 from volstream.alerts.model import Alert
 from volstream.catalog.leases import lease
 from volstream.config import Receiver
@@ -28,7 +28,7 @@ from volstream.lifecycle import faults
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
-from volstream.lifecycle.supervisor import Trouble, join_all, run_loop
+from volstream.lifecycle.supervisor import FailureTracker, join_all, run_loop
 from volstream.log import get
 
 _log = get("alerts")
@@ -46,7 +46,7 @@ _END_SECONDS = 3.0
 _CAP_SECONDS = 300.0
 
 
-class Courier:
+class DeliveryWorker:
     """Delivers the alerts of one receiver, whose failures delay no other.
 
     Attributes:
@@ -57,7 +57,7 @@ class Courier:
     def __init__(self, name: str, receiver: Receiver, home: Home) -> None:
         self.name = name
         self.delivered = self.failed = 0
-        self.trouble = Trouble(f"receiver {name}", _log, Backoff(first_seconds=1.0, cap_seconds=_CAP_SECONDS))
+        self.trouble = FailureTracker(f"receiver {name}", _log, Backoff(first_seconds=1.0, cap_seconds=_CAP_SECONDS))
         self._receiver = receiver
         self._alerts = home.catalog.alerts
         self._woken = threading.Event()
@@ -94,7 +94,7 @@ class Courier:
         _log.info("alert_delivered", receiver=self.name, alert=alert.payload["id"], about=alert.payload["name"])
 
 
-class AlertDesk(Collector):
+class AlertService(Collector):
     """Decides what to send while no other daemon on the catalog does, and has it delivered.
 
     Args:
@@ -118,7 +118,7 @@ class AlertDesk(Collector):
         self._stop = stop
         self._engine = engine
         self._page = page
-        self._couriers = [Courier(name, one, home) for name, one in self._settings.receivers.items()]
+        self._couriers = [DeliveryWorker(name, one, home) for name, one in self._settings.receivers.items()]
         self._warned: set[str] = set()
         self._next_drop = time.monotonic()
 
@@ -154,7 +154,7 @@ class AlertDesk(Collector):
 
     def _take_turn(self, turn: Stop) -> None:
         """Decides and delivers for as long as the lease is held."""
-        look, ending = Look(self._home, self._engine, self._addressed), Stop()
+        look, ending = AlertEvaluator(self._home, self._engine, self._addressed), Stop()
         threads = [
             threading.Thread(target=one.run, args=(ending,), name=f"receiver {one.name}", daemon=True)
             for one in self._couriers

@@ -19,7 +19,7 @@ from volstream.ingest.feeds import lease_name
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
-from volstream.lifecycle.supervisor import Trouble, run_loop
+from volstream.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.log import get
 from volstream.sources.kafka.feed import TopicFeed
 
@@ -53,7 +53,7 @@ class FeedWorker:
         self._reads = False
         self._complained = False
         self._loss: str | None = None
-        self.trouble = Trouble(f"source {feed.name}", _log, Backoff(cap_seconds=_CAP_SECONDS), self._tell)
+        self.trouble = FailureTracker(f"source {feed.name}", _log, Backoff(cap_seconds=_CAP_SECONDS), self._tell)
 
     def run(self) -> None:
         """Runs in its own thread; returns when ended."""

@@ -12,7 +12,7 @@ from volstream.console.app import Console
 from volstream.console.hosts import address_of
 from volstream.console.rendering import url
 from volstream.console.server import HttpServer, tls_of
-from volstream.daemon.alerts import AlertDesk
+from volstream.daemon.alerts import AlertService
 from volstream.daemon.engine import DaemonEngine, KeptEngine, RemoteEngine, watch_of
 from volstream.daemon.feeds import Feeds
 from volstream.daemon.housekeeping import Housekeeper, clean
@@ -127,7 +127,7 @@ class Daemon:
         reader = StreamReader(catalog, self._settings.warehouse_path)
         ingest = IngestServer(session) if self._settings.ingest_address else None
         self._feeds = Feeds(session.home, self._stop)
-        desk = AlertDesk(session.home, self._stop, engine.status, self._page)
+        desk = AlertService(session.home, self._stop, engine.status, self._page)
         others = [self._feeds, desk] if ingest is None else [self._feeds, desk, ingest]
         metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
         self._committer = Committer(session.home, self._settings, self._stop)

@@ -17,7 +17,7 @@ from volstream.config import Settings
 from volstream.daemon.share import Share
 from volstream.definitions import Volume
 from volstream.delta.places import reached
-from volstream.directory.fold import Fold
+from volstream.directory.hint_set import HintSet
 from volstream.directory.keeper import DirectoryKeeper, lease_name
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import Reconciled
@@ -32,7 +32,7 @@ from volstream.errors import (
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
-from volstream.lifecycle.supervisor import Trouble, is_transient, run_loop
+from volstream.lifecycle.supervisor import FailureTracker, is_transient, run_loop
 from volstream.log import get
 from volstream.model.hints import Hint, ObjectHint, Rejection, unusable
 from volstream.queues.base import EventQueue, Message
@@ -96,13 +96,13 @@ class VolumeWorker:
         self._complained = False
         self.changed = changed
         name, backoff = f"volume {volume.name}", Backoff(cap_seconds=30.0)
-        self.trouble = Trouble(name, _log, backoff, self._tell)
-        self.deafness = Trouble(f"queue of {name}", _log, backoff, self._tell)
+        self.trouble = FailureTracker(name, _log, backoff, self._tell)
+        self.queue_failure = FailureTracker(f"queue of {name}", _log, backoff, self._tell)
 
     @property
     def reason(self) -> str | None:
         """The problem with the volume or its queue; None if there is none."""
-        return self.trouble.reason or self.deafness.reason
+        return self.trouble.reason or self.queue_failure.reason
 
     def run(self) -> None:
         """Runs in its own thread; returns when ended."""
@@ -169,7 +169,7 @@ class VolumeWorker:
                 self.keeps = False
                 self.queue_depth = None
                 self.held_removals = 0
-                self.deafness.recovered()
+                self.queue_failure.recovered()
 
 
 class _Turn:
@@ -188,7 +188,7 @@ class _Turn:
         self._settings = settings
         self._keeper = DirectoryKeeper(volume, catalog, settings, stop.wait, stop.__bool__)
         self._queue = queue
-        self._fold = Fold(volume.selection)
+        self._fold = HintSet(volume.selection)
         self._heard: list[Message] = []  # received, not yet folded
         self._unacknowledged: list[Message] = []
         self._listing: Future[Listing] | None = None
@@ -256,7 +256,7 @@ class _Turn:
         try:
             self._queue.start()
         except QueueError as error:
-            self._arms_at = time.monotonic() + self._of.deafness.failed(error)
+            self._arms_at = time.monotonic() + self._of.queue_failure.failed(error)
             return
         self._armed, self._listed = True, float("-inf")
 
@@ -309,9 +309,9 @@ class _Turn:
             self._heard += self._queue.receive(_RECEIVE, wait_seconds)
             self._gather()
         except QueueError as error:  # requests by others, and the schedule, do not wait for the queue
-            self._of.deafness.failed(error)
+            self._of.queue_failure.failed(error)
         else:
-            self._of.deafness.recovered()
+            self._of.queue_failure.recovered()
         if not self._heard:
             return
         self._of.last_event = datetime.now(UTC)
@@ -347,7 +347,7 @@ class _Turn:
         tick = self._keeper.apply(self._fold)
         if whole:
             self._listed = time.monotonic()
-        self._fold = Fold(self.volume.selection)
+        self._fold = HintSet(self.volume.selection)
         self._of.last_tick_seconds = time.monotonic() - started
         self._of.refreshed_rows += tick.counts.rows
         if tick.commits:

@@ -16,7 +16,7 @@ from volstream.config import Settings
 from volstream.definitions import Volume
 from volstream.delta import folders
 from volstream.directory.confirm import Confirm, Since
-from volstream.directory.fold import Fold
+from volstream.directory.hint_set import HintSet
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import (
     Reconciled,
@@ -89,7 +89,7 @@ class DirectoryKeeper:
         self._stopped = stopped
         self._store = store or store_of(volume, catalog, settings)
         self._writer = DirectoryWriter(volume, catalog, settings.warehouse_path, settings.directory_versions)
-        self._seen: Fold | None = None  # since the start of a background listing
+        self._seen: HintSet | None = None  # since the start of a background listing
         self._put_off_until: dict[str, tuple[int, float]] = {}  # by key: number of attempts, and time of the next
         self._next_sweep = time.monotonic() + _SWEEP_SECONDS
         local = isinstance(self._store, HasLocalPaths)
@@ -132,7 +132,7 @@ class DirectoryKeeper:
 
     def begin_listing(self) -> Callable[[], Listing]:
         """Returns a function that lists the whole volume, to be run in its own thread; :meth:`end_listing` takes its result."""
-        self._seen = Fold(self.volume.selection)
+        self._seen = HintSet(self.volume.selection)
         return lambda: self._list(self._folder, [""])
 
     def end_listing(self, listing: Listing | None, cause: str = "reconcile") -> Reconciled | None:
@@ -195,7 +195,7 @@ class DirectoryKeeper:
         )
         return done
 
-    def apply(self, fold: Fold) -> Tick:
+    def apply(self, fold: HintSet) -> Tick:
         """Applies everything in ``fold`` to the directory: one commit at most, and another for the volume as a whole.
 
         Raises:

@@ -182,7 +182,7 @@ class Capture:
         self._copied = 0
 
 
-class Kept:
+class TruncatedLog:
     """The newest entries within a total size; entries of failed files outlive the others."""
 
     def __init__(self, most_bytes: int) -> None:

@@ -1,6 +1,6 @@
 """The work on executors: one pass over a partition of a plan, which processes each file and stages the outcome.
 
-Calling the function is in ``calling`` (here) and ``isolation`` (in a child process), the results in ``outcomes``.
+Calling the function is in ``call`` (here) and ``child`` (in a child process), the results in ``outcomes``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from volstream.functions.call import Caller, explain_memory, memory_limit
 from volstream.functions.child import ChildWorker
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.prefetch import Fetcher, confirmed
-from volstream.functions.printing import Capture, Kept
+from volstream.functions.printing import Capture, TruncatedLog
 from volstream.functions.rows import ArrowRows, Expected
 from volstream.functions.source import FunctionSource
 from volstream.model.files import FileInfo
@@ -64,7 +64,7 @@ class Work:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes a partition of a plan; yields outcomes in the format of :meth:`OutcomeCodec.encode`."""
         codec = OutcomeCodec(self.schema)
-        printed = Kept(self.bounds.log_batch_bytes)
+        printed = TruncatedLog(self.bounds.log_batch_bytes)
         pending = _Pending(codec)
         with ExitStack() as resources:
             if not self.isolate:

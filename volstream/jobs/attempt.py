@@ -29,7 +29,7 @@ from volstream.jobs import logs, plan
 from volstream.jobs.definitions import FUNCTION_BROKEN
 from volstream.jobs.load import arguments_of
 from volstream.jobs.load_columns import adopt
-from volstream.jobs.parts import Parts
+from volstream.jobs.parts import JobServices
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.progress import Progress
 from volstream.jobs.results import put_batch, without_followed, write_batch
@@ -71,7 +71,7 @@ class Ahead:
 class CommitPreparation:
     """Runs the first steps of the next commit in advance, while files are planned and processed."""
 
-    def __init__(self, parts: Parts, job: FileJob) -> None:
+    def __init__(self, parts: JobServices, job: FileJob) -> None:
         self._parts = parts
         self._job = job
         self._begun = False
@@ -95,7 +95,7 @@ class CommitPreparation:
         self._begun = False
 
 
-class Attempts:
+class BatchExecutor:
     """The attempts of one run at the batches of one plan.
 
     Args:
@@ -107,7 +107,7 @@ class Attempts:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: JobServices,
         job: FileJob,
         owner: str,
         source: FunctionSource,
@@ -412,7 +412,7 @@ def stage(staged: Staged, files: DataFrame, work: Work, **about: str) -> None:
         staged.write(files, replace(work, isolate=True))
 
 
-def recover(parts: Parts, job: FileJob, why: str = "Its process ended.") -> bool:
+def recover(parts: JobServices, job: FileJob, why: str = "Its process ended.") -> bool:
     """Settles the attempt that a dead process left open, or a failed one; returns False if there was none.
 
     Args:
@@ -430,7 +430,7 @@ def recover(parts: Parts, job: FileJob, why: str = "Its process ended.") -> bool
     return parts.consumer.settle(job.stream_id, superseded_in, why) is not None
 
 
-def earlier_failures(parts: Parts, job: FileJob, made: Plan, batch: Batch) -> dict[str, Failure]:
+def earlier_failures(parts: JobServices, job: FileJob, made: Plan, batch: Batch) -> dict[str, Failure]:
     """Returns active failures of the files in this batch, by path: whatever the files' outcome now, these end."""
     active = parts.catalog.failures.active(job.id, after=batch.after_path, until=batch.until_path)
     by_path = {one.path: one for one in active}

@@ -28,7 +28,7 @@ from volstream.jobs import plan
 from volstream.jobs.attempt import stage, work_on
 from volstream.jobs.comparison import Chosen, Columns, Comparison, ComparisonObserver, ComparisonProgress, Cost
 from volstream.jobs.differences import Comparer, Differences, Outcome, Row, Spread
-from volstream.jobs.parts import Parts
+from volstream.jobs.parts import JobServices
 from volstream.jobs.staged import Staged
 from volstream.model.work import OVERTAKEN, FailureKind
 from volstream.spark.errors import as_sql_errors
@@ -51,7 +51,7 @@ _FAILURES = 1000
 
 
 def compare(
-    parts: Parts,
+    parts: JobServices,
     job: FileJob,
     other: FileJob,
     chosen: Chosen,
@@ -84,7 +84,7 @@ def compare(
 class _Run:
     """One sample of a job's files, on which codes run."""
 
-    def __init__(self, parts: Parts, job: FileJob, chosen: Chosen, observe: ComparisonObserver) -> None:
+    def __init__(self, parts: JobServices, job: FileJob, chosen: Chosen, observe: ComparisonObserver) -> None:
         self._parts = parts
         self._job = job
         self._observe = observe

@@ -61,7 +61,7 @@ class Example:
 
 
 @dataclass
-class Kept:
+class Examples:
     """A number of files, or of rows, with the first few as examples."""
 
     count: int = 0
@@ -111,9 +111,9 @@ class Differences:
     same: int = 0
     rows: int = 0
     differing: int = 0
-    columns: dict[str, Kept] = field(default_factory=dict)
-    more: Kept = field(default_factory=Kept)
-    fewer: Kept = field(default_factory=Kept)
+    columns: dict[str, Examples] = field(default_factory=dict)
+    more: Examples = field(default_factory=Examples)
+    fewer: Examples = field(default_factory=Examples)
     new_failures: list[ErrorGroup] = field(default_factory=list)
     healed: list[ErrorGroup] = field(default_factory=list)
     still_failing: int = 0
@@ -170,7 +170,7 @@ class Comparer:
         for before, after in pairs:
             found.rows += 1
             for name in _unlike(before, after, self._columns):
-                found.columns.setdefault(name, Kept()).add(path, before.get(name), after.get(name))
+                found.columns.setdefault(name, Examples()).add(path, before.get(name), after.get(name))
         found.differing += bool(pairs)
         return bool(pairs) or old.count != new.count
 

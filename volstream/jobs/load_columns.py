@@ -17,7 +17,7 @@ from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to_ddl
 from volstream.jobs.load import loads
-from volstream.jobs.parts import Parts
+from volstream.jobs.parts import JobServices
 from volstream.lifecycle import faults
 from volstream.loading.formats import is_marker, recognize
 from volstream.loading.options import RESCUED, LoadOptions
@@ -43,7 +43,7 @@ MAX_COLUMNS = 2000
 _RESCUED = pa.field(RESCUED, pa.string())
 
 
-def first_columns(parts: Parts, volume: Volume, into: Name, options: LoadOptions, where: str | None) -> str:
+def first_columns(parts: JobServices, volume: Volume, into: Name, options: LoadOptions, where: str | None) -> str:
     """Returns the columns, as DDL, for a job that loads a volume: those of a sample of its files.
 
     If the table exists, its columns keep their types; new ones are added to them only if the job adds columns.
@@ -73,7 +73,7 @@ def first_columns(parts: Parts, volume: Volume, into: Name, options: LoadOptions
     return to_ddl(checked(pa.schema([*own, _RESCUED])))
 
 
-def adopt(parts: Parts, job: FileJob, found: Iterable[str]) -> FileJob | None:
+def adopt(parts: JobServices, job: FileJob, found: Iterable[str]) -> FileJob | None:
     """Adds columns that files have to a job and to its table; returns the job. None: the job does not take them.
 
     The catalog comes first: whoever runs the job next completes its table, as after a change by the user.
@@ -103,7 +103,7 @@ def adopt(parts: Parts, job: FileJob, found: Iterable[str]) -> FileJob | None:
     return job
 
 
-def _existing(parts: Parts, table: Name) -> Mapping[str, pa.Field]:
+def _existing(parts: JobServices, table: Name) -> Mapping[str, pa.Field]:
     """Returns the columns that a table has besides volstream's own, by their names in lower case."""
     schema = DeltaLog(folders.table_location(parts.warehouse, table)).schema()
     reserved = {*PROVENANCE.names, RESCUED}
@@ -116,7 +116,7 @@ def _existing(parts: Parts, table: Name) -> Mapping[str, pa.Field]:
     return found
 
 
-def _sampled(parts: Parts, volume: Volume, options: LoadOptions, where: str | None) -> pa.Schema:
+def _sampled(parts: JobServices, volume: Volume, options: LoadOptions, where: str | None) -> pa.Schema:
     store = store_of(volume, parts.catalog, parts.settings)
     infos = _spread(_candidates(parts, volume, options, where))
     try:
@@ -131,7 +131,7 @@ def _sampled(parts: Parts, volume: Volume, options: LoadOptions, where: str | No
         ) from None
 
 
-def _candidates(parts: Parts, volume: Volume, options: LoadOptions, where: str | None) -> Sequence[FileInfo]:
+def _candidates(parts: JobServices, volume: Volume, options: LoadOptions, where: str | None) -> Sequence[FileInfo]:
     found = VolumeSource(parts.catalog, parts.warehouse, volume.id).find()
     if found is None:
         return ()

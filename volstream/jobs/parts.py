@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from volstream.spark.session import SparkGateway
 
 
-class Parts:
+class JobServices:
     """Catalog, settings, and the readers and writers built from them. Thread-safe."""
 
     def __init__(self, catalog: Catalog, gateway: SparkGateway, settings: Settings) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from volstream.definitions import FileJob, Stream
 from volstream.delta import folders
 from volstream.jobs import sizing
-from volstream.jobs.parts import Parts
+from volstream.jobs.parts import JobServices
 from volstream.model.work import Load, PlanKind
 
 #: Due failures are counted up to here.
@@ -35,7 +35,7 @@ class Preview:
     listed: bool
 
 
-def preview(parts: Parts, job: FileJob) -> Preview:
+def preview(parts: JobServices, job: FileJob) -> Preview:
     """Plans a run and discards the plan. Raises StreamStaleError."""
     catalog, stream = parts.catalog, parts.stream(job)
     volume = catalog.volumes.by_id(stream.source_id)
@@ -51,7 +51,7 @@ def preview(parts: Parts, job: FileJob) -> Preview:
     )
 
 
-def _changes(parts: Parts, job: FileJob, stream: Stream) -> Load:
+def _changes(parts: JobServices, job: FileJob, stream: Stream) -> Load:
     """Returns the load of the stream's changes that are not planned yet."""
     open_plan = parts.catalog.consumptions.open_plan(stream.id)
     if open_plan is not None and open_plan.kind is PlanKind.STREAM:

@@ -13,9 +13,9 @@ from volstream.delta.places import reached
 from volstream.errors import FencedError, NotFoundError
 from volstream.functions.source import find
 from volstream.jobs import plan
-from volstream.jobs.attempt import Ahead, Attempts, CommitPreparation, recover
+from volstream.jobs.attempt import Ahead, BatchExecutor, CommitPreparation, recover
 from volstream.jobs.lease import RunReport, held, lease
-from volstream.jobs.parts import Parts
+from volstream.jobs.parts import JobServices
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
 from volstream.jobs.sizing import Limits
@@ -38,7 +38,7 @@ class FileRunner:
     Catalog and logs show whether there is work; it attaches to the engine only if there is.
     """
 
-    def __init__(self, parts: Parts, job: FileJob) -> None:
+    def __init__(self, parts: JobServices, job: FileJob) -> None:
         self._parts = parts
         self._job = job
 
@@ -122,7 +122,7 @@ class FileRunner:
 class _Run:
     """One run of one job, by the holder of its lease."""
 
-    def __init__(self, parts: Parts, job: FileJob, owner: str, stop: Stop, observe: Observer) -> None:
+    def __init__(self, parts: JobServices, job: FileJob, owner: str, stop: Stop, observe: Observer) -> None:
         self.report = RunReport()
         self._parts = parts
         self._job = job
@@ -307,7 +307,7 @@ class _Run:
         progress.files += left.files
         progress.bytes += left.bytes
         self._observe(progress)
-        attempts = Attempts(
+        attempts = BatchExecutor(
             self._parts,
             self._job,
             self._owner,

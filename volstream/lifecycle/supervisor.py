@@ -99,7 +99,7 @@ def join_all(threads: Iterable[threading.Thread], timeout: float) -> bool:
     return not any(one.is_alive() for one in those)
 
 
-class Trouble:
+class FailureTracker:
     """The trouble of one part, from its first failure to its recovery: logged at a limited rate, and shown.
 
     Args:
@@ -165,7 +165,7 @@ def run_loop(
     backoff: Backoff,
     *,
     survives: Callable[[Exception], bool] = is_transient,
-    trouble: Trouble | None = None,
+    trouble: FailureTracker | None = None,
 ) -> None:
     """Calls ``tick`` repeatedly until ``stop`` is set.
 
@@ -180,7 +180,7 @@ def run_loop(
     Raises:
         BaseException: any other error that ``tick`` raises.
     """
-    trouble = trouble or Trouble(name, log, backoff)
+    trouble = trouble or FailureTracker(name, log, backoff)
     while not stop:
         try:
             tick()

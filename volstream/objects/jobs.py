@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from volstream.jobs.comparison import Comparison, ComparisonObserver
     from volstream.jobs.lease import Runner, RunReport
     from volstream.jobs.logs import LogLine
-    from volstream.jobs.parts import Parts
+    from volstream.jobs.parts import JobServices
     from volstream.jobs.preview import Preview
     from volstream.jobs.progress import Observer
     from volstream.jobs.run import FileRunner
@@ -68,11 +68,11 @@ class Jobs(Collection[Job]):
         return StatementRunner(self._home, job)
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> JobServices:
         """Services shared by the runs of file jobs."""
-        from volstream.jobs.parts import Parts
+        from volstream.jobs.parts import JobServices
 
-        return Parts(self._home.catalog, self._home.gateway, self._home.settings)
+        return JobServices(self._home.catalog, self._home.gateway, self._home.settings)
 
     @takes(to_create(FileJobSpec, *JOB_ARGUMENTS))
     def create(

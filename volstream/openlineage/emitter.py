@@ -11,7 +11,7 @@ from volstream import openlineage
 from volstream.catalog.consumptions import Outcome
 from volstream.home import Home
 from volstream.lifecycle.backoff import Backoff
-from volstream.lifecycle.supervisor import Trouble
+from volstream.lifecycle.supervisor import FailureTracker
 from volstream.log import get
 from volstream.model.work import Intent
 
@@ -36,7 +36,7 @@ class Emitter:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._waiting: queue.Queue[tuple[datetime, Intent, Outcome | str | None] | None] = queue.Queue(_MAX_WAITING)
-        self._trouble = Trouble("openlineage", _log, Backoff())
+        self._trouble = FailureTracker("openlineage", _log, Backoff())
         self._lost = 0
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None

@@ -19,12 +19,12 @@ from tests.receivers import Receiver, receiving
 from tests.tails import COLUMNS
 from tests.waiting import eventually
 from volstream import config
-from volstream.alerts.look import Look
+from volstream.alerts.evaluator import AlertEvaluator
 from volstream.catalog.alerts import Cause
 from volstream.catalog.conditions import About
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.definitions import note_begun, note_ended
-from volstream.daemon.alerts import AlertDesk, Courier
+from volstream.daemon.alerts import AlertService, DeliveryWorker
 from volstream.definitions import PAUSED_BY_USER, FileJob, JobState
 from volstream.delta import direct
 from volstream.delta.direct import RowChanges
@@ -86,10 +86,10 @@ class World:
             self.catalog.consumptions.drop_plan(made)
 
     @contextmanager
-    def daemon(self) -> Iterator[AlertDesk]:
+    def daemon(self) -> Iterator[AlertService]:
         """The part of a daemon that tells, until it is stopped."""
         stop = Stop()
-        desk = AlertDesk(self.home, stop, lambda: self.engine, lambda kind, name: f"http://console/{kind}s/{name}")
+        desk = AlertService(self.home, stop, lambda: self.engine, lambda kind, name: f"http://console/{kind}s/{name}")
         thread = threading.Thread(target=desk.run, daemon=True)
         thread.start()
         try:
@@ -269,7 +269,7 @@ def test_a_receiver_that_hangs_or_fails_delays_no_other(tmp_path: Path) -> None:
 def test_a_delivery_that_fails_as_nobody_has_thought_of_is_told_and_lets_others_go_first(world: World) -> None:
     stop, payload = Stop(), {"id": "1", "name": "v"}
     world.catalog.alerts.record(changed=[], gone=[], made=[("odd", payload)])
-    courier = Courier("odd", config.Receiver(command=("true", "a\0b")), world.home)
+    courier = DeliveryWorker("odd", config.Receiver(command=("true", "a\0b")), world.home)
     thread = threading.Thread(target=courier.run, args=(stop,), daemon=True)
     thread.start()
     eventually(lambda: [one.error for one in world.catalog.alerts.undelivered()] == ["ValueError"])
@@ -279,7 +279,7 @@ def test_a_delivery_that_fails_as_nobody_has_thought_of_is_told_and_lets_others_
 
 
 def test_a_home_in_which_nothing_happens_is_not_asked(world: World) -> None:
-    look = Look(world.home, lambda: world.engine, lambda _: ())
+    look = AlertEvaluator(world.home, lambda: world.engine, lambda _: ())
     look.look()
     look.look()  # what it wrote itself
     world.catalog.close()
@@ -298,7 +298,7 @@ def test_a_home_in_which_nothing_happens_is_not_asked(world: World) -> None:
 def test_a_setting_that_names_no_receiver_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path, "http://127.0.0.1:1", on_stale=("opps",))
     with pytest.raises(InvalidValueError, match="on_stale names the receiver 'opps'"):
-        AlertDesk(world.home, Stop(), dict, lambda kind, name: "")
+        AlertService(world.home, Stop(), dict, lambda kind, name: "")
     world.home.close()
 
 

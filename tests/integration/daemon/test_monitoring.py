@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily
 
 from volstream.cli.main import GROUPS, volstream
 from volstream.config import Settings
-from volstream.daemon.alerts import AlertDesk
+from volstream.daemon.alerts import AlertService
 from volstream.daemon.feeds import Feeds
 from volstream.daemon.ingest import IngestServer
 from volstream.daemon.metrics import DaemonMetrics
@@ -47,7 +47,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     with Session(settings) as session:
         home = session.home
         scheduler: Any = SimpleNamespace(unrecorded={}, runs={})
-        others = [Feeds(home, Stop()), IngestServer(session), AlertDesk(home, Stop(), dict, lambda kind, name: "")]
+        others = [Feeds(home, Stop()), IngestServer(session), AlertService(home, Stop(), dict, lambda kind, name: "")]
         found = DaemonMetrics(home.catalog, home.reader, list, scheduler, others).collect()
         return {
             f"{one.name}_total" if isinstance(one, CounterMetricFamily) else one.name: set(one._labelnames)  # type: ignore[attr-defined]  # of families

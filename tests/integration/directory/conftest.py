@@ -14,7 +14,7 @@ from volstream import config
 from volstream.catalog import Catalog
 from volstream.definitions import QueueType, Volume, VolumeSpec
 from volstream.directory import table
-from volstream.directory.fold import Fold
+from volstream.directory.hint_set import HintSet
 from volstream.directory.keeper import DirectoryKeeper, Tick
 from volstream.directory.snapshot import Snapshot
 from volstream.model.hints import Hint
@@ -46,7 +46,7 @@ class Keeping(FileWriter):
         return DirectoryKeeper(self.volume, self.catalog, self.settings, wait, store=store)
 
     def take(self, *hints: Hint, keeper: DirectoryKeeper | None = None) -> Tick:
-        fold = Fold(self.volume.selection)
+        fold = HintSet(self.volume.selection)
         fold.add(hints)
         return (keeper or self.keeper()).apply(fold)
 

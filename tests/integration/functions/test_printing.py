@@ -15,7 +15,7 @@ import pytest
 
 from tests.running import BATCH, Runner, failed, results
 from volstream.functions.bounds import Bounds
-from volstream.functions.printing import PRINTED_LAST, Capture, Kept
+from volstream.functions.printing import PRINTED_LAST, Capture, TruncatedLog
 from volstream.model.work import FailureKind
 from volstream.storage.memory import MemoryStore
 
@@ -130,7 +130,7 @@ def test_lines_from_several_threads_do_not_mix() -> None:
 
 
 def test_a_batch_keeps_its_newest_output_and_that_of_failed_files_longest() -> None:
-    kept = Kept(100)
+    kept = TruncatedLog(100)
     for number in range(20):
         kept.add(f"{number:010}", failed=number in (3, 4))
     assert kept.entries() == [f"{number:010}" for number in (3, 4, *range(12, 20))]

@@ -20,7 +20,7 @@ from volstream.definitions import QueueType, Volume
 from volstream.directory import table
 from volstream.directory.confirm import Confirm, Since
 from volstream.directory.difference import compare
-from volstream.directory.fold import Fold
+from volstream.directory.hint_set import HintSet
 from volstream.model.files import FileInfo
 from volstream.model.hints import Rejection
 from volstream.model.names import Name
@@ -107,7 +107,7 @@ class World:
         taken, self.under_way = self.under_way[:count], self.under_way[count:]
         if self.rng.random() < 0.1:  # a crash before they are acknowledged, but after the commit
             self.under_way += taken
-        fold = Fold(self.volume.selection)
+        fold = HintSet(self.volume.selection)
         for body in taken:
             hints = self.parse(body)
             assert not isinstance(hints, Rejection)

@@ -1,4 +1,4 @@
-"""Parts that start and stop together, and their loop."""
+"""JobServices that start and stop together, and their loop."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.directory.fold import Fold
+from volstream.directory.hint_set import HintSet
 from volstream.model.hints import Hint, KeyHint, SubtreeHint
 from volstream.model.selection import Selection
 
@@ -15,8 +15,8 @@ PREFIXES = st.one_of(st.just(""), PATHS.map(lambda path: path + "/"))
 HINTS = st.lists(st.one_of(st.builds(KeyHint, PATHS), st.builds(SubtreeHint, PREFIXES, st.just("why"))), max_size=30)
 
 
-def folded(*hints: Hint, selection: Selection = ALL) -> Fold:
-    fold = Fold(selection)
+def folded(*hints: Hint, selection: Selection = ALL) -> HintSet:
+    fold = HintSet(selection)
     fold.add(hints)
     return fold
 

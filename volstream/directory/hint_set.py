@@ -10,7 +10,7 @@ from volstream.model.selection import Selection
 
 
 @dataclass
-class Fold:
+class HintSet:
     """Hints collected for one tick. A subtree's listing covers all keys and subtrees below it."""
 
     selection: Selection

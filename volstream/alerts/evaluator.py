@@ -40,7 +40,7 @@ def recipients(settings: Settings, event: Event, subject: Subject) -> tuple[str,
     return named
 
 
-class Look:
+class AlertEvaluator:
     """Looks at one home; for use by one thread.
 
     Args:
