@@ -14,7 +14,7 @@ from typing import Any
 
 from volstream.delta import folders
 from volstream.delta.places import make_folder, replace_file
-from volstream.functions.printing import Examples
+from volstream.functions.printing import TruncatedLog
 
 #: Maximum number of files per job, however small they are.
 _MAX_FILES = 1000
@@ -50,7 +50,7 @@ def write(location: str, batch: str, entries: Iterable[str], most_bytes: int) ->
     Args:
         entries: as :meth:`Printed.encoded` writes them.
     """
-    kept = Examples(most_bytes)
+    kept = TruncatedLog(most_bytes)
     lost = 0
     for entry in entries:
         found = json.loads(entry)
