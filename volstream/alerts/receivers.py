@@ -5,12 +5,14 @@ What does not belong here: when a delivery is tried again (``daemon.alerts``).
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -92,23 +94,34 @@ def _check_url(url: str) -> None:
 async def _post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> str | None:
     """Sends a request; returns why the server did not take it. At the limit the connection ends: it may send a byte a second.
 
-    No redirect is followed, which would make a GET of it.
+    No redirect is followed, which would make a GET of it. The body of the answer is not read: it may have no end. What the server
+    or the client says is not repeated, for it may contain a header or the URL.
     """
     import anyio
     import httpx2
 
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs URLs
     try:
         with anyio.fail_after(seconds):
             # Connecting has a limit of its own, well before: cancelled in a handshake, the client leaves its socket open.
-            async with httpx2.AsyncClient(timeout=httpx2.Timeout(None, connect=seconds / 2)) as client:
-                answer = await client.post(url, content=body, headers=dict(headers))
+            async with (
+                httpx2.AsyncClient(timeout=httpx2.Timeout(None, connect=seconds / 2)) as client,
+                client.stream("POST", url, content=body, headers=dict(headers)) as answer,
+            ):
+                return None if answer.is_success else f"it answered {_status(answer.status_code)}"
     except (TimeoutError, httpx2.TimeoutException):
         return "it did not answer in time"
-    except httpx2.TransportError as error:
-        return str(error) or type(error).__name__
-    except Exception as error:  # noqa: BLE001  # other messages may repeat headers
+    except httpx2.NetworkError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001
         return type(error).__name__
-    return None if answer.is_success else f"it answered {answer.status_code} {answer.reason_phrase}".rstrip()
+
+
+def _status(code: int) -> str:
+    try:
+        return f"{code} {HTTPStatus(code).phrase}"
+    except ValueError:
+        return str(code)
 
 
 def _run(command: tuple[str, ...], body: str, payload: Mapping[str, Any], seconds: float) -> None:

@@ -114,6 +114,52 @@ def test_a_webhook_that_answers_a_byte_at_a_time_is_given_up_and_its_connection_
             thread.join()
 
 
+@pytest.mark.parametrize(
+    ("token", "answer"),
+    [
+        ("TOP\nSECRET", b""),
+        ("TOPSECRET", b"HTTP/1.1 401 Nope: Bearer TOPSECRET\r\nContent-Length: 0\r\n\r\n"),
+        ("TOPSECRET", b"no HTTP, but TOPSECRET\r\n\r\n"),
+    ],
+)
+def test_no_message_repeats_a_header(token: str, answer: bytes) -> None:
+    def serve() -> None:
+        with suppress(OSError):
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        receiver = Receiver.model_validate({"webhook": url, "headers": {"Authorization": f"Bearer {token}"}})
+        with pytest.raises(DeliveryError) as caught:
+            deliver(receiver, PAYLOAD, seconds=5)
+        assert "SECRET" not in str(caught.value)
+    thread.join(5)
+
+
+def test_the_body_of_an_answer_is_not_read() -> None:
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                connection.sendall(b"x" * 65536)
+                sent.append(65536)
+
+    sent: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        deliver(webhook(f"http://127.0.0.1:{listening.getsockname()[1]}"), PAYLOAD, seconds=10)
+        thread.join(10)
+    assert sum(sent) < 64 << 20
+
+
 def test_a_command_gets_the_payload_and_variables(tmp_path: Path) -> None:
     code = "import os,sys; print(sys.stdin.read() + os.environ['VOLSTREAM_ALERT_NAME'], file=open(sys.argv[1], 'w'))"
     deliver(command(sys.executable, "-c", code, str(tmp_path / "out")), PAYLOAD)
