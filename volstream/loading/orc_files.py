@@ -36,7 +36,7 @@ def chunks(file: File) -> Iterator[Chunk]:
                 yield Chunk(
                     part.num_rows, [ArrowColumn(*one) for one in zip(part.schema.names, part.columns, strict=True)]
                 )
-    except pa.ArrowException as error:
+    except pa.ArrowInvalid as error:
         raise FileRejectedError(f"The file cannot be read as orc: {error}.") from None
     except OSError as error:
         if error.errno is not None:
