@@ -89,7 +89,7 @@ def test_a_queue_must_belong_to_the_provider_and_have_a_name(session: Session, s
     connect(session, s3)
     with pytest.raises(InvalidValueError, match="Choose one of sqs, poll, none"):
         session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType.MNS)
-    with pytest.raises(InvalidValueError, match="--queue-name"):
+    with pytest.raises(InvalidValueError, match="queue_name"):
         session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType.SQS)
 
 

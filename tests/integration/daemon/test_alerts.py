@@ -297,7 +297,7 @@ def test_a_home_in_which_nothing_happens_is_not_asked(world: World) -> None:
 
 def test_a_setting_that_names_no_receiver_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path, "http://127.0.0.1:1", on_stale=("opps",))
-    with pytest.raises(InvalidValueError, match="on_stale names the receiver 'opps'"):
+    with pytest.raises(InvalidValueError, match="on_stale names an unknown receiver 'opps'"):
         AlertService(world.home, Stop(), dict, lambda kind, name: "")
     world.home.close()
 
