@@ -14,7 +14,8 @@ import click
 from volstream import tracing
 from volstream.cli.complete import names_of
 from volstream.cli.output import Output
-from volstream.definitions import forms
+from volstream.definitions import NO_SCHEDULE, forms
+from volstream.definitions.job import Scheduled
 from volstream.definitions.options import Key
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.lifecycle.privacy import keep_private
@@ -164,6 +165,10 @@ def described(known: Mapping[str, Key], *, changes: bool = False) -> Callable[[F
             for name in given:
                 if known[name].form is forms.PAIRS:
                     given[name] = merged(given[name])
+            try:
+                Scheduled(**{name: given[name] for name in NO_SCHEDULE if name in given})
+            except InvalidValueError as error:
+                raise click.UsageError(str(error)) from None
             return function(*arguments, given=given, **options)
 
         for key in reversed([*known.values()]):
@@ -190,13 +195,13 @@ def _option(key: Key, changes: bool) -> Callable[[F], F]:
         help_ += f" Default: {' '.join(default)}" if default else ""
         kind = PAIR if key.form is forms.PAIRS else None
         return click.option(flag, key.name, type=kind, multiple=True, metavar=metavar, help=f"{help_} May be repeated.")
+    required = key.required and not changes
     return click.option(
         flag,
         key.name,
         type=_type(key),
-        default=default,
         show_default=default is not None,
-        required=key.required and not changes,
+        **({"required": True} if required else {"default": default}),  # a default of None would do for click
         metavar=None if key.form.values is not None else metavar,
         help=help_ or None,
         shell_complete=None if key.option.names is None else names_of(key.option.names),

@@ -24,6 +24,9 @@ from volstream.model.units import format_size
 #: Rows in memory at a time, and about how many characters of them.
 _ROWS, _CHARACTERS = 5000, MAX_RECORD_BYTES
 
+#: Keys of the records that are in memory at a time: each is a column of all of them.
+_MAX_KEYS = 10_000
+
 #: The name under which text that is no JSON object is rescued; Spark's.
 CORRUPT = "_corrupt_record"
 
@@ -78,6 +81,11 @@ def _chunk(group: list[dict[str, Any] | _Corrupt]) -> Chunk:
         at: {CORRUPT: str(one)} for at, one in enumerate(group) if isinstance(one, _Corrupt)
     }
     names = dict.fromkeys(chain.from_iterable(rows))
+    if len(names) > _MAX_KEYS:
+        raise FileRejectedError(
+            f"The records of the file have more than {_MAX_KEYS:,} different keys: they are data, not columns. "
+            "Give the job a condition that leaves the file out, or a file with the keys as values."
+        )
     spellings: dict[str, str] = {}
     for name in names:
         spellings.setdefault(column_name(name).lower(), name)

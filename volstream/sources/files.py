@@ -167,8 +167,8 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
     folder = f"{home.warehouse}/_staging/upload-{uuid.uuid4().hex}"
     try:
         with tempfile.TemporaryDirectory(prefix="volstream-upload-") as scratch:
-            # A name of its own: those that begin with _ have no rows elsewhere.
-            name = f"rows-{upload.name}"[-200:]
+            # A name of its own: those that begin with _ have no rows elsewhere, and long ones cannot be a file's here.
+            name = "rows" + "".join(Path(upload.name).suffixes[-2:])[-40:]
             with _opened(home, upload) as source, open(f"{scratch}/{name}", "wb") as copy:
                 shutil.copyfileobj(source, copy, _PIECE)
             try:

@@ -151,3 +151,9 @@ def test_large_records_are_read_a_few_at_a_time(files: Files, form: str) -> None
         tracemalloc.stop()
     assert rows == 40
     assert peak < 80 << 20
+
+
+def test_keys_that_are_data_are_no_columns(files: Files) -> None:
+    text = json.dumps({f"k{number}": 1 for number in range(10_001)}) + "\n" + "{}\n" * 10
+    with pytest.raises(FileRejectedError, match="more than 10,000 different keys"):
+        files.columns(("x.json", text))
