@@ -30,6 +30,9 @@ _MAX_TYPES = 10_000
 
 _SYNC_BYTES = 16
 
+#: A record in memory, a dict, takes some hundred bytes; in a file perhaps one. Blocks of such records are smaller.
+_RECORD_WEIGHT = 16
+
 #: Records in memory at a time.
 _RECORDS = 10_000
 
@@ -100,7 +103,7 @@ def parts(file: IO[bytes], what: str, records: int) -> Iterator[list[Any]]:
 def _checked(file: IO[bytes], what: str) -> list[int]:
     """Returns about how much each block takes, in bytes. Raises InvalidValueError if it is too much."""
     opened = fastavro.reader(file)
-    types = _types(opened.writer_schema, what)
+    types, levels = _types(opened.writer_schema, what)
     position, end = file.tell(), file.seek(0, os.SEEK_END)
     file.seek(position)
     sizes: list[int] = []
@@ -109,8 +112,8 @@ def _checked(file: IO[bytes], what: str) -> list[int]:
         if not 0 <= length <= MAX_RECORD_BYTES or count < 0:
             raise _too_large(what)
         expanded = _expanded(file.read(length), opened.codec)
-        # A field without bytes, NULL, takes memory as well.
-        sizes.append(max(expanded, count * types))
+        # A field without bytes, NULL, takes memory as well; and of an array's items each byte may be a record, in records.
+        sizes.append(max(expanded, expanded * levels * _RECORD_WEIGHT, count * types))
         if sizes[-1] > MAX_RECORD_BYTES:
             raise _too_large(what)
         file.seek(_SYNC_BYTES, os.SEEK_CUR)
@@ -162,25 +165,26 @@ def _expanded(block: bytes, codec: str) -> int:
             raise ValueError(f"the codec {codec} is not supported")
 
 
-def _types(schema: Any, what: str) -> int:
-    """Returns how many types a schema has, counted where they are used.
+def _types(schema: Any, what: str) -> tuple[int, int]:
+    """Returns how many types a schema has, counted where they are used; and how deep records are nested in items.
 
     Raises:
         InvalidValueError: they are too many; a record contains itself, of which decoding exhausts the stack; or an array or map
             has values that take no bytes.
     """
     named: dict[str, Any] = {}
-    count = 0
+    count = levels = 0
 
-    def walk(node: Any, within: tuple[str, ...], *, many: bool) -> None:
-        nonlocal count
+    def walk(node: Any, within: tuple[str, ...], *, many: bool, level: int = 0) -> None:
+        nonlocal count, levels
         count += 1
+        levels = max(levels, level)
         if count > _MAX_TYPES:
             raise InvalidValueError(f"The schema of the {what} has more than {_MAX_TYPES:,} types.")
         if isinstance(node, list):
             for branch in node:
                 if branch != "null":
-                    walk(branch, within, many=many)
+                    walk(branch, within, many=many, level=level)
             return
         node = named.get(node, node) if isinstance(node, str) else node
         kind = node["type"] if isinstance(node, dict) else node
@@ -192,14 +196,14 @@ def _types(schema: Any, what: str) -> int:
             if node["name"] in within:
                 raise InvalidValueError(f"The schema of the {what} has a record that contains itself: {node['name']}.")
             for field in node["fields"]:
-                walk(field["type"], (*within, node["name"]), many=many)
+                walk(field["type"], (*within, node["name"]), many=many, level=level + many)
         elif kind in ("array", "map"):
-            walk(node["items" if kind == "array" else "values"], within, many=True)
+            walk(node["items" if kind == "array" else "values"], within, many=True, level=level)
         elif isinstance(kind, dict | list):
-            walk(kind, within, many=many)
+            walk(kind, within, many=many, level=level)
 
     walk(schema, (), many=False)
-    return count
+    return count, levels
 
 
 def _is_empty(node: Any) -> bool:

@@ -48,6 +48,10 @@ for level in range(30):
         "fields": [{"name": "a", "type": TWICE}, {"name": "b", "type": f"T{level - 1}" if level else "int"}],
     }
 
+DEEP: Any = "int"
+for level in range(50):
+    DEEP = {"type": "record", "name": f"D{level}", "fields": [{"name": "d", "type": DEEP}]}
+
 BOMBS: dict[str, tuple[Any, ...]] = {
     "a text of zeros": (record("string"), 1, deflated(number(1 << 25) + b"0" * (1 << 25)), "deflate"),
     "lists of empty lists": (record(LISTS), 1, deflated(number(1 << 25) + bytes(1 << 25)), "deflate"),
@@ -58,6 +62,12 @@ BOMBS: dict[str, tuple[Any, ...]] = {
     "rows of nulls": (record("null"), 1 << 40, b""),
     "a record in itself": (ITSELF, 1, deflated(b"\x02" * (1 << 23)), "deflate"),
     "records twice in records": (TWICE, 1, b""),
+    "lists of records in records": (
+        record({"type": "array", "items": DEEP}),
+        1,
+        deflated(number(200_000) + bytes(200_000) + number(0)),
+        "deflate",
+    ),
 }
 
 
