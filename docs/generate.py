@@ -14,9 +14,11 @@ import click
 
 from volstream import config, definitions
 from volstream.cli.main import GROUPS, volstream
+from volstream.definitions.forms import as_text
 from volstream.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
-from volstream.definitions.options import Key, to_alter, to_create
+from volstream.definitions.options import Key, keys, to_alter, to_create
 from volstream.inspection.settings import meanings
+from volstream.pipelines.keys import KEYS
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -128,6 +130,40 @@ def _default(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
+_OPTIONS = """\
+# Options
+
+<!-- Made by docs/generate.py from the definitions. -->
+
+What can be said of each kind of object. The words are the same everywhere: as options of commands (`--pause-after`, and
+`--pattern`, `--ignore`, `--arg` for one item at a time), as keywords in Python, as keys of a
+[pipeline's file](../guides/pipelines.md), and, where SQL has no clause, as properties in SQL
+(`PROPERTIES ('pause_after' = '5', 'arg.KEY' = 'value')`). Python and files take durations as seconds or as text such as `30s`,
+sizes as bytes or as text such as `64MiB`. "Fixed" is what an existing object keeps.
+"""
+
+_OPTIONS_HEAD = "| option | value | default | |\n|---|---|---|---|\n"
+
+
+def options() -> str:
+    """The page of options."""
+    text = _OPTIONS
+    for kind, known in KEYS.items():
+        text += f"\n## {kind.value}\n\n{_OPTIONS_HEAD}{''.join(map(_described, known.values()))}"
+    said = "The key `load` of a job, and options of `volstream load`."
+    return (
+        f"{text}\n## load\n\n{said}\n\n{_OPTIONS_HEAD}{''.join(map(_described, keys(definitions.LoadKeys).values()))}"
+    )
+
+
+def _described(key: Key) -> str:
+    value = key.write(key.default)
+    default = " ".join(value) if isinstance(value, tuple) else as_text(value)
+    shown = "required" if key.required else "" if key.default in (None, (), {}) else f"`{default}`"
+    fixed = "" if key.option.alterable and not key.option.at_start else " Fixed."
+    return f"| `{key.name}` | {key.form.wanted} | {shown} | {_cell(key.option.help or 'A remark.')}{fixed} |\n"
+
+
 #: The classes of keyword arguments: their name, the options that they have, and of what.
 _KEYWORDS: Sequence[tuple[str, Mapping[str, Key], str]] = [
     ("ConnectionKeywords", to_create(definitions.ConnectionOptions, "type"), "Options of a connection."),
@@ -176,7 +212,7 @@ def _typed(key: Key) -> str:
 
 def main() -> None:
     """Writes the pages, and the module of keyword arguments."""
-    for name, text in (("commands", commands()), ("settings", settings())):
+    for name, text in (("commands", commands()), ("options", options()), ("settings", settings())):
         (REFERENCE / f"{name}.md").write_text(text, encoding="utf-8")
     KEYWORDS.write_text(keywords(), encoding="utf-8")
 
