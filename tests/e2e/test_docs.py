@@ -202,6 +202,8 @@ def test_the_reference_pages_match_the_code() -> None:
     for name in ("commands", "options", "settings"):
         written = (ROOT / "docs" / "reference" / f"{name}.md").read_text(encoding="utf-8")
         assert written == getattr(generate, name)(), f"Run: make docs ({name})"
+    keywords = generate.KEYWORDS.read_text(encoding="utf-8")  # as the formatter leaves it
+    assert generate.keywords().split() == keywords.replace(" (\n", "").split(), "Run: make docs (keywords)"
 
 
 def test_every_command_is_in_a_group() -> None:

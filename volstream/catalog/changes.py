@@ -73,11 +73,11 @@ def _marks(transaction: Connection) -> dict[str, object]:
     )
     work = [_by_first(rows(query)) for query in (opened, failed.order_by(failures.c.state), select(job_totals))]
     wrong = rows(select(conditions.c.subject, conditions.c.about, conditions.c.cause).order_by(conditions.c.subject))
-    work.append(_by_first(wrong))
+    wrong_with = _by_first(wrong)
     elsewhere = [row for row in wrong if row[1] in (About.SOURCE, About.TABLE)]
     marks: dict[str, object] = {
-        f"volume:{Name(row[1], row[2])}": (row, unusable.get(row[0]), work[-1].get(row[0])) for row in of_volumes
-    } | {f"job:{Name(row[1], row[2])}": (row, *(found.get(row[0]) for found in work)) for row in of_jobs}
+        f"volume:{Name(row[1], row[2])}": (row, unusable.get(row[0]), wrong_with.get(row[0])) for row in of_volumes
+    } | {f"job:{Name(row[1], row[2])}": (row, *(found.get(row[0]) for found in (*work, wrong_with))) for row in of_jobs}
     acted = rows(select(func.max(audit.c.id), func.max(audit.c.ended_on)))
     marks[HOME] = [elsewhere, acted, *(rows(select(one)) for one in (streams, feeds, tails))]
     return {topic: repr(mark) for topic, mark in marks.items()}

@@ -15,7 +15,7 @@ from typing import Any
 
 from volstream.errors import InvalidValueError
 from volstream.model.names import Name
-from volstream.model.text import like
+from volstream.model.text import like, shortened
 from volstream.model.units import (
     MAX_INTEGER,
     exact_size,
@@ -63,15 +63,6 @@ def form(
 def unfit(value: object, wanted: str, remedy: str = "") -> InvalidValueError:
     """Returns the error for a value that does not have its form."""
     return InvalidValueError(f"{shortened(value)} is not {wanted}.", remedy or f"Give {wanted}.")
-
-
-def shortened(value: object) -> str:
-    """Returns a value for a message: on one line, and not too long."""
-    try:
-        text = " ".join(repr(value).split())
-    except Exception:  # noqa: BLE001  # a repr of somebody else's class
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def as_text(value: Any) -> str:

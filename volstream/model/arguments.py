@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 from volstream.errors import InvalidValueError
 from volstream.model.names import Name
-from volstream.model.text import like, nearest
+from volstream.model.text import like, nearest, shortened
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -178,7 +178,7 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
         words = [one for arm in _arms(kind) if _is_enum(arm) for one in _words(arm)]
         if isinstance(value, str) and words:
             remedy = like(value, words) + remedy
-        shown = f"of the type {type(value).__name__}" if name in _SECRET else _shown(value)
+        shown = f"of the type {type(value).__name__}" if name in _SECRET else shortened(value)
         raise InvalidValueError(f"{name} cannot be {shown}.", remedy) from None
 
 
@@ -291,12 +291,3 @@ def _wanted_of(kind: Any) -> str:
         return _WANTED[found]
     name = getattr(found, "__name__", str(found))
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _shown(value: Any) -> str:
-    """Returns a value for a message, on one line and not too long."""
-    try:
-        text = " ".join(repr(value).split())
-    except Exception:  # noqa: BLE001  # a repr of somebody else's class
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:77]}..."

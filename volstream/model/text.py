@@ -44,6 +44,15 @@ def like(word: str, known: Iterable[str], shown: Callable[[str], str] = str) -> 
     return f"Did you mean {shown(written[near[0]])!r}? " if near else ""
 
 
+def shortened(value: object) -> str:
+    """Returns a value for a message: on one line, and not too long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001  # a repr of somebody else's class
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def first_line(message: str) -> str:
     """Returns the first line of a message."""
     return message.strip().partition("\n")[0]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
 import click
@@ -30,8 +27,6 @@ from volstream.objects.streams import Streams
 from volstream.objects.volumes import Volumes
 from volstream.pipelines.keys import KEYS
 from volstream.pipelines.model import Kind
-
-ROOT = Path(__file__).parents[3]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,20 +84,6 @@ def test_command_file_and_method_have_the_same_words(
     of_methods = {"self", "name", "directory", "or_replace", "if_not_exists", "check"}
     assert inspect.signature(method).parameters.keys() - of_methods == {*KEYS[kind]} - {"load"}
     assert {*own} <= {*KEYS[kind]}
-
-
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_module_of_keywords_is_as_it_is_generated() -> None:
-    made = _generator().keywords()
-    assert made.split() == Path(definitions.__file__).with_name("keywords.py").read_text().replace(" (\n", "").split()
 
 
 @pytest.mark.parametrize(
