@@ -33,7 +33,7 @@ def load_command(
     or_replace: bool,
     if_not_exists: bool,
 ) -> None:
-    """Load the files of VOLUME, csv, json or parquet, as rows of a table, and keep the table up to date."""
+    """Load the files of VOLUME, csv, json, parquet, avro or orc, as rows of a table, and keep the table up to date."""
     from volstream.jobs.load import default_name  # late: reads schemas with Arrow
 
     name = name or default_name(into)

@@ -153,11 +153,12 @@ class Jobs(Collection[Job]):
         """Creates a job that loads a volume's files as rows of a table.
 
         Args:
-            format: ``csv``, ``json`` or ``parquet``; None: of each file by its extension.
+            format: ``csv``, ``json``, ``parquet``, ``avro`` or ``orc``; None: of each file by its extension.
             header: the first row of a csv file names its columns.
             delimiter: one character between the values of a csv file; None: a comma, or a tab in ``.tsv`` files.
             encoding: of csv and json files.
             schema: the table's columns as DDL; None: those of a sample of the files.
+            infer_types: find the types of values in csv and json files; otherwise they are text.
             new_columns: treatment of columns that the table lacks: ``add`` them, ``rescue`` their values, or ``fail`` the file.
             options: those of :class:`~volstream.definitions.FileJobOptions` besides.
 
