@@ -237,6 +237,8 @@ class Settings(BaseSettings):
     home, made at first."""
     upload_hosts: tuple[str, ...] = ()
     """Hosts from which ``session.connector.upload_file`` may fetch files by ``https://`` or ``http://``."""
+    upload_max_bytes: Bytes = 10 << 30
+    """Maximum size of a file that ``session.connector.upload_file`` reads."""
     ingest_certificate: Path | None = None
     """PEM file of the ingestion server's certificate; required unless it listens on this machine only."""
     ingest_key: Path | None = None

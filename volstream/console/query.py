@@ -34,8 +34,8 @@ class Query:
         found = self.text(name)
         if found is None:
             return None
-        if not found.isascii() or not found.isdecimal() or int(found) > _MAX_NUMBER:
-            raise InvalidValueError(f"{name} cannot be {found!r}.", "Give a whole number.")
+        if not found.isascii() or not found.isdecimal() or len(found) > 16 or int(found) > _MAX_NUMBER:
+            raise InvalidValueError(f"{name} cannot be {found[:50]!r}.", "Give a whole number.")
         return int(found)
 
     @property

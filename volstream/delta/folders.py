@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -79,6 +80,14 @@ def written(location: str, schema: pa.Schema, **options: Any) -> Iterator[pq.Par
     filesystem, path = filesystem_of(location)
     with pq.ParquetWriter(f"{path}/part-00000.parquet", schema, filesystem=filesystem, **options) as writer:
         yield writer
+
+
+def put(path: str, location: str) -> None:
+    """Copies a local file into a folder, which is created."""
+    make_folder(location)
+    filesystem, folder = filesystem_of(location)
+    target = f"{folder}/{Path(path).name}"
+    fs.copy_files(path, target, source_filesystem=fs.LocalFileSystem(), destination_filesystem=filesystem)
 
 
 def remove(location: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -52,13 +52,13 @@ class Work:
     source: FunctionSource
     arguments: Mapping[str, str]
     store: ObjectStore
-    schema: pa.Schema
-    timeout_seconds: float | None
-    isolate: bool
-    memory_bytes: int | None
-    ahead_bytes: int
-    bounds: Bounds
-    declared: bool
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    timeout_seconds: float | None = None
+    isolate: bool = False
+    memory_bytes: int | None = None
+    ahead_bytes: int = 0
+    bounds: Bounds = field(default_factory=Bounds)
+    declared: bool = False
     measures: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

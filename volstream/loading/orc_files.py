@@ -18,7 +18,7 @@ _ROWS = 10_000
 
 
 def chunks(file: File) -> Iterator[Chunk]:
-    """Yields the rows of an ORC file, stripe by stripe.
+    """Yields the rows of an ORC file, stripe by stripe; first a chunk without rows, which shows the columns.
 
     Raises:
         FileRejectedError: it is not such a file, or expands too far.
@@ -27,6 +27,9 @@ def chunks(file: File) -> Iterator[Chunk]:
         opened = pyarrow.orc.ORCFile(file.open())
         # At least: the footer says no more.
         check_expanded(file.size, opened.nrows * len(opened.schema) * WIDTH)
+        if not opened.nrows:
+            return
+        yield Chunk(0, [ArrowColumn(field.name, pa.array([], field.type)) for field in opened.schema])
         decoded = 0
         for number in range(opened.nstripes):
             stripe = opened.read_stripe(number)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import tempfile
 import urllib.request
 import uuid
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
-import pyarrow as pa
+import pyarrow.parquet as pq
 
 from volstream.definitions import Connection, FeedTable, FileFormat, LoadKeys, NewColumns
 from volstream.definitions.forms import as_text
@@ -28,10 +27,15 @@ from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidValueError, StorageError
+from volstream.functions.child import ChildWorker
 from volstream.functions.file import File
+from volstream.functions.outcomes import FileTask
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import from_ddl, to_ddl
+from volstream.functions.source import find
+from volstream.functions.worker import Work
 from volstream.jobs.load import with_rescued
+from volstream.lifecycle.disks import disk_error
 from volstream.loading.formats import recognize
 from volstream.loading.loader import Loader
 from volstream.loading.options import RESCUED, LoadOptions
@@ -39,6 +43,8 @@ from volstream.loading.sample import columns_of
 from volstream.model.locations import without_secrets
 from volstream.model.names import quote
 from volstream.model.text import nearest
+from volstream.model.units import format_size
+from volstream.model.work import FailureKind
 from volstream.sources import tables, versions
 from volstream.sources.tables import KEPT
 from volstream.spark.errors import map_spark_errors, sql_error
@@ -55,6 +61,9 @@ if TYPE_CHECKING:
 
 #: Bytes copied at a time; keys that an error names.
 _PIECE, _SHOWN = 1 << 20, 5
+
+#: The function that writes the rows of a file, and the name of the file that it writes.
+_WRITER, _OUTPUT = f"{__name__}:RowsWriter", "output.parquet"
 
 _HTTP_SECONDS = 60.0
 
@@ -170,47 +179,83 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
             # A name of its own: those that begin with _ have no rows elsewhere, and long ones cannot be a file's here.
             name = "rows" + "".join(Path(upload.name).suffixes[-2:])[-40:]
             with _opened(home, upload) as source, open(f"{scratch}/{name}", "wb") as copy:
-                shutil.copyfileobj(source, copy, _PIECE)
-            try:
-                _write(upload, scratch, name, folder)
-            except FileRejectedError as error:
-                what = recognize(name, upload.options)
-                raise InvalidValueError(
-                    f"{upload.shown} cannot be read as {'a file' if what is None else what.format}: {error}",
-                    "Say how it is to be read: options={'delimiter': ';', 'encoding': ..., 'schema': ...}.",
-                ) from None
+                _copy(source, copy, upload, home.settings.upload_max_bytes)
+            _write(upload, scratch, name, home.settings.function_memory)
+            folders.put(f"{scratch}/{_OUTPUT}", folder)
         yield folder
     finally:
         folders.remove(folder)
 
 
-def _write(upload: Upload, scratch: str, name: str, folder: str) -> None:
+def _copy(source: BinaryIO, copy: BinaryIO, upload: Upload, most: int) -> None:
+    """Copies a file of up to ``most`` bytes. Raises InvalidValueError, DiskError."""
+    copied = 0
+    while piece := source.read(_PIECE):
+        copied += len(piece)
+        if copied > most:
+            raise InvalidValueError(
+                f"{upload.shown} has more than {format_size(most)} (setting upload_max_bytes).",
+                "Raise the setting; or put the file into a volume, and load it by a job.",
+            )
+        try:
+            copy.write(piece)
+            copy.flush()
+        except OSError as error:
+            raise disk_error(error, f"{tempfile.gettempdir()} (TMPDIR)") or error from error
+
+
+def _write(upload: Upload, scratch: str, name: str, memory_bytes: int | None) -> None:
+    """Writes the rows of a file in ``scratch`` to the file ``output.parquet`` there.
+
+    In a process with a memory limit of its own: a few bytes of some formats stand for gigabytes. Raises InvalidValueError.
+    """
     store = open_store(scratch)
     info = store.head(name)
     assert info is not None, "it was just copied"
-    columns = from_ddl(upload.load.schema) if upload.load.schema else None
-    if columns is None:
-        with closing(File(store, info)) as file:
-            columns = columns_of([file], upload.options, whole=True)
-    if not columns.names:
-        raise FileRejectedError("It has no rows that show its columns.")
     arguments = {key: as_text(value) for key, value in vars(upload.options).items() if value is not None}
-    load = Loader(with_rescued(to_ddl(columns)), **arguments)
-    with closing(File(store, info)) as file, folders.written(folder, columns) as target:
-        for batch in load(file):
-            _check_whole(upload, batch)
-            target.write_batch(batch.select(columns.names))
-
-
-def _check_whole(upload: Upload, batch: pa.RecordBatch) -> None:
-    """Raises InvalidValueError if a row has something that its columns cannot hold."""
-    rescued = batch.column(RESCUED)
-    if rescued.null_count < len(rescued):
-        shown = rescued.drop_null()[0].as_py()
+    if upload.load.schema:
+        arguments["columns"] = upload.load.schema
+    with closing(ChildWorker(Work(find(_WRITER), arguments, store, memory_bytes=memory_bytes))) as worker:
+        [outcome] = worker.call([FileTask(info, 0)])
+    if outcome.kind is FailureKind.OUT_OF_MEMORY:
         raise InvalidValueError(
-            f"{upload.shown} has a row with values that fit no column: {shown[:200]}.",
-            "Correct the file, or name the columns: options={'schema': 'id INT, ...'}.",
+            f"Reading {upload.shown} takes more than {format_size(memory_bytes or 0)} of memory (setting function_memory).",
+            "Raise the setting, or split the file.",
         )
+    if outcome.kind is not None:
+        what = recognize(name, upload.options)
+        raise InvalidValueError(
+            f"{upload.shown} cannot be read as {'a file' if what is None else what.format}: {outcome.message}",
+            "Say how it is to be read: options={'delimiter': ';', 'encoding': ..., 'schema': 'id INT, ...'}.",
+        )
+
+
+class RowsWriter:
+    """The function that writes a file's rows to the file ``output.parquet`` beside it.
+
+    Args:
+        columns: DDL; None: those that all rows of the file show.
+        options: see :meth:`LoadOptions.of`.
+    """
+
+    def __init__(self, columns: str | None = None, **options: str) -> None:
+        self._columns = None if columns is None else from_ddl(columns)
+        self._options = options
+
+    def __call__(self, file: File) -> None:
+        """Writes a file's rows. Raises FileRejectedError."""
+        columns = self._columns
+        if columns is None:
+            columns = columns_of([file], LoadOptions.of(self._options), whole=True)
+        if not columns.names:
+            raise FileRejectedError("It has no rows that show its columns.")
+        load = Loader(with_rescued(to_ddl(columns)), **self._options)
+        with pq.ParquetWriter(f"{Path(file.local_path()).parent}/{_OUTPUT}", columns) as target:
+            for batch in load(file):
+                rescued = batch.column(RESCUED).drop_null()
+                if len(rescued):
+                    raise FileRejectedError(f"It has a row with values that fit no column: {rescued[0].as_py()[:200]}.")
+                target.write_batch(batch.select(columns.names))
 
 
 @contextmanager
@@ -267,6 +312,8 @@ def _fetcher(home: Home) -> urllib.request.OpenerDirector:
             place = urlsplit(newurl)
             if place.scheme not in ("http", "https") or place.hostname not in home.settings.upload_hosts:
                 raise _not_allowed(place.hostname)
+            if place.scheme == "http" and urlsplit(req.full_url).scheme == "https":
+                raise InvalidValueError(f"{place.hostname} redirects from https:// to http://, which is not followed.")
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
     return urllib.request.build_opener(Redirects)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.server
 import json
+import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
+from tests.certificates import certificate
 from tests.clouds import Cloud, QuietServer, oss, s3, serving, unused_name
 from tests.integration.conftest import session_on
 from volstream import config
@@ -197,6 +199,36 @@ def test_no_redirect_leads_to_a_host_that_is_not_allowed_and_half_a_file_is_none
             session.connector.upload_file(f"{address}/moved.csv", "moved", "id")
         with pytest.raises(VolstreamError, match="ended 10 bytes too early"):
             session.connector.upload_file(f"{address}/users.csv", "half", "id")
+
+
+def test_a_redirect_does_not_leave_https(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, key = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(own))
+    hosts = {"upload_hosts": ("127.0.0.1", "localhost")}
+    server = QuietServer(("127.0.0.1", 0), Odd)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with (
+        serving(server),
+        session_on(session.home.gateway, session.home.settings.model_copy(update=hosts)) as allowed,
+        pytest.raises(InvalidValueError, match="localhost redirects from https:// to http://"),
+    ):
+        allowed.connector.upload_file(f"https://localhost:{server.server_port}/moved.csv", "moved", "id")
+
+
+def test_a_file_is_read_within_limits_of_size_and_memory(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "large.csv").write_text("id\n" + "1\n" * 2000)
+    repeated = pa.table({"id": pa.array([["x" * 1_000_000] * 1500])})
+    pq.write_table(repeated, tmp_path / "bomb.parquet", compression="zstd", write_statistics=False)
+    limits = {"upload_max_bytes": 4000, "function_memory": 500 << 20}
+    with session_on(session.home.gateway, session.home.settings.model_copy(update=limits)) as limited:
+        with pytest.raises(InvalidValueError, match=r"large\.csv has more than 3\.9 KiB \(setting upload_max_bytes\)"):
+            limited.connector.upload_file(str(tmp_path / "large.csv"), "large", "id")
+        with pytest.raises(
+            InvalidValueError, match=r"takes more than 500\.0 MiB of memory \(setting function_memory\)"
+        ):
+            limited.connector.upload_file(str(tmp_path / "bomb.parquet"), "bomb", "id")
 
 
 @pytest.mark.parametrize(

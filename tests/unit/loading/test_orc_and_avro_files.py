@@ -51,6 +51,14 @@ def test_values_keep_their_types(files: Files, name: str, write: Callable[[list[
     )
 
 
+def test_columns_of_an_orc_file_are_found_before_its_rows_are_decoded(files: Files) -> None:
+    footer_only = orc(ROWS)
+    damaged = footer_only[:3] + bytes(20) + footer_only[23:]
+    assert files.columns(("x.orc", damaged)) == files.columns(("x.orc", footer_only))
+    with pytest.raises(FileRejectedError):
+        files.rows("x.orc", damaged, "n BIGINT")
+
+
 @pytest.mark.parametrize("name", ["x.orc", "x.avro"])
 def test_what_is_no_such_file_is_rejected(files: Files, name: str) -> None:
     with pytest.raises(FileRejectedError):
