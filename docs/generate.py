@@ -81,9 +81,9 @@ def commands() -> str:
 
 def settings() -> str:
     """The page of settings."""
-    told = meanings()
+    described = meanings()
     rows = (
-        f"| `{name}` | `{_default(one.default)}` | {_cell(told[name])} |\n"
+        f"| `{name}` | `{_default(one.default)}` | {_cell(described[name])} |\n"
         for name, one in config.Settings.model_fields.items()
         if name != "home"
     )

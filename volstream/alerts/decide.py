@@ -15,7 +15,7 @@ from volstream.model.text import counted, first_line
 from volstream.model.work import FailureState
 
 #: Prefixes of keys: a cause of files' failures, with job and group; up to where a job's failures were seen, with the job; what
-#: was told of an object and is not over, with the alert's key; and the time at which all began.
+#: was due_causes of an object and is not over, with the alert's key; and the time at which all began.
 FAILED, SEEN, OPEN, BEGAN = "failed:", "seen:", "open:", "began"
 
 #: Causes of one job; the others are one. Causes that an alert names; characters of each.
@@ -81,20 +81,20 @@ def judge(
         opened.pop(_open_key(alert), None)
         cause = known.get(one.key) or Cause(one.key, now)
         when = _when(cause, pace, passing=one.passing)
-        if cause.told_on is not None and not one.lasting:
+        if cause.alerted_on is not None and not one.lasting:
             continue
         if when <= now:
             decision.alerts.append(alert)
             decision.changed[_open_key(alert)] = _opened(one, alert, now)
-            cause = replace(cause, told_on=now)
+            cause = replace(cause, alerted_on=now)
             when = now + pace.repeat
         decision.wait_until(when)
         if cause != known.get(one.key):
             decision.changed[one.key] = cause
     for key, cause in opened.items():
-        told = json.loads(cause.note)
-        if not told["condition"].startswith(skipped):
-            decision.alerts.append(_resolved(told))
+        alerted = json.loads(cause.note)
+        if not alerted["condition"].startswith(skipped):
+            decision.alerts.append(_resolved(alerted))
             left.add(key)
     decision.gone |= left
 
@@ -107,19 +107,19 @@ def _opened(condition: Condition, alert: Alert, now: datetime) -> Cause:
     """Returns what has to be known when it is over."""
     why = first_line(alert.why)[:_MAX_WHY]
     note = {"condition": condition.key, "event": alert.event, "why": why, "severe": alert.severe}
-    return Cause(_open_key(alert), now, told_on=now, note=json.dumps({**note, **asdict(alert.subject)}))
+    return Cause(_open_key(alert), now, alerted_on=now, note=json.dumps({**note, **asdict(alert.subject)}))
 
 
-def _resolved(told: Mapping[str, Any]) -> Alert:
-    subject = Subject(told["kind"], told["name"], told["to"] and tuple(told["to"]))
-    why = f"Resolved: {told['why']}"
-    return Alert(Event(told["event"]), subject, told["severe"], why, "Nothing has to be done.", resolved=True)
+def _resolved(alerted: Mapping[str, Any]) -> Alert:
+    subject = Subject(alerted["kind"], alerted["name"], alerted["to"] and tuple(alerted["to"]))
+    why = f"Resolved: {alerted['why']}"
+    return Alert(Event(alerted["event"]), subject, alerted["severe"], why, "Nothing has to be done.", resolved=True)
 
 
 def _when(cause: Cause, pace: Pace, *, passing: bool) -> datetime:
-    """Returns when a cause is to be told, or told again."""
-    if cause.told_on is not None:
-        return cause.told_on + pace.repeat
+    """Returns when a cause is due for an alert, first or again."""
+    if cause.alerted_on is not None:
+        return cause.alerted_on + pace.repeat
     return cause.since + pace.after if passing else cause.since
 
 
@@ -151,10 +151,10 @@ def judge_failures(decision: Decision, subject: Subject, causes: Sequence[Cause]
     decision.gone |= {
         cause.key  # it has not come again
         for cause in causes
-        if not cause.count and cause.told_on is not None and cause.told_on + pace.repeat <= now
+        if not cause.count and cause.alerted_on is not None and cause.alerted_on + pace.repeat <= now
     }
     due = {
-        cause.key: cause.since + pace.after if cause.told_on is None else cause.told_on + pace.repeat
+        cause.key: cause.since + pace.after if cause.alerted_on is None else cause.alerted_on + pace.repeat
         for cause in causes
         if cause.count
     }
@@ -165,26 +165,26 @@ def judge_failures(decision: Decision, subject: Subject, causes: Sequence[Cause]
         decision.wait_until(first)
         return
     # All that waits is sent with it, so that a job's alerts stay few.
-    told = [cause for cause in causes if cause.key in due and due[cause.key] <= now + pace.after]
-    decision.changed |= {cause.key: replace(cause, told_on=now, count=0) for cause in told}
-    decision.alerts.append(_failure(subject, told))
+    due_causes = [cause for cause in causes if cause.key in due and due[cause.key] <= now + pace.after]
+    decision.changed |= {cause.key: replace(cause, alerted_on=now, count=0) for cause in due_causes}
+    decision.alerts.append(_failure(subject, due_causes))
     later = [one for key, one in due.items() if one > now + pace.after]
     if later:
         decision.wait_until(min(later))
 
 
-def _failure(subject: Subject, told: Sequence[Cause]) -> Alert:
-    most_first = sorted(told, key=lambda cause: -cause.count)
-    files = sum(cause.count for cause in told)
+def _failure(subject: Subject, due_causes: Sequence[Cause]) -> Alert:
+    most_first = sorted(due_causes, key=lambda cause: -cause.count)
+    files = sum(cause.count for cause in due_causes)
     found = [{**json.loads(cause.note), "files": cause.count} for cause in most_first[:_MAX_NAMED]]
-    if len(told) == 1:
+    if len(due_causes) == 1:
         why = f"{counted(files, 'file')} failed for good, such as {found[0]['example']}: {found[0]['why']}"
     else:
         causes = "; ".join(f"{one['files']} x {one['why']}" for one in found)
-        more = len(told) - len(found)
-        why = f"{counted(files, 'file')} failed for good, for {len(told)} causes: {causes}" + (
+        more = len(due_causes) - len(found)
+        why = f"{counted(files, 'file')} failed for good, for {len(due_causes)} causes: {causes}" + (
             f"; and {counted(more, 'other cause')}" if more else ""
         )
     do = f"volstream list failures --job {subject.name}"
-    details = {"files": files, "causes": found, "more_causes": len(told) - len(found)}
+    details = {"files": files, "causes": found, "more_causes": len(due_causes) - len(found)}
     return Alert(Event.FAILURE, subject, True, why, do, details)

@@ -82,11 +82,11 @@ class AlertEvaluator:
         if not (blind or due or streams or version != self._version or reason != self._engine_reason):
             return False
         with reached(self._settings.warehouse_path):
-            told = self._decide(streams=streams)
+            changed = self._decide(streams=streams)
         self._version, self._engine_reason, self._looked = version, reason, now
         if streams:
             self._streams_looked = now
-        return told
+        return changed
 
     def _decide(self, *, streams: bool) -> bool:
         catalog, now = self._home.catalog, datetime.now(UTC)
@@ -112,7 +112,7 @@ class AlertEvaluator:
     def _begin(self, decision: Decision, present: Sequence[Condition], now: datetime) -> None:
         """Counts what happened before alerts were configured as sent; what is wrong now is sent."""
         happened = [one for one in present if one.event in (Event.PAUSE, Event.FAILURE)]
-        decision.changed = {one.key: Cause(one.key, now, told_on=now) for one in happened}
+        decision.changed = {one.key: Cause(one.key, now, alerted_on=now) for one in happened}
         decision.changed[BEGAN] = Cause(BEGAN, now)
         for job_id, newest in self._home.catalog.alerts.newest_failures().items():
             decision.changed[f"{SEEN}{job_id}"] = Cause(f"{SEEN}{job_id}", now, count=newest)

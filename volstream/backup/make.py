@@ -38,13 +38,13 @@ SETTINGS = "volstream.toml"
 
 
 def make(
-    catalog: Catalog, settings: Settings, folder: Path, told: Callable[[str], object] = lambda _: None
+    catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object] = lambda _: None
 ) -> Manifest:
     """Takes a backup of a home.
 
     Args:
         folder: absolute; created; must be missing or empty.
-        told: called with each table before it is copied.
+        progress: called with each table before it is copied.
 
     Raises:
         InvalidValueError: the folder is not empty, or is in the warehouse.
@@ -53,7 +53,7 @@ def make(
     present = os.path.exists(folder)  # False also of a name that is too long
     _prepare(folder, settings)
     try:
-        made = _fill(catalog, settings, folder, told)
+        made = _fill(catalog, settings, folder, progress)
         made.write(folder)
     except BaseException:
         for entry in folder.iterdir():
@@ -64,7 +64,7 @@ def make(
     return made
 
 
-def _fill(catalog: Catalog, settings: Settings, folder: Path, told: Callable[[str], object]) -> Manifest:
+def _fill(catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object]) -> Manifest:
     warehouse, target = settings.warehouse_path, f"{folder}/{WAREHOUSE}"
     with ExitStack() as stack:
         with catalog.database.frozen():
@@ -80,8 +80,8 @@ def _fill(catalog: Catalog, settings: Settings, folder: Path, told: Callable[[st
     tables: dict[str, int] = {}
     for location, newest, owner in found:
         name = location.removeprefix(f"{warehouse}/")
-        told(name)
-        with owner.told():
+        progress(name)
+        with owner.explaining():
             copy_table(location, newest, f"{target}/{name}")
         tables[name] = newest
     own = settings.home / SETTINGS
@@ -122,14 +122,14 @@ class _Owner:
     drop: str
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Tells in an error that is not temporary what cannot be backed up, and what can be done."""
+    def explaining(self) -> Iterator[None]:
+        """Adds to an error that is not transient what cannot be backed up, and the remedy."""
         try:
             yield
         except DependencyError as error:
             if error.transient:
                 raise
-            remedy = f"Mend it; or drop it and back up again: {self.drop}."
+            remedy = f"Repair it; or drop it and back up again: {self.drop}."
             raise DependencyError(
                 f"{self.what} cannot be backed up: {error.message}", f"{error.remedy} {remedy}".lstrip()
             ) from error
@@ -140,7 +140,7 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner
     for volume in catalog.volumes.list():
         owner = _Owner(f"The directory of volume {volume.name}", f"volstream drop volume {volume.name} --cascade")
         root = table.location(warehouse, volume.id)
-        with owner.told():
+        with owner.explaining():
             found = Snapshot.open(root, volume.id)
         if found is not None:
             for view in (found.base, found.tail):
@@ -148,7 +148,7 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner
     for name in folders.own_tables(warehouse):
         owner = _Owner(f"The table {name}", f"volstream sql 'DROP TABLE {name}'")
         location = folders.own_location(warehouse, name)
-        with owner.told():
+        with owner.explaining():
             both = TailedTable.open(location)
             newest = DeltaLog(location).latest_version() if both is None else both.version
         if newest is not None:

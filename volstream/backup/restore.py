@@ -25,14 +25,14 @@ _LEFTOVERS = ("_staging", "_listings", folders.CATALOG)
 
 
 def restore(
-    catalog: Catalog, settings: Settings, folder: Path, told: Callable[[str], object] = lambda _: None
+    catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object] = lambda _: None
 ) -> Manifest:
     """Fills a new home, with the catalog and warehouse of its settings, from the backup in ``folder``.
 
     Work in progress at the time of the backup is recovered by the next run of each job, as after a crash.
 
     Args:
-        told: called with the name of what is being copied.
+        progress: called with the name of what is being copied.
 
     Raises:
         InvalidValueError: the folder is not a finished backup, or has links in it.
@@ -47,11 +47,13 @@ def restore(
         if other is not None:
             raise ObjectInUseError("Another process is restoring a backup into this home.", "Wait for it to end.")
         _check_empty(catalog, settings)
-        _fill(catalog, settings.warehouse_path, folder, manifest, told)
+        _fill(catalog, settings.warehouse_path, folder, manifest, progress)
     return manifest
 
 
-def _fill(catalog: Catalog, warehouse: str, folder: Path, manifest: Manifest, told: Callable[[str], object]) -> None:
+def _fill(
+    catalog: Catalog, warehouse: str, folder: Path, manifest: Manifest, progress: Callable[[str], object]
+) -> None:
     with tempfile.TemporaryDirectory(prefix="volstream-restore-") as scratch:
         try:
             # An older catalog is migrated in the copy; the backup stays unchanged.
@@ -62,9 +64,9 @@ def _fill(catalog: Catalog, warehouse: str, folder: Path, manifest: Manifest, to
             ) from None
         with closing(Catalog(f"sqlite:///{scratch}/{CATALOG}")) as kept, kept.database.reading() as rows:
             try:
-                told("tables")
+                progress("tables")
                 copy_folder(f"{folder.resolve()}/{WAREHOUSE}", warehouse)
-                told("catalog")
+                progress("catalog")
                 with catalog.database.transaction() as transaction:
                     _check_rows(catalog, copying.is_empty(transaction))
                     copying.copy(rows, transaction, _Moved(manifest.warehouse, warehouse))

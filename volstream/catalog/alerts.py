@@ -25,14 +25,14 @@ class Cause:
     Attributes:
         key: its identity.
         since: when it was first seen.
-        told_on: when it was last told; None: not yet.
+        alerted_on: when an alert was last sent for it; None: not yet.
         count: its occurrences that no alert has reported.
         note: what its alert needs.
     """
 
     key: str
     since: datetime
-    told_on: datetime | None = None
+    alerted_on: datetime | None = None
     count: int = 0
     note: str = ""
 

@@ -45,7 +45,7 @@ class Outcome:
     seconds: float | None = None
     overtaken: int = 0
 
-    def told(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """Returns the counts that are stored in the commit, for recovery."""
         return {"succeeded": self.succeeded, "failed": self.failed, "rows": self.rows}
 

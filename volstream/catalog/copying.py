@@ -46,7 +46,7 @@ def is_empty(catalog: Connection) -> bool:
 
 
 def _continue_numbers(target: Connection, table: Table) -> None:
-    """Makes PostgreSQL number new rows after the copied ones, which kept their numbers; SQLite does so by itself."""
+    """Makes PostgreSQL number new rows after the copied ones, which kept their numbers; SQLite does so anyway."""
     column = table.autoincrement_column
     if target.dialect.name != "postgresql" or column is None or not isinstance(column.type, BigInteger):
         return

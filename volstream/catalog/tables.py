@@ -467,7 +467,7 @@ alert_causes = Table(
     # What alerts are about, while it lasts; and up to where failures were seen.
     Column("key", String(200), primary_key=True),
     Column("since", UtcDateTime, nullable=False),
-    Column("told_on", UtcDateTime),
+    Column("alerted_on", UtcDateTime),
     Column("count", BigInteger, nullable=False),
     Column("note", Said, nullable=False),
 )

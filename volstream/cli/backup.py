@@ -27,7 +27,7 @@ def backup_command(session: Session, output: Output, directory: Path) -> None:
     """
     from volstream.backup.make import make
 
-    made = make(session.home.catalog, session.home.settings, directory, _told(output))
+    made = make(session.home.catalog, session.home.settings, directory, _progress(output))
     _show(output, made, f"Backed up to {directory}: {_what(made)}.")
 
 
@@ -38,7 +38,7 @@ def restore_command(session: Session, output: Output, directory: Path) -> None:
     """Create a new home from the backup in DIRECTORY."""
     from volstream.backup.restore import restore
 
-    made = restore(session.home.catalog, session.home.settings, directory, _told(output))
+    made = restore(session.home.catalog, session.home.settings, directory, _progress(output))
     text = f"Restored {session.home.settings.home}, as of {made.created_on:%F %T} UTC: {_what(made)}."
     text += "\nNext: volstream daemon, or volstream refresh VOLUME. A listing finds what has changed since."
     if str(session.home.settings.home) != made.home:
@@ -46,7 +46,7 @@ def restore_command(session: Session, output: Output, directory: Path) -> None:
     _show(output, made, text)
 
 
-def _told(output: Output) -> Callable[[str], object]:
+def _progress(output: Output) -> Callable[[str], object]:
     """Returns a function that reports the progress of copying on a terminal."""
     return lambda what: None if output.as_json or not interactive() else output.message(f"Copying {what} ...")
 

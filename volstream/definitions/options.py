@@ -29,7 +29,7 @@ class Option:
         single: the word where one item of a list or a mapping is given at a time: ``--pattern`` for ``patterns``.
         flag: the command's option if it cannot have the option's name.
         alterable: an existing object can get another value.
-        at_start: matters only when the object is created, and cannot be told from an existing one.
+        at_start: matters only when the object is created, and cannot be read back from an existing one.
         least, most: bounds of a number.
         names: the kind of objects that it names, for completion in the shell.
         clause: SQL has a clause for it, so that it is not a property.

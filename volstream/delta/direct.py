@@ -125,9 +125,9 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
         return False  # another feature
     made = int(time.time() * 1000)
     configuration = {_VECTORS: "true", **({**TRACKING, **new_columns()} if tracked else {}), **properties}
-    told = {"isManaged": "false", "properties": json.dumps(configuration), "partitionBy": "[]"}
+    parameters = {"isManaged": "false", "properties": json.dumps(configuration), "partitionBy": "[]"}
     actions = [
-        _info("CREATE TABLE", told, **({"inCommitTimestamp": made} if tracked else {})),
+        _info("CREATE TABLE", parameters, **({"inCommitTimestamp": made} if tracked else {})),
         {
             "protocol": {
                 "minReaderVersion": 3,
@@ -282,8 +282,8 @@ class _Commit:
             "numOutputRows": str(self._rows),
             "numOutputBytes": str(sum(one.size for one in self._written)),
         }
-        told = _info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
-        return [told, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
+        info = _info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
+        return [info, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
 
     def _write(self, change: RowChanges, table: DeltaTable, replaced: Replaced | None) -> list[AddAction] | None:
         """Writes the rows to add; nothing refers to them yet. None: the table does not allow one of them.
@@ -396,9 +396,11 @@ def _suits(table: DeltaTable, gone_by: str | None) -> bool:
 
 def _is_simple(column: Mapping[str, Any]) -> bool:
     """True if a column demands nothing that :class:`_ColumnRules` cannot check, such as lengths or NOT NULL inside of values."""
-    told = column["metadata"]
-    unknown_length = CHARACTERS in told and length_of(told[CHARACTERS]) is None
-    return _HARMLESS.issuperset(told) and not unknown_length and '"nullable": false' not in json.dumps(column["type"])
+    metadata = column["metadata"]
+    unknown_length = CHARACTERS in metadata and length_of(metadata[CHARACTERS]) is None
+    return (
+        _HARMLESS.issuperset(metadata) and not unknown_length and '"nullable": false' not in json.dumps(column["type"])
+    )
 
 
 def _fits(schema: pa.Schema, table: DeltaTable) -> bool:
@@ -599,8 +601,8 @@ def _checkpoint(location: str, version: int) -> None:
 
 
 def _info(operation: str, parameters: Mapping[str, str], **more: Any) -> Mapping[str, Any]:
-    told = {"operation": operation, "operationParameters": dict(parameters), "engineInfo": durable.OURS, **more}
-    return {"commitInfo": {"timestamp": int(time.time() * 1000), **told}}
+    info = {"operation": operation, "operationParameters": dict(parameters), "engineInfo": durable.OURS, **more}
+    return {"commitInfo": {"timestamp": int(time.time() * 1000), **info}}
 
 
 def _put(location: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:

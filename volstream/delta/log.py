@@ -424,8 +424,8 @@ def last_checkpoint(location: str) -> tuple[int, int]:
     filesystem, path = filesystem_of(location)
     try:
         with filesystem.open_input_stream(f"{path}/_delta_log/_last_checkpoint") as stream:
-            told = json.loads(stream.read())
-        return int(told["version"]), int(told.get("parts") or 0)
+            hint = json.loads(stream.read())
+        return int(hint["version"]), int(hint.get("parts") or 0)
     except (FileNotFoundError, ValueError, KeyError):
         return -1, 0
 

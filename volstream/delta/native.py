@@ -43,7 +43,7 @@ _PROPERTIES = {
     "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
 }
 
-#: deltalake neither checkpoints nor cleans up by itself; :meth:`NativeTable.maintain` does when there is time.
+#: deltalake neither checkpoints nor cleans up on its own; :meth:`NativeTable.maintain` does when there is time.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -143,7 +143,7 @@ class NativeTable:
     def open(self) -> View:
         """Returns the newest version, which the next commit builds on; creates the table if it does not exist.
 
-        What others committed is durable then: whoever did may have died before it was.
+        What others committed is durable then: its writer may have died before it was.
         """
         with mapped(self.spec.location):
             if self._handle is None:

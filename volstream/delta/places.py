@@ -182,8 +182,8 @@ def _check_conditions(location: str) -> None:
 
     deltalake writes each commit on the condition that it does not exist. Some S3-compatible stores silently ignore that.
     """
-    place, told = urlsplit(location), options_of(location)
-    endpoint = told.get("AWS_ENDPOINT_URL")
+    place, options = urlsplit(location), options_of(location)
+    endpoint = options.get("AWS_ENDPOINT_URL")
     if place.scheme not in _S3 or _is_amazon_s(endpoint):
         return
     try:
@@ -194,9 +194,11 @@ def _check_conditions(location: str) -> None:
             "Run: pip install 'volstream[s3]'.",
         ) from None
     keys = None
-    if "AWS_ACCESS_KEY_ID" in told:
-        keys = Keys(told["AWS_ACCESS_KEY_ID"], told.get("AWS_SECRET_ACCESS_KEY", ""), told.get("AWS_SESSION_TOKEN"))
-    access = Access("s3", told.get("AWS_REGION"), endpoint, credentials="static" if keys else "env", keys=keys)
+    if "AWS_ACCESS_KEY_ID" in options:
+        keys = Keys(
+            options["AWS_ACCESS_KEY_ID"], options.get("AWS_SECRET_ACCESS_KEY", ""), options.get("AWS_SESSION_TOKEN")
+        )
+    access = Access("s3", options.get("AWS_REGION"), endpoint, credentials="static" if keys else "env", keys=keys)
     with aws.errors(f"The warehouse's store at {endpoint}"):
         safe = aws.heeds_conditions(access, place.netloc, f"{place.path.strip('/')}/_probe-{uuid.uuid4().hex}")
     if not safe:

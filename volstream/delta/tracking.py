@@ -141,8 +141,8 @@ class TrackedCommit:
         Args:
             keeps_ids: rows that replace others keep their ids.
         """
-        told: dict[str, Any] = {} if self._time is None else {"inCommitTimestamp": self._time}
-        return told | ({"tags": {"delta.rowTracking.preserved": "true"}} if self._has_ids and keeps_ids else {})
+        fields: dict[str, Any] = {} if self._time is None else {"inCommitTimestamp": self._time}
+        return fields | ({"tags": {"delta.rowTracking.preserved": "true"}} if self._has_ids and keeps_ids else {})
 
     def added(self, rows: int) -> Mapping[str, int]:
         """Returns what the action that adds the next file has to contain besides."""
@@ -155,8 +155,8 @@ class TrackedCommit:
         """Returns the action that stores the greatest row id, after all files were added."""
         if not self._has_ids:
             return []
-        told = json.dumps({"rowIdHighWaterMark": self._next - 1, "domainName": _DOMAIN})
-        return [{"domainMetadata": {"domain": _DOMAIN, "configuration": told, "removed": False}}]
+        configuration = json.dumps({"rowIdHighWaterMark": self._next - 1, "domainName": _DOMAIN})
+        return [{"domainMetadata": {"domain": _DOMAIN, "configuration": configuration, "removed": False}}]
 
 
 def _time_of(location: str, version: int) -> int:

@@ -158,7 +158,7 @@ class DirectoryWriter:
             return None
         faults.point("refresh.intent")
         refresh = self._refresh(changes.number, cause, changes.counts, changes.made_on)
-        self._commit_tail(snapshot, changes.number, added=changes.close(), metadata=self._told(refresh))
+        self._commit_tail(snapshot, changes.number, added=changes.close(), metadata=self._metadata(refresh))
         return self._committed(refresh)
 
     def commit_first(self, snapshot: Snapshot, listed: Iterable[pa.Table], size: int) -> Refresh | None:
@@ -186,7 +186,7 @@ class DirectoryWriter:
         # From here on a writer that read the empty directory is refused; then the tail begins at the base.
         self._commit_tail(snapshot, snapshot.newest)
         through = {table.through_id(self.volume.id): changes.number}
-        self._base.commit(snapshot.base, through, added=added, metadata=self._told(refresh))
+        self._base.commit(snapshot.base, through, added=added, metadata=self._metadata(refresh))
         faults.point("refresh.first")
         self._commit_tail(self._reopened(), changes.number, floor=changes.number)
         return self._committed(refresh)
@@ -316,7 +316,7 @@ class DirectoryWriter:
             self.volume.id, number, cause, counts.inserted, counts.updated, counts.deleted, counts.bytes, made_on
         )
 
-    def _told(self, refresh: Refresh) -> dict[str, object]:
+    def _metadata(self, refresh: Refresh) -> dict[str, object]:
         """Returns the description of a refresh for the commit's metadata."""
         return {
             "refresh": refresh.number,

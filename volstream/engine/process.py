@@ -150,17 +150,17 @@ class Engine:
     def _acquire(self) -> None:
         me = Owner.me(self._kind)
         deadline = time.monotonic() + self._wait_seconds
-        told: Owner | None = None
+        announced: Owner | None = None
         while not self._lock.try_acquire(me):
             owner = present_owner(self._settings)
-            if owner is not None and owner != told:
+            if owner is not None and owner != announced:
                 if self._kind == "daemon" and owner.kind == "background":
                     os.kill(owner.pid, signal.SIGTERM)
-                if told is None and self._wait_seconds > 0 and self._waiting is not None:
+                if announced is None and self._wait_seconds > 0 and self._waiting is not None:
                     self._waiting(owner)
-                told = owner
+                announced = owner
             if time.monotonic() >= deadline:
-                raise _busy(self._settings, told)
+                raise _busy(self._settings, announced)
             if self._stop.wait(_POLL_SECONDS):
                 raise InterruptedByUserError("Interrupted while another process owned the home's Spark engine.")
 

@@ -27,7 +27,7 @@ from volstream.model.work import FailureKind
 if TYPE_CHECKING:
     from volstream.functions.worker import Work
 
-#: A child interrupts Python code by itself at the limit; one that does not answer this long after it is killed.
+#: A child interrupts Python code itself at the limit; one that does not answer this long after it is killed.
 _GRACE_SECONDS = 2.0
 
 _PR_SET_PDEATHSIG = 1

@@ -167,7 +167,7 @@ class LocalTables:
             for name, one in tables.items():
                 try:
                     commit(self._home.catalog, name, one.location, lambda: self._home.gateway)
-                except VolstreamError as error:  # told, and tried again at the next turn; the rows are safe
+                except VolstreamError as error:  # reported, and retried at the next turn; the rows are safe
                     _log.warning("commit_failed", table=str(name), error=in_brief(error))
                 except Exception:  # noqa: BLE001  # a fault of volstream's; other tables, and later commits, must not suffer
                     _log.exception("commit_failed", table=str(name))

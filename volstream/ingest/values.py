@@ -68,8 +68,8 @@ class Column:
     @classmethod
     def of(cls, field: pa.Field) -> Column:
         """Returns the column of a field of :func:`volstream.tails.table.columns_of`."""
-        told = (field.metadata or {}).get(CHARACTERS.encode(), b"").decode()
-        return cls(field.name, field.type, field.nullable, length_of(told), char=is_char(told))
+        declared = (field.metadata or {}).get(CHARACTERS.encode(), b"").decode()
+        return cls(field.name, field.type, field.nullable, length_of(declared), char=is_char(declared))
 
     def converter(self, *, truncate: bool, on_cut: Callable[[], None]) -> Converter:
         """Returns what converts values of this column.

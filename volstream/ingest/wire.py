@@ -48,15 +48,15 @@ def to_flight(error: Exception) -> flight.FlightError:
     """Returns the error that carries one of ours to a client; of others, only the name."""
     if not isinstance(error, VolstreamError):
         return flight.FlightInternalError(f"The server failed: {type(error).__name__}. Its log has the details.")
-    told = encoded(kind=type(error).__name__, message=error.message[:_LONGEST], remedy=error.remedy[:_LONGEST])
-    return flight.FlightServerError(error.brief, extra_info=told)
+    info = encoded(kind=type(error).__name__, message=error.message[:_LONGEST], remedy=error.remedy[:_LONGEST])
+    return flight.FlightServerError(error.brief, extra_info=info)
 
 
 def from_flight(error: flight.FlightError) -> VolstreamError:
     """Returns the error that a server raised, or a :class:`ServerError`."""
     try:
-        told = decoded(error.extra_info)
-        return _KINDS[told["kind"]](told["message"], told["remedy"])
+        info = decoded(error.extra_info)
+        return _KINDS[info["kind"]](info["message"], info["remedy"])
     except (AttributeError, ValueError, KeyError, TypeError):
         pass
     if isinstance(error, flight.FlightUnauthenticatedError):

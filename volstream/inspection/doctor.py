@@ -268,11 +268,11 @@ class _Patient:
         place = BucketPlace.of(self._volume.location)
         try:
             with aws.errors("The notifications of the bucket"):
-                told = aws.notifications(access, place.bucket)
+                configuration = aws.notifications(access, place.bucket)
         except DependencyError as error:
             fix = "Allow s3:GetBucketNotification to have this checked, or use --canary."
             return Check("wiring", CheckState.SKIPPED, error.message, fix)
-        return wiring(told, self._volume.queue_name or "", place.root)
+        return wiring(configuration, self._volume.queue_name or "", place.root)
 
     def _writer(self) -> Check:
         name = lease_name(self._volume)
@@ -362,19 +362,19 @@ class _Patient:
         return found is not None and bool(found.find([path]).num_rows)
 
 
-def wiring(told: Mapping[str, Any], queue: str, root: str) -> Check:
+def wiring(configuration: Mapping[str, Any], queue: str, root: str) -> Check:
     """Checks that a bucket's notifications for everything below ``root`` reach a queue. Pure.
 
     Args:
-        told: the notification configuration, as reported by S3.
+        configuration: the notification configuration, as reported by S3.
         queue: name or URL.
     """
-    if "EventBridgeConfiguration" in told:
+    if "EventBridgeConfiguration" in configuration:
         return Check("wiring", CheckState.OK, "The bucket notifies EventBridge, whose rules are not checked.")
     name = queue.rpartition("/")[2]
-    mine = [one for one in told.get("QueueConfigurations", ()) if one["QueueArn"].rpartition(":")[2] == name]
+    mine = [one for one in configuration.get("QueueConfigurations", ()) if one["QueueArn"].rpartition(":")[2] == name]
     if not mine:
-        if told.get("TopicConfigurations"):
+        if configuration.get("TopicConfigurations"):
             return Check(
                 "wiring", CheckState.OK, "The bucket notifies SNS topics, whose subscriptions are not checked."
             )

@@ -23,13 +23,13 @@ def shown_settings(settings: Settings, catalog: str) -> list[dict[str, Any]]:
     Args:
         catalog: the catalog's URL without its password.
     """
-    told = meanings()
+    described = meanings()
     return [
         {
             "setting": name,
             "value": catalog if name == "catalog_url" else _masked(getattr(settings, name), hidden=not field.repr),
             "default": name != "home" and getattr(settings, name) == field.default,
-            "meaning": told.get(name, "The folder of the home." if name == "home" else ""),
+            "meaning": described.get(name, "The folder of the home." if name == "home" else ""),
         }
         for name, field in Settings.model_fields.items()
     ]

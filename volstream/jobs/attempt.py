@@ -205,7 +205,7 @@ class BatchExecutor:
         def directly(marker: Marker) -> bool:
             return put_batch(self._job, made, batch, self._location, done.staged, marker)
 
-        self._parts.consumer.write(intent, outcome.told(), commit, directly=directly)
+        self._parts.consumer.write(intent, outcome.counts(), commit, directly=directly)
         self._preparation.used()
         seconds = done.seconds + time.monotonic() - began
         self._parts.catalog.consumptions.commit(intent, replace(outcome, seconds=seconds))

@@ -76,7 +76,7 @@ def first_columns(parts: JobServices, volume: Volume, into: Name, options: LoadO
 def adopt(parts: JobServices, job: FileJob, found: Iterable[str]) -> FileJob | None:
     """Adds columns that files have to a job and to its table; returns the job. None: the job does not take them.
 
-    The catalog comes first: whoever runs the job next completes its table, as after a change by the user.
+    The catalog comes first: the next run of the job completes its table, as after a change by the user.
 
     Args:
         found: DDL of columns that the job lacks.

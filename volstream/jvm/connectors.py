@@ -120,29 +120,29 @@ def properties(settings: Settings) -> dict[str, str]:
     """Returns Spark's settings for the warehouse's store; they may contain secrets."""
     if not _is_s3(settings):
         return {}
-    told = settings.warehouse_storage
-    endpoint = told.get("AWS_ENDPOINT_URL")
-    virtual = told.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true"
+    options = settings.warehouse_storage
+    endpoint = options.get("AWS_ENDPOINT_URL")
+    virtual = options.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true"
     values = {
         "endpoint": endpoint,
-        "endpoint.region": told.get("AWS_REGION"),
+        "endpoint.region": options.get("AWS_REGION"),
         "connection.ssl.enabled": "false" if (endpoint or "").startswith("http:") else None,
         "path.style.access": "true" if endpoint and not virtual else None,
-        "access.key": told.get("AWS_ACCESS_KEY_ID"),
-        "secret.key": told.get("AWS_SECRET_ACCESS_KEY"),
-        "session.token": told.get("AWS_SESSION_TOKEN"),
-        "aws.credentials.provider": _provider(told),
+        "access.key": options.get("AWS_ACCESS_KEY_ID"),
+        "secret.key": options.get("AWS_SECRET_ACCESS_KEY"),
+        "session.token": options.get("AWS_SESSION_TOKEN"),
+        "aws.credentials.provider": _provider(options),
     }
     hadoop = {f"spark.hadoop.fs.s3a.{name}": value for name, value in values.items() if value is not None}
     # The warehouse must have the same name here and in Spark. Delta chooses its log store by the scheme s3:// as well.
     return {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem", **hadoop}
 
 
-def _provider(told: dict[str, str]) -> str:
+def _provider(options: dict[str, str]) -> str:
     """Returns the credentials provider; without explicit keys, the one that searches like Amazon's other tools."""
-    if "AWS_ACCESS_KEY_ID" not in told:
+    if "AWS_ACCESS_KEY_ID" not in options:
         return "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
-    kind = "Temporary" if "AWS_SESSION_TOKEN" in told else "Simple"
+    kind = "Temporary" if "AWS_SESSION_TOKEN" in options else "Simple"
     return f"org.apache.hadoop.fs.s3a.{kind}AWSCredentialsProvider"
 
 

@@ -93,7 +93,7 @@ def output_of(location: str, facets: dict[str, Any], *, attempt: str, after: int
     commits = DeltaLog(location).commits_after(after)
     version = next((one.version for one in commits if one.metadata.get("attempt") == attempt), None)
     if version is not None:
-        told = facet_v2.dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(version))
-        facets = {**facets, "version": told}
+        facet = facet_v2.dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(version))
+        facets = {**facets, "version": facet}
     statistics = facet_v2.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=rows)
     return OutputDataset(namespace, name, facets=facets, outputFacets={"outputStatistics": statistics})

@@ -77,9 +77,9 @@ class Emitter:
         if not openlineage.is_installed():
             _log.warning("openlineage_unavailable", do="run: pip install 'volstream[openlineage]'")
             return
-        while (told := self._waiting.get()) is not None:
+        while (event := self._waiting.get()) is not None:
             try:
-                self._emit(*told)
+                self._emit(*event)
             except Exception as error:  # noqa: BLE001  # a transport may raise anything, and the next event may arrive
                 self._trouble.failed(error)
             else:

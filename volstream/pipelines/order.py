@@ -36,7 +36,7 @@ def in_order(definitions: Sequence[Definition]) -> Sequence[Definition]:
         circle = " -> ".join(by_identity[one].title for one in error.args[1])
         raise InvalidValueError(
             f"These need each other: {circle}.",
-            "A table that a job writes, and that streams read, is defined by itself: [tables.NAME].",
+            "A table that a job writes, and that streams read, needs its own definition: [tables.NAME].",
         ) from None
     found: list[Definition] = []
     while sorter.is_active():

@@ -115,15 +115,17 @@ class MnsService:
     def describe(self) -> QueueState:
         """See :meth:`Service.describe`. MNS has announced that it will stop reporting counts."""
         with self._errors("cannot be described"):
-            told = self._ask(self._attributes)
-            dead = told.get("DeadLetterTargetQueue", "") if told.get("Enabled", "").lower() == "true" else ""
+            attributes = self._ask(self._attributes)
+            dead = (
+                attributes.get("DeadLetterTargetQueue", "") if attributes.get("Enabled", "").lower() == "true" else ""
+            )
             return QueueState(
-                waiting=_count(told.get("ActiveMessages")),
-                in_flight=_count(told.get("InactiveMessages")),
-                visibility_seconds=float(told["VisibilityTimeout"]),
-                retention_seconds=float(told["MessageRetentionPeriod"]),
+                waiting=_count(attributes.get("ActiveMessages")),
+                in_flight=_count(attributes.get("InactiveMessages")),
+                visibility_seconds=float(attributes["VisibilityTimeout"]),
+                retention_seconds=float(attributes["MessageRetentionPeriod"]),
                 dead_letter_queue=dead.rpartition("/")[2],
-                max_receives=int(told["MaxReceiveCount"]) if dead else None,
+                max_receives=int(attributes["MaxReceiveCount"]) if dead else None,
             )
 
     def _attributes(self, queue: Any) -> Mapping[str, str]:

@@ -82,8 +82,8 @@ class BucketPlace:
         """Returns the listing entry for a key: a file, a finding, or None."""
         path = self.path(key)
         if not path or path.endswith("/"):
-            told = size > 0 and selection.descends(path.rstrip("/"))
-            return Finding(path or key, _FOLDER) if told else None
+            is_folder = size > 0 and selection.descends(path.rstrip("/"))
+            return Finding(path or key, _FOLDER) if is_folder else None
         if not selection.accepts(path):
             return None
         return Finding(path, _NUL) if "\0" in path else self.file(path, size, modified, etag)

@@ -144,9 +144,9 @@ class Block:
         else:
             self._intent = self._consumer.add_statement(self._intent, location)
         number = len(self._intent.targets) - 1
-        told = {"streams": {str(one.stream.name): one.covered.to_version for one in self._taken.values()}}
+        metadata = {"streams": {str(one.stream.name): one.covered.to_version for one in self._taken.values()}}
         try:
-            commit = self._consumer.write(self._intent, told, statement, number, apart=True, like=like)
+            commit = self._consumer.write(self._intent, metadata, statement, number, apart=True, like=like)
         except Exception:
             # The log has the outcome, whatever the command reported.
             found = self._consumer.look(self._intent, number)

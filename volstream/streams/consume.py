@@ -77,7 +77,7 @@ class Consumer:
     def write(
         self,
         intent: Intent,
-        told: Mapping[str, Any],
+        metadata: Mapping[str, Any],
         statement: Callable[[SparkSession], None],
         number: int = 0,
         *,
@@ -88,7 +88,7 @@ class Consumer:
         """Makes one commit of an attempt, by a DML statement or without Spark, and verifies it in the target's log.
 
         Args:
-            told: added to the commit's user metadata.
+            metadata: added to the commit's user metadata.
             number: number of the attempt's statement, from 0.
             apart: it is a user's statement and gets a separate session from :meth:`DeltaWriter.marked`.
             like: it writes a frame of this session and gets a copy of it from :meth:`DeltaWriter.marked`.
@@ -106,7 +106,7 @@ class Consumer:
                 "statement": number,
                 "attempt": intent.attempt,
                 "batch": intent.batch_id,
-                **told,
+                **metadata,
             },
         )
         if not directly(marker):
@@ -151,9 +151,9 @@ class Consumer:
         assert batch is not None, "an intent refers to its batch"
         with suppress(FencedError):  # another process recovered it first, with the same result
             if commits:
-                told = commits[0].metadata
-                rows = told["rows"] if "rows" in told else sum(commit.rows or 0 for commit in commits)
-                outcome = Outcome(told.get("succeeded", 0), told.get("failed", 0), rows, superseded(batch))
+                metadata = commits[0].metadata
+                rows = metadata["rows"] if "rows" in metadata else sum(commit.rows or 0 for commit in commits)
+                outcome = Outcome(metadata.get("succeeded", 0), metadata.get("failed", 0), rows, superseded(batch))
                 self._catalog.consumptions.commit(intent, outcome)
             else:
                 self._catalog.consumptions.abort(intent, why)
@@ -165,9 +165,9 @@ class Consumer:
         for number, target in enumerate(intent.targets):
             finding = self.look(intent, number)
             if finding.what is FoundCommit.NOTHING:
-                told = {"fence": intent.marker_sequence, "stream": intent.marker_stream_id, "statement": number}
+                metadata = {"fence": intent.marker_sequence, "stream": intent.marker_stream_id, "statement": number}
                 faults.point("recover.fence")
-                self._delta.fence(target.location, Marker(intent.app_id(number), intent.marker_sequence, told))
+                self._delta.fence(target.location, Marker(intent.app_id(number), intent.marker_sequence, metadata))
                 finding = self.look(intent, number)
             if finding.what is FoundCommit.COMMIT and finding.commit is not None:
                 _keep(target, finding.commit)
@@ -183,11 +183,11 @@ class Consumer:
         target = intent.targets[number]
         log = DeltaLog(target.location)
         for commit in log.commits_after(target.version):
-            told = commit.metadata
-            if told.get("attempt") == intent.attempt and told.get("statement", 0) == number:
+            metadata = commit.metadata
+            if metadata.get("attempt") == intent.attempt and metadata.get("statement", 0) == number:
                 return CommitFinding(FoundCommit.COMMIT, commit)
-            ours = told.get("stream") == intent.marker_stream_id and told.get("statement", 0) == number
-            if ours and told.get("fence") == intent.marker_sequence:
+            ours = metadata.get("stream") == intent.marker_stream_id and metadata.get("statement", 0) == number
+            if ours and metadata.get("fence") == intent.marker_sequence:
                 return CommitFinding(FoundCommit.FENCE, commit)
         if log.table_id() != target.table_id:
             raise TargetLostError(

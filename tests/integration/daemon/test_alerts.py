@@ -114,7 +114,7 @@ def world(tmp_path: Path, receiver: Receiver) -> Iterator[World]:
     made.home.close()
 
 
-def test_files_that_failed_for_good_in_another_process_are_one_alert_that_is_told_once(
+def test_files_that_failed_for_good_in_another_process_are_one_alert_that_is_alerted_once(
     world: World, receiver: Receiver
 ) -> None:
     with world.daemon():
@@ -156,7 +156,9 @@ def test_what_happens_while_no_daemon_runs_is_told_by_the_next(world: World, rec
     assert not world.catalog.alerts.waiting()
 
 
-def test_a_run_that_fails_is_told_once_although_it_is_tried_again_and_again(world: World, receiver: Receiver) -> None:
+def test_a_run_that_fails_is_alerted_once_although_it_is_tried_again_and_again(
+    world: World, receiver: Receiver
+) -> None:
     with world.daemon() as desk:
         for _ in range(2):
             note_ended(world.catalog.database, world.job, None, failed="The bucket b does not exist.")

@@ -160,7 +160,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_without_the_pla
     )
     consumer(place).write(
         intent,
-        Outcome(1, 0, 1).told(),
+        Outcome(1, 0, 1).counts(),
         lambda session: session.sql(row).write.format("delta").mode("append").save(_table(place)),
     )
     shutil.rmtree(Path(place.session.home.warehouse) / "_plans")

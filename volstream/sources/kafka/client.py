@@ -93,7 +93,7 @@ class TopicReader(Closeable):
         self._brokers = ",".join(brokers)
         self._topic = topic
         self._said: str | None = None
-        told: dict[str, Any] = {
+        config: dict[str, Any] = {
             # Kafka's clients must have one, although there is no group.
             "group.id": "volstream",
             "queued.max.messages.kbytes": 32 << 10,
@@ -108,10 +108,10 @@ class TopicReader(Closeable):
             "error_cb": self._hear,
         }
         with _refusals():
-            self._consumer = Consumer(told)
+            self._consumer = Consumer(config)
             self._admin = AdminClient(
-                {key: value for key, value in told.items() if key in properties}
-                | {key: told[key] for key in ("bootstrap.servers", "log_level", "error_cb")}
+                {key: value for key, value in config.items() if key in properties}
+                | {key: config[key] for key in ("bootstrap.servers", "log_level", "error_cb")}
             )
 
     def topic(self) -> Topic:

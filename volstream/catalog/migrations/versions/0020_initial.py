@@ -16,7 +16,7 @@ def upgrade() -> None:
         "alert_causes",
         sa.Column("key", sa.String(length=200), nullable=False),
         sa.Column("since", UtcDateTime(timezone=True), nullable=False),
-        sa.Column("told_on", UtcDateTime(timezone=True), nullable=True),
+        sa.Column("alerted_on", UtcDateTime(timezone=True), nullable=True),
         sa.Column("count", sa.BigInteger(), nullable=False),
         sa.Column("note", Said(), nullable=False),
         sa.PrimaryKeyConstraint("key", name=op.f("pk_alert_causes")),
