@@ -141,8 +141,8 @@ class Directory:
         count = min(self.rows, max(_FOLD_ROWS, self.rows // _FOLD_PART))
         self.refresh([path_of(number) for number in sorted(self._random.sample(range(self.rows), count))])
         seconds = self.maintain()
-        if self._writer.open().unfolded:
-            raise WrongRowsError("The directory was not folded.")
+        if self._writer.open().uncompacted:
+            raise WrongRowsError("The directory was not compacted.")
         return seconds
 
 

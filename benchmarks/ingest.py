@@ -19,7 +19,7 @@ from volstream import dbapi
 from volstream.dbapi import Connection
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptions
 from volstream.sqltext import table_at
-from volstream.tails.move import move
+from volstream.tails.commit import commit_tail
 
 ROWS, FLUSH = 100_000, 1_000
 
@@ -112,7 +112,7 @@ def _commits(connection: Connection, made: pa.Table, number: int, figures: Figur
         spark.read.parquet(staged).write.format("delta").mode("append").save(f"{tables}/own_{table}")
         figures.note(f"{COMMITTED}{kind}", ROWS, BASE, time.perf_counter() - started)
         started = time.perf_counter()
-        move(f"{tables}/{table}", lambda: home.gateway)
+        commit_tail(f"{tables}/{table}", lambda: home.gateway)
         figures.note(f"{COMMITTED}{kind}", ROWS, "commit", time.perf_counter() - started)
         _check(connection, table, ROWS)
     keyed = "(id STRING NOT NULL PRIMARY KEY" + _COLUMNS.removeprefix("id STRING NOT NULL") + ")"
@@ -128,7 +128,7 @@ def _commits(connection: Connection, made: pa.Table, number: int, figures: Figur
     ).collect()
     figures.note(MERGED, ROWS, BASE, time.perf_counter() - started)
     started = time.perf_counter()
-    move(f"{tables}/keyed{number}", lambda: home.gateway)
+    commit_tail(f"{tables}/keyed{number}", lambda: home.gateway)
     figures.note(MERGED, ROWS, "commit", time.perf_counter() - started)
     _check(connection, f"keyed{number}", ROWS)
 

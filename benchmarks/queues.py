@@ -35,7 +35,7 @@ from volstream.directory.hint_set import HintSet
 from volstream.model.hints import Hint, ObjectHint
 from volstream.model.names import Name
 from volstream.queues import open_queue
-from volstream.queues.base import Described, QueueSettings, QueueSpec
+from volstream.queues.base import QueueSettings, QueueSpec, SelfDescribing
 from volstream.session import Session
 from volstream.volumes.access import queue_of
 from volstream.volumes.route import route
@@ -184,7 +184,7 @@ def _committed(session: Session, place: Place, round_: int, count: int) -> float
         for number in range(count):
             place.put(f"{name}/file {number:06}.txt")
         queue = queue_of(volume, session.home.catalog, session.home.settings)
-        assert isinstance(queue, Described), "a provider's"
+        assert isinstance(queue, SelfDescribing), "a provider's"
         _await(lambda: session.home.catalog.refreshes.file_count(volume.id) == count)
         _await(lambda: (queue.describe().waiting, queue.describe().in_flight) == (0, 0))
         return time.perf_counter() - started

@@ -20,7 +20,7 @@ import psutil
 from rich.table import Table
 
 from volstream.catalog import Catalog
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.definitions import (
     FileJob,
     JobState,
@@ -211,7 +211,7 @@ def _batch(catalog: Catalog, stream_id: str, job: FileJob, number: int) -> None:
     )
     catalog.consumptions.open((plan, [batch], stream))
     intent = catalog.consumptions.begin(batch, owner="soak", target=Target("/t", "table", number))
-    catalog.consumptions.commit(intent, Outcome(10, 0, 10, seconds=1.0))
+    catalog.consumptions.commit(intent, BatchOutcome(10, 0, 10, seconds=1.0))
 
 
 def _asked(catalog: Catalog, volume: Volume, stream: Stream, job: FileJob) -> dict[str, float]:

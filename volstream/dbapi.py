@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.types import StructType
 
-    from volstream.ingest.stream import Receiver
+    from volstream.ingest.stream import FlushReceiver
 
 apilevel = "2.0"
 threadsafety = 2  # threads may share the module and connections, but not cursors
@@ -123,7 +123,7 @@ class _Home(Protocol):
     def run(self, statement: str, schema: str) -> _Answer:
         """Runs a statement. ``schema`` is for names of tables without one."""
 
-    def receiver(self, name: Name) -> Receiver:
+    def receiver(self, name: Name) -> FlushReceiver:
         """Returns where rows of a table go."""
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class _OpenHome:
         frame = self.session.sql(in_schema(statement, schema))
         return _Answer(frame.schema, lambda: batches(frame))
 
-    def receiver(self, name: Name) -> Receiver:
+    def receiver(self, name: Name) -> FlushReceiver:
         return self.tables.table(name)
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class _ServedHome:
         columns, rows = self._client.query(statement, schema)
         return _Answer(from_arrow_schema(columns, prefer_timestamp_ntz=True), lambda: rows)
 
-    def receiver(self, name: Name) -> Receiver:
+    def receiver(self, name: Name) -> FlushReceiver:
         return RemoteTable(self._client, name)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.udf import UDFRegistration
 
     from volstream.definitions.keywords import LoadKeywords
-    from volstream.pipelines.model import Plan
+    from volstream.pipelines.model import PipelinePlan
     from volstream.spark.session import SparkGateway
 
 
@@ -266,7 +266,7 @@ class Session(Closeable):
             f"with session.streams.get({str(parsed)!r}).consume() as batch.",
         )
 
-    def apply(self, path: str | os.PathLike[str], profile: str | None = None, *, prune: bool = False) -> Plan:
+    def apply(self, path: str | os.PathLike[str], profile: str | None = None, *, prune: bool = False) -> PipelinePlan:
         """Makes the home what a pipeline's file, or the files of a folder, say; applying again changes nothing.
 
         Args:

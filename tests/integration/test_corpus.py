@@ -31,7 +31,7 @@ from volstream.model.documents import to_json
 from volstream.objects.sql import rows as sql_rows
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
-from volstream.tails.move import move
+from volstream.tails.commit import commit_tail
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -193,7 +193,7 @@ def filled(ways: Ways) -> str:
     """A table of the whole corpus, whose changes are tracked, and a stream on it."""
     ways.realtime_arrow("filled", " TBLPROPERTIES ('change_tracking' = 'true')")
     ways.session.sql(f"CREATE TABLE STREAM {ways.name('s')} ON TABLE {ways.name('filled')}").collect()
-    move(
+    commit_tail(
         f"{ways.session.home.warehouse}/tables/{ways.name('filled').replace('.', '/')}",
         lambda: ways.session.home.gateway,
     )
@@ -283,7 +283,7 @@ def test_every_text_is_a_key_of_its_own(ways: Ways) -> None:
         assert [table.get(one) for one in corpus.TEXTS] == [
             {"id": one, "text": one, "turn": turn} for one in corpus.TEXTS
         ]
-        move(
+        commit_tail(
             f"{ways.session.home.warehouse}/tables/{ways.name('items').replace('.', '/')}",
             lambda: ways.session.home.gateway,
         )
@@ -302,7 +302,7 @@ def test_columns_may_have_any_name_that_delta_accepts(ways: Ways) -> None:
             stream.apply(row)
         query = f"SELECT {', '.join(map(quoted, wanted))} FROM {ways.name('names')}"
         assert ways.session.sql(query).toArrow().to_pylist() == [wanted]
-        move(
+        commit_tail(
             f"{ways.session.home.warehouse}/tables/{ways.name('names').replace('.', '/')}",
             lambda: ways.session.home.gateway,
         )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from volstream.alerts.model import Condition, Event, Subject
+from volstream.alerts.model import AlertEvent, Condition, Subject
 from volstream.catalog import Catalog
 from volstream.definitions import Job, JobState, Stream
 from volstream.inspection.failures import group_id
-from volstream.inspection.problems import Cause, Problem
+from volstream.inspection.problems import Problem, ProblemCause
 
 #: What alerts about a problem are called. Failed files are not a state: each is sent when it fails.
 _EVENTS = {
-    Cause.RUN: Event.FAILURE,
-    Cause.PAUSE: Event.PAUSE,
-    Cause.STALE: Event.STALE,
-    Cause.OTHER: Event.PROBLEM,
+    ProblemCause.RUN: AlertEvent.FAILURE,
+    ProblemCause.PAUSE: AlertEvent.PAUSE,
+    ProblemCause.STALE: AlertEvent.STALE,
+    ProblemCause.OTHER: AlertEvent.PROBLEM,
 }
 
 
@@ -25,27 +25,27 @@ def conditions(catalog: Catalog, found: Sequence[Problem]) -> tuple[list[Conditi
     jobs = {str(job.name): job for job in catalog.jobs.list()}
     streams = {str(stream.name): stream for stream in catalog.streams.list()}
     unclear = [f"run:{job.id}:" for job in jobs.values() if job.state is JobState.PAUSED]
-    unreached = {one.name for one in found if one.kind == "stream" and one.cause is Cause.OTHER}
+    unreached = {one.name for one in found if one.kind == "stream" and one.cause is ProblemCause.OTHER}
     unclear += [f"stale:{streams[name].id}:" for name in unreached & streams.keys()]
     return list(_conditions(found, jobs, streams)), unclear
 
 
 def _conditions(found: Iterable[Problem], jobs: dict[str, Job], streams: dict[str, Stream]) -> Iterator[Condition]:
     for one in found:
-        if one.cause is Cause.FILES:
+        if one.cause is ProblemCause.FILES:
             continue
         event, said = _EVENTS[one.cause], (one.severe, one.why, one.do)
         job, stream = jobs.get(one.name), streams.get(one.name)
-        if one.cause is Cause.PAUSE and job is not None:
+        if one.cause is ProblemCause.PAUSE and job is not None:
             # A pause by hand is sent once: it was intended.
             yield Condition(f"pause:{job.id}", event, subject_of(job), *said, lasting=one.severe)
-        elif one.cause is Cause.RUN and job is not None:
+        elif one.cause is ProblemCause.RUN and job is not None:
             key = f"run:{job.id}:{group_id('run', one.why)}"
             yield Condition(key, event, subject_of(job), *said, passing=True)
-        elif one.cause is Cause.STALE and stream is not None:
+        elif one.cause is ProblemCause.STALE and stream is not None:
             key = f"stale:{stream.id}:{'now' if one.severe else 'soon'}"
             yield Condition(key, event, Subject("stream", one.name, _receivers(stream, jobs.values())), *said)
-        elif one.cause is Cause.OTHER:
+        elif one.cause is ProblemCause.OTHER:
             key = f"problem:{one.kind}:{one.name}:{'severe' if one.severe else 'waits'}"[:200]
             yield Condition(key, event, Subject(one.kind, one.name), *said, passing=True)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from volstream.alerts.model import Alert, Condition, Event, Subject
+from volstream.alerts.model import Alert, AlertEvent, Condition, Subject
 from volstream.catalog.alerts import Cause
 from volstream.inspection.failures import group_id
 from volstream.model.text import counted, first_line
@@ -113,7 +113,9 @@ def _opened(condition: Condition, alert: Alert, now: datetime) -> Cause:
 def _resolved(alerted: Mapping[str, Any]) -> Alert:
     subject = Subject(alerted["kind"], alerted["name"], alerted["to"] and tuple(alerted["to"]))
     why = f"Resolved: {alerted['why']}"
-    return Alert(Event(alerted["event"]), subject, alerted["severe"], why, "Nothing has to be done.", resolved=True)
+    return Alert(
+        AlertEvent(alerted["event"]), subject, alerted["severe"], why, "Nothing has to be done.", resolved=True
+    )
 
 
 def _when(cause: Cause, pace: Pace, *, passing: bool) -> datetime:
@@ -187,4 +189,4 @@ def _failure(subject: Subject, due_causes: Sequence[Cause]) -> Alert:
         )
     do = f"volstream list failures --job {subject.name}"
     details = {"files": files, "causes": found, "more_causes": len(due_causes) - len(found)}
-    return Alert(Event.FAILURE, subject, True, why, do, details)
+    return Alert(AlertEvent.FAILURE, subject, True, why, do, details)

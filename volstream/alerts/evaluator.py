@@ -11,7 +11,7 @@ from typing import Any
 
 from volstream.alerts import conditions
 from volstream.alerts.decide import BEGAN, FAILED, SEEN, Decision, Pace, gather, judge, judge_failures
-from volstream.alerts.model import Alert, Condition, Event, Subject
+from volstream.alerts.model import Alert, AlertEvent, Condition, Subject
 from volstream.catalog.alerts import Cause
 from volstream.catalog.database import Database
 from volstream.config import Settings
@@ -34,7 +34,7 @@ _FAILURES = 5000
 Address = Callable[[Alert], Iterable[tuple[str, Mapping[str, Any]]]]
 
 
-def recipients(settings: Settings, event: Event, subject: Subject) -> tuple[str, ...]:
+def recipients(settings: Settings, event: AlertEvent, subject: Subject) -> tuple[str, ...]:
     """Returns the names of those who get alerts of an event about an object."""
     named: tuple[str, ...] = getattr(settings, f"on_{event}") if subject.to is None else subject.to
     return named
@@ -111,7 +111,7 @@ class AlertEvaluator:
 
     def _begin(self, decision: Decision, present: Sequence[Condition], now: datetime) -> None:
         """Counts what happened before alerts were configured as sent; what is wrong now is sent."""
-        happened = [one for one in present if one.event in (Event.PAUSE, Event.FAILURE)]
+        happened = [one for one in present if one.event in (AlertEvent.PAUSE, AlertEvent.FAILURE)]
         decision.changed = {one.key: Cause(one.key, now, alerted_on=now) for one in happened}
         decision.changed[BEGAN] = Cause(BEGAN, now)
         for job_id, newest in self._home.catalog.alerts.newest_failures().items():
@@ -127,7 +127,7 @@ class AlertEvaluator:
                 decision.changed |= new
                 causes |= new
             subject = conditions.subject_of(job)
-            if recipients(self._settings, Event.FAILURE, subject):
+            if recipients(self._settings, AlertEvent.FAILURE, subject):
                 judge_failures(decision, subject, list(causes.values()), now, self._pace)
             else:
                 decision.gone |= causes.keys()

@@ -19,7 +19,7 @@ PAYLOAD_VERSION = 1
 _HARMLESS = {ord("<"): "\u2039", ord(">"): "\u203a", ord("@"): "@\u200b"}
 
 
-class Event(StrEnum):
+class AlertEvent(StrEnum):
     """What alerts are about; receivers of each are named by the setting ``on_<event>``."""
 
     FAILURE = "failure"
@@ -56,7 +56,7 @@ class Condition:
     """
 
     key: str
-    event: Event
+    event: AlertEvent
     subject: Subject
     severe: bool
     why: str
@@ -74,7 +74,7 @@ class Alert:
         resolved: the problem of an earlier alert is over.
     """
 
-    event: Event
+    event: AlertEvent
     subject: Subject
     severe: bool
     why: str

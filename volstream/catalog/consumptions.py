@@ -29,7 +29,7 @@ _TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class BatchOutcome:
     """The outcome of an attempt at a batch.
 
     Attributes:
@@ -69,7 +69,7 @@ class AttemptListener(Protocol):
     def began(self, intent: Intent) -> None:
         """An attempt began."""
 
-    def ended(self, intent: Intent, outcome: Outcome | None, why: str) -> None:
+    def ended(self, intent: Intent, outcome: BatchOutcome | None, why: str) -> None:
         """An attempt ended: with an outcome if it was committed, else with the reason why not."""
 
 
@@ -261,7 +261,7 @@ class Consumptions:
         with self._database.reading() as transaction:
             return self._open_intent(transaction, stream_id)
 
-    def commit(self, intent: Intent, outcome: Outcome) -> None:
+    def commit(self, intent: Intent, outcome: BatchOutcome) -> None:
         """INTENT -> COMMITTED: failures become active, the plan advances, and after its last batch the offset moves.
 
         Applies to all batches of the attempt at once.
@@ -285,7 +285,7 @@ class Consumptions:
             state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
             if state != BatchState.PLANNED:
                 raise FencedError(f"The batch {batch.id} is no longer waiting (it is {state or 'gone'}).")
-            self._commit_batch(transaction, batch, Outcome(0, 0, 0))
+            self._commit_batch(transaction, batch, BatchOutcome(0, 0, 0))
 
     def abort(self, intent: Intent, why: str = "") -> None:
         """INTENT -> ABORTED: its failures are dropped, its batches wait again. Raises FencedError like ``commit``."""
@@ -483,7 +483,7 @@ class Consumptions:
             raise FencedError(f"The attempt {intent.attempt} was already ended by another process.")
         return ended
 
-    def _commit_batch(self, transaction: Transaction, batch: Batch, outcome: Outcome) -> None:
+    def _commit_batch(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome) -> None:
         transaction.execute(
             update(batches)
             .where(batches.c.id == batch.id)
@@ -511,7 +511,7 @@ class Consumptions:
             self._count_failed(transaction, batch, outcome)
         self._finish(transaction, plan)
 
-    def _count_failed(self, transaction: Transaction, batch: Batch, outcome: Outcome) -> None:
+    def _count_failed(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome) -> None:
         """Counts consecutive batches in which every file failed, and pauses the job at its limit."""
         if not outcome.succeeded + outcome.failed:
             return

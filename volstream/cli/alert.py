@@ -24,7 +24,7 @@ def alert_command() -> None:
 def test_command(session: Session, output: Output, receiver: str) -> None:
     """Send a test alert to RECEIVER of volstream.toml, and wait until it was taken."""
     from volstream.alerts import receivers
-    from volstream.alerts.model import Alert, Event, Subject
+    from volstream.alerts.model import Alert, AlertEvent, Subject
 
     settings = session.home.settings
     receivers.check(settings)
@@ -35,7 +35,9 @@ def test_command(session: Session, output: Output, receiver: str) -> None:
             f"There is no receiver {receiver}.",
             f"There are: {known}." if known else f"Write [receivers.{receiver}] into volstream.toml.",
         )
-    alert = Alert(Event.TEST, Subject("home", ""), False, "This is a test. Alerts arrive.", "Nothing has to be done.")
+    alert = Alert(
+        AlertEvent.TEST, Subject("home", ""), False, "This is a test. Alerts arrive.", "Nothing has to be done."
+    )
     payload = alert.payload(str(settings.home), socket.gethostname(), datetime.now(UTC), None)
     receivers.deliver(found, payload)
     output.result(payload, f"The receiver {receiver} took a test alert:\n{payload['text']}")

@@ -15,7 +15,7 @@ from volstream.model.units import format_size
 from volstream.session import Session
 
 if TYPE_CHECKING:
-    from volstream.jobs.comparison import Comparison, Cost
+    from volstream.jobs.comparison import Comparison, CostSpread
     from volstream.jobs.differences import Differences, Spread
 
 
@@ -146,7 +146,7 @@ def _own(found: Comparison) -> Iterator[str]:
     )
 
 
-def _took(cost: Cost) -> str:
+def _took(cost: CostSpread) -> str:
     time = "unknown time" if cost.seconds is None else _spread(cost.seconds, _seconds)
     memory = "unknown memory" if cost.memory is None else f"{_spread(cost.memory, _size)} of memory"
     return f"{time}, {memory}"

@@ -10,7 +10,7 @@ from volstream.cli.options import common, founding, interactive, pictured
 from volstream.cli.output import Output
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError
 from volstream.model.text import counted
-from volstream.pipelines.model import Plan, Verb
+from volstream.pipelines.model import PipelinePlan, Verb
 from volstream.session import Session
 
 #: Exit code of ``diff --exit-code`` if there are changes.
@@ -143,13 +143,13 @@ def graph_command(session: Session, output: Output, form: str) -> None:
     output.result(graph.values(), draw(graph))
 
 
-def _show(output: Output, plan: Plan) -> None:
+def _show(output: Output, plan: PipelinePlan) -> None:
     from volstream.pipelines import report
 
     output.result(report.as_values(plan), "\n".join([*report.shown(plan), report.summary(plan)]))
 
 
-def _confirm(output: Output, plan: Plan) -> None:
+def _confirm(output: Output, plan: PipelinePlan) -> None:
     dropped = [action.definition.title for action in plan.actions if action.verb is Verb.DROP]
     if not interactive():
         raise InvalidStateError(

@@ -159,7 +159,7 @@ def can_write(location: str, key: str) -> bool:
         return False
     with mapped(location):
         try:
-            return _suits(open_table(location), key)
+            return _can_commit(open_table(location), key)
         except TableNotFoundError:
             return False
 
@@ -204,7 +204,7 @@ class _Commit:
     def run(self) -> bool:
         for _ in range(_ATTEMPTS):
             table = open_table(self.location)
-            if not _suits(table, None if self.change is None or self.change.gone is None else self.change.key):
+            if not _can_commit(table, None if self.change is None or self.change.gone is None else self.change.key):
                 self.forget()
                 return False
             used = table.transaction_version(self.marker.app_id)
@@ -243,7 +243,7 @@ class _Commit:
         now = int(time.time() * 1000)
         transaction = {"txn": {"appId": self.marker.app_id, "version": self.marker.version, "lastUpdated": now}}
         user: dict[str, Any] = {"userMetadata": self.marker.user_metadata}
-        if self.change is not None and not _fits(self.change.schema, table):
+        if self.change is not None and not _schema_matches(self.change.schema, table):
             return None
         tracked = TrackedCommit(table, self.location)
         with_rows = self.change is not None and self.change.gone is not None and _is_tracked(table)
@@ -373,7 +373,7 @@ def _is_tracked(table: DeltaTable) -> bool:
     return not FEATURES.isdisjoint(table.protocol().writer_features or ())
 
 
-def _suits(table: DeltaTable, gone_by: str | None) -> bool:
+def _can_commit(table: DeltaTable, gone_by: str | None) -> bool:
     """True if a commit can maintain everything that the table demands.
 
     Args:
@@ -403,7 +403,7 @@ def _is_simple(column: Mapping[str, Any]) -> bool:
     )
 
 
-def _fits(schema: pa.Schema, table: DeltaTable) -> bool:
+def _schema_matches(schema: pa.Schema, table: DeltaTable) -> bool:
     """True if a table has the columns of a schema, with their types. It may have been replaced since the rows were made."""
     columns = {one["name"].lower(): _kind(one["type"]) for one in _fields(table.schema())}
     return all(columns.get(one["name"].lower()) == _kind(one["type"]) for one in _fields(Schema.from_arrow(schema)))

@@ -1,6 +1,6 @@
-"""Writes the base of a directory: the first listing as a whole, and folds of the tail into it.
+"""Writes the base of a directory: the first listing as a whole, and compactions, which bring the tail into it.
 
-A fold rewrites only files whose path range the tail touches, so its cost depends on the changes.
+A compaction rewrites only files whose path range the tail touches, so its cost depends on the changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FileSizes:
     """How a directory is cut into files.
 
     Attributes:
-        rows: of a file of the base: a look-up opens the files of its paths, and a fold rewrites them whole.
+        rows: of a file of the base: a look-up opens the files of its paths, and a compaction rewrites them whole.
         few_rows: a rewritten file of the base with fewer is merged with the next.
         small_files: this many small files of the tail are merged: a look-up reads all that the base does not show yet.
     """
@@ -103,20 +103,20 @@ def write_base(target: NativeTable, tables: Iterable[pa.Table], sizes: FileSizes
         return files.close()
 
 
-def folded(
+def compact(
     target: NativeTable, snapshot: Snapshot, sizes: FileSizes = SIZES
 ) -> tuple[Sequence[AddAction], Sequence[DataFile]]:
     """Returns what a commit has to add to the base, and remove from it, so that it has the newest refresh.
 
-    Memory: the part of the tail being folded, and some files of the base.
+    Memory: the part of the tail being compacted, and some files of the base.
     """
     changed = snapshot.overlay(snapshot.newest)
     with BaseFiles(target, sizes.rows) as files:
-        removed = _fold_into(files, snapshot, changed, sizes.few_rows)
+        removed = _compact_into(files, snapshot, changed, sizes.few_rows)
         return files.close(), removed
 
 
-def _fold_into(files: BaseFiles, snapshot: Snapshot, changed: pa.Table, few_rows: int) -> Sequence[DataFile]:
+def _compact_into(files: BaseFiles, snapshot: Snapshot, changed: pa.Table, few_rows: int) -> Sequence[DataFile]:
     """Rewrites the files that the changes touch; returns the replaced files."""
     removed: list[DataFile] = []
     begin, paths = 0, changed[PATH].to_pylist()

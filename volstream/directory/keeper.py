@@ -195,22 +195,22 @@ class DirectoryKeeper:
         )
         return done
 
-    def apply(self, fold: HintSet) -> Tick:
-        """Applies everything in ``fold`` to the directory: one commit at most, and another for the volume as a whole.
+    def apply(self, hints: HintSet) -> Tick:
+        """Applies everything in ``hints`` to the directory: one commit at most, and another for the volume as a whole.
 
         Raises:
-            StorageError: nothing of the current part was committed; the fold can be applied again.
+            StorageError: nothing of the current part was committed; the hints can be applied again.
             FencedError: another writer took over.
         """
-        listings = dict(fold.listings())
+        listings = dict(hints.listings())
         subtrees = {prefix: listings[prefix] for prefix in self._readable(listings)}
         if "" in subtrees:
             done = self.reconcile(cause=subtrees[""])
             return Tick(done.counts, int(done.commit is not None))
-        keys = self._readable(fold.single_keys())
+        keys = self._readable(hints.single_keys())
         if self._seen is not None:
-            self._seen.keys |= fold.keys
-            self._seen.subtrees |= fold.subtrees
+            self._seen.keys |= hints.keys
+            self._seen.subtrees |= hints.subtrees
         if not (keys or subtrees):
             return Tick(Counts(), 0)
         done = self._refresh(sorted(subtrees), keys, ", ".join(sorted({*subtrees.values()})) or "events")
@@ -279,7 +279,7 @@ class DirectoryKeeper:
             self._catalog.refreshes.ask_check(self.volume.id, later)
 
     def maintain(self, *, idle: bool = True) -> None:
-        """Maintains the directory's tables: folds the tail, drops unneeded history, deletes old files.
+        """Maintains the directory's tables: compacts the tail, drops unneeded history, deletes old files.
 
         Args:
             idle: no other work is waiting.

@@ -25,7 +25,7 @@ from volstream.directory.table import DELETE, INSERT
 from volstream.errors import DependencyError, InvalidStateError
 from volstream.sqltext import literal, table_at
 
-#: Attempts to read both tables consistently, since a fold or a trim may commit between the two reads.
+#: Attempts to read both tables consistently, since a compaction or a trim may commit between the two reads.
 _LOOKS = 10
 
 #: Files read concurrently: decoding releases the GIL.
@@ -92,7 +92,7 @@ class Snapshot:
         return self.base.rows + self.tail.rows
 
     @property
-    def unfolded(self) -> int:
+    def uncompacted(self) -> int:
         """Upper bound of the tail's rows that are not in the base yet; exact unless refreshes share files."""
         return self.changed_rows(self.through, self.newest)
 

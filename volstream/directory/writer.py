@@ -1,4 +1,4 @@
-"""The only writer of a volume's directory. Commits numbered refreshes to the tail, and folds and trims the two tables.
+"""The only writer of a volume's directory. Commits numbered refreshes to the tail, compacts and trims the two tables.
 
 Refresh *n* carries the transaction version *n* of the volume's application id, so the tail itself tells which refresh is
 the newest; the catalog's record follows it, even after a crash between the two. The next commit of a writer that lost its
@@ -22,7 +22,7 @@ from volstream.definitions import Volume
 from volstream.delta.datafile import NewFile
 from volstream.delta.native import DataFile, NativeTable
 from volstream.directory import table
-from volstream.directory.base import SIZES, FileSizes, folded, write_base
+from volstream.directory.base import SIZES, FileSizes, compact, write_base
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import DELETE, INSERT, UPDATE
 from volstream.errors import FencedError, NotFoundError
@@ -35,8 +35,8 @@ _log = get("directory")
 #: A file of the tail with fewer rows is small.
 _SMALL_ROWS = 5_000
 
-#: The base is rewritten when the tail has this share of its rows, and at least this many, still to be folded.
-_FOLD_SHARE, _FOLD_ROWS = 0.05, 10_000
+#: The base is rewritten when the tail has this share of its rows, and at least this many, still to be compacted.
+_COMPACT_SHARE, _COMPACT_ROWS = 0.05, 10_000
 
 #: Rewriting a base with at most this many rows takes about as long as a refresh.
 _CHEAP_ROWS = 100_000
@@ -132,7 +132,7 @@ class DirectoryWriter:
         base, tail = self._base.open(), self._tail.open()
         snapshot = Snapshot.of(self.volume.id, base, tail)
         if not snapshot.is_consistent:
-            raise FencedError(f"Another process is folding the directory of volume {self.volume.name}.")
+            raise FencedError(f"Another process is compacting the directory of volume {self.volume.name}.")
         if (current.table_id, current.refresh_count) != (snapshot.table_id, snapshot.newest):
             current = self._record_missing(current, snapshot)
         if current.refresh_count > snapshot.newest > 0:
@@ -214,16 +214,16 @@ class DirectoryWriter:
     def _is_worth_folding(snapshot: Snapshot) -> bool:
         if snapshot.base.rows <= _CHEAP_ROWS:
             return snapshot.newest > snapshot.through
-        return snapshot.unfolded >= max(_FOLD_ROWS, _FOLD_SHARE * snapshot.base.rows)
+        return snapshot.uncompacted >= max(_COMPACT_ROWS, _COMPACT_SHARE * snapshot.base.rows)
 
     def _fold(self, snapshot: Snapshot) -> Snapshot:
-        added, removed = folded(self._base, snapshot, self._sizes)
-        faults.point("fold.written")
+        added, removed = compact(self._base, snapshot, self._sizes)
+        faults.point("compaction.written")
         self._base.commit(
             snapshot.base, {table.through_id(self.volume.id): snapshot.newest}, added=added, removed=removed
         )
-        faults.point("fold.committed")
-        _log.debug("folded", volume=str(self.volume.name), through=snapshot.newest, files=len(added))
+        faults.point("compaction.committed")
+        _log.debug("compacted", volume=str(self.volume.name), through=snapshot.newest, files=len(added))
         return self._reopened()
 
     def _trim(self, snapshot: Snapshot) -> bool:

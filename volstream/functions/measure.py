@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Cost:
+class CallCost:
     """The cost of a call.
 
     Attributes:
@@ -24,14 +24,14 @@ class Cost:
 
 
 @contextmanager
-def measured(*, memory: bool) -> Iterator[Cost]:
+def measured(*, memory: bool) -> Iterator[CallCost]:
     """Measures the block, also if it raises.
 
     Args:
         memory: measure that, too, which takes some tenths of a millisecond or, after a call that freed much, more; none of
             it counts as the block's. Linux only, because only there a process may reset its own peak.
     """
-    cost = Cost()
+    cost = CallCost()
     before = _reset_peak() if memory else None
     began = time.perf_counter()
     try:

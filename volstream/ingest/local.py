@@ -19,7 +19,7 @@ from volstream.lifecycle.identity import new_owner
 from volstream.log import get
 from volstream.model.names import Name
 from volstream.tails import table
-from volstream.tails.move import move
+from volstream.tails.commit import commit_tail
 from volstream.tails.writer import Flush, TailWriter
 from volstream.tracing import span
 
@@ -47,7 +47,7 @@ class _Request:
 
 
 class LocalTable:
-    """The receiver of streams of this process; see :class:`volstream.ingest.stream.Receiver`.
+    """The receiver of streams of this process; see :class:`volstream.ingest.stream.FlushReceiver`.
 
     Requests of several streams that wait at once are appended together: a commit takes as long for many as for one.
     """
@@ -140,7 +140,7 @@ class LocalTables:
         at_once = self._home.settings.commit_seconds == 0
         with self._lock:
             found = self._tables[name] = LocalTable(
-                writer, (lambda: move(location, lambda: self._home.gateway)) if at_once else lambda: None
+                writer, (lambda: commit_tail(location, lambda: self._home.gateway)) if at_once else lambda: None
             )
             if self._committer is None and self._commits and not at_once:
                 self._committer = threading.Thread(target=self._commit_all, name="commits", daemon=True)
@@ -182,14 +182,14 @@ def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], Spar
     """Commits what has arrived for a table, unless another process is doing that; returns the number of rows.
 
     Raises:
-        VolstreamError: as :func:`volstream.tails.move.move`.
+        VolstreamError: as :func:`volstream.tails.commit.move`.
     """
     if not table.exists(location):
         return 0
     purpose = f"committing rows of {name}"
     held = lease(catalog.leases, commit_lease(location), new_owner(), purpose, _LEASE_SECONDS)
     with held as other, span("commit", table=str(name)) as current:
-        count = 0 if other is not None else move(location, spark)
+        count = 0 if other is not None else commit_tail(location, spark)
         current.set(rows=count)
     if count:
         _log.info("committed", table=str(name), rows=count)

@@ -87,7 +87,7 @@ class Client:
 
 
 class RemoteTable:
-    """The receiver of streams behind a server; see :class:`volstream.ingest.stream.Receiver`."""
+    """The receiver of streams behind a server; see :class:`volstream.ingest.stream.FlushReceiver`."""
 
     def __init__(self, client: Client, name: Name) -> None:
         self.columns = client.columns(name)

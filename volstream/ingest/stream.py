@@ -27,7 +27,7 @@ from volstream.errors import (
 from volstream.functions import exact
 from volstream.ingest.errors import BufferFullError, RowsNotSentError
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
-from volstream.ingest.values import Column
+from volstream.ingest.values import TailColumn
 from volstream.lifecycle.closeable import Closeable
 from volstream.log import get
 from volstream.model.arguments import checked, fitting
@@ -44,7 +44,7 @@ _REQUEST_BYTES = 32 << 20
 _UNSET = object()
 
 
-class Receiver(Protocol):
+class FlushReceiver(Protocol):
     """Where a stream's flushes go: the tail of a table, here or behind a server. Thread-safe."""
 
     columns: pa.Schema
@@ -152,14 +152,16 @@ class RealtimeStream(Closeable):
         InvalidValueError: a column's type is not supported.
     """
 
-    def __init__(self, receiver: Receiver, name: str, operation: RealtimeOperation, options: RealtimeOptions) -> None:
+    def __init__(
+        self, receiver: FlushReceiver, name: str, operation: RealtimeOperation, options: RealtimeOptions
+    ) -> None:
         self.name = name
         self.operation = operation
         self.statistics = Statistics()
         self._receiver = receiver
         self._key: list[str] = json.loads((receiver.columns.metadata or {}).get(KEY.encode(), b"[]"))
         self.options = self._checked(options)
-        self._columns = [Column.of(one) for one in receiver.columns]
+        self._columns = [TailColumn.of(one) for one in receiver.columns]
         self._positions = {column.name: at for at, column in enumerate(self._columns)}
         self._converters = [
             column.converter(truncate=options.truncate, on_cut=self._count_cut) for column in self._columns
@@ -357,19 +359,21 @@ class RealtimeStream(Closeable):
                         self._limited(exact.cast(rows[one.name], one.type), self._columns[self._position_of(one.name)])
                     )
                 except pa.ArrowException as error:
-                    raise InvalidValueError(f"Column {one.name}: {error}.") from None
+                    raise InvalidValueError(f"TailColumn {one.name}: {error}.") from None
             else:
                 columns.append(pa.nulls(rows.num_rows, one.type))
         return pa.table(columns, schema=self._schema)
 
-    def _limited(self, values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+    def _limited(self, values: pa.ChunkedArray, column: TailColumn) -> pa.ChunkedArray:
         """Returns values that fit a CHAR or VARCHAR column. Raises InvalidValueError."""
         if column.length is None:
             return values
         values = pc.utf8_rtrim(values, " ") if column.char else values
         long = pc.sum(pc.greater(pc.utf8_length(values), column.length)).as_py() or 0
         if long and not self.options.truncate:
-            raise InvalidValueError(f"Column {column.name}: {long} values have more than {column.length} characters.")
+            raise InvalidValueError(
+                f"TailColumn {column.name}: {long} values have more than {column.length} characters."
+            )
         self.statistics.truncated += long
         cut = pc.utf8_slice_codeunits(values, 0, column.length)
         return pc.utf8_rtrim(cut, " ") if column.char else cut

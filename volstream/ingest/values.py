@@ -1,7 +1,7 @@
 """Values of rows: checked and converted when they are set, against the type of the table's column.
 
 ============================  ==========================================================================
-Column                        Python value
+TailColumn                        Python value
 ============================  ==========================================================================
 BOOLEAN                       bool
 TINYINT, SMALLINT, INT,       int, or a float without a fraction
@@ -51,7 +51,7 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True)
-class Column:
+class TailColumn:
     """A column of a table.
 
     Attributes:
@@ -66,7 +66,7 @@ class Column:
     char: bool = False
 
     @classmethod
-    def of(cls, field: pa.Field) -> Column:
+    def of(cls, field: pa.Field) -> TailColumn:
         """Returns the column of a field of :func:`volstream.tails.table.columns_of`."""
         declared = (field.metadata or {}).get(CHARACTERS.encode(), b"").decode()
         return cls(field.name, field.type, field.nullable, length_of(declared), char=is_char(declared))
@@ -86,7 +86,7 @@ class Column:
         try:
             return _converter(self.type)
         except NotImplementedError:
-            raise InvalidValueError(f"Column {self.name}: real-time streams do not support {self.type}.") from None
+            raise InvalidValueError(f"TailColumn {self.name}: real-time streams do not support {self.type}.") from None
 
     def refusal(self, value: Any, reason: str) -> InvalidValueError:
         """Returns the error for a value of this column."""
@@ -95,7 +95,7 @@ class Column:
         except ValueError:  # Python writes no integer of more than 4,300 digits
             shown = f"this {type(value).__name__}"
         shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
-        return InvalidValueError(f"Column {self.name} cannot be {shown}: {reason}.")
+        return InvalidValueError(f"TailColumn {self.name} cannot be {shown}: {reason}.")
 
 
 def _converter(kind: pa.DataType) -> Converter:

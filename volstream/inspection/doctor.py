@@ -29,7 +29,7 @@ from volstream.model.locations import scheme_of
 from volstream.model.names import Name
 from volstream.model.text import counted
 from volstream.model.units import about, format_duration
-from volstream.queues.base import Described, QueueState
+from volstream.queues.base import QueueState, SelfDescribing
 from volstream.storage.base import ObjectStore, Writable
 from volstream.storage.bucket import BucketPlace
 from volstream.streams.volume_source import VolumeSource
@@ -212,7 +212,7 @@ class _Patient:
 
     def _queue(self) -> Iterator[Check]:
         queue = queue_of(self._volume, self._home.catalog, self._home.settings)
-        if not isinstance(queue, Described):
+        if not isinstance(queue, SelfDescribing):
             yield Check("queue", CheckState.OK, f"{self._volume.queue_type}: no external service needed")
             return
         found: list[QueueState] = []

@@ -50,7 +50,7 @@ _MAX_BESIDE = 1000
 
 
 @dataclass(frozen=True)
-class Event:
+class FileEvent:
     """An event in the history of a file. ``time`` None: now, or unknown."""
 
     time: datetime | None
@@ -58,7 +58,7 @@ class Event:
     details: dict[str, Any]
 
 
-def tell(home: Home, volume_name: str, path: str) -> list[Event]:
+def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
     """Returns the events of a file, oldest first.
 
     Reads the kept history of this path, and of others with the same content: cost grows with the history, not the directory.
@@ -68,12 +68,16 @@ def tell(home: Home, volume_name: str, path: str) -> list[Event]:
         NotFoundError: no such volume, or no trace of the file.
     """
     volume = home.catalog.volumes.get(Name.parse(volume_name))
-    events: list[Event] = []
+    events: list[FileEvent] = []
     if not volume.selection.accepts(path):
-        events.append(Event(None, "outside of the volume", {"patterns": volume.patterns, "ignores": volume.ignores}))
+        events.append(
+            FileEvent(None, "outside of the volume", {"patterns": volume.patterns, "ignores": volume.ignores})
+        )
     for rejected in home.catalog.refreshes.rejected(volume.id):
         if rejected.subject == printable(path):
-            events.append(Event(rejected.last_seen, "rejected", {"reason": rejected.reason, "count": rejected.count}))
+            events.append(
+                FileEvent(rejected.last_seen, "rejected", {"reason": rejected.reason, "count": rejected.count})
+            )
     if is_utf8(path):
         history = _history(home, volume, path)
         events += [_seen(change) for change in history[path]]
@@ -90,7 +94,7 @@ def tell(home: Home, volume_name: str, path: str) -> list[Event]:
             f"There is no record of {printable(path)} in volume {volume_name}, and it is not in the store.",
             like(path, _beside(home, volume, path)).rstrip(),
         )
-    return [*events, now or Event(None, "not in the store now", {})]
+    return [*events, now or FileEvent(None, "not in the store now", {})]
 
 
 def _beside(home: Home, volume: Volume, path: str) -> Iterator[str]:
@@ -137,14 +141,14 @@ def _before(found: Snapshot, path: str, changes: Sequence[Mapping[str, Any]]) ->
     return [{**row, "relative_path": path, "change": INSERT} for row in known]
 
 
-def _seen(change: Mapping[str, Any]) -> Event:
+def _seen(change: Mapping[str, Any]) -> FileEvent:
     details = {
         "version": change["refresh_id"],
         "size": change["size"],
         "modified": change["last_modified_time"],
         "etag": change["etag"],
     }
-    return Event(change["refreshed_on"], _SAYS[change["change"]], details)
+    return FileEvent(change["refreshed_on"], _SAYS[change["change"]], details)
 
 
 def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: int, to: int) -> dict[str, str]:
@@ -171,8 +175,8 @@ def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: 
     return {}
 
 
-def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[str, Any]]]) -> list[Event]:
-    events: list[Event] = []
+def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[str, Any]]]) -> list[FileEvent]:
+    events: list[FileEvent] = []
     versions = [change["refresh_id"] for change in history[path]]
     batches = home.catalog.consumptions.batches_of(job.id, covering=path)
     plans = home.catalog.consumptions.plans(batch.plan_id for batch in batches)
@@ -194,7 +198,7 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
             "attempts": batch.attempts,
             "kind": plan.kind,
         }
-        events.append(Event(batch.committed_on or batch.created_on, "in the range of a batch", details | move))
+        events.append(FileEvent(batch.committed_on or batch.created_on, "in the range of a batch", details | move))
     for failure in home.catalog.failures.active(job.id, path=path):
         details = {
             "job": str(job.name),
@@ -206,15 +210,15 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
             "batch": failure.batch_id,
             "printed": where_printed(failure, job),
         }
-        events.append(Event(failure.failed_on, "failed", details))
+        events.append(FileEvent(failure.failed_on, "failed", details))
     rows = _rows(home, job, path)
     if job.where is not None and not any(one.what == "failed" for one in events):
         # Whether the condition holds, Spark alone knows.
-        rows = rows or [Event(None, "no result rows", {"job": str(job.name), "takes only": job.where})]
+        rows = rows or [FileEvent(None, "no result rows", {"job": str(job.name), "takes only": job.where})]
     return events + rows
 
 
-def _rows(home: Home, job: FileJob, path: str) -> list[Event]:
+def _rows(home: Home, job: FileJob, path: str) -> list[FileEvent]:
     """Returns the file's current rows in the job's table, by batch and version of the file."""
     location = folders.table_location(home.warehouse, job.into)
     version = DeltaLog(location).latest_version()
@@ -225,7 +229,7 @@ def _rows(home: Home, job: FileJob, path: str) -> list[Event]:
         [("_processed_at", "max"), ("_file_path", "count")]
     )
     return [
-        Event(
+        FileEvent(
             row["_processed_at_max"],
             "has result rows",
             {
@@ -239,8 +243,10 @@ def _rows(home: Home, job: FileJob, path: str) -> list[Event]:
     ]
 
 
-def _now(home: Home, volume: Volume, path: str) -> Event | None:
+def _now(home: Home, volume: Volume, path: str) -> FileEvent | None:
     info = store_of(volume, home.catalog, home.settings).head(path)
     if info is None:
         return None
-    return Event(None, "in the store now", {"size": info.size, "modified": info.last_modified_time, "etag": info.etag})
+    return FileEvent(
+        None, "in the store now", {"size": info.size, "modified": info.last_modified_time, "etag": info.etag}
+    )

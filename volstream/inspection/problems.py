@@ -17,7 +17,7 @@ from volstream.model.units import about
 from volstream.model.work import FailureState
 
 
-class Cause(StrEnum):
+class ProblemCause(StrEnum):
     """The kinds of problems: a run failed as a whole, a job is paused, a stream is stale or soon will be, files failed, and all
     others."""
 
@@ -43,7 +43,7 @@ class Problem:
     name: str
     why: str
     do: str
-    cause: Cause = Cause.OTHER
+    cause: ProblemCause = ProblemCause.OTHER
 
     @property
     def line(self) -> str:
@@ -108,7 +108,7 @@ def _streams(status: Mapping[str, Any]) -> Iterator[Problem]:
                 f"To continue from now: volstream advance-stream {name}; "
                 f"from a version: volstream reset-stream {name} --to-version N"
             )
-            yield Problem(True, "stream", name, one["note"], do, Cause.STALE)
+            yield Problem(True, "stream", name, one["note"], do, ProblemCause.STALE)
         elif one["note"]:
             yield Problem(True, "stream", name, one["note"], f"volstream describe stream {name}")
         elif one["stale_soon"]:
@@ -116,7 +116,7 @@ def _streams(status: Mapping[str, Any]) -> Iterator[Problem]:
             when = f"in {about(left)}" if left > 0 else "at any time from now on"
             why = f"Changes that it has not consumed may be deleted {when}; then it can no longer be read."
             do = "Run its job, or keep the history of its table for longer."
-            yield Problem(False, "stream", name, why, do, Cause.STALE)
+            yield Problem(False, "stream", name, why, do, ProblemCause.STALE)
 
 
 def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
@@ -135,15 +135,15 @@ def _stopped(one: Mapping[str, Any]) -> Problem | None:
     again = f"volstream run-job {name}" if one["trigger"] == TriggerKind.MANUAL else f"volstream describe job {name}"
     if one["state"] == JobState.PAUSED:
         why = f"It paused itself: {one['reason']}" if one["reason"] else "It was paused by hand."
-        return Problem(bool(one["reason"]), "job", name, why, f"volstream resume {name}", Cause.PAUSE)
+        return Problem(bool(one["reason"]), "job", name, why, f"volstream resume {name}", ProblemCause.PAUSE)
     if one["code"]:
         do = f"Put it back, or name another: volstream alter-job {name} --function FILE.py:FUNCTION"
-        return Problem(True, "job", name, f"Its function is missing: {one['code']}", do, Cause.RUN)
+        return Problem(True, "job", name, f"Its function is missing: {one['code']}", do, ProblemCause.RUN)
     if one["trouble"]:
-        return Problem(True, "job", name, f"Its run failed: {one['trouble']}", again, Cause.RUN)
+        return Problem(True, "job", name, f"Its run failed: {one['trouble']}", again, ProblemCause.RUN)
     if one["interrupted"]:
         why = "Its last run was interrupted: the process died, or could not write the catalog."
-        return Problem(True, "job", name, why, again, Cause.RUN)
+        return Problem(True, "job", name, why, again, ProblemCause.RUN)
     return None
 
 
@@ -159,7 +159,7 @@ def _files(one: Mapping[str, Any]) -> Problem | None:
         [f"{trying} more {retried}" if lost else f"{counted(trying, 'file')} failed and {retried}"] if trying else []
     )
     do = f"volstream list failures --job {one['job']}"
-    return Problem(False, "job", one["job"], " ".join(said), do, Cause.FILES)
+    return Problem(False, "job", one["job"], " ".join(said), do, ProblemCause.FILES)
 
 
 def _functions(status: Mapping[str, Any]) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.config import Settings
 from volstream.definitions import FileJob, JobState, OnMove, Volume, Write
 from volstream.delta import direct, folders
@@ -184,7 +184,7 @@ class BatchExecutor:
             folders.remove(f"{self._parts.staging}/{ahead.batch_id}")
 
     def _commit(
-        self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: Outcome, again: Sequence[Failure]
+        self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: BatchOutcome, again: Sequence[Failure]
     ) -> None:
         """Commits the staged outcomes of a batch, in the table and in the catalog.
 
@@ -196,7 +196,7 @@ class BatchExecutor:
         self._committed.add(batch.id)
         self._progress.take_back(sum(one.kind in OVERTAKEN for one in again), len(again))
 
-    def _commit_now(self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: Outcome) -> None:
+    def _commit_now(self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: BatchOutcome) -> None:
         began = time.monotonic()
 
         def commit(session: SparkSession) -> None:
@@ -328,14 +328,14 @@ class BatchExecutor:
             f"volstream alter-job {self._job.name} --function {self._job.function}.",
         )
 
-    def _note(self, batch: Batch, intent: Intent, done: Ahead, earlier: dict[str, Failure]) -> Outcome:
+    def _note(self, batch: Batch, intent: Intent, done: Ahead, earlier: dict[str, Failure]) -> BatchOutcome:
         """Returns the outcome of an attempt, and records its failures as pending."""
         totals = done.totals
         kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
         if totals.failed:
             self._note_failures(done.staged, batch, intent, earlier)
         failed = totals.failed - totals.overtaken
-        return Outcome(totals.succeeded + kept, failed, totals.rows, list(earlier), overtaken=totals.overtaken)
+        return BatchOutcome(totals.succeeded + kept, failed, totals.rows, list(earlier), overtaken=totals.overtaken)
 
     def _files_to_run(self, session: SparkSession, made: Plan, batch: Batch) -> DataFrame:
         """Returns the files of a batch to call the function on: all but moved ones whose rows follow them."""

@@ -26,8 +26,8 @@ from volstream.functions.schema import of_job, quote_column
 from volstream.functions.source import FunctionSource, find
 from volstream.jobs import plan
 from volstream.jobs.attempt import stage, work_on
-from volstream.jobs.comparison import Chosen, Columns, Comparison, ComparisonObserver, ComparisonProgress, Cost
-from volstream.jobs.differences import Comparer, Differences, Outcome, Row, Spread
+from volstream.jobs.comparison import Chosen, Columns, Comparison, ComparisonObserver, ComparisonProgress, CostSpread
+from volstream.jobs.differences import CodeOutcome, Comparer, Differences, Row, Spread
 from volstream.jobs.parts import JobServices
 from volstream.jobs.staged import Staged
 from volstream.model.work import OVERTAKEN, FailureKind
@@ -110,7 +110,9 @@ class _Run:
             raise NotFoundError(f"The volume {stream.source_name} was dropped.")
         self._store = store_of(volume, parts.catalog, parts.settings)
 
-    def differences(self, other: FileJob, source: FunctionSource, *, own: bool = False) -> tuple[Differences, Cost]:
+    def differences(
+        self, other: FileJob, source: FunctionSource, *, own: bool = False
+    ) -> tuple[Differences, CostSpread]:
         """Runs a code on the sample; returns how its outcomes differ from what is there, and what it took."""
         progress = ComparisonProgress(len(self._paths), own=own)
         self._observe(progress)
@@ -138,7 +140,7 @@ class _Run:
             Spread.of(one for one in found if one is not None)
             for found in ([file.seconds for file in files], [file.memory for file in files])
         )
-        return comparer.found, Cost(seconds, memory)
+        return comparer.found, CostSpread(seconds, memory)
 
     @contextmanager
     def _staged(self, result: pa.Schema) -> Iterator[Staged]:
@@ -190,15 +192,15 @@ class _Run:
         last = "rank() OVER (PARTITION BY path ORDER BY _processed_at DESC) AS age"
         return f"SELECT * FROM (SELECT *, {last} FROM ({query}) q WHERE {mine}) r WHERE age = 1"
 
-    def _failed(self) -> dict[str, Outcome]:
+    def _failed(self) -> dict[str, CodeOutcome]:
         """Returns the current failures of the sample's files in their current version, by path."""
         versions = dict(zip(self._paths, self._versions.to_pylist(), strict=True))
-        found: dict[str, Outcome] = {}
+        found: dict[str, CodeOutcome] = {}
         after: str | None = None
         while part := self._parts.catalog.failures.active(self._job.id, after=after, limit=_FAILURES):
             for one in part:
                 if versions.get(one.path) == one.file_version:
-                    found[one.path] = Outcome(kind=one.kind, message=one.message)
+                    found[one.path] = CodeOutcome(kind=one.kind, message=one.message)
             after = part[-1].path
         return found
 
@@ -207,7 +209,7 @@ class _Gathered:
     """The outcome of one file, gathered row by row within limits, and its cost."""
 
     def __init__(self) -> None:
-        self.outcome = Outcome()
+        self.outcome = CodeOutcome()
         self.seconds: float | None = None
         self.memory: int | None = None
         self._rows: list[Row] | None = []
@@ -229,7 +231,7 @@ class _Gathered:
 
     def forget(self) -> None:
         """Forgets the rows."""
-        self.outcome, self._rows = Outcome(), None
+        self.outcome, self._rows = CodeOutcome(), None
 
 
 def _gathered(rows: Iterable[Mapping[str, Any]]) -> tuple[_Gathered, _Gathered]:

@@ -58,7 +58,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Cost:
+class CostSpread:
     """What calls of a function took for each file.
 
     Attributes:
@@ -107,9 +107,9 @@ class Comparison:
     delivered: int
     columns: Columns
     differences: Differences
-    cost: Cost
+    cost: CostSpread
     own: Differences | None = None
-    own_cost: Cost | None = None
+    own_cost: CostSpread | None = None
 
     def commands_to_switch(
         self, function: str, returns: str | None, arguments: Mapping[str, str] | None = None

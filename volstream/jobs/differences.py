@@ -36,7 +36,7 @@ OTHERS = "other errors"
 
 
 @dataclass
-class Outcome:
+class CodeOutcome:
     """What a code gave for a file: rows, or an error.
 
     Attributes:
@@ -142,7 +142,7 @@ class Comparer:
         """Notes a file that could not be compared, because it changed or was removed."""
         self.found.changed += 1
 
-    def add(self, path: str, old: Outcome, new: Outcome) -> None:
+    def add(self, path: str, old: CodeOutcome, new: CodeOutcome) -> None:
         """Compares the outcomes of one file."""
         found = self.found
         found.files += 1
@@ -158,7 +158,7 @@ class Comparer:
         elif not self._compare(path, old, new):
             found.same += 1
 
-    def _compare(self, path: str, old: Outcome, new: Outcome) -> bool:
+    def _compare(self, path: str, old: CodeOutcome, new: CodeOutcome) -> bool:
         """Compares rows; returns whether any differ."""
         found = self.found
         if old.count != new.count:
@@ -174,7 +174,7 @@ class Comparer:
         found.differing += bool(pairs)
         return bool(pairs) or old.count != new.count
 
-    def _group(self, of: str, groups: list[ErrorGroup], path: str, outcome: Outcome) -> None:
+    def _group(self, of: str, groups: list[ErrorGroup], path: str, outcome: CodeOutcome) -> None:
         kind = outcome.kind or ""
         key = (of, kind, cause(outcome.message))
         if key not in self._groups and len(groups) >= _GROUPS:

@@ -144,7 +144,7 @@ def stream_files(session: SparkSession, covered: Range, where: str | None, moves
     columns = ", ".join(f"c.image.data.{name} AS {name}" for name in COLUMNS)
     changes = (
         "SELECT old IS NOT NULL AS had, new IS NOT NULL AS has, coalesce(version, new.wrote) AS commit_version, "
-        f"{'new' if covered.whole or covered.append_only else 'coalesce(new, old)'} AS image FROM ({covered.changes()})"
+        f"{'new' if covered.is_snapshot or covered.append_only else 'coalesce(new, old)'} AS image FROM ({covered.changes()})"
     )
     return _with_actions(session.sql(f"SELECT {columns}, commit_version, had, has FROM ({changes}) c"), where, moves)
 

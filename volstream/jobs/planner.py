@@ -206,16 +206,16 @@ class Planner:
 
     def _write_range(self, spark: Spark, job: FileJob, covered: Range, where: str | None, location: str) -> None:
         moves, snapshot = self._moves(job, covered), _source(covered).snapshot()
-        if covered.whole and where is None:
+        if covered.is_snapshot and where is None:
             rows = net_files.present(snapshot, covered.to_version)
             plan.write((plan.files_of_rows(one, plan.INSERT) for one in rows), location)
             return
         at_most = (
             snapshot.rows
-            if covered.from_version is None or covered.whole
+            if covered.from_version is None or covered.is_snapshot
             else snapshot.changed_rows(covered.from_version, covered.to_version)
         )
-        if covered.whole or at_most > net_files.FEW:
+        if covered.is_snapshot or at_most > net_files.FEW:
             with spark() as session:
                 _compile_if_large(session, covered)
                 plan.write_frame(plan.stream_files(session, covered, where, moves), location, at_most)
@@ -243,7 +243,7 @@ class Planner:
             plan.write_frame(plan.replay_files(session, snapshot, since, now, where), location, snapshot.rows)
 
     def _moves(self, job: FileJob, covered: Range) -> plan.Moves:
-        return plan.Moves(not (covered.whole or covered.append_only), rekey=job.on_move is OnMove.REKEY)
+        return plan.Moves(not (covered.is_snapshot or covered.append_only), rekey=job.on_move is OnMove.REKEY)
 
 
 def _source(covered: Range) -> VolumeSource:

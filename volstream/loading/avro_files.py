@@ -21,7 +21,7 @@ import pyarrow as pa
 from volstream.errors import InvalidValueError
 from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
-from volstream.loading.columns import ArrowColumn, Chunk, Column, JsonColumn
+from volstream.loading.columns import ArrowColumn, Chunk, FileColumn, JsonColumn
 from volstream.loading.content import MAX_RECORD_BYTES, most_expanded
 from volstream.model.units import format_size
 
@@ -60,7 +60,7 @@ def chunks(file: File) -> Iterator[Chunk]:
         raise FileRejectedError(str(error)) from None
 
 
-def _column(name: str, values: Sequence[Any]) -> Column:
+def _column(name: str, values: Sequence[Any]) -> FileColumn:
     plain = [str(one) if isinstance(one, UUID) else one for one in values]
     try:
         return ArrowColumn(name, pa.array(plain))

@@ -44,7 +44,7 @@ class Fitted:
     misfits: Mapping[int, Any]
 
 
-class Column(Protocol):
+class FileColumn(Protocol):
     """A column of some rows of a file."""
 
     @property
@@ -70,7 +70,7 @@ class Chunk:
     """
 
     rows: int
-    columns: Sequence[Column]
+    columns: Sequence[FileColumn]
     rescued: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -82,11 +82,11 @@ class TextColumn:
     values: pa.Array
 
     def kind(self) -> pa.DataType | None:
-        """See :class:`Column`."""
+        """See :class:`FileColumn`."""
         return of_text(self.values)
 
     def fit(self, kind: pa.DataType) -> Fitted:
-        """See :class:`Column`."""
+        """See :class:`FileColumn`."""
         if pa.types.is_nested(kind):
             found = JsonColumn(self.name, [_parsed(text) for text in self.values.to_pylist()]).fit(kind)
             return Fitted(found.values, _at(self.values, found.misfits))
@@ -94,7 +94,7 @@ class TextColumn:
         return Fitted(values, _lost(self.values, values))
 
     def raw(self) -> Mapping[int, Any]:
-        """See :class:`Column`."""
+        """See :class:`FileColumn`."""
         return _present(self.values)
 
 
@@ -105,11 +105,11 @@ class FolderColumn(TextColumn):
     value: str | None
 
     def kind(self) -> pa.DataType | None:
-        """See :class:`Column`: also without rows."""
+        """See :class:`FileColumn`: also without rows."""
         return of_text(pa.array([self.value], pa.string()))
 
 
-def kind_of(column: Column, options: LoadOptions) -> pa.DataType | None:
+def kind_of(column: FileColumn, options: LoadOptions) -> pa.DataType | None:
     """Returns the type that a table has for a column: text, if its file has none and none is to be found."""
     kind = column.kind()
     untyped = not (options.infer_types or isinstance(column, ArrowColumn))
@@ -124,11 +124,11 @@ class ArrowColumn:
     values: pa.Array
 
     def kind(self) -> pa.DataType | None:
-        """See :class:`Column`."""
+        """See :class:`FileColumn`."""
         return None if self.values.type == pa.null() else types.of_arrow(self.values.type)
 
     def fit(self, kind: pa.DataType) -> Fitted:
-        """See :class:`Column`."""
+        """See :class:`FileColumn`."""
         values = self.values
         if values.type == kind:
             return Fitted(values, {})
@@ -153,7 +153,7 @@ class ArrowColumn:
         return Fitted(fitting, {**lost, **_lost(values, fitting)})
 
     def raw(self) -> Mapping[int, Any]:
-        """See :class:`Column`."""
+        """See :class:`FileColumn`."""
         return _present(self.values)
 
 
@@ -165,12 +165,12 @@ class JsonColumn:
     values: Sequence[Any]
 
     def kind(self) -> pa.DataType | None:
-        """See :class:`Column`."""
+        """See :class:`FileColumn`."""
         found = types.of_values(self.values)
         return pa.string() if found in (pa.int64(), pa.float64()) and self.fit(found).misfits else found
 
     def fit(self, kind: pa.DataType) -> Fitted:
-        """See :class:`Column`."""
+        """See :class:`FileColumn`."""
         if pa.types.is_nested(kind):
             return self._fit_nested(kind)
         if {*map(type, self.values)} <= _plain_classes(kind):
@@ -194,7 +194,7 @@ class JsonColumn:
         return Fitted(fitting, self._misfits(fitting))
 
     def raw(self) -> Mapping[int, Any]:
-        """See :class:`Column`."""
+        """See :class:`FileColumn`."""
         return {at: one for at, one in enumerate(self.values) if one is not None}
 
     def _misfits(self, fitting: pa.Array) -> Mapping[int, Any]:

@@ -22,8 +22,8 @@ from volstream.sources import tables, versions
 from volstream.sources.appender import Appender
 from volstream.sources.items import ITEM, columns_of, key_text, stored
 from volstream.sqltext import literal
+from volstream.tails.commit import commit_tail
 from volstream.tails.lookup import Lookup
-from volstream.tails.move import move
 from volstream.tails.table import DELETE, OPERATION, UPSERT
 from volstream.tails.writer import TailWriter
 
@@ -123,7 +123,7 @@ class ItemTable:
             number = versions.number_for(feed, version)
             self._home.catalog.feeds.change(feed, immutable=True)
             TailWriter(self._location).seal()  # rows that were acknowledged are in the version
-            move(self._location, lambda: self._home.gateway)
+            commit_tail(self._location, lambda: self._home.gateway)
             DeltaWriter(self._home.gateway).set_properties(self._location, tables.KEPT)
             versions.note(self._home, feed, number)
 

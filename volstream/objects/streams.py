@@ -102,7 +102,7 @@ class Streams(Collection[Stream]):
 
     def resolve(self, name: str, *, committed: bool) -> None:
         """Settles by hand an attempt whose outcome volstream cannot determine (its table no longer exists or was replaced)."""
-        from volstream.catalog.consumptions import Outcome
+        from volstream.catalog.consumptions import BatchOutcome
 
         stream = self.get(name)
         intent = self._home.catalog.consumptions.open_intent(stream.id)
@@ -110,6 +110,6 @@ class Streams(Collection[Stream]):
             raise InvalidStateError(f"The stream {name} has no open attempt.", "There is nothing to resolve.")
         if committed:
             batch = self._home.catalog.consumptions.batch(intent.batch_id)
-            self._home.catalog.consumptions.commit(intent, Outcome(batch.files if batch else 0, 0, 0))
+            self._home.catalog.consumptions.commit(intent, BatchOutcome(batch.files if batch else 0, 0, 0))
         else:
             self._home.catalog.consumptions.abort(intent, "Resolved by hand.")

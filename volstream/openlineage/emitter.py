@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from volstream import openlineage
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.home import Home
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.supervisor import FailureTracker
@@ -35,7 +35,9 @@ class Emitter:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._waiting: queue.Queue[tuple[datetime, Intent, Outcome | str | None] | None] = queue.Queue(_MAX_WAITING)
+        self._waiting: queue.Queue[tuple[datetime, Intent, BatchOutcome | str | None] | None] = queue.Queue(
+            _MAX_WAITING
+        )
         self._trouble = FailureTracker("openlineage", _log, Backoff())
         self._lost = 0
         self._starting = threading.Lock()
@@ -46,7 +48,7 @@ class Emitter:
         """See :class:`~volstream.catalog.consumptions.AttemptListener`."""
         self._put(intent, None)
 
-    def ended(self, intent: Intent, outcome: Outcome | None, why: str) -> None:
+    def ended(self, intent: Intent, outcome: BatchOutcome | None, why: str) -> None:
         """See :class:`~volstream.catalog.consumptions.AttemptListener`."""
         self._put(intent, why if outcome is None else outcome)
 
@@ -61,7 +63,7 @@ class Emitter:
             return
         self._thread.join(_END_SECONDS)
 
-    def _put(self, intent: Intent, end: Outcome | str | None) -> None:
+    def _put(self, intent: Intent, end: BatchOutcome | str | None) -> None:
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="openlineage", daemon=True)
@@ -87,7 +89,7 @@ class Emitter:
         if self._client is not None:
             self._client.close(_END_SECONDS)
 
-    def _emit(self, when: datetime, intent: Intent, end: Outcome | str | None) -> None:
+    def _emit(self, when: datetime, intent: Intent, end: BatchOutcome | str | None) -> None:
         from volstream.openlineage.events import Events
 
         settings: dict[str, Any] = dict(self._home.settings.openlineage)

@@ -22,7 +22,7 @@ from openlineage.client.event_v2 import (
 from openlineage.client.generated.base import RunFacet
 
 from volstream import definitions
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.config import environment
 from volstream.definitions import DynamicJob, FileJob, SourceKind, StatementJob
 from volstream.delta import folders
@@ -64,7 +64,7 @@ class Events:
         self._home = home
         self._namespace = namespace or environment("OPENLINEAGE_NAMESPACE") or "volstream"
 
-    def of(self, when: datetime, intent: Intent, end: Outcome | str | None) -> RunEvent | None:
+    def of(self, when: datetime, intent: Intent, end: BatchOutcome | str | None) -> RunEvent | None:
         """Returns the event of an attempt's step; None if the attempt is of no job, or the job was dropped.
 
         Args:
@@ -76,7 +76,7 @@ class Events:
         job = None if job_id is None else catalog.jobs.by_id(job_id)
         if job is None:
             return None
-        outcome = end if isinstance(end, Outcome) else None
+        outcome = end if isinstance(end, BatchOutcome) else None
         state = RunState.START if end is None else RunState.FAIL if outcome is None else RunState.COMPLETE
         with reached(self._home.warehouse):
             inputs, outputs = list(self._inputs(batches)), list(self._outputs(intent, job, outcome))
@@ -106,17 +106,17 @@ class Events:
             facets |= table_facets(location, self._namespace, name)
             yield input_of(location, facets, batch, of_files=False)
 
-    def _outputs(self, intent: Intent, job: definitions.Job, outcome: Outcome | None) -> Iterator[OutputDataset]:
+    def _outputs(self, intent: Intent, job: definitions.Job, outcome: BatchOutcome | None) -> Iterator[OutputDataset]:
         for target in intent.targets:
             facets = table_facets(target.location, self._namespace, str(job.into))
             rows = None if outcome is None else outcome.rows
             yield output_of(target.location, facets, attempt=intent.attempt, after=target.version, rows=rows)
 
 
-def _run_facets(batches: Any, end: Outcome | str | None) -> dict[str, Any]:
+def _run_facets(batches: Any, end: BatchOutcome | str | None) -> dict[str, Any]:
     first = batches[0]
     engine = facet_v2.processing_engine_run.ProcessingEngineRunFacet(version=version("volstream"), name="volstream")
-    failed = end.failed if isinstance(end, Outcome) else None
+    failed = end.failed if isinstance(end, BatchOutcome) else None
     facets: dict[str, Any] = {
         "processing_engine": engine,
         "volstream_batch": BatchFacet(first.id, first.number, first.files, first.removals, failed),

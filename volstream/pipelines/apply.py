@@ -12,13 +12,13 @@ from volstream.model.text import counted
 from volstream.objects.all import Objects
 from volstream.pipelines.existing import existing
 from volstream.pipelines.make import Maker, schemas_of
-from volstream.pipelines.model import Action, Kind, Plan, Verb
+from volstream.pipelines.model import Kind, PipelinePlan, Step, Verb
 from volstream.pipelines.plan import check, compare
 from volstream.pipelines.read import located, read
 from volstream.pipelines.rehearse import rehearse
 
 
-def plan_of(objects: Objects, path: Path, profile: str | None = None, *, prune: bool = False) -> Plan:
+def plan_of(objects: Objects, path: Path, profile: str | None = None, *, prune: bool = False) -> PipelinePlan:
     """Returns what makes a home what the files at ``path`` say; changes nothing, starts no Spark, contacts no store.
 
     Args:
@@ -36,7 +36,7 @@ def plan_of(objects: Objects, path: Path, profile: str | None = None, *, prune: 
         raise located(error, str(path)) from None
 
 
-def check_plan(objects: Objects, plan: Plan, *, contact: bool = True) -> None:
+def check_plan(objects: Objects, plan: PipelinePlan, *, contact: bool = True) -> None:
     """Raises the error that :func:`carry_out` would end with, as far as it can be known before anything is changed.
 
     Args:
@@ -54,7 +54,7 @@ def check_plan(objects: Objects, plan: Plan, *, contact: bool = True) -> None:
         rehearse(objects.home, plan, contact=contact)
 
 
-def carry_out(objects: Objects, plan: Plan, done: Callable[[Action], None]) -> None:
+def carry_out(objects: Objects, plan: PipelinePlan, done: Callable[[Step], None]) -> None:
     """Carries out a plan that was checked.
 
     Args:
@@ -77,7 +77,7 @@ def carry_out(objects: Objects, plan: Plan, done: Callable[[Action], None]) -> N
         done(action)
 
 
-def apply(objects: Objects, path: Path, profile: str | None = None, *, prune: bool = False) -> Plan:
+def apply(objects: Objects, path: Path, profile: str | None = None, *, prune: bool = False) -> PipelinePlan:
     """Makes a home what the files at ``path`` say; returns what was done. See :func:`plan_of`."""
     plan = plan_of(objects, path, profile, prune=prune)
     check_plan(objects, plan)
@@ -85,7 +85,7 @@ def apply(objects: Objects, path: Path, profile: str | None = None, *, prune: bo
     return plan
 
 
-def _make_schemas(objects: Objects, action: Action) -> None:
+def _make_schemas(objects: Objects, action: Step) -> None:
     """Makes the folders of schemas, as CREATE SCHEMA does; object stores have none."""
     from volstream.delta.places import make_folder
 

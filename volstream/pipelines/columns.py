@@ -12,7 +12,7 @@ from volstream.sqltext import tree_of
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnDefinition:
     """A column of a table.
 
     Attributes:
@@ -25,7 +25,7 @@ class Column:
     text: str
 
 
-def parse_columns(text: str) -> Mapping[str, Column]:
+def parse_columns(text: str) -> Mapping[str, ColumnDefinition]:
     """Returns columns by their names in lower case, in order.
 
     Raises:
@@ -41,7 +41,7 @@ def parse_columns(text: str) -> Mapping[str, Column]:
     listed = parsed.this.expressions if isinstance(parsed.this, exp.Schema) else []
     if not listed:
         raise _not_columns(text)
-    found: dict[str, Column] = {}
+    found: dict[str, ColumnDefinition] = {}
     for one in listed:
         if isinstance(one, exp.Identifier) or (isinstance(one, exp.ColumnDef) and one.args.get("kind") is None):
             raise _not_columns(text)
@@ -51,7 +51,7 @@ def parse_columns(text: str) -> Mapping[str, Column]:
             )
         if one.name.lower() in found:
             raise InvalidValueError(f"The column {one.name!r} is declared twice.")
-        found[one.name.lower()] = Column(one.name, _spelled(one.args["kind"]), one.sql(dialect="databricks"))
+        found[one.name.lower()] = ColumnDefinition(one.name, _spelled(one.args["kind"]), one.sql(dialect="databricks"))
     return found
 
 
@@ -64,7 +64,7 @@ def columns_text(schema: Schema) -> str:
     )
 
 
-def missing_columns(wanted: str, existing: str) -> Sequence[Column]:
+def missing_columns(wanted: str, existing: str) -> Sequence[ColumnDefinition]:
     """Returns the columns that a table lacks."""
     present = parse_columns(existing)
     return [column for name, column in parse_columns(wanted).items() if name not in present]

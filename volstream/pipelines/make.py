@@ -13,7 +13,7 @@ from volstream.model.names import Name
 from volstream.objects.all import Objects
 from volstream.pipelines.columns import missing_columns
 from volstream.pipelines.keys import written
-from volstream.pipelines.model import CODE, Action, Definition, Kind, Verb
+from volstream.pipelines.model import CODE, Definition, Kind, Step, Verb
 from volstream.sqltext import pairs
 
 
@@ -33,14 +33,14 @@ class Maker:
             Kind.DYNAMIC_TABLE: self.dynamic_table,
         }
 
-    def carry_out(self, action: Action) -> None:
+    def carry_out(self, action: Step) -> None:
         """Does what an action says. Raises the VolstreamError of the operation."""
         if action.verb is Verb.DROP:
             self.drop(action.definition)
         elif action.verb is not Verb.KEEP:
             self._makers[action.definition.kind](action)
 
-    def connection(self, action: Action) -> None:
+    def connection(self, action: Step) -> None:
         """Creates or alters a connection."""
         name, values = str(action.definition.name), options(action)
         if action.verb is Verb.CREATE:
@@ -48,7 +48,7 @@ class Maker:
         else:
             self.objects.connections.alter(name, **values)
 
-    def volume(self, action: Action, *, check: bool = False) -> None:
+    def volume(self, action: Step, *, check: bool = False) -> None:
         """Creates or alters a volume.
 
         Args:
@@ -60,7 +60,7 @@ class Maker:
         else:
             self.objects.volumes.alter(name, check=check, **values)
 
-    def function(self, action: Action) -> None:
+    def function(self, action: Step) -> None:
         """Creates a function, or replaces it: it has no state."""
         one = action.definition
         values = dict(one.values)
@@ -73,7 +73,7 @@ class Maker:
             **values,
         )
 
-    def source(self, action: Action) -> None:
+    def source(self, action: Step) -> None:
         """Creates or alters a source."""
         name, values = str(action.definition.name), options(action)
         if "retention_policy" in values:
@@ -98,12 +98,12 @@ class Maker:
                     comment=comment,
                 )
 
-    def table(self, action: Action) -> None:
+    def table(self, action: Step) -> None:
         """Creates or alters a table, by Spark."""
         for statement in table_statements(action):
             self._sql(statement)
 
-    def stream(self, action: Action) -> None:
+    def stream(self, action: Step) -> None:
         """Creates a stream, or alters its comment."""
         name, values = str(action.definition.name), options(action)
         if action.verb is Verb.ALTER:
@@ -112,7 +112,7 @@ class Maker:
         volume, table = (None if one is None else str(one) for one in (values.pop("volume"), values.pop("table")))
         self.objects.streams.create(name, volume, table=table, **values)
 
-    def job(self, action: Action) -> None:
+    def job(self, action: Step) -> None:
         """Creates or alters a job."""
         one = action.definition
         name, values = str(one.name), options(action)
@@ -143,7 +143,7 @@ class Maker:
         """Creates a job that loads files."""
         self.objects.jobs.load(name, volume, into, **values)
 
-    def dynamic_table(self, action: Action) -> None:
+    def dynamic_table(self, action: Step) -> None:
         """Creates a dynamic table and fills it, or alters its trigger and comment."""
         name, values = str(action.definition.name), options(action)
         if action.verb is Verb.ALTER:
@@ -162,7 +162,7 @@ class Maker:
         run_statement(self.objects, statement)
 
 
-def options(action: Action) -> dict[str, Any]:
+def options(action: Step) -> dict[str, Any]:
     """Returns the options of an operation: of all keys of an object to create, or of those that an altered one changes."""
     one = action.definition
     given = one.values if action.verb is Verb.CREATE else action.changed
@@ -172,7 +172,7 @@ def options(action: Action) -> dict[str, Any]:
     return found
 
 
-def table_statements(action: Action) -> list[str]:
+def table_statements(action: Step) -> list[str]:
     """Returns the SQL that creates or alters a table."""
     one, name = action.definition, action.definition.name.qualified
     if action.verb is Verb.CREATE:

@@ -99,7 +99,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Action:
+class Step:
     """A step of a plan.
 
     Attributes:
@@ -117,13 +117,13 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PipelinePlan:
     """What is to be done, in order."""
 
-    actions: Sequence[Action]
+    actions: Sequence[Step]
 
     @property
-    def changes(self) -> Sequence[Action]:
+    def changes(self) -> Sequence[Step]:
         """The actions that change something."""
         return [action for action in self.actions if action.verb is not Verb.KEEP]
 

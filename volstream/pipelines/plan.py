@@ -10,7 +10,7 @@ from volstream.definitions import LoadKeys, NewColumns
 from volstream.errors import InvalidStateError
 from volstream.pipelines.columns import conflict, missing_columns
 from volstream.pipelines.keys import KEYS, unique, written
-from volstream.pipelines.model import ADDED, CODE, FORMS, Action, Change, Definition, Kind, Plan, Verb
+from volstream.pipelines.model import ADDED, CODE, FORMS, Change, Definition, Kind, PipelinePlan, Step, Verb
 from volstream.pipelines.order import in_order
 
 #: Kinds that have rows of their own, which nothing could bring back: they are never dropped.
@@ -21,7 +21,7 @@ KEPT_KINDS = (Kind.TABLE, Kind.SOURCE)
 _CONSUMERS = (Kind.JOB, Kind.DYNAMIC_TABLE, Kind.STREAM)
 
 
-def compare(wanted: Sequence[Definition], existing: Sequence[Definition], *, prune: bool = False) -> Plan:
+def compare(wanted: Sequence[Definition], existing: Sequence[Definition], *, prune: bool = False) -> PipelinePlan:
     """Returns what makes ``existing`` what is ``wanted``, in the order of dependence.
 
     Args:
@@ -34,19 +34,19 @@ def compare(wanted: Sequence[Definition], existing: Sequence[Definition], *, pru
     present = {one.identity: one for one in existing}
     asked = {one.identity for one in wanted}
     surplus = [one for one in existing if prune and one.identity not in asked and one.kind not in KEPT_KINDS]
-    drops = [Action(Verb.DROP, one) for one in reversed(in_order(surplus))]
+    drops = [Step(Verb.DROP, one) for one in reversed(in_order(surplus))]
     actions = [drop for drop in drops if drop.definition.kind in _CONSUMERS]
     for one in in_order(wanted):
         before = present.get(one.identity)
         if before is None:
-            actions.append(Action(Verb.CREATE, one))
+            actions.append(Step(Verb.CREATE, one))
             continue
         changes = list(_changes(one, before))
-        actions.append(Action(Verb.ALTER if changes else Verb.KEEP, one, changes))
-    return Plan([*actions, *(drop for drop in drops if drop.definition.kind not in _CONSUMERS)])
+        actions.append(Step(Verb.ALTER if changes else Verb.KEEP, one, changes))
+    return PipelinePlan([*actions, *(drop for drop in drops if drop.definition.kind not in _CONSUMERS)])
 
 
-def check(plan: Plan) -> None:
+def check(plan: PipelinePlan) -> None:
     """Raises InvalidStateError, which names them all, if the plan has changes that cannot be made."""
     blocked = [(action.definition, change) for action in plan.actions for change in action.changes if change.blocked]
     if not blocked:

@@ -23,7 +23,7 @@ from volstream.model.names import Name
 from volstream.objects.all import Objects
 from volstream.pipelines.columns import parse_columns
 from volstream.pipelines.make import Maker, options, schemas_of
-from volstream.pipelines.model import Action, Definition, Kind, Plan, Verb
+from volstream.pipelines.model import Definition, Kind, PipelinePlan, Step, Verb
 from volstream.pipelines.order import RELATIONS, relations
 from volstream.pipelines.read import located
 from volstream.spark.session import SparkGateway
@@ -32,7 +32,7 @@ from volstream.spark.session import SparkGateway
 _SOME_COLUMNS = "value STRING"
 
 
-def rehearse(home: Home, plan: Plan, *, contact: bool = True) -> None:
+def rehearse(home: Home, plan: PipelinePlan, *, contact: bool = True) -> None:
     """Raises the error that carrying out a plan would end with, as far as it can be known before.
 
     Args:
@@ -75,22 +75,22 @@ class _Rehearsal(Maker):
         super().__init__(objects)
         self._contact = contact
 
-    def carry_out(self, action: Action) -> None:
+    def carry_out(self, action: Step) -> None:
         for schema in schemas_of(action.definition):
             Path(self.objects.home.warehouse, "tables", schema).mkdir(parents=True, exist_ok=True)
         super().carry_out(action)
 
-    def volume(self, action: Action, *, check: bool = False) -> None:
+    def volume(self, action: Step, *, check: bool = False) -> None:
         """Contacts store and queue, so that it need not be done again."""
         super().volume(action, check=check or self._contact)
 
-    def stream(self, action: Action) -> None:
+    def stream(self, action: Step) -> None:
         """Leaves out where it starts: the scratch home has no history."""
         values = {key: None if key.startswith("at_") else value for key, value in action.definition.values.items()}
         one = action.definition
-        super().stream(Action(action.verb, Definition(one.kind, one.name, values), action.changes))
+        super().stream(Step(action.verb, Definition(one.kind, one.name, values), action.changes))
 
-    def table(self, action: Action) -> None:
+    def table(self, action: Step) -> None:
         """Creates an empty table with columns of the same names."""
         from volstream.sources.tables import check_free
 
@@ -105,7 +105,7 @@ class _Rehearsal(Maker):
         """Creates the job with columns that need no look at the files."""
         super().load(name, volume, into, {**values, "schema": values["schema"] or _SOME_COLUMNS})
 
-    def dynamic_table(self, action: Action) -> None:
+    def dynamic_table(self, action: Step) -> None:
         """Creates the job that keeps the table, and an empty table whose columns are not known."""
         if action.verb is Verb.ALTER:
             super().dynamic_table(action)
@@ -131,7 +131,7 @@ class _Rehearsal(Maker):
 
 
 @contextmanager
-def _scratch(home: Home, plan: Plan) -> Iterator[Home]:
+def _scratch(home: Home, plan: PipelinePlan) -> Iterator[Home]:
     """Opens a scratch home with the definitions of another one, and empty tables for those that a plan names."""
     with (
         tempfile.TemporaryDirectory(prefix="volstream-apply-") as folder,
@@ -144,7 +144,7 @@ def _scratch(home: Home, plan: Plan) -> Iterator[Home]:
         yield scratch
 
 
-def _named(plan: Plan) -> Iterator[Name]:
+def _named(plan: PipelinePlan) -> Iterator[Name]:
     """Yields the names of tables that matter to a plan: those that it reads, and those that might be in its way."""
     for action in plan.actions:
         yield from relations(action.definition)
@@ -191,7 +191,7 @@ def _empty_table(home: Home, name: Name, columns: Any, key: Any, *, tracked: boo
     direct.create(folders.own_location(home.warehouse, name), schema, properties, tracked=tracked)
 
 
-def _explained(error: VolstreamError, one: Definition, plan: Plan) -> VolstreamError:
+def _explained(error: VolstreamError, one: Definition, plan: PipelinePlan) -> VolstreamError:
     """Returns an error with a better remedy, if a table is missing that a job of the plan will only make in its first run."""
     if not isinstance(error, NotFoundError) or one.kind not in (Kind.STREAM, Kind.DYNAMIC_TABLE):
         return error

@@ -7,7 +7,7 @@ from typing import Any
 
 from volstream.model.text import counted
 from volstream.pipelines.keys import defaults, written
-from volstream.pipelines.model import ADDED, CODE, Action, Change, Kind, Plan, Verb
+from volstream.pipelines.model import ADDED, CODE, Change, Kind, PipelinePlan, Step, Verb
 
 _SIGNS = {Verb.CREATE: "+", Verb.ALTER: "~", Verb.DROP: "-", Verb.KEEP: " "}
 
@@ -17,7 +17,7 @@ _CHANGING = (Verb.CREATE, Verb.ALTER, Verb.DROP)
 _LONGEST = 100
 
 
-def shown(plan: Plan) -> Iterator[str]:
+def shown(plan: PipelinePlan) -> Iterator[str]:
     """Yields what a plan would do, in lines: a sign and the object, and below it the values."""
     for action in plan.changes:
         yield f"{_SIGNS[action.verb]} {action.definition.title}"
@@ -30,28 +30,28 @@ def shown(plan: Plan) -> Iterator[str]:
             yield f"    {_changed(action, change)}"
 
 
-def summary(plan: Plan) -> str:
+def summary(plan: PipelinePlan) -> str:
     """Returns in one line what a plan would do."""
     if not plan.changes:
         return "Nothing to change."
     return _counts(plan, {**{verb: f"to {verb.value}" for verb in _CHANGING}, Verb.KEEP: Verb.KEEP.done})
 
 
-def done(action: Action) -> str:
+def done(action: Step) -> str:
     """Returns in one line what an action did."""
     changed = ", ".join(_changed(action, change) for change in action.changes)
     text = f"{action.definition.title} {action.verb.done}{f': {changed}' if changed else ''}"
     return f"{text[0].upper()}{text[1:]}.{_next_step(action)}"
 
 
-def finished(plan: Plan) -> str:
+def finished(plan: PipelinePlan) -> str:
     """Returns in one line what was done."""
     if not plan.changes:
         return f"Nothing to change: {counted(len(plan.actions), 'object')} as in the file."
     return _counts(plan, {verb: verb.done for verb in (*_CHANGING, Verb.KEEP)})
 
 
-def as_values(plan: Plan) -> Sequence[Mapping[str, Any]]:
+def as_values(plan: PipelinePlan) -> Sequence[Mapping[str, Any]]:
     """Returns the actions of a plan as plain values."""
     return [
         {
@@ -73,11 +73,11 @@ def as_values(plan: Plan) -> Sequence[Mapping[str, Any]]:
     ]
 
 
-def _counts(plan: Plan, words: Mapping[Verb, str]) -> str:
+def _counts(plan: PipelinePlan, words: Mapping[Verb, str]) -> str:
     return ", ".join(f"{count} {words[verb]}" for verb in words if (count := plan.count(verb))) + "."
 
 
-def _changed(action: Action, change: Change) -> str:
+def _changed(action: Step, change: Change) -> str:
     if change.before == change.after:
         return f"{change.key}: its code changed"
     blocked = f"  cannot be altered: {change.blocked}" if change.blocked else ""
@@ -85,7 +85,7 @@ def _changed(action: Action, change: Change) -> str:
     return f"{change.key}: {_value(before)} -> {_value(after)}{blocked}"
 
 
-def _next_step(action: Action) -> str:
+def _next_step(action: Step) -> str:
     """Returns what a user may want to do after an action."""
     keys, name = action.changed.keys(), action.definition.name
     if action.verb is not Verb.ALTER:

@@ -122,7 +122,7 @@ class EventQueue(Protocol):
 
 
 @runtime_checkable
-class Described(Protocol):
+class SelfDescribing(Protocol):
     """A queue whose provider reports its state. Needs no ``start``."""
 
     def describe(self) -> QueueState:

@@ -12,7 +12,7 @@ from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.sql import names
 from volstream.tails import table
-from volstream.tails.move import move
+from volstream.tails.commit import commit_tail
 from volstream.tails.snapshot import TailedTable
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
     location = folders.table_location(home.warehouse, name)
     found = TailedTable.open(location)
     if found is not None and found.has_unmoved and (found.key or not only_with_key):
-        move(location, lambda: home.gateway)
+        commit_tail(location, lambda: home.gateway)
 
 
 def _changed(statement: str, words: list[str]) -> Name | None:

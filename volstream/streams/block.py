@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from volstream.catalog import Catalog
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.leases import lease
 from volstream.definitions import Stream
 from volstream.errors import NotFoundError, StreamBusyError, VolstreamError, reason_of
@@ -256,7 +256,7 @@ class Block:
 
     def _commit(self) -> None:
         if self._intent is not None and self._statements:
-            self._catalog.consumptions.commit(self._intent, Outcome(0, 0, self._rows))
+            self._catalog.consumptions.commit(self._intent, BatchOutcome(0, 0, self._rows))
         else:
             for one in self._taken.values():
                 self._catalog.consumptions.finish(one.batch)

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from volstream.catalog import Catalog
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.delta import durable
 from volstream.delta.log import Commit, DeltaLog
 from volstream.delta.marker import Marker
@@ -153,7 +153,7 @@ class Consumer:
             if commits:
                 metadata = commits[0].metadata
                 rows = metadata["rows"] if "rows" in metadata else sum(commit.rows or 0 for commit in commits)
-                outcome = Outcome(metadata.get("succeeded", 0), metadata.get("failed", 0), rows, superseded(batch))
+                outcome = BatchOutcome(metadata.get("succeeded", 0), metadata.get("failed", 0), rows, superseded(batch))
                 self._catalog.consumptions.commit(intent, outcome)
             else:
                 self._catalog.consumptions.abort(intent, why)

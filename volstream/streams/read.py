@@ -52,7 +52,7 @@ class Range:
         return 0 if self.from_version is None else self.from_version + 1
 
     @property
-    def whole(self) -> bool:
+    def is_snapshot(self) -> bool:
         """True if the range amounts to the rows present at its end, none of them known before."""
         return self.initial or (self.from_version is None and not self.append_only)
 
@@ -76,7 +76,7 @@ class Range:
             StreamSchemaChangedError: the source's columns changed in the range.
         """
         columns = ", ".join(map(quoted, self.source.columns(self.to_version)))
-        if self.empty or self.whole:
+        if self.empty or self.is_snapshot:
             some = new and not self.empty
             return f"SELECT {columns} FROM {self.source.rows(self.to_version)}{'' if some else ' LIMIT 0'}"
         changelog = images(self.source, self.first, self.to_version)
@@ -90,7 +90,7 @@ class Range:
         Raises:
             StreamSchemaChangedError: the source's columns changed in the range.
         """
-        if self.whole:
+        if self.is_snapshot:
             columns = self.source.columns(self.to_version)
             return net.present(
                 self.source.rows(self.to_version), columns, self.source.row_version, self.source.row_time
@@ -195,7 +195,7 @@ class StreamReader:
         view = None if times is None else views.show(relation(views.spark, times))
         both = not (covered.initial or covered.append_only)
         changes = covered.changes()
-        content = source.content(covered.to_version) if both and not covered.whole else None
+        content = source.content(covered.to_version) if both and not covered.is_snapshot else None
         if content is not None:
             changes = process.without_repeated(changes, content)
         return net.stream_rows(changes, columns, view, both_images=both)

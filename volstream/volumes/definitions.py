@@ -24,7 +24,7 @@ from volstream.model.locations import local_path, scheme_of
 from volstream.model.names import Name
 from volstream.model.removals import RemovalLimit
 from volstream.model.selection import Selection
-from volstream.queues.base import Described
+from volstream.queues.base import SelfDescribing
 from volstream.storage import normalise_location
 from volstream.storage.base import PROBE
 from volstream.volumes.access import queue_of, store_of
@@ -231,7 +231,7 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
     try:
         store_of(volume, catalog, settings).head(PROBE)
         queue = queue_of(volume, catalog, settings)
-        if isinstance(queue, Described):
+        if isinstance(queue, SelfDescribing):
             queue.describe()
     except StorageDeniedError as error:
         # The policies of a connection depend on its volumes.

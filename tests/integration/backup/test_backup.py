@@ -22,7 +22,7 @@ from volstream.directory.snapshot import Snapshot
 from volstream.errors import DependencyError, InvalidValueError, ObjectInUseError
 from volstream.ingest import RealtimeOperation, RowOperator
 from volstream.session import Session
-from volstream.tails.move import move
+from volstream.tails.commit import commit_tail
 
 
 def _session(home: Path) -> Session:
@@ -100,7 +100,7 @@ def test_a_table_whose_rows_keep_arriving_is_backed_up_as_of_one_flush(tmp_path:
 
         def commit() -> None:
             while not enough.is_set():
-                move(location, tails.no_spark)
+                commit_tail(location, tails.no_spark)
 
         threads = [threading.Thread(target=one) for one in (write, commit)]
         for thread in threads:

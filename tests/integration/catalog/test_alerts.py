@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from tests import objects
 from volstream.catalog import Catalog
 from volstream.catalog.alerts import MAX_WAITING, Cause
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.definitions import Job
 from volstream.model.work import Target
 
@@ -63,7 +63,7 @@ def test_failures_of_an_open_attempt_are_not_seen_and_not_lost(catalog: Catalog,
     catalog.failures.add_pending([objects.failure(job, "a", intent.attempt, next_try=None)])
     assert catalog.alerts.failures_after(job.id, 0, 10) == []
     assert catalog.alerts.failed_files() == catalog.alerts.newest_failures() == {}
-    catalog.consumptions.commit(intent, Outcome(1, 1, 1))
+    catalog.consumptions.commit(intent, BatchOutcome(1, 1, 1))
     assert catalog.alerts.failed_files() == {job.id: 1}
     (seen,) = catalog.alerts.failures_after(job.id, 0, 10)
     assert (seen.path, seen.state) == ("a", "quarantined")

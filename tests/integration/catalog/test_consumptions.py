@@ -10,14 +10,14 @@ import pytest
 from tests import objects
 from tests.processes import race
 from volstream.catalog import Catalog
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.definitions import Job, JobState, Stream
 from volstream.errors import FencedError, StreamBusyError
 from volstream.model.work import Batch, BatchState, Load, Plan, PlanKind, PlanState, Target
 
 TARGET = Target("/warehouse/tables/public/labels", "table", 4)
-DONE = Outcome(succeeded=2, failed=0, rows=2)
-ALL_FAILED = Outcome(succeeded=0, failed=2, rows=0)
+DONE = BatchOutcome(succeeded=2, failed=0, rows=2)
+ALL_FAILED = BatchOutcome(succeeded=0, failed=2, rows=0)
 
 
 def stream_of(catalog: Catalog, job: Job) -> Stream:
@@ -102,7 +102,7 @@ def test_an_attempt_commits_once(catalog: Catalog, job: Job) -> None:
     intent = catalog.consumptions.begin(batches[0], owner="me", target=TARGET)
     catalog.consumptions.commit(intent, DONE)
     with pytest.raises(FencedError, match=intent.attempt):
-        catalog.consumptions.commit(intent, Outcome(1, 1, 1))
+        catalog.consumptions.commit(intent, BatchOutcome(1, 1, 1))
     with pytest.raises(FencedError):
         catalog.consumptions.abort(intent)
     stored = catalog.consumptions.batch(batches[0].id)
@@ -133,7 +133,7 @@ def test_an_aborted_attempt_releases_its_batch_but_not_its_number(catalog: Catal
 
 def test_a_job_pauses_after_consecutive_batches_in_which_every_file_failed(catalog: Catalog, job: Job) -> None:
     _, batches = objects.store_plan(catalog, job, batches=6)
-    outcomes = [ALL_FAILED, ALL_FAILED, Outcome(1, 1, 1), ALL_FAILED, Outcome(0, 0, 0), ALL_FAILED]
+    outcomes = [ALL_FAILED, ALL_FAILED, BatchOutcome(1, 1, 1), ALL_FAILED, BatchOutcome(0, 0, 0), ALL_FAILED]
     for batch, outcome in zip(batches, outcomes, strict=True):
         assert catalog.jobs.get(job.name).state is JobState.ACTIVE
         catalog.consumptions.commit(catalog.consumptions.begin(batch, owner="me", target=TARGET), outcome)
@@ -309,7 +309,9 @@ def test_batches_are_found_by_the_path_they_cover_in_byte_order(catalog: Catalog
 
 def test_waiting_and_finished_work_is_totalled(catalog: Catalog, job: Job) -> None:
     _, batches = objects.store_plan(catalog, job, batches=3)
-    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], owner="me", target=TARGET), Outcome(1, 1, 5))
+    catalog.consumptions.commit(
+        catalog.consumptions.begin(batches[0], owner="me", target=TARGET), BatchOutcome(1, 1, 5)
+    )
     catalog.consumptions.begin(batches[1], owner="me", target=TARGET)
     assert catalog.consumptions.waiting(job.id) == Load(batches=2, files=4, bytes=40)
     assert catalog.consumptions.totals(job.id) == {"batches": 1, "succeeded": 1, "failed": 1, "rows": 5, "bytes": 20}
@@ -342,14 +344,14 @@ def test_exactly_one_of_several_racing_recoverers_resolves_an_intent(url: str, c
     code = """
 import atexit, sys
 from volstream.catalog import Catalog
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.errors import FencedError
 catalog = Catalog(sys.argv[1])
 atexit.register(catalog.close)
 intent = catalog.consumptions.open_intent(sys.argv[2])
 input()
 try:
-    catalog.consumptions.commit(intent, Outcome(1, 0, 1))
+    catalog.consumptions.commit(intent, BatchOutcome(1, 0, 1))
     print("committed")
 except FencedError:
     print("fenced")

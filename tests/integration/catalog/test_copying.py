@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 
 from tests import objects
 from volstream.catalog import Catalog, copying, tables
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.model.work import Target
 
 
@@ -29,7 +29,7 @@ def _fill(catalog: Catalog) -> None:
     _, (batch,) = objects.store_plan(catalog, job)
     intent = catalog.consumptions.begin(batch, owner="me", target=Target("/t", "table", 0))
     catalog.failures.add_pending([objects.failure(job, f"päth-{number}", intent.attempt) for number in range(3)])
-    catalog.consumptions.commit(intent, Outcome(0, 3, 0))
+    catalog.consumptions.commit(intent, BatchOutcome(0, 3, 0))
     stored = catalog.streams.by_id(job.stream_id)
     assert stored is not None
     _, (second,) = objects.store_plan(catalog, job, from_version=stored.offset)

@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from tests import objects
 from volstream.catalog import Catalog, tables
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.failures import Wanted, cut
 from volstream.cli.main import run
 from volstream.definitions import Job
@@ -33,7 +33,7 @@ def fail(catalog: Catalog, job: Job, *failures: dict[str, object], superseded: t
     intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
     found = [objects.failure(job, str(one.pop("path")), intent.attempt, **one) for one in map(dict, failures)]
     catalog.failures.add_pending(found)
-    catalog.consumptions.commit(intent, Outcome(0, len(found), 0, superseded))
+    catalog.consumptions.commit(intent, BatchOutcome(0, len(found), 0, superseded))
 
 
 def states(catalog: Catalog, job: Job) -> dict[str, FailureState]:
@@ -48,7 +48,7 @@ def test_failures_of_an_open_attempt_are_invisible(catalog: Catalog, job: Job) -
     assert catalog.failures.due(job.id, objects.NOW, 10) == []
     assert catalog.failures.next_due(job.id) is None
     assert catalog.failures.counts(job.id) == {}
-    catalog.consumptions.commit(intent, Outcome(1, 1, 1))
+    catalog.consumptions.commit(intent, BatchOutcome(1, 1, 1))
     assert states(catalog, job) == {"a": FailureState.RETRYING}
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 
 from tests import objects
 from volstream.catalog import Catalog, tables
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.model.work import Refresh, Target
 
 LATER = objects.NOW + timedelta(days=100)
@@ -31,7 +31,7 @@ def test_finished_work_is_forgotten_while_totals_and_open_work_stay(catalog: Cat
         _, batches = objects.store_plan(catalog, job, 2, from_version=current.offset, to_version=20)
         for batch in batches:
             intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
-            catalog.consumptions.commit(intent, Outcome(2, 1, 5))
+            catalog.consumptions.commit(intent, BatchOutcome(2, 1, 5))
     kept, _ = objects.store_plan(catalog, job, 2, from_version=20)
 
     assert catalog.history.forget(objects.NOW, kept=5) == 0, "nothing is older"

@@ -23,7 +23,7 @@ from volstream.cloud.access import Access, Keys
 from volstream.errors import InvalidValueError, QueueError
 from volstream.model.hints import ObjectHint
 from volstream.queues import open_queue
-from volstream.queues.base import Described, Message, QueueSettings, QueueSpec
+from volstream.queues.base import Message, QueueSettings, QueueSpec, SelfDescribing
 from volstream.queues.mns import MnsService, address
 from volstream.queues.remote import RemoteQueue
 from volstream.queues.sqs import SqsService
@@ -162,7 +162,7 @@ def test_a_missing_queue_is_an_error_with_a_remedy(place: Place) -> None:
 def test_a_queue_describes_its_state_at_the_provider(place: Place) -> None:
     place.send("body")
     queue = place.open(LONG)
-    assert isinstance(queue, Described)
+    assert isinstance(queue, SelfDescribing)
     state = queue.describe()
     assert (state.waiting, state.in_flight, state.visibility_seconds) == (1, 0, 1.0)
     assert state.retention_seconds == 345_600

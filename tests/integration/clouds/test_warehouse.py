@@ -119,7 +119,7 @@ def _shown(session: Session) -> dict[str, int]:
 
 
 @pytest.mark.long
-def test_a_directory_is_listed_refreshed_folded_trimmed_and_swept(home: Home) -> None:
+def test_a_directory_is_listed_refreshed_compacted_trimmed_and_swept(home: Home) -> None:
     with home.session(directory_versions=1) as session:
         for number in range(30):
             (home.files / f"{number:02}.txt").write_text("x")

@@ -22,7 +22,7 @@ from volstream import config
 from volstream.alerts.evaluator import AlertEvaluator
 from volstream.catalog.alerts import Cause
 from volstream.catalog.conditions import About
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.daemon.alerts import AlertService, DeliveryWorker
 from volstream.definitions import PAUSED_BY_USER, FileJob, JobState
@@ -80,7 +80,7 @@ class World:
         given = {"message": message, "next_try": None, **values}
         self.catalog.failures.add_pending([objects.failure(self.job, one, intent.attempt, **given) for one in paths])
         if commit:
-            self.catalog.consumptions.commit(intent, Outcome(1, len(paths), 0))
+            self.catalog.consumptions.commit(intent, BatchOutcome(1, len(paths), 0))
         else:
             self.catalog.consumptions.abort(intent)
             self.catalog.consumptions.drop_plan(made)

@@ -43,7 +43,7 @@ def snapshot(kept: Keeping) -> Snapshot:
         kept.delete(path)
     kept.take(*(KeyHint(path) for path in [*late, "a/gone/1", "gone"]))
     found = kept.snapshot()
-    assert found.unfolded, "the tail has rows that the base lacks"
+    assert found.uncompacted, "the tail has rows that the base lacks"
     return found
 
 

@@ -137,7 +137,7 @@ else:
     directory.writer.maintain()
 """
 
-POINTS = ("refresh.intent", "refresh.committed", "refresh.first", "fold.written", "fold.committed")
+POINTS = ("refresh.intent", "refresh.committed", "refresh.first", "compaction.written", "compaction.committed")
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -13,7 +13,7 @@ from tests import tails
 from tests.integration.ingest.writer import Writer
 from tests.tails import POINTS, committed, everything, no_spark
 from tests.waiting import eventually
-from volstream.tails.move import move
+from volstream.tails.commit import commit_tail
 
 
 def check(location: str, arrived: set[str], sent: set[str]) -> None:
@@ -22,7 +22,7 @@ def check(location: str, arrived: set[str], sent: set[str]) -> None:
         found = [row["id"] for row in everything(location)]
         assert len(found) == len(set(found)), "none is there twice"
         assert arrived <= set(found) <= sent, "all that were acknowledged are there, and none that was not sent"
-        move(location, no_spark)
+        commit_tail(location, no_spark)
     assert [row["id"] for row in committed(location)] == sorted(found)
 
 

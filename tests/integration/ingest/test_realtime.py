@@ -18,7 +18,7 @@ from volstream.dbapi import Connection, _OpenHome
 from volstream.delta.log import DeltaLog
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptionsBuilder, RowOperator
 from volstream.spark.session import SparkGateway
-from volstream.tails.move import move
+from volstream.tails.commit import commit_tail
 
 SYNC = RealtimeOptionsBuilder().with_flush_mode(FlushMode.AUTO_FLUSH_SYNC)
 
@@ -39,7 +39,7 @@ def rows(connection: Connection, query: str, *parameters: object) -> list[tuple[
 
 def commit(connection: Connection, table: str) -> int:
     home = connection.session.home
-    return move(f"{home.warehouse}/tables/{connection.get_schema()}/{table}", lambda: home.gateway)
+    return commit_tail(f"{home.warehouse}/tables/{connection.get_schema()}/{table}", lambda: home.gateway)
 
 
 def upsert(connection: Connection, table: str, *values: dict[str, object], delete: bool = False) -> None:

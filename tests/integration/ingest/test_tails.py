@@ -20,7 +20,7 @@ from tests.waiting import eventually
 from volstream.errors import DependencyError, FencedError, InvalidStateError, NotFoundError, TailFullError
 from volstream.ingest.local import LocalTable
 from volstream.tails import table, writer
-from volstream.tails.move import move
+from volstream.tails.commit import commit_tail
 from volstream.tails.snapshot import TailedTable
 from volstream.tails.table import DELETE, INSERT, UPSERT
 from volstream.tails.writer import Flush, MovePlanner, TailWriter
@@ -48,11 +48,11 @@ def test_rows_move_from_the_tail_to_the_table_and_are_never_in_both(location: st
     tail = TailWriter(location)
     tail.append([batch(1, "a", "b"), batch(2, "c")])
     assert (ids(everything(location)), ids(committed(location))) == (["a", "b", "c"], [])
-    assert move(location, no_spark) == 3
+    assert commit_tail(location, no_spark) == 3
     tail.append([batch(3, "d")])
     assert (ids(everything(location)), ids(committed(location))) == (["a", "b", "c", "d"], ["a", "b", "c"])
-    assert move(location, no_spark) == 1
-    assert move(location, no_spark) == 0
+    assert commit_tail(location, no_spark) == 1
+    assert commit_tail(location, no_spark) == 0
     assert ids(committed(location)) == ["a", "b", "c", "d"]
 
 
@@ -60,7 +60,7 @@ def test_a_batch_that_was_appended_is_not_appended_again_even_after_it_moved(loc
     tail = TailWriter(location)
     tail.append([batch(1, "a")])
     tail.append([batch(1, "a"), batch(2, "b")])
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     TailWriter(location).append([batch(1, "a"), batch(2, "b")])
     assert ids(everything(location)) == ["a", "b"]
 
@@ -101,7 +101,7 @@ def test_many_small_flushes_leave_few_files(location: str) -> None:
     assert found is not None
     assert len(found.tail.view.files) < 70
     assert ids(everything(location)) == [f"{number:03}" for number in range(1, 140)]
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     assert ids(committed(location)) == [f"{number:03}" for number in range(1, 140)]
 
 
@@ -113,7 +113,7 @@ def test_writers_and_committers_at_once_lose_and_double_nothing(location: str) -
 
     def commit() -> None:
         while not done.is_set():
-            move(location, no_spark)
+            commit_tail(location, no_spark)
 
     done = threading.Event()
     writing = [threading.Thread(target=write, args=(stream,)) for stream in "abc"]
@@ -127,7 +127,7 @@ def test_writers_and_committers_at_once_lose_and_double_nothing(location: str) -
         one.join()
     wanted = [f"{stream}{number:02}" for stream in "abc" for number in range(1, 16)]
     assert ids(everything(location)) == wanted
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     assert ids(committed(location)) == wanted
 
 
@@ -139,7 +139,7 @@ def test_rows_that_keep_arriving_do_not_hold_up_a_commit(location: str) -> None:
         planned = planner.plan()
     assert planned is not None
     assert planned[1].until == 1  # the plan stands, and was not made again for more rows
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     assert ids(committed(location)) == ["a", "b"]
 
 
@@ -153,7 +153,7 @@ def test_a_sealed_tail_refuses_rows_those_in_flight_included(location: str) -> N
         tail.append([batch(2, "b")])
     TailWriter(location).seal()
     assert ids(everything(location)) == ["a"]
-    assert move(location, no_spark) == 1
+    assert commit_tail(location, no_spark) == 1
     assert ids(committed(location)) == ["a"]
 
 
@@ -171,7 +171,7 @@ def test_two_writers_that_begin_at_once_share_one_tail(location: str) -> None:
     [
         "volstream.tails.writer.MovePlanner._commit",
         "volstream.delta.direct.commit",
-        "volstream.tails.move._Moving.run",
+        "volstream.tails.commit._TailCommit.run",
         "volstream.tails.writer.MovePlanner.trim",
     ],
 )
@@ -179,11 +179,11 @@ def test_an_interrupted_move_is_completed_by_the_next_one(location: str, functio
     tail = TailWriter(location)
     tail.append([batch(1, "a")])
     with interrupted("return", function):
-        move(location, no_spark)
+        commit_tail(location, no_spark)
     assert ids(everything(location)) == ["a"]
     tail.append([batch(2, "b")])
     assert ids(everything(location)) == ["a", "b"]
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     assert ids(committed(location)) == ids(everything(location)) == ["a", "b"]
 
 
@@ -203,7 +203,7 @@ def test_a_table_with_a_key_agrees_with_a_dict(
     tail, model = TailWriter(location), dict[str, int]()
     for sequence, (what, keys) in enumerate(steps, 1):
         if what == "move":
-            move(location, no_spark)
+            commit_tail(location, no_spark)
             assert {row["id"]: row["n"] for row in committed(location)} == model
         elif what == "reopen":
             tail = TailWriter(location)
@@ -226,9 +226,9 @@ def test_a_full_tail_refuses_rows_until_they_are_committed(location: str) -> Non
         tail.append([Flush("s", number, rows)])
     with pytest.raises(TailFullError, match=r"2,000,000 rows have arrived .* not committed yet"):
         tail.append([batch(99, "b")])
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     tail.append([batch(99, "b")])
-    assert move(location, no_spark) == 1
+    assert commit_tail(location, no_spark) == 1
 
 
 def test_a_column_that_is_added_reaches_the_tail(location: str) -> None:
@@ -238,7 +238,7 @@ def test_a_column_that_is_added_reaches_the_tail(location: str) -> None:
     assert everything(location)[-1] == {"id": "a", "n": 1, "m": None}
     rows = pa.table({"__operation": [INSERT], "id": ["b"], "n": [2], "m": [False]})
     TailWriter(location).append([Flush("s", 2, rows)])
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     assert committed(location)[1:] == [{"id": "a", "n": 1, "m": None}, {"id": "b", "n": 2, "m": False}]
 
 
@@ -252,17 +252,17 @@ def test_a_column_whose_type_changed_waits_for_a_commit(location: str) -> None:
 
 def test_a_new_tail_follows_when_the_old_one_is_committed(location: str) -> None:
     TailWriter(location).append([batch(1, "a")])
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     write_deltalake(location, pa.table({"id": ["0"], "n": ["text"]}), mode="overwrite", schema_mode="overwrite")
     TailWriter(location).append([Flush("s", 2, pa.table({"__operation": [INSERT], "id": ["b"], "n": ["x"]}))])
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     assert committed(location) == [{"id": "0", "n": "text"}, {"id": "b", "n": "x"}]
 
 
 def test_no_row_is_lost_that_arrives_while_a_tail_is_replaced(location: str) -> None:
     old = TailWriter(location)
     old.append([batch(1, "a")])
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     write_deltalake(location, pa.table({"id": ["0"]}), mode="overwrite", schema_mode="overwrite")
     with (
         meanwhile("return", "volstream.tails.writer.MovePlanner.plan", lambda: old.append([batch(2, "b")])),
@@ -279,7 +279,7 @@ def test_no_row_is_lost_that_arrives_while_a_tail_is_replaced(location: str) -> 
 def test_a_writer_of_a_tail_that_was_replaced_is_refused(location: str) -> None:
     old = TailWriter(location)
     old.append([batch(1, "a")])
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     write_deltalake(location, pa.table({"id": ["0"]}), mode="overwrite", schema_mode="overwrite")
     with meanwhile("return", "volstream.tails.writer._retired", lambda: refused(old)):
         TailWriter(location)
@@ -294,7 +294,7 @@ def test_a_tail_whose_replacement_did_not_happen_takes_rows_once_its_columns_are
 
     old = TailWriter(location)
     old.append([batch(1, "a")])
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     change({"id": ["0"]})
     with interrupted("call", "volstream.delta.folders.remove"):
         TailWriter(location)
@@ -302,7 +302,7 @@ def test_a_tail_whose_replacement_did_not_happen_takes_rows_once_its_columns_are
     change({"id": ["0"], "n": [0], **more})
     refused(old)
     TailWriter(location).append([batch(2, "b")])
-    move(location, no_spark)
+    commit_tail(location, no_spark)
     assert [row["id"] for row in committed(location)] == ["0", "b"]
 
 
@@ -350,7 +350,7 @@ def test_a_table_that_is_older_than_its_tail_is_an_error(location: str) -> None:
     tail = TailWriter(location)
     for number in range(1, 4):
         tail.append([batch(number, "a")])
-        move(location, no_spark)
+        commit_tail(location, no_spark)
     for entry in sorted(Path(location, "_delta_log").glob("*.json"))[-2:]:
         entry.unlink()
     with pytest.raises(DependencyError, match="do not fit together"):

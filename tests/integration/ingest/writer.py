@@ -9,7 +9,7 @@ from tests.forked import Forked
 from tests.tails import no_spark
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptions, RealtimeStream
 from volstream.ingest.local import LocalTable
-from volstream.tails.move import move
+from volstream.tails.commit import commit_tail
 from volstream.tails.writer import TailWriter
 
 
@@ -45,4 +45,4 @@ def _write(location: str, name: str, count: int, told: Path) -> None:
                 arrived.write(f"{name}-{one:04}\n")
             number, flushes = mine.stop, flushes + 1
             if flushes % 3 == 0:
-                move(location, no_spark)
+                commit_tail(location, no_spark)

@@ -26,7 +26,7 @@ from volstream import config
 from volstream.alerts.evaluator import AlertEvaluator
 from volstream.alerts.model import Alert
 from volstream.catalog.conditions import About
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.console.app import Console
 from volstream.console.hosts import token_of
 from volstream.daemon.metrics import DaemonMetrics
@@ -143,7 +143,7 @@ class Views:
         _, (batch,) = objects.store_plan(self.catalog, self.job, from_version=None)
         intent = self.catalog.consumptions.begin(batch, owner="me", target=Target("/t", "table", 0))
         self.catalog.failures.add_pending([objects.failure(self.job, "a.txt", intent.attempt, **values)])
-        self.catalog.consumptions.commit(intent, Outcome(1, 1, 0))
+        self.catalog.consumptions.commit(intent, BatchOutcome(1, 1, 0))
         self.catalog.streams.change(self.session.streams.get("j_stream"), table_id=None)  # its volume was never listed
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests import objects
 from tests.integration.conftest import COUNT, Place
 from tests.waiting import eventually
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.definitions import JobState, Mode, Write
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
@@ -160,7 +160,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_without_the_pla
     )
     consumer(place).write(
         intent,
-        Outcome(1, 0, 1).counts(),
+        BatchOutcome(1, 0, 1).counts(),
         lambda session: session.sql(row).write.format("delta").mode("append").save(_table(place)),
     )
     shutil.rmtree(Path(place.session.home.warehouse) / "_plans")

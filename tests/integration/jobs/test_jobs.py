@@ -10,7 +10,7 @@ import pytest
 
 from tests import objects
 from tests.integration.conftest import COUNT, Place, session_on
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.config import Settings
 from volstream.definitions import JobState, Write
 from volstream.delta.folders import table_location
@@ -366,7 +366,7 @@ def test_an_attempt_that_died_before_its_commit_is_fenced_and_redelivered(place:
     batch = place.session.home.catalog.consumptions.batch(zombie.batch_id)
     assert batch is not None
     with pytest.raises(FencedError):
-        consumer.write(zombie, Outcome(1, 0, 1).counts(), lambda session: _append_row(session, location, batch.id))
+        consumer.write(zombie, BatchOutcome(1, 0, 1).counts(), lambda session: _append_row(session, location, batch.id))
     assert place.table() == [("a", 1), ("b", 2)]
     assert [one.state for one in place.session.home.catalog.consumptions.batches_of()] == ["committed", "committed"]
 
@@ -381,7 +381,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward(place: Place) -
     consumer = Consumer(place.session.home.catalog, DeltaWriter(place.gateway))
     batch = place.session.home.catalog.consumptions.batch(intent.batch_id)
     assert batch is not None
-    consumer.write(intent, Outcome(1, 0, 1).counts(), lambda session: _append_row(session, location, batch.id))
+    consumer.write(intent, BatchOutcome(1, 0, 1).counts(), lambda session: _append_row(session, location, batch.id))
     report = place.run()
     assert (report.recovered, report.progress.batches) == (True, 0)
     assert place.table() == [("a", 1), ("b", 99)]

@@ -23,8 +23,8 @@ from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValue
 from volstream.model.names import Name
 from volstream.session import Session
 from volstream.sources.versions import VersionReader
+from volstream.tails.commit import commit_tail
 from volstream.tails.lookup import Lookup
-from volstream.tails.move import move
 
 SIMBA = {"id": "user1", "first_name": "simba", "last_name": "khadder"}
 
@@ -56,7 +56,7 @@ def test_the_newest_item_of_a_key_is_found_wherever_it_is(session: Session) -> N
 
 
 def commit(session: Session, name: str = "t") -> int:
-    return move(f"{session.home.warehouse}/tables/public/{name}", lambda: session.home.gateway)
+    return commit_tail(f"{session.home.warehouse}/tables/public/{name}", lambda: session.home.gateway)
 
 
 def test_two_commits_at_once_are_one(session: Session) -> None:
@@ -169,7 +169,7 @@ def test_a_reader_keeps_what_few_versions_need(without_engine: Session, monkeypa
     commits: dict[str, int | None] = {}
     for number in range(1, 12):
         table.insert({"id": "a", "n": number})
-        move(location, no_spark)
+        commit_tail(location, no_spark)
         commits[str(number)] = DeltaLog(location).latest_version()
     home.catalog.feeds.change(table.feed, options={"versions": commits}, immutable=True)
     reader = VersionReader(home, name)

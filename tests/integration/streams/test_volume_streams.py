@@ -40,7 +40,7 @@ def planned_changes(place: Place, name: str) -> list[tuple[object, ...]]:
     snapshot = VolumeSource(place.session.home.catalog, place.session.home.warehouse, place.volume.id).snapshot()
     if covered.append_only:
         rows = net_files.appended(snapshot, covered.from_version, covered.to_version).to_pylist()
-    elif covered.whole:
+    elif covered.is_snapshot:
         rows = [row for some in net_files.present(snapshot, covered.to_version) for row in some.to_pylist()]
     else:
         rows = net_files.changed(snapshot, covered.from_version or 0, covered.to_version).to_pylist()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from volstream.alerts.decide import FAILED, Decision, Pace, gather, judge, judge_failures
-from volstream.alerts.model import Condition, Event, Subject
+from volstream.alerts.model import AlertEvent, Condition, Subject
 from volstream.catalog.alerts import Cause
 from volstream.model.work import FailureState
 
@@ -16,10 +16,10 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PACE = Pace(after=timedelta(seconds=30), repeat=timedelta(hours=1))
 JOB = Subject("job", "sizes")
 GONE = Condition(
-    "problem:volume:v", Event.PROBLEM, Subject("volume", "v"), True, "It is gone.", "Mount it.", passing=True
+    "problem:volume:v", AlertEvent.PROBLEM, Subject("volume", "v"), True, "It is gone.", "Mount it.", passing=True
 )
 PAUSED = Condition(
-    "pause:1", Event.PAUSE, JOB, False, "It was paused by hand.", "volstream resume sizes", lasting=False
+    "pause:1", AlertEvent.PAUSE, JOB, False, "It was paused by hand.", "volstream resume sizes", lasting=False
 )
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from volstream.errors import InvalidValueError
-from volstream.ingest.values import Column
+from volstream.ingest.values import TailColumn
 from volstream.tails.table import CHARACTERS
 
 Point = namedtuple("Point", "x y")
@@ -25,7 +25,7 @@ POINT = pa.struct([("x", INT), ("y", pa.string())])
 
 def convert(kind: pa.DataType, value: object, *, characters: str | None = None, truncate: bool = True) -> Any:
     metadata = None if characters is None else {CHARACTERS: characters}
-    column = Column.of(pa.field("c", kind, metadata=metadata))
+    column = TailColumn.of(pa.field("c", kind, metadata=metadata))
     converter = column.converter(truncate=truncate, on_cut=lambda: None)
     try:
         return converter(value)[0]
@@ -124,7 +124,7 @@ def test_a_value_that_does_not_fit_is_refused_with_column_value_and_reason(
 ) -> None:
     with pytest.raises(InvalidValueError, match=reason) as refused:
         convert(kind, value)
-    assert refused.value.message.startswith(f"Column c cannot be {value!r}"[:40])
+    assert refused.value.message.startswith(f"TailColumn c cannot be {value!r}"[:40])
 
 
 @pytest.mark.parametrize(
@@ -150,5 +150,5 @@ def test_a_long_value_is_shortened_in_its_message() -> None:
 
 
 def test_an_integer_that_python_does_not_write_is_refused_all_the_same() -> None:
-    with pytest.raises(InvalidValueError, match="Column c cannot be this int: it is out of the range of INT"):
+    with pytest.raises(InvalidValueError, match="TailColumn c cannot be this int: it is out of the range of INT"):
         convert(INT, 10**5000)

@@ -12,7 +12,7 @@ import pytest
 
 from tests import objects
 from volstream.catalog import Catalog
-from volstream.catalog.consumptions import Outcome
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.definitions import FileJob, FileJobSpec, JobState
 from volstream.definitions.options import read
 from volstream.errors import (
@@ -258,7 +258,7 @@ def test_a_new_function_makes_files_due_that_were_bound_to_fail_with_the_old_one
     found = [objects.failure(job, kind.value, intent.attempt, kind=kind, next_try=None) for kind in kinds]
     found.append(objects.failure(job, "skipped", intent.attempt, kind=FailureKind.WRONG_RESULT, next_try=None))
     place.catalog.failures.add_pending(found)
-    place.catalog.consumptions.commit(intent, Outcome(0, len(found), 0))
+    place.catalog.consumptions.commit(intent, BatchOutcome(0, len(found), 0))
     place.catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=["skipped"], next_try=None)
     new = {"function": f"{place.code}:g", "returns": "n INT, m INT", "retries": 9, "where": "size > 1"}
     place.alter(**{change: new[change]})

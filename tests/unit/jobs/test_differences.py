@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.jobs.differences import OTHERS, Comparer, Differences, ErrorGroup, Example, Outcome, Row, Spread
+from volstream.jobs.differences import OTHERS, CodeOutcome, Comparer, Differences, ErrorGroup, Example, Row, Spread
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.datetimes(),
@@ -20,15 +20,15 @@ VALUES = st.recursive(
 ROWS = st.lists(st.fixed_dictionaries({"a": VALUES, "b": VALUES}), max_size=6)
 
 
-def of(*rows: Row) -> Outcome:
-    return Outcome(rows, len(rows))
+def of(*rows: Row) -> CodeOutcome:
+    return CodeOutcome(rows, len(rows))
 
 
-def failed(message: str = "ValueError: 1", kind: str = "raised") -> Outcome:
-    return Outcome(kind=kind, message=message)
+def failed(message: str = "ValueError: 1", kind: str = "raised") -> CodeOutcome:
+    return CodeOutcome(kind=kind, message=message)
 
 
-def compared(old: Outcome, new: Outcome, columns: Sequence[str] = ("a", "b")) -> Differences:
+def compared(old: CodeOutcome, new: CodeOutcome, columns: Sequence[str] = ("a", "b")) -> Differences:
     comparer = Comparer(columns)
     comparer.add("p", old, new)
     return comparer.found
@@ -127,7 +127,7 @@ def test_there_are_only_so_many_groups_and_examples() -> None:
 
 
 def test_files_with_too_many_rows_are_compared_by_their_number() -> None:
-    same, more = (compared(Outcome(None, 20_000), Outcome(None, count)) for count in (20_000, 20_001))
+    same, more = (compared(CodeOutcome(None, 20_000), CodeOutcome(None, count)) for count in (20_000, 20_001))
     assert (same.uncompared, same.same, same.more.count) == (1, 1, 0)
     assert (more.uncompared, more.same, more.more.count) == (1, 0, 1)
 

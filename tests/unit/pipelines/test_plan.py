@@ -10,7 +10,7 @@ from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.model.names import Name
 from volstream.pipelines import report
 from volstream.pipelines.keys import KEYS, defaults
-from volstream.pipelines.model import ADDED, CODE, Definition, Kind, Plan, Verb
+from volstream.pipelines.model import ADDED, CODE, Definition, Kind, PipelinePlan, Verb
 from volstream.pipelines.plan import check, compare
 
 
@@ -35,7 +35,7 @@ def table(columns: str, name: str = "t", /, **values: Any) -> Definition:
     return one(Kind.TABLE, name, **{"columns": columns, ADDED: (), **values})
 
 
-def steps(plan: Plan) -> list[str]:
+def steps(plan: PipelinePlan) -> list[str]:
     return [f"{action.verb} {action.definition.title}" for action in plan.actions]
 
 

@@ -1,4 +1,4 @@
-"""Moves what has arrived into the table, exactly once: without a JVM where the table allows it, else by Spark."""
+"""Commits what has arrived into the table, exactly once: without a JVM where the table allows it, else by Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from volstream.spark.session import SparkGateway
 
 
-def move(target: str, spark: Callable[[], SparkGateway]) -> int:
+def commit_tail(target: str, spark: Callable[[], SparkGateway]) -> int:
     """Commits everything that had arrived for the table at ``target`` when called; returns the number of rows read.
 
     Several processes may do that at once: a move takes effect once.
@@ -45,7 +45,7 @@ def move(target: str, spark: Callable[[], SparkGateway]) -> int:
     until = None if planned is None else planned[0].newest
     while planned is not None and until is not None:
         tail, step = planned
-        count += _Moving(target, tail, step).run(spark)
+        count += _TailCommit(target, tail, step).run(spark)
         faults.point("tail.moved")
         planner.trim()
         faults.point("tail.trimmed")
@@ -53,11 +53,11 @@ def move(target: str, spark: Callable[[], SparkGateway]) -> int:
     return count
 
 
-class _Moving:
+class _TailCommit:
     """One move.
 
     Raises:
-        InvalidStateError: see :func:`move`.
+        InvalidStateError: see :func:`commit_tail`.
     """
 
     def __init__(self, target: str, tail: Tail, step: Move) -> None:
