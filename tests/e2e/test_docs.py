@@ -33,7 +33,7 @@ PAGES = [ROOT / "README.md", *DOCS, *sorted((ROOT / "examples").rglob("*.md"))]
 SITTINGS = {
     "begin": ["README.md", "docs/tutorial.md"],
     "sql": ["docs/guides/sql.md", "docs/guides/python.md"],
-    "rows": ["docs/guides/realtime.md", "docs/guides/sources.md"],
+    "rows": ["docs/guides/realtime.md"],
     "load": ["docs/guides/loading.md"],
     "kafka": ["docs/guides/kafka.md"],
     "pipelines": ["docs/guides/pipelines.md"],
