@@ -25,8 +25,6 @@ J = TypeVar("J", bound=Job)
 #: The outcome of a run without work, if there is none before it to keep.
 NOTHING = "nothing to do"
 
-_PREFIX = "job:"
-
 
 @dataclass
 class RunReport:
@@ -118,16 +116,11 @@ def held(catalog: Catalog, job_id: str, name: Name, lease_seconds: float, owner:
         StreamBusyError: another process has it.
     """
     owner = owner or new_owner()
-    with leases.lease(catalog.leases, lease_name(job_id), owner, f"run of job {name}", lease_seconds) as other:
+    with leases.lease(catalog.leases, leases.of_job(job_id), owner, f"run of job {name}", lease_seconds) as other:
         if other is not None:
             where = host_of(other.owner)
             raise StreamBusyError(f"Another run of the job {name} is in progress, on {where}.", "Wait for it to end.")
         yield owner
-
-
-def lease_name(job_id: str) -> str:
-    """Returns the name of the lease whose holder runs the job."""
-    return f"{_PREFIX}{job_id}"
 
 
 @dataclass(frozen=True)
@@ -152,8 +145,7 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
         jobs: read before: a run is taken for interrupted only if it was open before and after its lease was seen to be free.
     """
     unended = {job.id: job.last_started for job in jobs if job.unended}
-    held_ones = (one.name for one in catalog.leases.held())
-    in_hand = frozenset(name.removeprefix(_PREFIX) for name in held_ones if name.startswith(_PREFIX))
+    in_hand = catalog.leases.running_jobs()
     left = {identity: catalog.jobs.by_id(identity) for identity in unended.keys() - in_hand}
     interrupted = {
         identity

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from volstream.catalog.conditions import About
-from volstream.catalog.leases import lease
+from volstream.catalog.leases import lease, of_source
 from volstream.definitions import FeedTable
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, TailFullError, VolstreamError, reason_of
-from volstream.ingest.feeds import lease_name
 from volstream.ingest.local import commit
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
@@ -37,7 +36,7 @@ def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
         InvalidStateError: another process reads it, such as a daemon.
         VolstreamError: see :class:`TopicFeed`.
     """
-    name, mine, purpose = lease_name(feed), new_owner(), f"reading of source {feed.name}"
+    name, mine, purpose = of_source(feed.id), new_owner(), f"reading of source {feed.name}"
     ended = Stop()
     lost: list[str] = []
     count = 0
