@@ -72,6 +72,7 @@ PAGES = [
     "/sql",
     "/settings",
     "/doctor",
+    "/tasks",
     "/audit",
     "/graph",
     "/nowhere",
@@ -330,7 +331,7 @@ def test_other_code_is_compared_on_a_page_which_follows_it(site: Site, browser: 
         page.get_by_label("Files, up to").fill("30")
         page.get_by_role("button", name="Compare").click()
         page.evaluate("window.same = true")
-        expect(page.locator("h1 + .state")).to_contain_text("Done", timeout=90_000)
+        expect(page.locator("h1 + .state")).to_contain_text("Finished", timeout=90_000)
         assert page.evaluate("window.same"), "the page was not loaded again"
         expect(page.get_by_role("heading", name="New failures")).to_be_visible()
         expect(page.get_by_text("pixels are more than 90").first).to_be_visible()

@@ -13,7 +13,7 @@ from typing import Any
 from volstream.backup.make import CATALOG, WAREHOUSE
 from volstream.backup.manifest import Manifest
 from volstream.catalog import Catalog, copying
-from volstream.catalog.leases import lease
+from volstream.catalog.leases import RESTORE, lease
 from volstream.config import Settings
 from volstream.delta import folders
 from volstream.delta.copying import copy_folder
@@ -43,7 +43,7 @@ def restore(
     _check_links(folder)
     manifest = Manifest.read(folder)
     # What is removed after a failure must not be what somebody else has restored.
-    with lease(catalog.leases, "restore", new_owner(), "restoring a backup", settings.lease_seconds) as other:
+    with lease(catalog.leases, RESTORE, new_owner(), "restoring a backup", settings.lease_seconds) as other:
         if other is not None:
             raise ObjectInUseError("Another process is restoring a backup into this home.", "Wait for it to end.")
         _check_empty(catalog, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,56 @@ from volstream.lifecycle.identity import is_gone
 #: An expiry farther ahead than this, or than ten times what the next owner asks for, was written while the database's clock was
 #: ahead: leases are taken for less than that, and renewed.
 _FARTHEST_SECONDS = 900.0
+
+#: Held by the daemon that decides which alerts are sent, and by the process that restores a backup.
+ALERTS, RESTORE = "alerts", "restore"
+
+_JOB = "job:"
+
+
+def of_volume(volume_id: str) -> str:
+    """Returns the name of the lease whose holder is the volume's only writer."""
+    return f"volume:{volume_id}"
+
+
+def of_stream(stream_id: str) -> str:
+    """Returns the name of the lease whose holder consumes the stream by statements."""
+    return f"stream:{stream_id}"
+
+
+def of_job(job_id: str) -> str:
+    """Returns the name of the lease whose holder runs the job."""
+    return f"{_JOB}{job_id}"
+
+
+def of_source(feed_id: str) -> str:
+    """Returns the name of the lease whose holder reads the source."""
+    return f"source:{feed_id}"
+
+
+def of_commits(location: str) -> str:
+    """Returns the name of the lease whose holder commits the rows that arrived for the table at a location."""
+    return f"commits:{_digest(location)}"
+
+
+def of_creation(table: str) -> str:
+    """Returns the name of the lease whose holder creates the table, by its name."""
+    return f"creation:{_digest(table)}"
+
+
+def of_version(table: str) -> str:
+    """Returns the name of the lease whose holder makes a version of the event table, by its name."""
+    return f"version:{_digest(table)}"
+
+
+def of_daemons(virtual_cluster: str) -> str:
+    """Returns how the names of the leases of a cluster's daemons begin."""
+    return f"daemon:{virtual_cluster.upper()}:"
+
+
+def _digest(text: str) -> str:
+    """Returns text of any length as a part of a name, which has up to 200 characters."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -67,6 +118,10 @@ class Leases:
             now = self._database.now(transaction)
             rows = transaction.execute(select(leases).where(leases.c.expires > now).order_by(leases.c.name))
             return [Lease(*row) for row in rows if not is_gone(row.owner)]
+
+    def running_jobs(self) -> frozenset[str]:
+        """Returns the ids of the jobs that any process runs now."""
+        return frozenset(one.name.removeprefix(_JOB) for one in self.held() if one.name.startswith(_JOB))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -93,29 +93,42 @@ def alter_job_command(session: Session, output: Output, name: str, given: dict[s
     output.result(details.values(job), text)
 
 
+_WAIT = click.option("--wait", is_flag=True, help="If the job is already running, wait for the end of that run.")
+
+
+def _waiting(output: Output) -> Callable[[str], None]:
+    """Returns what reports that a run waits for another one."""
+    return lambda why: output.message(f"{why} Waiting for it to end.")
+
+
 @click.command("run-job")
 @click.argument("name", shell_complete=names_of("job"))
 @click.option("--until-empty", is_flag=True, help="Continue while new changes arrive.")
 @click.option("--plan", "plan_only", is_flag=True, help="Show what a run would do and how long it would take.")
+@_WAIT
 @common
-def run_job_command(session: Session, output: Output, name: str, until_empty: bool, plan_only: bool) -> None:
+def run_job_command(
+    session: Session, output: Output, name: str, until_empty: bool, plan_only: bool, wait: bool
+) -> None:
     """Process the unread changes of JOB and its due failures."""
     if plan_only:
         _show_plan(output, name, session.jobs.preview(name))
         return
     with watched(output) as (stop, observe):
-        report = session.jobs.run(name, until_empty=until_empty, stop=stop, observe=observe)
+        waits = _waiting(output) if wait else None
+        report = session.jobs.run(name, until_empty=until_empty, waits=waits, stop=stop, observe=observe)
     _show_run(output, name, report, stop)
 
 
 @click.command("replay")
 @click.argument("job", shell_complete=names_of("job"))
 @click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
+@_WAIT
 @common
-def replay_command(session: Session, output: Output, job: str, where: str | None) -> None:
+def replay_command(session: Session, output: Output, job: str, where: str | None, wait: bool) -> None:
     """Process files of JOB again as they were delivered, and replace their results."""
     with watched(output) as (stop, observe):
-        report = session.jobs.replay(job, where, stop=stop, observe=observe)
+        report = session.jobs.replay(job, where, waits=_waiting(output) if wait else None, stop=stop, observe=observe)
     _show_run(output, job, report, stop)
 
 

@@ -12,13 +12,15 @@ from volstream.catalog.failures import ACTIVE, Wanted
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output, in_a_line
-from volstream.definitions import Job
+from volstream.definitions import FileJobSpec, Job
+from volstream.definitions.forms import DURATION
+from volstream.definitions.options import keys
 from volstream.inspection import details
 from volstream.inspection.problems import problems
 from volstream.inspection.status import job_status
 from volstream.jobs.lease import runs_of
 from volstream.model.names import Name
-from volstream.model.units import format_size
+from volstream.model.units import format_duration, format_size
 from volstream.model.work import FailureKind, FailureState
 from volstream.session import Session
 
@@ -65,6 +67,8 @@ _LAST = ("declared", "clean", "may_have_strays", "failed_batches", "owns_stream"
 _LIMIT = 1000
 
 _STATES = [state.value for state in ACTIVE]
+
+_DURATIONS = frozenset(name for name, key in keys(FileJobSpec).items() if key.form is DURATION)
 
 _KINDS = ("connection", "volume", "stream", "job", "function", "source")
 
@@ -179,7 +183,7 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
             rejected = session.home.catalog.refreshes.rejected(volume_id, limit)
             return [{**details.values(one), "volume": volume_names.get(one.volume_id)} for one in rejected]
         case _:
-            return [details.shown(session.home, one) for one in session.objects.by_kind[kind.removesuffix("s")].list()]
+            return details.shown(session.home, session.objects.by_kind[kind.removesuffix("s")].list())
 
 
 def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
@@ -207,14 +211,17 @@ def _in_order(found: Mapping[str, Any]) -> dict[str, Any]:
     last = {key: rest[key] for key in (*_LAST, *ids) if key in rest}
     ordered = {**first, **{key: value for key, value in rest.items() if key not in last}, **last}
     return {
-        key: value if key in _POLICIES else _text(value)
+        key: value if key in _POLICIES else _text(key, value)
         for key, value in ordered.items()
         if value not in (None, [], (), {})
     }
 
 
-def _text(value: Any) -> Any:
-    """Returns texts in a list one after the other, what a dict says without ids, and other values as they are."""
+def _text(key: str, value: Any) -> Any:
+    """Returns durations as they are given, texts in a list one after the other, what a dict says without ids, and other values as
+    they are."""
+    if key in _DURATIONS:
+        return format_duration(value)
     if isinstance(value, Mapping):
         return in_a_line({key: one for key, one in value.items() if not key.endswith("id")})
     return ", ".join(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value

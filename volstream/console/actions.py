@@ -1,35 +1,32 @@
-"""What can be done from the console: by the operations that the command line has, each with an entry in the audit."""
+"""What can be done from the console: by the operations that the command line has, each with an entry in the audit.
+
+What takes long is done in the background (``background``).
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
+from volstream.console.background import Background, Doing, Work
+from volstream.console.comparisons import PARAMETERS, compare
 from volstream.console.facts.jobs import paths_of_group
 from volstream.console.query import Query
+from volstream.console.rendering import url
 from volstream.directory.foreground import RefreshResult
-from volstream.errors import InvalidStateError, InvalidValueError, StreamBusyError, VolstreamError, in_brief
-from volstream.jobs.lease import RunReport, runs_of
-from volstream.lifecycle.stop import Stop
-from volstream.lifecycle.supervisor import join_all
+from volstream.errors import InvalidValueError, in_brief
+from volstream.jobs.definitions import check_where
+from volstream.jobs.lease import RunReport
+from volstream.jobs.progress import Progress
 from volstream.log import get
 from volstream.model.text import counted
 from volstream.session import Session
 
 _log = get("console")
 
-#: Actions in the background at once.
-_MAX_WORKING = 4
-
-#: Interval of attempts of an action that waits for the current run of its job: daemons leave no more between two runs.
-_TURN_SECONDS = 0.1
-
-#: What is said of such an action.
-QUEUED = "Another run is in progress; this one starts when it ends."
-
-#: Seconds for all of them to end when the daemon stops.
-_END_SECONDS = 5.0
+#: Parameters that the audit shows, after these words.
+_SHOWN = {"function": "with", "where": "where"}
 
 
 @dataclass(frozen=True)
@@ -38,123 +35,97 @@ class Action:
 
     Attributes:
         kind: of the object: ``job`` or ``volume``.
-        work: does it, and returns the result in a sentence; its docstring describes it.
-        waits: takes long: the answer comes before the end.
+        work: does it, and returns the result in a sentence; or, for ``waits``, checks the request and returns what does it. Its
+            docstring describes it.
+        waits: takes long: it is done in the background.
         parameters: what a request may say, with its meaning.
     """
 
     kind: str
     verb: str
-    work: Callable[[Session, str, Query, Stop], str]
+    work: Callable[[Session, str, Query], str | Doing]
     waits: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Done:
-    """An action that ended, or, with ``finished`` false, was begun."""
+    """An action that ended, or, with ``finished`` false, was queued.
+
+    Attributes:
+        audit: its entry, which is also the id of its task in the background.
+        url: the page that follows it; None: it has ended.
+    """
 
     action: str
     object: str
     result: str
     finished: bool
     audit: int
+    url: str | None = None
 
 
 class Actions:
-    """Does things in the daemon's process."""
+    """Does things in the daemon's process.
 
-    def __init__(self, session: Session) -> None:
+    Args:
+        tell: tells open pages which topics changed.
+
+    Attributes:
+        background: what takes long.
+    """
+
+    def __init__(self, session: Session, tell: Callable[[Collection[str]], None]) -> None:
         self._session = session
-        self._stop = Stop()
-        self._places = threading.BoundedSemaphore(_MAX_WORKING)
-        self._threads: list[threading.Thread] = []
+        self._audit = session.home.catalog.audit
+        self.background = Background(self._audit, tell)
 
     def perform(self, action: Action, name: str, form: Query, who: str) -> Done:
-        """Does something, or begins to.
+        """Does something, or queues it.
 
         Raises:
             NotFoundError: there is no such object.
-            InvalidStateError: too much is being done already.
+            InvalidStateError: too much is queued already.
             VolstreamError: as the operation raises.
         """
-        kind = self._session.objects.by_kind[action.kind]
-        named = f"{action.kind} {kind.get(name).name}"
-        if action.waits:
-            entry = self._begin(action, name, form, named, who)
-            in_hand = action.kind == "job" and kind.get(name).id in runs_of(self._session.home.catalog, ()).in_hand
-            return Done(action.verb, named, QUEUED if in_hand else "It has begun.", False, entry)
-        entry = self._session.home.catalog.audit.begin(action.verb, named, who)
-        return Done(action.verb, named, self._do(action, name, form, entry, named), True, entry)
-
-    def _begin(self, action: Action, name: str, form: Query, named: str, who: str) -> int:
-        """Begins to do something in the background; returns its entry in the audit."""
-        if not self._places.acquire(blocking=False):
-            raise InvalidStateError("Several actions are still being done.", "Wait for them to end.")
+        named = f"{action.kind} {self._session.objects.by_kind[action.kind].get(name).name}"
+        asked = {key: form.text(key) for key in action.parameters}
+        shown = [f" {word} {asked[key]}" for key, word in _SHOWN.items() if asked.get(key)]
+        entry = self._audit.begin(action.verb, "".join([named, *shown]), who)
         try:
-            entry = self._session.home.catalog.audit.begin(action.verb, named, who)
-            thread = threading.Thread(
-                target=self._in_background,
-                args=(action, name, form, entry, named),
-                name=f"{action.verb} {named}",
-                daemon=True,
-            )
-            thread.start()
-        except BaseException:
-            self._places.release()
-            raise
-        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
-        return entry
-
-    def stop(self) -> None:
-        """Ends after the current piece of work. Idempotent."""
-        self._stop.set()
-        join_all(self._threads, _END_SECONDS)
-
-    def _do(self, action: Action, name: str, form: Query, entry: int, named: str) -> str:
-        audit = self._session.home.catalog.audit
-        try:
-            result = self._in_turn(action, name, form, entry)
+            result = action.work(self._session, name, form)
+            if not isinstance(result, str):
+                task = self.background.begin(entry, action.verb, named, asked, result)
+                place = url("jobs", name, "compare", str(entry)) if action.verb == "compare" else url("tasks")
+                return Done(action.verb, named, f"It is {task.state}.", False, entry, place)
         except Exception as error:
-            audit.end(entry, f"failed: {in_brief(error)}")
+            self._audit.end(entry, f"failed: {in_brief(error)}")
             raise
-        audit.end(entry, result)
+        self._audit.end(entry, result)
         _log.info("action", action=action.verb, object=named, result=result)
-        return result
+        return Done(action.verb, named, result, True, entry)
 
-    def _in_turn(self, action: Action, name: str, form: Query, entry: int) -> str:
-        """Does something; what takes long anyway also waits for the current run of its job."""
-        queued = False
-        while True:
-            try:
-                return action.work(self._session, name, form, self._stop)
-            except StreamBusyError:
-                if not action.waits or self._stop.wait(_TURN_SECONDS):
-                    raise
-            if not queued:
-                self._session.home.catalog.audit.queued(entry, QUEUED)
-                queued = True
+    def cancel(self, task: str, who: str) -> Done:
+        """Cancels what is queued or being done in the background.
 
-    def _in_background(self, action: Action, name: str, form: Query, entry: int, named: str) -> None:
-        try:
-            self._do(action, name, form, entry, named)
-        except VolstreamError as error:
-            _log.warning("action_failed", action=action.verb, object=named, error=str(error))
-        except Exception as error:  # noqa: BLE001  # the thread's outermost handler
-            _log.error("action_failed", action=action.verb, object=named, exc_info=error)
-        finally:
-            self._places.release()
+        Raises:
+            NotFoundError: there is no such task.
+            InvalidStateError: it has ended.
+        """
+        found = self.background.cancel(task)
+        result = "It ends after the current piece of work, unless it has ended before."
+        entry = self._audit.begin("cancel", f"{found.action} {found.object}", who)
+        self._audit.end(entry, result)
+        return Done("cancel", f"{found.action} {found.object}", result, True, entry)
 
 
-def _retry(session: Session, name: str, form: Query, stop: Stop) -> str:
+def _retry(session: Session, name: str, form: Query) -> str:
     """Retries failed files of the job at its next run."""
-    del stop
     return f"{counted(len(session.jobs.retry(name, _paths(session, name, form))), 'file')} due again at the next run."
 
 
-def _skip(session: Session, name: str, form: Query, stop: Stop) -> str:
+def _skip(session: Session, name: str, form: Query) -> str:
     """Gives up on failed files of the job. A newer version of one is processed all the same."""
-    del stop
     return f"{counted(len(session.jobs.skip(name, _paths(session, name, form))), 'file')} skipped."
 
 
@@ -168,29 +139,45 @@ def _paths(session: Session, name: str, form: Query) -> list[str] | None:
     return list(paths) or None
 
 
-def _pause(session: Session, name: str, form: Query, stop: Stop) -> str:
+def _pause(session: Session, name: str, form: Query) -> str:
     """Stops running the job until it is resumed. It keeps its position."""
-    del form, stop
+    del form
     session.jobs.pause(name)
     return "The job is paused."
 
 
-def _resume(session: Session, name: str, form: Query, stop: Stop) -> str:
+def _resume(session: Session, name: str, form: Query) -> str:
     """Resumes the paused job."""
-    del form, stop
+    del form
     session.jobs.resume(name)
     return "The job is active."
 
 
-def _run(session: Session, name: str, form: Query, stop: Stop) -> str:
-    """Runs the job once, now."""
+def _run(session: Session, name: str, form: Query) -> Doing:
+    """Runs the job once, now, or after the current run."""
     del form
-    return _told(session.jobs.run(name, stop=stop))
+    return lambda work: _told(session.jobs.run(name, waits=work.waits, stop=work.stop, observe=partial(_observe, work)))
 
 
-def _replay(session: Session, name: str, form: Query, stop: Stop) -> str:
+def _replay(session: Session, name: str, form: Query) -> Doing:
     """Processes files of the job again as they were delivered, and replaces their results."""
-    return _told(session.jobs.replay(name, form.text("where"), stop=stop))
+    where = form.text("where")
+    if where is not None:
+        check_where(where)
+    return lambda work: _told(
+        session.jobs.replay(
+            name,
+            where,
+            waits=work.waits,
+            stop=work.stop,
+            observe=partial(_observe, work),
+            is_cancelled=lambda: work.cancelled,
+        )
+    )
+
+
+def _observe(work: Work, progress: Progress) -> None:
+    work.observe(progress.done_files, progress.files)
 
 
 def _told(report: RunReport) -> str:
@@ -200,15 +187,16 @@ def _told(report: RunReport) -> str:
     return f"{counted(done.processed, 'file')} processed, {done.failed} failed; {counted(done.rows, 'row')}."
 
 
-def _refresh(session: Session, name: str, form: Query, stop: Stop) -> str:
+def _refresh(session: Session, name: str, form: Query) -> Doing:
     """Lists the volume now, or a part of it, and updates its directory."""
-    return _listed(session.volumes.refresh(name, form.text("subdirectory") or "", stop=stop))
+    part = form.text("subdirectory") or ""
+    return lambda work: _listed(session.volumes.refresh(name, part, stop=work.stop))
 
 
-def _accept_removals(session: Session, name: str, form: Query, stop: Stop) -> str:
+def _accept_removals(session: Session, name: str, form: Query) -> Doing:
     """Lists the volume now, and applies removals beyond its limit."""
     del form
-    return _listed(session.volumes.refresh(name, accept_removals=True, stop=stop))
+    return lambda work: _listed(session.volumes.refresh(name, accept_removals=True, stop=work.stop))
 
 
 def _listed(done: RefreshResult) -> str:
@@ -235,6 +223,7 @@ ACTIONS = (
         waits=True,
         parameters={"where": "SQL condition on the directory's columns; default: all files."},
     ),
+    Action("job", "compare", compare, waits=True, parameters=PARAMETERS),
     Action(
         "volume",
         "refresh",

@@ -24,15 +24,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from volstream.catalog.audit import AuditEntry
 from volstream.catalog.database import Database
 from volstream.console.access import Access
-from volstream.console.actions import ACTIONS, Action, Actions
+from volstream.console.actions import ACTIONS, Action, Actions, Done
 from volstream.console.answers import error_answer, form_of, json_answer, page_answer, query_of, refusal, wants_json
-from volstream.console.comparisons import Comparisons
 from volstream.console.hosts import LOOPBACK, known_hosts, token_of
 from volstream.console.live import Live
 from volstream.console.openapi import document
 from volstream.console.pictures import may_be_picture, picture
 from volstream.console.queries import Queries
-from volstream.console.rendering import STATIC, url
+from volstream.console.query import Query
+from volstream.console.rendering import STATIC
 from volstream.console.routes import PAGES, Asked, Page
 from volstream.errors import CatalogError, VolstreamError
 from volstream.inspection.doctor import examine
@@ -78,21 +78,19 @@ class Console:
         self._session = session
         self._ready = ready
         self._probed = lambda: ready()[1]
-        self._actions = Actions(session)
         self._queries = Queries(session)
         self._live = Live(Database(settings.database_url), self._probed)
-        self._comparisons = Comparisons(session, self._live.tell)
+        self._actions = Actions(session, self._live.tell)
         self._making = CapacityLimiter(_MAX_MAKING)
         self._version = version("volstream")
         access = Middleware(Access, hosts=known_hosts(settings), token=token_of(settings), refuse=refusal)
         self.app = _application([*_probe_routes(healthy, self._readiness, collector), *self._routes()], access)
 
     def stop(self) -> None:
-        """Ends events, queries, comparisons and actions. Idempotent."""
+        """Ends events, queries and what is done in the background. Idempotent."""
         self._live.stop()
         self._queries.stop()
-        self._comparisons.stop()
-        self._actions.stop()
+        self._actions.background.stop()
 
     def _readiness(self) -> tuple[bool, Mapping[str, Any]]:
         """Returns what the daemon knows of itself, with all that is wrong in the home, which other daemons may keep."""
@@ -112,7 +110,7 @@ class Console:
         others = [
             Route("/sql", self._query, methods=["POST"]),
             Route("/doctor", self._examine, methods=["POST"]),
-            Route("/jobs/{job}/compare", self._compare, methods=["POST"]),
+            Route("/tasks/{task}/cancel", self._cancel, methods=["POST"]),
             Route("/events", self._events),
             Route("/openapi.json", self._openapi),
             Route("/volumes/{volume}/content", self._content),
@@ -129,9 +127,8 @@ class Console:
         return await self._in_thread(make)
 
     def _asked(self, request: Request) -> Asked:
-        return Asked(
-            self._session, self._probed, request.path_params, query_of(request), self._comparisons, self._queries
-        )
+        background = self._actions.background
+        return Asked(self._session, self._probed, request.path_params, query_of(request), background, self._queries)
 
     def _shown(self, request: Request, page: Page, facts: dict[str, Any]) -> Response:
         if wants_json(request):
@@ -149,20 +146,12 @@ class Console:
         form = await form_of(request)
         name = request.path_params["name"]
         done = await self._in_thread(partial(self._actions.perform, action, name, form, _who(request)))
-        if wants_json(request):
-            return json_answer(done, 200 if done.finished else 202)
-        return RedirectResponse(f"{_back(form.text('back'))}?done={done.audit}", 303)
+        return _answer(request, done, form)
 
-    async def _compare(self, request: Request) -> Response:
+    async def _cancel(self, request: Request) -> Response:
         form = await form_of(request)
-        name = request.path_params["job"]
-        begun = await self._in_thread(partial(self._comparisons.begin, name, form, _who(request)))
-        place = url("jobs", begun.job, "compare", str(begun.id))
-        if wants_json(request):
-            answer = json_answer({"comparison": begun, "url": place}, 202)
-            answer.headers["location"] = place
-            return answer
-        return RedirectResponse(place, 303)
+        done = await self._in_thread(partial(self._actions.cancel, request.path_params["task"], _who(request)))
+        return _answer(request, done, form)
 
     async def _query(self, request: Request) -> Response:
         form = await form_of(request)
@@ -261,6 +250,17 @@ class _Bugs:
             if not begun:
                 request = Request(scope, receive)
                 await (await _error(request, error))(scope, receive, send)
+
+
+def _answer(request: Request, done: Done, form: Query) -> Response:
+    """Answers what was done: a page goes back to where it was asked for, or to what follows it."""
+    if not wants_json(request):
+        back = form.text("back")
+        return RedirectResponse(f"{_back(back)}?done={done.audit}" if back or not done.url else done.url, 303)
+    answer = json_answer(done, 200 if done.finished else 202)
+    if done.url:
+        answer.headers["location"] = done.url
+    return answer
 
 
 def _who(request: Request) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from volstream.console.actions import ACTIONS
-from volstream.console.comparisons import PARAMETERS
 from volstream.console.routes import PAGES
 
 _JSON = {"application/json": {"schema": {"type": "object"}}}
@@ -35,11 +34,9 @@ def document(version: str) -> dict[str, Any]:
         paths[path] = {"get": described}
     for action in ACTIONS:
         path = f"/{action.kind}s/{{{action.kind}}}/{action.verb}"
-        paths[path] = {"post": _posted(path, _summary(action.work), action.parameters, waits=action.waits)}
-    compare = "/jobs/{job}/compare"
-    paths[compare]["post"] = _posted(
-        compare, "Begins to compare the job's code with other code.", PARAMETERS, waits=True
-    )
+        paths.setdefault(path, {})["post"] = _posted(path, _summary(action.work), action.parameters, waits=action.waits)
+    cancel = "/tasks/{task}/cancel"
+    paths[cancel] = {"post": _posted(cancel, "Cancels what is queued or being done in the background.", {})}
     paths["/sql"]["post"] = _posted("/sql", "Runs a query.", {"q": "The query.", "limit": "Rows, up to 500."})
     paths["/doctor"]["post"] = _posted("/doctor", "Checks the home.", {"volume": "Also check this volume."})
     return {
@@ -73,7 +70,10 @@ def _posted(path: str, summary: str, parameters: Mapping[str, str], *, waits: bo
         "content": {"application/x-www-form-urlencoded": {"schema": {"type": "object", "properties": properties}}}
     }
     if waits:
-        described["responses"]["202"] = {"description": "It has begun; the audit has the result.", "content": _JSON}
+        described["responses"]["202"] = {
+            "description": "It is queued; `url` follows it.",
+            "content": _JSON,
+        }
         del described["responses"]["200"]
     return described
 

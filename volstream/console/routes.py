@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from volstream.console.comparisons import MAX_SAMPLE, MAX_SECONDS, SAMPLE, Comparisons
+from volstream.console.background import Background
+from volstream.console.comparisons import MAX_SAMPLE, MAX_SECONDS, SAMPLE
 from volstream.console.facts import batches, graph, jobs, overview, volumes
 from volstream.console.queries import Queries
 from volstream.console.query import Query
+from volstream.errors import NotFoundError
 from volstream.inspection import tables
 from volstream.inspection.settings import shown_settings
 from volstream.session import Session
@@ -20,6 +22,9 @@ Probed = Callable[[], Mapping[str, Any]]
 
 #: Tables that the page of queries names.
 _MAX_NAMED = 50
+
+#: The newest tasks on an object, of its page.
+_FEW_TASKS = 5
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Asked:
     probed: Probed
     names: Mapping[str, str]
     query: Query
-    comparisons: Comparisons
+    background: Background
     queries: Queries
 
 
@@ -63,7 +68,8 @@ def _overview(asked: Asked) -> dict[str, Any]:
 
 def _volume(asked: Asked) -> dict[str, Any]:
     """A volume: its state, a part of its directory, its newest refreshes."""
-    return volumes.volume(asked.session.home, asked.names["volume"], asked.query, asked.probed())
+    found = volumes.volume(asked.session.home, asked.names["volume"], asked.query, asked.probed())
+    return {**found, "tasks": asked.background.newest(f"volume {found['status']['volume']}")[:_FEW_TASKS]}
 
 
 def _file(asked: Asked) -> dict[str, Any]:
@@ -73,7 +79,8 @@ def _file(asked: Asked) -> dict[str, Any]:
 
 def _job(asked: Asked) -> dict[str, Any]:
     """A job: its run in progress, its newest batches, its failures by cause, and rows of its table."""
-    return jobs.job(asked.session.home, asked.names["job"], asked.probed())
+    found = jobs.job(asked.session.home, asked.names["job"], asked.probed())
+    return {**found, "tasks": asked.background.newest(f"job {found['status']['job']}")[:_FEW_TASKS]}
 
 
 def _batches(asked: Asked) -> dict[str, Any]:
@@ -105,13 +112,27 @@ def _comparisons(asked: Asked) -> dict[str, Any]:
         "sample": SAMPLE,
         "max_sample": MAX_SAMPLE,
         "max_seconds": MAX_SECONDS,
-        "comparisons": asked.comparisons.of(str(found.name)),
+        "comparisons": asked.background.newest(f"job {found.name}", "compare"),
     }
 
 
 def _comparison(asked: Asked) -> dict[str, Any]:
     """A comparison: how far it is, and what other code would change."""
-    return {"comparison": asked.comparisons.get(asked.names["job"], asked.names["comparison"])}
+    task = asked.background.get(asked.names["comparison"])
+    name, found = str(asked.session.jobs.get(asked.names["job"]).name), task.outcome
+    if (task.action, task.object) != ("compare", f"job {name}"):
+        raise NotFoundError(f"There is no comparison {task.id} of the job {name}.")
+    return {
+        "job": name,
+        "task": replace(task, outcome=None),
+        "comparison": found and found.comparison,
+        "next": found and found.next,
+    }
+
+
+def _tasks(asked: Asked) -> dict[str, Any]:
+    """What was begun in the background since the daemon began, as far as it is, newest first."""
+    return {"tasks": asked.background.newest()}
 
 
 def _tables(asked: Asked) -> dict[str, Any]:
@@ -215,8 +236,9 @@ PAGES = (
         "job:{job}",
         {"path": "Only what was printed for this file.", "batch": "Only what was printed in this batch."},
     ),
-    Page("/jobs/{job}/compare", "compare.html", _comparisons, "comparisons:{job}"),
-    Page("/jobs/{job}/compare/{comparison}", "comparison.html", _comparison, "comparison:{comparison}"),
+    Page("/jobs/{job}/compare", "compare.html", _comparisons, "job:{job}"),
+    Page("/jobs/{job}/compare/{comparison}", "comparison.html", _comparison, "job:{job}"),
+    Page("/tasks", "tasks.html", _tasks, "tasks"),
     Page("/tables", "tables.html", _tables),
     Page("/tables/{table}", "table.html", _table),
     Page("/graph", "graph.html", _graph, "*"),

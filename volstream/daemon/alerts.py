@@ -20,20 +20,20 @@ from prometheus_client.registry import Collector
 from volstream.alerts import receivers
 from volstream.alerts.evaluator import AlertEvaluator, recipients
 from volstream.alerts.model import Alert
-from volstream.catalog.leases import lease
+from volstream.catalog.leases import ALERTS
 from volstream.config import Receiver
+from volstream.daemon.leased import LeasedWorker
 from volstream.errors import VolstreamError
 from volstream.home import Home
 from volstream.lifecycle import faults
 from volstream.lifecycle.backoff import Backoff
-from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import FailureTracker, join_all, run_loop
 from volstream.log import get
 
 _log = get("alerts")
 
-#: Interval of looks at the catalog, of looks for alerts by those who deliver them, and of attempts to acquire the lease.
+#: Interval of looks at the catalog, and of looks for alerts by those who deliver them.
 _LOOK_SECONDS = 1.0
 
 #: An alert that could not be delivered for this long is given up; that is looked at in this interval.
@@ -94,7 +94,7 @@ class DeliveryWorker:
         _log.info("alert_delivered", receiver=self.name, alert=alert.payload["id"], about=alert.payload["name"])
 
 
-class AlertService(Collector):
+class AlertService(LeasedWorker, Collector):
     """Decides what to send while no other daemon on the catalog does, and has it delivered.
 
     Args:
@@ -108,25 +108,21 @@ class AlertService(Collector):
     def __init__(
         self,
         home: Home,
-        stop: Stop,
         engine: Callable[[], Mapping[str, Any]],
         page: Callable[[str, str], str],
     ) -> None:
         receivers.check(home.settings)
+        super().__init__("alerts", ALERTS, home.catalog, home.settings, _log)
         self._home = home
-        self._settings = home.settings
-        self._stop = stop
         self._engine = engine
         self._page = page
         self._couriers = [DeliveryWorker(name, one, home) for name, one in self._settings.receivers.items()]
         self._warned: set[str] = set()
         self._next_drop = time.monotonic()
 
-    def run(self) -> None:
-        """Runs in its own thread; returns when stopped. Without receivers it does nothing."""
-        while not self._couriers and not self._stop.wait(60.0):
-            pass
-        run_loop("alerts", self._try, self._stop, _log, Backoff(), survives=lambda _: True)
+    def is_wanted(self) -> bool:
+        """See :meth:`LeasedWorker.is_wanted`: without receivers there is nothing to do."""
+        return bool(self._couriers)
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
@@ -145,15 +141,8 @@ class AlertService(Collector):
             failing.add_metric([one.name], int(one.trouble.reason is not None))
         yield from (told, waiting, failing)
 
-    def _try(self) -> None:
-        turn, seconds = Stop(), self._settings.lease_seconds
-        with lease(self._home.catalog.leases, "alerts", new_owner(), "daemon's alerts", seconds, turn.set) as other:
-            if other is None:
-                self._take_turn(turn)
-        self._stop.wait(_LOOK_SECONDS)
-
-    def _take_turn(self, turn: Stop) -> None:
-        """Decides and delivers for as long as the lease is held."""
+    def work(self, turn: Stop) -> None:
+        """See :meth:`LeasedWorker.work`: decides and delivers."""
         look, ending = AlertEvaluator(self._home, self._engine, self._addressed), Stop()
         threads = [
             threading.Thread(target=one.run, args=(ending,), name=f"receiver {one.name}", daemon=True)
@@ -162,13 +151,13 @@ class AlertService(Collector):
         for thread in threads:
             thread.start()
         try:
-            while not (self._stop or turn):
+            while not turn:
                 self._drop()
                 if look.look():
                     faults.point("alert.recorded")
                     for courier in self._couriers:
                         courier.wake()
-                self._stop.wait(_LOOK_SECONDS)
+                turn.wait(_LOOK_SECONDS)
         finally:
             look.close()
             ending.set()

@@ -127,7 +127,7 @@ class Daemon:
         reader = StreamReader(catalog, self._settings.warehouse_path)
         ingest = IngestServer(session) if self._settings.ingest_address else None
         self._feeds = Feeds(session.home, self._stop)
-        desk = AlertService(session.home, self._stop, engine.status, self._page)
+        desk = AlertService(session.home, engine.status, self._page)
         others = [self._feeds, desk] if ingest is None else [self._feeds, desk, ingest]
         metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
         self._committer = Committer(session.home, self._settings, self._stop)
@@ -155,6 +155,7 @@ class Daemon:
             self._serving = False
             self._stop.set()
             scheduler.wake()
+            desk.end()
             if ingest is not None:
                 ingest.stop()
             console.stop()
@@ -208,7 +209,7 @@ class Daemon:
     @property
     def _kept(self) -> list[VolumeWorker]:
         """The volumes that this daemon keeps, always in the same order."""
-        return [worker for worker in list(self._workers.values()) if worker.keeps]
+        return [worker for worker in list(self._workers.values()) if worker.holds]
 
     def _start_worker(self, worker: VolumeWorker) -> None:
         self._workers[worker.volume.id] = worker

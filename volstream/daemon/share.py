@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from volstream.catalog.leases import Leases
+from volstream.catalog.leases import Leases, of_daemons
 from volstream.lifecycle.identity import new_owner
 
 
@@ -29,7 +29,7 @@ class Members:
 
     def __init__(self, leases: Leases, virtual_cluster: str, seconds: float) -> None:
         self._leases = leases
-        self._prefix = f"daemon:{virtual_cluster.upper()}:"
+        self._prefix = of_daemons(virtual_cluster)
         self._name = f"{self._prefix}{uuid.uuid4().hex}"
         self._owner = new_owner()
         self._seconds = seconds

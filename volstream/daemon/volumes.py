@@ -5,32 +5,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import About
-from volstream.catalog.leases import lease
+from volstream.catalog.leases import of_volume
 from volstream.config import Settings
+from volstream.daemon.leased import LeasedWorker
 from volstream.daemon.share import Share
 from volstream.definitions import Volume
 from volstream.delta.places import reached
 from volstream.directory.hint_set import HintSet
-from volstream.directory.keeper import DirectoryKeeper, lease_name
+from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import Reconciled
-from volstream.errors import (
-    CatalogError,
-    FencedError,
-    InterruptedByUserError,
-    NotFoundError,
-    QueueError,
-    StorageError,
-)
+from volstream.errors import FencedError, InterruptedByUserError, QueueError, StorageError
 from volstream.lifecycle.backoff import Backoff
-from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import FailureTracker, is_transient, run_loop
 from volstream.log import get
@@ -53,11 +45,8 @@ _FOLLOW_SECONDS, _GATHER_SECONDS = 0.05, 1.0
 #: The directory's tables are maintained after this idle time, or at the latest after this many commits.
 _IDLE_SECONDS, _BUSY_COMMITS = 2.0, 20
 
-#: Interval of attempts to acquire the lease from another writer.
-_LEASE_SECONDS = 1.0
 
-
-class VolumeWorker:
+class VolumeWorker(LeasedWorker):
     """Keeps one volume until it is ended. While another process holds the volume's lease it waits, also after its own turn.
     Any error with the volume is reported and retried, and does not affect other volumes.
 
@@ -65,10 +54,6 @@ class VolumeWorker:
         changed: called after each commit, with the volume's id.
         share: this daemon's share; without a free place the volume is left to other daemons.
         queue_of: makes the volume's queue, for each turn.
-
-    Attributes:
-        stop: set when it is to end.
-        keeps: True while it holds the lease.
     """
 
     def __init__(
@@ -80,96 +65,50 @@ class VolumeWorker:
         share: Share,
         queue_of: Callable[[Volume, Catalog, Settings], EventQueue] = queue_of,
     ) -> None:
+        title, condition = f"writer of volume {volume.name}", (About.VOLUME, volume.id)
+        super().__init__(title, of_volume(volume.id), catalog, settings, _log, condition)
         self.volume = volume
-        self.stop = Stop()
-        self.keeps = False
         self.queue_depth: int | None = None
         self.last_event: datetime | None = None
         self.last_tick_seconds = 0.0
         self.refreshed_rows = 0
         self.held_removals = 0
-        self._catalog = catalog
-        self._settings = settings
+        self.changed = changed
+        self.queue_failure = FailureTracker(f"queue of volume {volume.name}", _log, self.backoff, self.record)
         self._share = share
         self._queue_of = queue_of
-        self._turn = Stop()
-        self._complained = False
-        self.changed = changed
-        name, backoff = f"volume {volume.name}", Backoff(cap_seconds=30.0)
-        self.trouble = FailureTracker(name, _log, backoff, self._tell)
-        self.queue_failure = FailureTracker(f"queue of {name}", _log, backoff, self._tell)
 
     @property
     def reason(self) -> str | None:
         """The problem with the volume or its queue; None if there is none."""
         return self.trouble.reason or self.queue_failure.reason
 
-    def run(self) -> None:
-        """Runs in its own thread; returns when ended."""
-        run_loop("lease", self._try, self.stop, _log, Backoff(), survives=lambda _: True, trouble=self.trouble)
-
-    def _tell(self, _reason: str | None) -> None:
-        """Records the trouble in the catalog for other processes. The all-clear is recorded only by the worker that keeps the
-        volume or that recorded the trouble."""
-        reason = self.reason
-        if reason is None and not (self.keeps or self._complained):
-            return
-        with suppress(CatalogError):  # while it is unavailable, the log has the trouble
-            self._catalog.conditions.note(About.VOLUME, self.volume.id, reason)
-            self._complained = reason is not None
-
-    def end(self) -> None:
-        """Makes :meth:`run` return."""
-        self.stop.set()
-        self._turn.set()
-
-    def hand_over(self) -> None:
-        """Ends the current turn, if any, so that another daemon can take the volume."""
-        self._turn.set()
-
     def follow(self, current: Volume) -> None:
         """Ends the turn if the volume's definition has changed: the next turn begins with the new one, and a listing."""
         if current.definition != self.volume.definition:
-            self._turn.set()
+            self.hand_over()
 
-    def _try(self) -> None:
+    def is_wanted(self) -> bool:
+        """See :meth:`LeasedWorker.is_wanted`. Reads the volume's definition."""
         current = self._catalog.volumes.by_id(self.volume.id)
-        if current is not None:
-            self.volume = current
-            with self._share.place() as free, self._unless_dropped():
-                if free:
-                    self._take_turn()
-        self.stop.wait(_LEASE_SECONDS)
+        self.volume = current or self.volume
+        return current is not None
 
-    @contextmanager
-    def _unless_dropped(self) -> Iterator[None]:
-        """Ignores NotFoundError if the volume was dropped during a turn: the thread that follows the catalog ends this worker."""
+    def take_turn(self) -> None:
+        """See :meth:`LeasedWorker.take_turn`. Without a free place it returns at once."""
+        with self._share.place() as free:
+            if free:
+                super().take_turn()
+
+    def work(self, turn: Stop) -> None:
+        """See :meth:`LeasedWorker.work`."""
         try:
-            yield
-        except NotFoundError:
-            if self._catalog.volumes.by_id(self.volume.id) is not None:
-                raise
-
-    def _take_turn(self) -> None:
-        """Keeps the volume for as long as its lease is held; returns at once if another process holds it."""
-        turn = self._turn = Stop()
-        if self.stop:  # set before this turn existed
-            return
-        name, purpose = lease_name(self.volume), f"daemon's writer of volume {self.volume.name}"
-        with lease(self._catalog.leases, name, new_owner(), purpose, self._settings.lease_seconds, turn.set) as other:
-            if other is not None:
-                return
-            self.keeps = True
-            # Left by the previous keeper; cleared by the first successful tick.
-            self.trouble.reason = self._catalog.conditions.cause(About.VOLUME, self.volume.id)
-            try:
-                queue = self._queue_of(self.volume, self._catalog, self._settings)
-                _Turn(self, self._catalog, self._settings, queue, turn).run()
-            finally:
-                self.keeps = False
-                self.queue_depth = None
-                self.held_removals = 0
-                self.queue_failure.recovered()
+            queue = self._queue_of(self.volume, self._catalog, self._settings)
+            _Turn(self, self._catalog, self._settings, queue, turn).run()
+        finally:
+            self.queue_depth = None
+            self.held_removals = 0
+            self.queue_failure.recovered()
 
 
 class _Turn:
@@ -199,16 +138,16 @@ class _Turn:
         self._committed = float("-inf")
 
     def run(self) -> None:
-        """Runs until it is stopped, or another writer takes over."""
+        """Runs until it is stopped. Raises FencedError if another writer takes over."""
         _log.info("volume_kept", volume=str(self.volume.name))
         try:
             run_loop(
                 "volume",
-                self._tick_unless_fenced,
+                self._tick,
                 self.stop,
                 _log,
                 Backoff(),
-                survives=lambda error: is_transient(error) or isinstance(error, StorageError),
+                survives=_survives,
                 trouble=self._of.trouble,
             )
         except InterruptedByUserError:  # during a listing
@@ -221,32 +160,25 @@ class _Turn:
                 wait([self._listing])
             _log.info("volume_left", volume=str(self.volume.name))
 
-    def _tick_unless_fenced(self) -> None:
-        try:
-            with reached(self._settings.warehouse_path):
-                self._tick()
-        except FencedError as error:
-            _log.warning("volume_taken_over", volume=str(self.volume.name), error=str(error))
-            self.stop.set()
-
     def _tick(self) -> None:
         """Receives for a moment, and applies the hints to the directory. Hints whose refresh fails stay in the fold."""
-        self._arm()
-        self._reconcile()
-        self._hear()
-        asked = self._keeper.requested_checks()
-        self._fold.add(asked)
-        self._of.queue_depth = self._queue.depth()
-        self._of.held_removals = self._keeper.held_removals
-        if self._fold:
-            self._refresh()
-        self._keeper.complete_checks(asked)  # including paths outside the volume, which need no work
-        self._acknowledge()
-        idle = time.monotonic() - self._committed >= _IDLE_SECONDS
-        if self._commits >= (1 if idle else _BUSY_COMMITS):
-            self._keeper.maintain(idle=idle)
-            self._commits = 0
-        self._keeper.check_store()
+        with reached(self._settings.warehouse_path):
+            self._arm()
+            self._reconcile()
+            self._hear()
+            asked = self._keeper.requested_checks()
+            self._fold.add(asked)
+            self._of.queue_depth = self._queue.depth()
+            self._of.held_removals = self._keeper.held_removals
+            if self._fold:
+                self._refresh()
+            self._keeper.complete_checks(asked)  # including paths outside the volume, which need no work
+            self._acknowledge()
+            idle = time.monotonic() - self._committed >= _IDLE_SECONDS
+            if self._commits >= (1 if idle else _BUSY_COMMITS):
+                self._keeper.maintain(idle=idle)
+                self._commits = 0
+            self._keeper.check_store()
 
     def _arm(self) -> None:
         """Starts the queue; the listing comes after, so that no change falls between them. While the queue cannot be started,
@@ -364,3 +296,8 @@ class _Turn:
         if self._unacknowledged:
             self._queue.acknowledge(self._unacknowledged)
             self._unacknowledged = []
+
+
+def _survives(error: Exception) -> bool:
+    """Returns whether a turn continues after an error: not once another writer has taken over."""
+    return isinstance(error, StorageError) or (is_transient(error) and not isinstance(error, FencedError))

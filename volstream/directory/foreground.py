@@ -9,11 +9,11 @@ from datetime import datetime
 
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import About
-from volstream.catalog.leases import lease
+from volstream.catalog.leases import lease, of_volume
 from volstream.config import Settings
 from volstream.definitions import Volume
 from volstream.delta.places import reached
-from volstream.directory.keeper import DirectoryKeeper, lease_name
+from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.reconcile import Reconciled
 from volstream.errors import CatalogError, InvalidStateError, InvalidValueError, NotFoundError, StorageError, in_brief
 from volstream.lifecycle.identity import new_owner
@@ -73,9 +73,8 @@ def refresh(
     owner, stopped = new_owner(), Stop() if stop is None else stop
     asked: datetime | None = None
     while not stopped:
-        with lease(
-            catalog.leases, lease_name(volume), owner, f"refresh of {volume.name}", settings.lease_seconds
-        ) as other:
+        name, purpose = of_volume(volume.id), f"refresh of {volume.name}"
+        with lease(catalog.leases, name, owner, purpose, settings.lease_seconds) as other:
             if other is None:
                 keeper = DirectoryKeeper(volume, catalog, settings, stopped.wait, stopped.__bool__)
                 with reached(settings.warehouse_path), _troubles(catalog, volume, whole=not prefix):

@@ -1,6 +1,6 @@
 """Keeps one volume's directory table up to date: turns ticks of hints into refreshes and reconciles.
 
-Used by the holder of the volume's lease (see :func:`lease_name`), in one thread. No Spark.
+Used by the holder of the volume's lease (see :func:`volstream.catalog.leases.of_volume`), in one thread. No Spark.
 """
 
 from __future__ import annotations
@@ -49,11 +49,6 @@ _SWEEP_SECONDS = 6 * 3600.0
 
 #: Interval of checks that the store is there; for a bucket each is a request.
 _LOCAL_CHECK_SECONDS, _REMOTE_CHECK_SECONDS = 2.0, 60.0
-
-
-def lease_name(volume: Volume) -> str:
-    """Returns the name of the lease whose holder is the volume's only writer."""
-    return f"volume:{volume.id}"
 
 
 @dataclass(frozen=True)

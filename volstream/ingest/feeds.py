@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from volstream.catalog import Catalog
+from volstream.catalog.leases import of_source
 from volstream.definitions import FeedTable, SourceKind
 from volstream.errors import ObjectInUseError
 from volstream.lifecycle.identity import new_owner
@@ -13,11 +14,6 @@ _LOOK_SECONDS = 0.1
 
 #: The reader sees within a second that its source is gone, and then ends what it does.
 _END_SECONDS = 30.0
-
-
-def lease_name(feed: FeedTable) -> str:
-    """Returns the name of the lease under which a source is read."""
-    return f"source-{feed.id}"
 
 
 def end(catalog: Catalog, feed: FeedTable) -> None:
@@ -34,12 +30,12 @@ def end(catalog: Catalog, feed: FeedTable) -> None:
             )
     with catalog.database.transaction() as transaction:
         catalog.feeds.remove(transaction, feed)
-    mine = new_owner()
+    name, mine = of_source(feed.id), new_owner()
     waits = Stop()
     for _ in range(int(_END_SECONDS / _LOOK_SECONDS)):
-        other = catalog.leases.acquire(lease_name(feed), mine, f"dropping source {feed.name}", _END_SECONDS)
+        other = catalog.leases.acquire(name, mine, f"dropping source {feed.name}", _END_SECONDS)
         if other is None:
-            catalog.leases.release(lease_name(feed), mine)
+            catalog.leases.release(name, mine)
             catalog.tails.remove(feed.name)
             return
         waits.wait(_LOOK_SECONDS)

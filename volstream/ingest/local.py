@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from volstream.catalog import Catalog
-from volstream.catalog.leases import lease
+from volstream.catalog.leases import lease, of_commits
 from volstream.delta import folders
 from volstream.delta.keeper import check_writable
 from volstream.errors import DependencyError, NotFoundError, TailFullError, VolstreamError, in_brief
@@ -173,11 +172,6 @@ class LocalTables:
                     _log.exception("commit_failed", table=str(name))
 
 
-def commit_lease(location: str) -> str:
-    """Returns the name of the lease under which a table's rows are committed."""
-    return f"tail-{hashlib.sha256(location.encode()).hexdigest()[:32]}"
-
-
 def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], SparkGateway]) -> int:
     """Commits what has arrived for a table, unless another process is doing that; returns the number of rows.
 
@@ -187,7 +181,7 @@ def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], Spar
     if not table.exists(location):
         return 0
     purpose = f"committing rows of {name}"
-    held = lease(catalog.leases, commit_lease(location), new_owner(), purpose, _LEASE_SECONDS)
+    held = lease(catalog.leases, of_commits(location), new_owner(), purpose, _LEASE_SECONDS)
     with held as other, span("commit", table=str(name)) as current:
         count = 0 if other is not None else commit_tail(location, spark)
         current.set(rows=count)

@@ -29,6 +29,7 @@ from volstream.ingest.errors import BufferFullError, RowsNotSentError
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
 from volstream.ingest.values import TailColumn
 from volstream.lifecycle.closeable import Closeable
+from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.arguments import checked, fitting
 from volstream.model.text import counted
@@ -178,7 +179,7 @@ class RealtimeStream(Closeable):
         self._sending: list[_Buffer] = []
         self._failure: RowsNotSentError | None = None
         self._told = False  #: the failure was raised
-        self._closed = False
+        self._closed = Stop()
         self._sender: threading.Thread | None = None
         if self.options.flush_mode is not FlushMode.MANUAL_FLUSH:
             self._sender = threading.Thread(target=self._send_in_background, name=f"ingest-{name}", daemon=True)
@@ -285,7 +286,7 @@ class RealtimeStream(Closeable):
                 self._drain()
         finally:
             with self._changed:
-                self._closed = True
+                self._closed.set()  # ends retries in the background, too, if the last flush was interrupted
                 self._changed.notify_all()
             if self._sender is not None:
                 self._sender.join()
@@ -518,7 +519,8 @@ class RealtimeStream(Closeable):
                 self.statistics.retries += 1
                 if options.request_failed_retry_log_debug_enable:
                     _log.debug("retrying", table=self.name, status=status.name, retry=failures, error=in_brief(error))
-                time.sleep(options.request_failed_retry_internal_ms / 1000)
+                if self._closed.wait(options.request_failed_retry_internal_ms / 1000):
+                    raise
 
 
 _OPERATORS = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import About, Condition
 from volstream.definitions import (
     Connection,
     DynamicJob,
@@ -22,13 +22,15 @@ from volstream.definitions import (
 from volstream.definitions.options import keys
 from volstream.errors import VolstreamError
 from volstream.inspection.runs import next_retry, outcome
-from volstream.jobs.lease import runs_of
+from volstream.jobs.lease import Runs, runs_of
 from volstream.model.names import Name
 from volstream.model.work import Batch, Failure
 from volstream.volumes.access import policies
 
 if TYPE_CHECKING:
     from volstream.home import Home
+
+Object = Connection | Volume | Stream | Job | Function | FeedTable
 
 
 def values(one: Any) -> dict[str, Any]:
@@ -47,17 +49,25 @@ def _plain(value: Any) -> Any:
     return round(value, 3) if isinstance(value, float) else value
 
 
-def shown(home: Home, one: Connection | Volume | Stream | Job | Function | FeedTable) -> dict[str, Any]:
-    """Returns the attributes that a list shows."""
+def shown(home: Home, objects: Sequence[Object]) -> list[dict[str, Any]]:
+    """Returns the attributes of objects that a list shows."""
+    jobs = [one for one in objects if isinstance(one, Job)]
+    open_runs = runs_of(home.catalog, jobs) if jobs else None
+    unread = home.catalog.conditions.of(About.SOURCE) if any(isinstance(one, FeedTable) for one in objects) else {}
+    return [_shown(home, one, open_runs, unread) for one in objects]
+
+
+def _shown(home: Home, one: Object, open_runs: Runs | None, unread: Mapping[str, Condition]) -> dict[str, Any]:
     found = values(one)
     match one:
         case Job():
+            assert open_runs is not None, "there is a job"
             found["trigger"] = str(one.trigger)
-            found["last_outcome"] = outcome(one, runs_of(home.catalog, [one]))
+            found["last_outcome"] = outcome(one, open_runs)
         case Stream():
             found |= _state(home, one)
         case FeedTable():
-            wrong = home.catalog.conditions.of(About.SOURCE).get(one.id)
+            wrong = unread.get(one.id)
             found |= {"error": wrong and wrong.cause, "error_on": wrong and wrong.since}
             found["retention"] = keys(SourceDefinition)["retention_policy"].write(found.pop("retention_policy"))
             found["versions"] = ", ".join(sorted(found["options"].get("versions", {}), key=int)) or None
@@ -66,9 +76,9 @@ def shown(home: Home, one: Connection | Volume | Stream | Job | Function | FeedT
     return found
 
 
-def described(home: Home, one: Connection | Volume | Stream | Job | Function | FeedTable) -> dict[str, Any]:
+def described(home: Home, one: Object) -> dict[str, Any]:
     """Returns all details of an object."""
-    return {**shown(home, one), **_more(home, one)}
+    return {**shown(home, [one])[0], **_more(home, one)}
 
 
 def described_batch(home: Home, batch: Batch, failures: Iterable[Failure]) -> dict[str, Any]:
@@ -93,7 +103,7 @@ def _state(home: Home, stream: Stream) -> dict[str, Any]:
         return {"has_data": None, "stale": error.message, "stale_after": None}
 
 
-def _more(home: Home, one: Connection | Volume | Stream | Job | Function | FeedTable) -> dict[str, Any]:
+def _more(home: Home, one: Object) -> dict[str, Any]:
     catalog = home.catalog
     match one:
         case Connection():

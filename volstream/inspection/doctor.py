@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from volstream.catalog.conditions import About
+from volstream.catalog.leases import of_volume
 from volstream.definitions import QueueType, Volume
-from volstream.directory.keeper import lease_name
 from volstream.engine.control import engine_status
 from volstream.errors import CatalogError, DependencyError, StorageError, VolstreamError
 from volstream.inspection.problems import problems
@@ -275,7 +275,7 @@ class _Patient:
         return wiring(configuration, self._volume.queue_name or "", place.root)
 
     def _writer(self) -> Check:
-        name = lease_name(self._volume)
+        name = of_volume(self._volume.id)
         holder = next((one for one in self._home.catalog.leases.held() if one.name == name), None)
         trouble = self._home.catalog.conditions.cause(About.VOLUME, self._volume.id)
         if holder is not None and trouble is not None:

@@ -38,7 +38,7 @@ def status(home: Home) -> dict[str, Any]:
         "streams": [stream_status(home, stream) for stream in catalog.streams.list()],
         "jobs": [job_status(home, job, open_runs) for job in jobs],
         "tables": [table_status(home, name, uncommitted.get(str(name))) for name in catalog.tails.list()],
-        "sources": [shown(home, one) for one in catalog.feeds.list()],
+        "sources": shown(home, catalog.feeds.list()),
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": alerts_status(home),
     }

@@ -5,7 +5,7 @@ What does not belong here: what a run does (``jobs.run`` for functions, ``statem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -14,18 +14,28 @@ from volstream.catalog import Catalog, leases
 from volstream.catalog.conditions import About
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.definitions import Job, JobState
-from volstream.errors import CatalogError, FencedError, InvalidStateError, NotFoundError, StreamBusyError, in_brief
+from volstream.errors import (
+    CatalogError,
+    FencedError,
+    InterruptedByUserError,
+    InvalidStateError,
+    NotFoundError,
+    StreamBusyError,
+    in_brief,
+)
 from volstream.jobs.progress import Observer, Progress
 from volstream.lifecycle.identity import host_of, new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 
 J = TypeVar("J", bound=Job)
+T = TypeVar("T")
+
+#: Interval of attempts of a run that waits for another one: daemons leave no more between two runs.
+_TURN_SECONDS = 0.1
 
 #: The outcome of a run without work, if there is none before it to keep.
 NOTHING = "nothing to do"
-
-_PREFIX = "job:"
 
 
 @dataclass
@@ -118,16 +128,36 @@ def held(catalog: Catalog, job_id: str, name: Name, lease_seconds: float, owner:
         StreamBusyError: another process has it.
     """
     owner = owner or new_owner()
-    with leases.lease(catalog.leases, lease_name(job_id), owner, f"run of job {name}", lease_seconds) as other:
+    with leases.lease(catalog.leases, leases.of_job(job_id), owner, f"run of job {name}", lease_seconds) as other:
         if other is not None:
             where = host_of(other.owner)
             raise StreamBusyError(f"Another run of the job {name} is in progress, on {where}.", "Wait for it to end.")
         yield owner
 
 
-def lease_name(job_id: str) -> str:
-    """Returns the name of the lease whose holder runs the job."""
-    return f"{_PREFIX}{job_id}"
+def in_turn(run: Callable[[], T], stop: Stop, waits: Callable[[str], object] | None) -> T:
+    """Runs a job as soon as no other process does.
+
+    Args:
+        stop: ends the wait, too.
+        waits: called with the reason before the wait, once; None: do not wait.
+
+    Raises:
+        StreamBusyError: another process runs the job, and ``waits`` is None.
+        InterruptedByUserError: stopped while it waited.
+    """
+    told = False
+    while True:
+        try:
+            return run()
+        except StreamBusyError as busy:
+            if waits is None:
+                raise
+            if not told:
+                waits(busy.message)
+                told = True
+            if stop.wait(_TURN_SECONDS):
+                raise InterruptedByUserError("Interrupted while it waited for another run of the job.") from None
 
 
 @dataclass(frozen=True)
@@ -152,8 +182,7 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
         jobs: read before: a run is taken for interrupted only if it was open before and after its lease was seen to be free.
     """
     unended = {job.id: job.last_started for job in jobs if job.unended}
-    held_ones = (one.name for one in catalog.leases.held())
-    in_hand = frozenset(name.removeprefix(_PREFIX) for name in held_ones if name.startswith(_PREFIX))
+    in_hand = catalog.leases.running_jobs()
     left = {identity: catalog.jobs.by_id(identity) for identity in unended.keys() - in_hand}
     interrupted = {
         identity

@@ -54,7 +54,12 @@ class FileRunner:
         return self._lead(stop, observe, lambda run: run.go(until_empty=until_empty), owner)
 
     def replay(
-        self, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
+        self,
+        where: str | None = None,
+        *,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+        is_cancelled: Callable[[], bool] = lambda: False,
     ) -> RunReport:
         """Reprocesses the files that were delivered and have not changed since; their results are replaced.
 
@@ -63,11 +68,12 @@ class FileRunner:
 
         Args:
             where: SQL condition on the directory's columns, in addition to the job's own.
+            is_cancelled: asked once the replay was stopped: True drops the rest of it, so that the next run does not resume it.
 
         Raises:
             As :meth:`run`.
         """
-        return self._lead(stop, observe, lambda run: run.replay(where))
+        return self._lead(stop, observe, lambda run: run.replay(where, is_cancelled))
 
     def preview(self) -> Preview:
         """Returns what a run would do now. Changes nothing."""
@@ -148,13 +154,13 @@ class _Run:
             if not (worked and until_empty):
                 return
 
-    def replay(self, where: str | None) -> None:
+    def replay(self, where: str | None, is_cancelled: Callable[[], bool]) -> None:
         """Recovers, finishes an open plan, then plans and processes previously delivered files."""
         self._begin()
+        fingerprint = self._job.fingerprint
         unfinished = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
         if unfinished is not None and unfinished.kind is PlanKind.REPLAY:
-            self._parts.catalog.consumptions.drop_plan(unfinished)  # its beginning may have run with other code
-            folders.remove(unfinished.location)
+            self._drop(unfinished)  # its beginning may have run with other code
         elif unfinished is not None:
             self._process(unfinished)
         stream = self._parts.stream(self._job)
@@ -170,6 +176,15 @@ class _Run:
         # From now on the table may have rows of any file.
         self._job = self._parts.catalog.jobs.change(self._job, clean=False)
         self._open(made, batches, stream)
+        if self._stop and is_cancelled():
+            left = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
+            if left is not None and left.id == made.id:
+                self._drop(left)
+                self._job = self._parts.catalog.jobs.change(self._job, fingerprint=fingerprint)
+
+    def _drop(self, made: Plan) -> None:
+        self._parts.catalog.consumptions.drop_plan(made)
+        folders.remove(made.location)
 
     @property
     def _ended(self) -> bool:

@@ -283,13 +283,16 @@ class Ddl:
 
     def _show(self, statement: Statement, kind: str) -> Result:
         pattern = statement.options.get("string", "%").replace("%", "*").replace("_", "?").lower()
-        found = self._objects.by_kind[kind].list()
-        rows = [
-            {key: _plain(value) for key, value in details.shown(self._home, one).items() if key in _SHOWN[kind]}
-            for one in found
+        found = [
+            one
+            for one in self._objects.by_kind[kind].list()
             if fnmatch.fnmatchcase(one.name.name, pattern)
             # IN takes a schema, which the grammar reads as a name.
             and (statement.name is None or one.name.schema == statement.name.name)
+        ]
+        rows = [
+            {key: _plain(value) for key, value in attributes.items() if key in _SHOWN[kind]}
+            for attributes in details.shown(self._home, found)
         ]
         return Result(list(_SHOWN[kind]), rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -276,6 +277,7 @@ class Jobs(Collection[Job]):
         name: str,
         *,
         until_empty: bool = False,
+        waits: Callable[[str], object] | None = None,
         stop: Stop | None = None,
         observe: Observer | None = None,
         owner: str | None = None,
@@ -283,20 +285,24 @@ class Jobs(Collection[Job]):
         """Runs a job once, in this process; first lists its volumes that were never listed.
 
         Args:
+            waits: called with the reason if the job is already running, in any process; this run then waits for the end of that
+                one. None: do not wait.
             owner: the holder of the job's lease for this run; None: the run takes it.
 
         Raises:
-            StreamBusyError: it is already running. InvalidStateError: it is paused. See
-            :meth:`~volstream.jobs.lease.Runner.run` for the rest.
+            StreamBusyError: it is already running. InvalidStateError: it is paused. InterruptedByUserError: stopped while it
+            waited. See :meth:`~volstream.jobs.lease.Runner.run` for the rest.
         """
+        from volstream.jobs.lease import in_turn
+
+        stop = Stop() if stop is None else stop
         job, catalog = self.get(name), self._home.catalog
         for stream in map(catalog.streams.by_id, job.stream_ids):
             volume = catalog.volumes.by_id(stream.source_id) if stream else None
             if volume is not None:
                 self._list_first(volume, stop)
-        report = self._home.unless_yielded(
-            lambda: self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe, owner=owner)
-        )
+        run = partial(self.runner(job).run, until_empty=until_empty, stop=stop, observe=observe, owner=owner)
+        report = self._home.unless_yielded(lambda: in_turn(run, stop, waits))
         self._forget_history()  # a daemon would do so every hour, but there may be none
         return report
 
@@ -355,21 +361,33 @@ class Jobs(Collection[Job]):
         )
 
     def replay(
-        self, name: str, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
+        self,
+        name: str,
+        where: str | None = None,
+        *,
+        waits: Callable[[str], object] | None = None,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+        is_cancelled: Callable[[], bool] = lambda: False,
     ) -> RunReport:
         """Reprocesses files of a job that were delivered before, and replaces their results; the cursor stays.
 
         Args:
             where: SQL condition on the directory's columns; None: all.
+            waits: as in :meth:`run`.
+            is_cancelled: asked once the replay was stopped: True drops the rest, which the next run resumes otherwise.
 
         Raises:
             InvalidValueError: ``where`` is not such a condition. See :meth:`run` for the rest.
         """
         from volstream.jobs.definitions import check_where
+        from volstream.jobs.lease import in_turn
 
         if where is not None:
             check_where(where)
-        return self.file_runner(self._of_files(name)).replay(where, stop=stop, observe=observe)
+        stop = Stop() if stop is None else stop
+        replay = self.file_runner(self._of_files(name)).replay
+        return in_turn(lambda: replay(where, stop=stop, observe=observe, is_cancelled=is_cancelled), stop, waits)
 
     def failures(
         self,

@@ -23,7 +23,7 @@ _log = get("queue")
 _MAX_WAITING, _MAX_RECEIVED = 1_000, 10_000
 
 #: Attempts to delete messages, with a pause in between; messages that still remain are redelivered.
-_DELETIONS, _PAUSE_SECONDS = 3, 0.1
+_DELETIONS, _PAUSE = 3, Backoff(first_seconds=0.2)
 
 #: Maximum age of the provider's count: the daemon asks for it twice a second.
 _COUNT_SECONDS = 10.0
@@ -233,7 +233,7 @@ class RemoteQueue:
             if not handles:
                 return
             stopping = self._stopping
-            if stopping is None or stopping.wait(_PAUSE_SECONDS * attempt):
+            if stopping is None or stopping.wait(_PAUSE.delay(attempt)):
                 break
         _log.warning("messages_not_deleted", count=len(handles), consequence="they are delivered again")
 

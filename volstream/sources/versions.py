@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from volstream.catalog.leases import lease
+from volstream.catalog.leases import lease, of_version
 from volstream.definitions import FeedTable
 from volstream.delta import direct, folders, rows
 from volstream.delta.direct import RowChanges
@@ -38,8 +38,8 @@ _KEPT_LOOKUPS = 4
 @contextmanager
 def alone(home: Home, name: Name) -> Iterator[None]:
     """Holds off others who make a version of the table. Raises ObjectInUseError if somebody does already."""
-    named, purpose = f"version-{name}"[:200], f"making a version of {name}"
-    with lease(home.catalog.leases, named, new_owner(), purpose, home.settings.lease_seconds) as other:
+    purpose = f"making a version of {name}"
+    with lease(home.catalog.leases, of_version(str(name)), new_owner(), purpose, home.settings.lease_seconds) as other:
         if other is not None:
             raise ObjectInUseError(f"Another process is making a version of {name}.", "Wait for it to end.")
         yield

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from volstream.catalog.leases import lease
+from volstream.catalog.leases import lease, of_creation
 from volstream.delta import folders
 from volstream.delta.places import is_folder, is_table
 from volstream.errors import ObjectInUseError
@@ -29,7 +29,7 @@ def creating(home: Home, name: Name) -> Iterator[None]:
         yield
         return
     purpose = f"CREATE TABLE {name}"
-    with lease(home.catalog.leases, f"create:{name}", new_owner(), purpose, home.settings.lease_seconds) as other:
+    with lease(home.catalog.leases, of_creation(str(name)), new_owner(), purpose, home.settings.lease_seconds) as other:
         if other is not None:
             raise ObjectInUseError(f"The table {name} is being created by another session.", "Try again later.")
         if is_folder(f"{location}/_delta_log") and not is_table(location):

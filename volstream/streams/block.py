@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.catalog.leases import lease
+from volstream.catalog.leases import lease, of_stream
 from volstream.definitions import Stream
 from volstream.errors import NotFoundError, StreamBusyError, VolstreamError, reason_of
 from volstream.lifecycle import faults
@@ -158,7 +158,7 @@ class Block:
         return commit.rows
 
     def _hold(self, stream: Stream) -> None:
-        name, purpose = f"stream:{stream.id}", f"consumption of stream {stream.name}"
+        name, purpose = of_stream(stream.id), f"consumption of stream {stream.name}"
         while True:
             held = lease(self._catalog.leases, name, self._owner, purpose, self._lease_seconds)
             with ExitStack() as attempt:

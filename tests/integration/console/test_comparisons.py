@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.console.test_pages import Site, busy, site
 from tests.waiting import eventually
-from volstream import config
-from volstream.console.comparisons import Comparing, Comparisons
+from volstream.console.background import Background, TaskState
+from volstream.console.comparisons import compare
 from volstream.console.query import Query
-from volstream.errors import InvalidStateError
-from volstream.jobs.comparison import Comparison
-from volstream.session import Session
 
 __all__ = ["busy", "site"]
 
@@ -43,24 +37,23 @@ def code(site: Site, text: str, name: str = "other.py") -> str:
 
 def ended(site: Site, path: str) -> dict[str, Any]:
     """The comparison at a path, once it has ended."""
-    eventually(lambda: site.json(path)["comparison"]["state"] != "running", 60)
-    found: dict[str, Any] = site.json(path)["comparison"]
-    return found
+    eventually(lambda: site.json(path)["task"]["ended_on"] is not None, 60)
+    return site.json(path)
 
 
 def test_other_code_is_compared_from_the_page_and_writes_nothing(busy: Site) -> None:
     before = busy.json("/jobs/j")["preview"], busy.json("/jobs/j")["batches"]
     begun = busy.post("/jobs/j/compare", 202, function=code(busy, OTHER), sample="100", both="1")
     path = begun["url"]
-    assert path == f"/jobs/j/compare/{begun['comparison']['id']}"
+    assert path == f"/jobs/j/compare/{begun['audit']}"
     found = ended(busy, path)
-    assert found["error"] is None
-    differences = found["result"]["differences"]
+    assert found["task"]["state"] == "finished"
+    differences = found["comparison"]["differences"]
     assert differences["columns"]["n"] == {"count": 1, "examples": [{"path": "in/good3", "old": 3, "new": 4}]}
     assert [(one["kind"], one["files"]) for one in differences["healed"]] == [("raised", 4)]
     assert (differences["files"], differences["same"], differences["new_failures"]) == (14, 9, [])
-    assert found["result"]["cost"]["seconds"]["median"] > 0
-    assert found["result"]["own"]["files"] == found["result"]["own"]["same"]
+    assert found["comparison"]["cost"]["seconds"]["median"] > 0
+    assert found["comparison"]["own"]["files"] == found["comparison"]["own"]["same"]
     assert found["next"][1] == "volstream replay j"
     assert (busy.json("/jobs/j")["preview"], busy.json("/jobs/j")["batches"]) == before
     assert ("compare", "job j with other.py:f", "5 of 14 files would change; nothing was written.") in busy.audited()
@@ -76,12 +69,12 @@ def test_other_code_is_compared_from_the_page_and_writes_nothing(busy: Site) -> 
 def test_a_condition_chooses_files_and_mistakes_are_told(busy: Site) -> None:
     other = code(busy, OTHER)
     chosen = busy.post("/jobs/j/compare", 202, function=other, where="relative_path LIKE 'in/good%'")
-    assert ended(busy, chosen["url"])["result"]["differences"]["files"] == 4
+    assert ended(busy, chosen["url"])["comparison"]["differences"]["files"] == 4
     wrong = busy.post("/jobs/j/compare", 202, function="nowhere.py:f")
-    found = ended(busy, wrong["url"])
+    found = ended(busy, wrong["url"])["task"]
     assert found["state"] == "failed"
-    assert "nowhere.py" in found["error"]
-    assert found["error"] in busy.page(wrong["url"]).replace("&#39;", "'")
+    assert "nowhere.py" in found["result"]
+    assert found["result"] in busy.page(wrong["url"]).replace("&#39;", "'")
     for status, form in (
         (400, {}),
         (400, {"function": other, "sample": "2001"}),
@@ -97,57 +90,32 @@ def test_a_condition_chooses_files_and_mistakes_are_told(busy: Site) -> None:
 
 def test_code_that_ends_the_process_that_imports_it_does_not_end_the_daemon(busy: Site) -> None:
     begun = busy.post("/jobs/j/compare", 202, function=code(busy, "import os\nos._exit(7)"))
+    found = ended(busy, begun["url"])["task"]
+    assert found["result"] == "The module other cannot be imported: its process ended with exit status 7."
+
+
+def test_a_comparison_is_cancelled_while_the_code_runs(busy: Site) -> None:
+    begun = busy.post("/jobs/j/compare", 202, function=code(busy, SLOW, "slow.py"), sample="2")
+    eventually(lambda: busy.json(begun["url"])["task"]["step"] == "Running the other code", 60)
+    assert "Running the other code" in busy.page("/jobs/j")
+    busy.post(f"/tasks/{begun['audit']}/cancel")
     found = ended(busy, begun["url"])
-    assert found["error"] == "The module other cannot be imported: its process ended with exit status 7."
+    assert (found["task"]["state"], found["comparison"]) == ("cancelled", None)
+    assert ("compare", "job j with slow.py:f", "cancelled: It was cancelled.") in busy.audited()
+    assert ">Cancelled<" in busy.page(begun["url"])
+    assert busy.post(f"/tasks/{begun['audit']}/cancel", 409)["error"]["message"].endswith("has ended.")
+    other = busy.post("/jobs/j/compare", 202, function=code(busy, OTHER))
+    assert ended(busy, other["url"])["task"]["state"] == "finished"
 
 
-@pytest.mark.long
-def test_one_comparison_of_a_job_at_a_time_which_ends_at_its_limit(busy: Site) -> None:
-    told: list[Collection[str]] = []
-    comparisons = Comparisons(busy.place.session, told.append, max_seconds=4)
-    slow = Query({"function": [code(busy, SLOW, "slow.py")], "sample": ["2"]})
-    one = comparisons.begin("j", slow, "test")
-    with pytest.raises(Exception, match="being compared already"):
-        comparisons.begin("j", slow, "test")
-    eventually(lambda: one.ended_on is not None, 60)
-    assert (one.state, one.result) == ("failed", None)
-    assert one.error is not None
-    assert one.error.startswith("The comparison took longer than 4s")
-    eventually(lambda: any(f"comparison:{one.id}" in topics for topics in told))
-    assert ("compare", "job j with slow.py:f", f"failed: {one.error}") in busy.audited()
-    again = comparisons.begin("j", Query({"function": [code(busy, OTHER)]}), "test")
-    comparisons.stop()
-    assert again.ended_on is not None
-    with pytest.raises(Exception, match="stopping"):
-        comparisons.begin("j", slow, "test")
-
-
-class Instant(Comparisons):
-    """Comparisons that fail at once, but one that waits to be let go."""
-
-    go = threading.Event()
-
-    def _compare(self, one: Comparing, *_: object) -> Comparison:
-        if one.job == "slow":
-            assert self.go.wait(60)
-        raise InvalidStateError("There is nothing to compare with.")
-
-
-def test_a_comparison_in_hand_is_known_however_many_others_have_ended_since(tmp_path: Path) -> None:
-    (tmp_path / "code.py").write_text("def f(file): pass")
-    (tmp_path / "files").mkdir()
-    with Session(config.load(tmp_path / "home")) as session:
-        session.volumes.create("v", str(tmp_path / "files"))
-        for job in ("slow", "quick"):
-            session.jobs.create(job, volume="v", function=f"{tmp_path}/code.py:f", into=job, returns="n INT")
-        made = Instant(session, lambda _: None)
-        form = Query({"function": ["code.py:f"]})
-        slow = made.begin("slow", form, "test")
-        for _ in range(60):
-            quick = made.begin("quick", form, "test")
-            eventually(lambda one=quick: one.ended_on is not None)  # type: ignore[misc]
-        assert made.get("slow", str(slow.id)) is slow
-        assert len(made.of("quick")) < 60
-        made.go.set()
-        eventually(lambda: slow.ended_on is not None)
-        made.stop()
+def test_a_comparison_ends_at_its_limit_of_time(busy: Site) -> None:
+    session = busy.place.session
+    background = Background(session.home.catalog.audit, lambda _: None)
+    slow = compare(session, "j", Query({"function": [code(busy, SLOW, "slow.py")], "sample": ["2"]}), max_seconds=2)
+    entry = session.home.catalog.audit.begin("compare", "job j", "test")
+    task = background.begin(entry, "compare", "job j", {}, slow)
+    eventually(lambda: task.ended_on is not None, 60)
+    assert (task.state, task.outcome) == (TaskState.FAILED, None)
+    assert task.result == "The comparison took longer than 2s and was ended."
+    assert task.remedy == "Without a limit of time: volstream compare j."
+    background.stop()

@@ -117,7 +117,7 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
         "/volumes/{volume}/files": {"path": "in/bad1"},
         "/volumes/{volume}/content": {"path": "p.png"},
     }
-    comparison = busy.post("/jobs/j/compare", 202, function="f.py:f", sample="1")["comparison"]["id"]
+    comparison = busy.post("/jobs/j/compare", 202, function="f.py:f", sample="1")["audit"]
     described = busy.json("/openapi.json")
     for path, methods in described["paths"].items():
         if "get" not in methods or path in ("/events", "/metrics"):
@@ -194,12 +194,26 @@ def test_what_is_requested_while_a_run_is_in_progress_follows_it(busy: Site) -> 
     home = busy.place.session.home
     job = busy.place.session.jobs.get("j")
     with held(home.catalog, job.id, job.name, 10.0):
-        assert "starts when it ends" in busy.post("/jobs/j/run", 202)["result"]
-        eventually(lambda: "starts when it ends" in (busy.audited()[0][2] or ""))
+        begun = busy.post("/jobs/j/run", 202)
+        eventually(lambda: "Another run of the job j is in progress" in (busy.audited()[0][2] or ""))
         assert ">Waits<" in busy.page("/audit")
+        (task,) = busy.json(begun["url"])["tasks"]
+        assert (task["id"], task["state"], task["step"]) == (begun["audit"], "queued", busy.audited()[0][2])
+        assert "Another run of the job j is in progress" in busy.page("/jobs/j")
         status, problem = (busy.json("/jobs/j")[key] for key in ("status", "problem"))
         assert (status["running"], status["outcome"], problem["severe"]) == (True, "running", False)
     eventually(lambda: busy.audited()[0] == ("run", "job j", "There was nothing to do."), timeout=60)
+
+
+def test_a_run_that_waits_for_another_one_is_cancelled(busy: Site) -> None:
+    session = busy.place.session
+    job = session.jobs.get("j")
+    with held(session.home.catalog, job.id, job.name, 10.0):
+        begun = busy.post("/jobs/j/run", 202)
+        eventually(lambda: busy.json("/tasks")["tasks"][0]["step"] != "")
+        done = busy.post(f"/tasks/{begun['audit']}/cancel")
+        assert (done["action"], done["object"], done["finished"]) == ("cancel", "run job j", True)
+        eventually(lambda: busy.json("/tasks")["tasks"][0]["state"] == "cancelled")
 
 
 def test_no_page_shows_the_names_of_processes(busy: Site) -> None:

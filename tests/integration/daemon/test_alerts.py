@@ -88,15 +88,14 @@ class World:
     @contextmanager
     def daemon(self) -> Iterator[AlertService]:
         """The part of a daemon that tells, until it is stopped."""
-        stop = Stop()
-        desk = AlertService(self.home, stop, lambda: self.engine, lambda kind, name: f"http://console/{kind}s/{name}")
+        desk = AlertService(self.home, lambda: self.engine, lambda kind, name: f"http://console/{kind}s/{name}")
         thread = threading.Thread(target=desk.run, daemon=True)
         thread.start()
         try:
             eventually(lambda: "began" in self.catalog.alerts.causes())
             yield desk
         finally:
-            stop.set()
+            desk.end()
             thread.join(30)
             assert not thread.is_alive()
 
@@ -300,7 +299,7 @@ def test_a_home_in_which_nothing_happens_is_not_asked(world: World) -> None:
 def test_a_setting_that_names_no_receiver_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path, "http://127.0.0.1:1", on_stale=("opps",))
     with pytest.raises(InvalidValueError, match="on_stale names an unknown receiver 'opps'"):
-        AlertService(world.home, Stop(), dict, lambda kind, name: "")
+        AlertService(world.home, dict, lambda kind, name: "")
     world.home.close()
 
 

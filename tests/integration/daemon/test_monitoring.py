@@ -47,7 +47,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     with Session(settings) as session:
         home = session.home
         scheduler: Any = SimpleNamespace(unrecorded={}, runs={})
-        others = [Feeds(home, Stop()), IngestServer(session), AlertService(home, Stop(), dict, lambda kind, name: "")]
+        others = [Feeds(home, Stop()), IngestServer(session), AlertService(home, dict, lambda kind, name: "")]
         found = DaemonMetrics(home.catalog, home.reader, list, scheduler, others).collect()
         return {
             f"{one.name}_total" if isinstance(one, CounterMetricFamily) else one.name: set(one._labelnames)  # type: ignore[attr-defined]  # of families

@@ -16,10 +16,11 @@ from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import tables
 from volstream.catalog.conditions import About
+from volstream.catalog.leases import of_volume
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
 from volstream.definitions import QueueType, Volume
-from volstream.directory.keeper import DirectoryKeeper, lease_name
+from volstream.directory.keeper import DirectoryKeeper
 from volstream.errors import CatalogError, InvalidValueError, QueueError
 from volstream.queues.base import EventQueue, QueueSpec
 from volstream.queues.memory import MemoryQueue
@@ -71,7 +72,7 @@ class World:
         leases = self.session.home.catalog.leases
         with self.session.home.catalog.database.transaction() as transaction:
             transaction.execute(update(tables.leases).values(owner=owner))
-        assert leases.acquire(lease_name(self.volume), owner, "test", seconds) is None
+        assert leases.acquire(of_volume(self.volume.id), owner, "test", seconds) is None
 
 
 @pytest.fixture
@@ -86,11 +87,11 @@ def test_a_worker_that_lost_its_lease_waits_and_then_maintains_the_volume_again(
         (world.files / "a").write_text("a")
         eventually(lambda: world.has("a"))
         world.take_lease("elsewhere/1/1.00/x", 600)
-        eventually(lambda: not worker.keeps)
+        eventually(lambda: not worker.holds)
         (world.files / "b").write_text("b")  # nobody watches
-        world.session.home.catalog.leases.release(lease_name(world.volume), "elsewhere/1/1.00/x")
+        world.session.home.catalog.leases.release(of_volume(world.volume.id), "elsewhere/1/1.00/x")
         eventually(lambda: world.has("a", "b"))
-        assert worker.keeps
+        assert worker.holds
 
 
 def test_a_fenced_worker_gives_up_its_turn_and_takes_the_next_one(tmp_path: Path) -> None:
@@ -106,39 +107,39 @@ def test_a_fenced_worker_gives_up_its_turn_and_takes_the_next_one(tmp_path: Path
         (world.files / "c").write_text("c")
         world.session.volumes.refresh("v")
         eventually(lambda: world.has("a", "b", "c"))
-        eventually(lambda: worker.keeps)
+        eventually(lambda: worker.holds)
     world.session.close()
 
 
 def test_a_volume_that_is_handed_over_goes_to_a_worker_with_a_free_slot(world: World) -> None:
     full = Share(1)
     with world.worker(full) as first:
-        eventually(lambda: first.keeps)
+        eventually(lambda: first.holds)
         full.divide(0, 1)
         with world.worker() as second:
             first.hand_over()
-            eventually(lambda: second.keeps)
-            assert not first.keeps
+            eventually(lambda: second.holds)
+            assert not first.holds
             (world.files / "a").write_text("a")
             eventually(lambda: world.has("a"))
 
 
 def test_a_stop_before_the_lease_is_acquired_is_not_lost(world: World) -> None:
-    world.session.home.catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 600)
+    world.session.home.catalog.leases.acquire(of_volume(world.volume.id), "elsewhere/1/1.00/x", "test", 600)
     with world.worker() as worker:
-        assert not worker.keeps
+        assert not worker.holds
 
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_dropping_or_replacing_a_maintained_volume_ends_nothing_but_its_turn(world: World, replaced: bool) -> None:
     with world.worker() as worker:
-        eventually(lambda: worker.keeps)
+        eventually(lambda: worker.holds)
         if replaced:
             world.session.volumes.create("v", str(world.files), or_replace=True)
         else:
             world.session.volumes.drop("v")
         (world.files / "a").write_text("a")
-        eventually(lambda: not worker.keeps)
+        eventually(lambda: not worker.holds)
 
 
 def test_a_volume_whose_root_is_gone_reports_it_until_it_is_back(world: World) -> None:
@@ -146,7 +147,7 @@ def test_a_volume_whose_root_is_gone_reports_it_until_it_is_back(world: World) -
         (world.files / "a").write_text("a")
         eventually(lambda: world.has("a"))
         world.files.rename(world.files.with_name("unmounted"))
-        eventually(lambda: worker.reason is not None and worker.keeps)
+        eventually(lambda: worker.reason is not None and worker.holds)
         eventually(lambda: world.recorded() is not None)
         world.files.with_name("unmounted").rename(world.files)
         eventually(lambda: worker.reason is None and world.recorded() is None)
@@ -161,7 +162,7 @@ def test_a_brief_catalog_outage_ends_no_worker(world: World) -> None:
             connection.commit()
 
     with world.worker() as worker:
-        eventually(lambda: worker.keeps)
+        eventually(lambda: worker.holds)
         rename("leases", "away")
         eventually(lambda: worker.trouble.reason is not None)
         rename("away", "leases")
@@ -196,7 +197,7 @@ class Deaf(MemoryQueue):
 def test_requests_are_served_while_the_queue_does_not_answer(world: World) -> None:
     with world.worker(queue=Deaf(QueueSpec(""))) as worker:
         (world.files / "a").write_text("a")
-        eventually(lambda: worker.keeps and worker.reason == "The queue does not exist.")
+        eventually(lambda: worker.holds and worker.reason == "The queue does not exist.")
         world.session.volumes.refresh("v")
         assert world.has("a")
         eventually(lambda: world.recorded() == "The queue does not exist.")
@@ -204,7 +205,7 @@ def test_requests_are_served_while_the_queue_does_not_answer(world: World) -> No
 
 def test_a_request_to_refresh_a_folder_outside_the_volume_is_answered(world: World) -> None:
     with world.worker() as worker:
-        eventually(lambda: worker.keeps)
+        eventually(lambda: worker.holds)
         asked = world.session.home.catalog.refreshes
         asked.ask_check(world.volume.id, [".ignored/", "x.tmp"])
         eventually(lambda: not asked.asked_checks(world.volume.id, 10))
@@ -236,13 +237,13 @@ def test_a_folder_that_is_ignored_cannot_be_refreshed(world: World) -> None:
 
 def test_only_the_worker_that_maintains_a_volume_reports_what_is_wrong_with_it(world: World) -> None:
     catalog = world.session.home.catalog
-    catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 600)
+    catalog.leases.acquire(of_volume(world.volume.id), "elsewhere/1/1.00/x", "test", 600)
     catalog.conditions.note(About.VOLUME, world.volume.id, "The queue does not exist.")
     world.volume = world.session.volumes.get("v")
     with world.worker() as worker:
         assert worker.reason is None
     assert world.recorded() == "The queue does not exist."
-    catalog.leases.release(lease_name(world.volume), "elsewhere/1/1.00/x")
+    catalog.leases.release(of_volume(world.volume.id), "elsewhere/1/1.00/x")
     with world.worker() as worker:
-        eventually(lambda: worker.keeps)
+        eventually(lambda: worker.holds)
         eventually(lambda: world.recorded() is None)

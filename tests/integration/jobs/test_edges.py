@@ -12,6 +12,7 @@ from tests import objects
 from tests.integration.conftest import COUNT, Place
 from tests.waiting import eventually
 from volstream.catalog.consumptions import BatchOutcome
+from volstream.catalog.leases import of_job
 from volstream.definitions import JobState, Mode, Write
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
@@ -137,11 +138,17 @@ def test_a_second_run_of_a_running_job_is_refused_and_names_the_first(place: Pla
     change(place, a="1")
     place.job(COUNT)
     job = place.session.jobs.get("j")
-    place.session.home.catalog.leases.acquire(f"job:{job.id}", "another-host/1/1.00/x", "run of job j", 60)
+    place.session.home.catalog.leases.acquire(of_job(job.id), "another-host/1/1.00/x", "run of job j", 60)
     with pytest.raises(StreamBusyError, match="another-host"):
         place.run()
-    place.session.home.catalog.leases.release(f"job:{job.id}", "another-host/1/1.00/x")
-    assert place.run().progress.done_files == 1
+    told: list[str] = []
+
+    def ends(why: str) -> None:
+        told.append(why)
+        place.session.home.catalog.leases.release(of_job(job.id), "another-host/1/1.00/x")
+
+    assert place.session.jobs.run("j", waits=ends).progress.done_files == 1
+    assert told == ["Another run of the job j is in progress, on another-host."]
 
 
 @pytest.mark.long

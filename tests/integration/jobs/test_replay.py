@@ -94,6 +94,22 @@ def test_a_stopped_replay_resumes_with_the_next_run_and_a_new_one_starts_over(pl
     assert place.table() == [("a", 1), ("b", 2)]
 
 
+def test_a_cancelled_replay_is_not_resumed_and_does_not_accept_the_code(place: Place) -> None:
+    given(place, a="1", b="22")
+    place.session.jobs.alter("j", max_files=1)
+    new_code(place)
+    stop = Stop()
+    place.session.jobs.replay(
+        "j", stop=stop, observe=lambda done: stop.set() if done.batches else None, is_cancelled=lambda: True
+    )
+    assert not place.session.jobs.runner(place.session.jobs.get("j")).has_work()
+    report = place.run()
+    assert (report.progress.batches, report.progress.code_changed) == (0, True)
+    assert place.table() == [("a", -1), ("b", 2)]
+    assert place.session.jobs.replay("j").progress.done_files == 2
+    assert place.table() == [("a", -1), ("b", -2)]
+
+
 @pytest.mark.long
 def test_a_batch_of_a_replay_can_be_read_back_after_its_files_changed(place: Place) -> None:
     given(place, a="1", b="22")

@@ -12,6 +12,7 @@ import pytest
 from tests.integration.kafka.conftest import Kept, no_engine
 from tests.waiting import eventually
 from volstream.catalog.conditions import About
+from volstream.catalog.leases import of_source
 from volstream.daemon.feeds import Feeds
 from volstream.home import Home
 from volstream.ingest import feeds
@@ -128,6 +129,6 @@ def test_a_source_that_ends_is_not_written_any_more(kept: Kept) -> None:
         feeds.end(kept.session.home.catalog, source)
         assert kept.session.source.list() == []
         kept.broker.send(topic, "2")
-        held = kept.session.home.catalog.leases.acquire(feeds.lease_name(source), "me", "a look", 60)
+        held = kept.session.home.catalog.leases.acquire(of_source(source.id), "me", "a look", 60)
         assert held is None, "nobody reads it"
     assert texts(kept) == ["1"]

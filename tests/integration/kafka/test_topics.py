@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.integration.kafka.conftest import Kept
+from volstream.catalog.leases import of_commits, of_source
 from volstream.delta import folders
 from volstream.errors import (
     AlreadyExistsError,
@@ -21,7 +22,6 @@ from volstream.errors import (
     NotFoundError,
     TailFullError,
 )
-from volstream.ingest.local import commit_lease
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.sources.kafka.feed import TopicFeed
@@ -178,12 +178,12 @@ def test_a_full_tail_is_committed_by_its_reader_and_while_another_does_that_noth
         tail.append([Flush("x", number + 1, rows)])
     kept.broker.send(topic, "1", "2")
     leases = kept.session.home.catalog.leases
-    leases.acquire(commit_lease(location), "another/1/1/1", "committing", 60)
+    leases.acquire(of_commits(location), "another/1/1/1", "committing", 60)
     with feed(kept) as reading:
         for _ in range(2):
             with pytest.raises(TailFullError):
                 keep_on(reading)
-        leases.release(commit_lease(location), "another/1/1/1")
+        leases.release(of_commits(location), "another/1/1/1")
         assert reading.step() == 2
     assert DeltaTable(location).count() == 4 * count
     found = TailedTable.open(location)
@@ -195,7 +195,7 @@ def test_a_lease_keeps_a_second_reader_from_beginning(kept: Kept) -> None:
     topic = kept.broker.topic()
     kept.create("t", topic)
     catalog, source = kept.session.home.catalog, kept.session.source.get("t")
-    catalog.leases.acquire(f"source-{source.id}", "another/1/1/1", "daemon's reader of source t", 60)
+    catalog.leases.acquire(of_source(source.id), "another/1/1/1", "daemon's reader of source t", 60)
     with pytest.raises(InvalidStateError, match="in use: daemon's reader of source t"):
         kept.poll()
 

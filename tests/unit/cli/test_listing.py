@@ -9,12 +9,15 @@ import pyarrow as pa
 
 from tests.commands import Shell, shell
 from tests.tails import COLUMNS
+from volstream import config
 from volstream.cli.failures import by_cause
 from volstream.delta import direct
 from volstream.delta.direct import RowChanges
 from volstream.delta.folders import own_location
 from volstream.delta.marker import Marker
+from volstream.inspection import details
 from volstream.model.names import Name
+from volstream.session import Session
 
 __all__ = ["shell"]
 
@@ -86,3 +89,19 @@ def test_tables_are_listed_with_rows_that_are_there_and_their_size(shell: Shell)
     said = shell.ok("describe", "table", "readings")
     assert [word for word in ("rows", "written_on", "column", "operation", "b2") if word not in said] == []
     assert shell("describe", "table", "none")[0] == 3
+
+
+def test_durations_of_a_job_are_described_as_they_are_given(shell: Shell) -> None:
+    assert shell.job("j", "one", "--timeout", "90s")[0] == 0
+    (line,) = (one for one in shell.ok("describe", "job", "j").splitlines() if one.startswith("timeout"))
+    assert line.split() == ["timeout", "90s"]
+    assert json.loads(shell.ok("describe", "job", "j", "--format", "json"))["timeout"] == 90
+
+
+def test_a_list_of_jobs_asks_for_their_runs_once(shell: Shell) -> None:
+    for name in "abc":
+        assert shell.job(name, "one", "--into", name)[0] == 0
+    with Session(config.load(shell.home)) as session:
+        asked, leases = iter([session.home.catalog.leases.running_jobs]), session.home.catalog.leases
+        leases.running_jobs = lambda: next(asked)()  # type: ignore[method-assign]  # a second question would raise
+        assert len(details.shown(session.home, session.jobs.list())) == 3

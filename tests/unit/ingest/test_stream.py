@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -355,3 +356,19 @@ def test_several_threads_share_a_stream(table: Recorded) -> None:
         for one in threads:
             one.join()
     assert ids(table) == [one for mine in rows.values() for one in mine]
+
+
+def test_an_interrupted_close_ends_the_retries_in_the_background(table: Recorded) -> None:
+    table.failures = [StorageError("The store is away.")] * 9
+    stream = append(
+        table,
+        flush_mode=FlushMode.AUTO_FLUSH_BACKGROUND,
+        mutation_buffer_lines_num=1,
+        request_failed_retry_internal_ms=600_000,
+    )
+    apply(stream, "a")
+    eventually(lambda: stream.statistics.retries == 1)
+    threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        stream.close()
+    assert stream.statistics.retries == 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from volstream.catalog.conditions import About
-from volstream.catalog.leases import lease
+from volstream.catalog.leases import lease, of_source
 from volstream.definitions import FeedTable
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, TailFullError, VolstreamError, reason_of
-from volstream.ingest.feeds import lease_name
 from volstream.ingest.local import commit
+from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _log = get("sources")
 
 #: While another process commits a full tail.
-_FULL_SECONDS = 1.0
+_FULL = Backoff(cap_seconds=5.0)
 
 
 def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
@@ -37,10 +37,10 @@ def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
         InvalidStateError: another process reads it, such as a daemon.
         VolstreamError: see :class:`TopicFeed`.
     """
-    name, mine, purpose = lease_name(feed), new_owner(), f"reading of source {feed.name}"
+    name, mine, purpose = of_source(feed.id), new_owner(), f"reading of source {feed.name}"
     ended = Stop()
     lost: list[str] = []
-    count = 0
+    count = failures = 0
     with lease(home.catalog.leases, name, mine, purpose, home.settings.lease_seconds, ended.set) as other:
         if other is not None:
             raise InvalidStateError(
@@ -56,8 +56,10 @@ def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
                 ):
                     try:
                         count += reading.step(ends)
+                        failures = 0
                     except TailFullError:  # the process that commits it makes room
-                        stop.wait(_FULL_SECONDS)
+                        failures += 1
+                        stop.wait(_FULL.delay(failures))
             commit(home.catalog, feed.name, folders.table_location(home.warehouse, feed.name), lambda: home.gateway)
         except VolstreamError as error:
             home.catalog.conditions.note(About.SOURCE, feed.id, reason_of(error))
