@@ -131,7 +131,9 @@ def held(catalog: Catalog, job_id: str, name: Name, lease_seconds: float, owner:
     with leases.lease(catalog.leases, leases.of_job(job_id), owner, f"run of job {name}", lease_seconds) as other:
         if other is not None:
             where = host_of(other.owner)
-            raise StreamBusyError(f"Another run of the job {name} is in progress, on {where}.", "Wait for it to end.")
+            raise StreamBusyError(
+                f"Another run of the job {name} is in progress, on {where}.", "Wait for it to end, or pass --wait."
+            )
         yield owner
 
 
