@@ -149,7 +149,9 @@ def _job_facets(job: definitions.Job) -> dict[str, Any]:
 
 
 def _code(job: FileJob) -> Any:
-    """Returns where a function is: its file, or the module that is imported."""
+    """Returns where a function is: its file, or the module that is imported; None: the catalog has it."""
+    if job.pickled is not None:
+        return None
     place, _, _ = job.function.rpartition(":")
     module = place.replace(".", "/") + ".py"
     if place.startswith("/"):
