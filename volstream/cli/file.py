@@ -77,7 +77,7 @@ def try_command(
         for one in value:
             _tell(output, one)
         if trial.inferred is not None:
-            output.message(f"Inferred: --returns {shlex.quote(trial.inferred.ddl)}")
+            output.message(f"Inferred: --returns {shlex.quote(trial.inferred.ddl)}{trial.inferred.doubt}")
         if trial.unfit is not None:
             output.message(f"The columns cannot be inferred. {trial.unfit}")
     failed = sum(one["error"] is not None for one in value)

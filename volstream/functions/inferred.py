@@ -99,14 +99,15 @@ class Inferred:
 
     def __str__(self) -> str:
         """Returns what was inferred, for a person."""
-        text = f"Inferred columns from {counted(self.files, 'file')}: {self.ddl}."
-        if self.empty:
-            one = len(self.empty) == 1
-            text += (
-                f" {', '.join(self.empty)} {'was' if one else 'were'} always empty, so {'it is' if one else 'they are'} STRING;"
-                " to say otherwise, give returns."
-            )
-        return text
+        return f"Inferred columns from {counted(self.files, 'file')}: {self.ddl}.{self.doubt}"
+
+    @property
+    def doubt(self) -> str:
+        """What may be wrong with them, as the continuation of a line; empty: nothing."""
+        if not self.empty:
+            return ""
+        were, are = ("was", "it is") if len(self.empty) == 1 else ("were", "they are")
+        return f" {', '.join(self.empty)} {were} always empty, so {are} STRING; to say otherwise, give returns."
 
 
 class Inference:

@@ -7,6 +7,7 @@ beside that the function imports. What does not belong here: functions that a fi
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import io
 import json
@@ -180,7 +181,26 @@ def _python() -> str:
 def _dumps(value: Any) -> bytes:
     from pyspark import cloudpickle  # late: commands start without it
 
-    found: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # of PySpark's copy
+    base: Any = cloudpickle.Pickler
+
+    class Pickler(base):  # type: ignore[misc]  # PySpark's copy has no types
+        def reducer_override(self, value: Any) -> Any:
+            # cloudpickle would name it in its module, as if that were importable.
+            if isinstance(value, _CACHED) and travels(value.__wrapped__):
+                return _cached, (value.__wrapped__, value.cache_parameters())
+            return super().reducer_override(value)
+
+    packed = io.BytesIO()
+    Pickler(packed).dump(value)
+    return packed.getvalue()
+
+
+#: Functions with ``lru_cache`` or ``cache``.
+_CACHED = type(functools.cache(len))
+
+
+def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callable[..., Any]:
+    found: Callable[..., Any] = functools.lru_cache(**parameters)(function)
     return found
 
 

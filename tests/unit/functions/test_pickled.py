@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 import subprocess
@@ -94,6 +95,16 @@ def test_a_class_is_kept_with_its_methods() -> None:
             return {"n": len(file) * self.by}
 
     assert pickle.loads(source_of(archive_of(Count)).pickled)("2")("ab") == {"n": 4}
+
+
+def test_a_cached_function_that_is_used_travels_too() -> None:
+    @functools.lru_cache(maxsize=3)
+    def cached(n: int) -> int:
+        return 2 * n
+
+    loaded = pickle.loads(source_of(archive_of(lambda file: cached(len(file)))).pickled)
+    assert loaded("ab") == 4
+    assert loaded.__closure__[0].cell_contents.cache_parameters()["maxsize"] == 3
 
 
 def test_a_class_of_this_process_stays_as_it_is() -> None:
