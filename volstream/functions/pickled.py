@@ -70,14 +70,21 @@ class PickledSource(FunctionSource):
         """What it is called in messages."""
         return f"The function {self.attribute}"
 
+    @property
+    def unfit(self) -> str | None:
+        """Why this Python cannot run the function; None: it can."""
+        if self.python == _python():
+            return None
+        return f"The function {self.attribute} was created with Python {self.python} and cannot be run with Python {_python()}."
+
     def load(self) -> Callable[..., Any]:
         """Returns the function, unpickled unless it is of this process. Raises FunctionLoadError."""
         own: Callable[..., Any] | None = _own.get(self.pickled)
         if own is not None:
             return own
-        if self.python != _python():
+        if (why := self.unfit) is not None:
             raise FunctionLoadError(
-                f"The function {self.attribute} was created with Python {self.python} and cannot be run with Python {_python()}.",
+                why,
                 f"Create the job again with Python {_python()}, or move the function into a file and name it FILE.py:FUNC.",
             )
         with importing(self):
@@ -170,8 +177,13 @@ def code_of(one: FileJob | Function) -> FunctionSource:
 
 
 def missing_code(one: FileJob | Function) -> str | None:
-    """Returns why :func:`code_of` would not find the code; None: it is there."""
-    return missing(one.function, one.search_path) if one.pickled is None else None
+    """Returns why the code would not be found, or cannot be run; None: neither."""
+    if one.pickled is None:
+        return missing(one.function, one.search_path)
+    try:
+        return source_of(one.pickled).unfit
+    except FunctionLoadError as error:
+        return error.message
 
 
 def _python() -> str:

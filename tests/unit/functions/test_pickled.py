@@ -158,8 +158,11 @@ def test_a_function_of_another_python_is_refused_before_it_is_unpickled() -> Non
     with zipfile.ZipFile(other, "w") as archive:
         for name, one in content.items():
             archive.writestr(name, one)
+    source = source_of(other.getvalue())
     with pytest.raises(FunctionLoadError, match=r"lambda was created with Python 3.9 and cannot be run with Python 3"):
-        source_of(other.getvalue()).load()
+        source.load()
+    assert source.unfit is not None
+    assert source_of(packed.getvalue()).unfit is None
 
 
 def test_a_broken_archive_is_volstreams_error() -> None:
