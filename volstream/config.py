@@ -427,7 +427,7 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
 
 def home_beside() -> Path:
     """Returns the home of a program that names none: ``VOLSTREAM_HOME``, else the folder ``volstream-home`` where it runs."""
-    return Path(os.path.abspath(os.environ.get("VOLSTREAM_HOME") or "volstream-home"))
+    return Path(os.path.abspath(os.path.expanduser(os.environ.get("VOLSTREAM_HOME") or "volstream-home")))
 
 
 def cache_directory() -> Path:
