@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from volstream.errors import VolstreamError
     from volstream.functions.file import File
     from volstream.functions.source import function
-    from volstream.session import Session
+    from volstream.session import Session, run
 
-__all__ = ["File", "Session", "VolstreamError", "connect", "function"]
+__all__ = ["File", "Session", "VolstreamError", "connect", "function", "run"]
 
 _HOMES = {
     "File": "volstream.functions.file",
@@ -23,6 +23,7 @@ _HOMES = {
     "VolstreamError": "volstream.errors",
     "connect": "volstream.dbapi",
     "function": "volstream.functions.source",
+    "run": "volstream.session",
 }
 
 

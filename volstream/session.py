@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from volstream import config, openlineage
 from volstream.config import Settings
-from volstream.definitions import NO_SCHEDULE
-from volstream.definitions.job import LOAD_OPTIONS
+from volstream.definitions import NO_SCHEDULE, FileJobSpec
+from volstream.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
+from volstream.definitions.options import to_create
 from volstream.errors import InvalidValueError
 from volstream.functions.source import check_not_imported
 from volstream.home import Home
 from volstream.lifecycle.closeable import Closeable
 from volstream.model.arguments import checked, takes
-from volstream.model.names import Name
+from volstream.model.names import Name, quote
 from volstream.objects.all import Objects
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.connect.udf import UDFRegistration
 
-    from volstream.definitions.keywords import LoadKeywords
+    from volstream.definitions.keywords import JobKeywords, LoadKeywords
     from volstream.pipelines.model import PipelinePlan
     from volstream.spark.session import SparkGateway
 
@@ -41,6 +44,11 @@ def _bound(which: str, version: int | None, moment: datetime | str | None) -> in
     if version is not None:
         raise InvalidValueError(f"{which}Version and {which}Timestamp are mutually exclusive.", "Give one of them.")
     return moment_of(moment if isinstance(moment, str) else moment.isoformat())
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 @checked
@@ -227,6 +235,43 @@ class Session(Closeable):
         with as_sql_errors():
             return self.spark.sql(text)
 
+    @takes(to_create(FileJobSpec, *JOB_ARGUMENTS))
+    def run(
+        self,
+        function: str | Callable[..., Any],
+        files: str | os.PathLike[str],
+        into: str,
+        **options: Unpack[JobKeywords],
+    ) -> DataFrame:
+        """Runs a function on each file of a directory or bucket, and returns its results. Called again, it does what changed:
+        files that are new, changed or gone.
+
+        Makes a volume of the files, and a job with the table's name, and keeps them: ``volstream run-job`` and a daemon go on
+        from there. If the code changed, new files are processed with it and rows of others stay, as with ``run-job``; files
+        that failed are tried again. What was done is told on standard error.
+
+        Args:
+            function: ``file.py:func``, ``pkg.mod:func`` or itself, also one of a notebook.
+            files: a directory, or a URI such as ``s3://bucket/prefix``.
+            into: the table.
+            options: those of :class:`~volstream.definitions.FileJobSpec`; one that is left out has its default again.
+
+        Returns:
+            ``_file_path`` and the function's columns, of all files. A notebook shows the rows. For the other columns of the
+            table: :meth:`table`.
+
+        Raises:
+            InvalidStateError: another job has the name.
+            As :meth:`~volstream.objects.jobs.Jobs.create` and :meth:`~volstream.objects.jobs.Jobs.run`.
+        """
+        from volstream.functions.schema import of_job
+        from volstream.objects.run import run
+        from volstream.spark.frames import show_in_notebooks
+
+        job = run(self.objects, function, os.fspath(files), into, options, _tell)
+        show_in_notebooks(self.spark)
+        return self.table(into).select("_file_path", *map(quote, of_job(job).names))
+
     @takes(LOAD_OPTIONS)
     def create_table_from_volume(self, name: str, volume: str, **options: Unpack[LoadKeywords]) -> DataFrame:
         """Loads a volume's files as rows of a table, and returns the table.
@@ -296,3 +341,24 @@ class Session(Closeable):
         if self._lineage is not None:
             self._lineage.close()
         self.home.close()
+
+
+@checked
+@takes(to_create(FileJobSpec, *JOB_ARGUMENTS))
+def run(
+    function: str | Callable[..., Any], files: str | os.PathLike[str], into: str, **options: Unpack[JobKeywords]
+) -> DataFrame:
+    """Runs a function on each file of a directory or bucket, and returns its results: see :meth:`Session.run`.
+
+    The home is ``VOLSTREAM_HOME`` or, if that is not set, the folder ``volstream-home`` in the working directory: beside the
+    notebook.
+    """
+    home = config.home_beside()
+    made = os.path.isdir(home)
+    session = Session.builder.config("home", home).getOrCreate()
+    found = session.run(function, files, into, **options)
+    if not made:
+        _tell(
+            f"Tables and catalog are in {home}. For commands in a shell: export VOLSTREAM_HOME={shlex.quote(str(home))}"
+        )
+    return found

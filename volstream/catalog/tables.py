@@ -18,6 +18,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -203,6 +204,7 @@ jobs = Table(
     Column("query", Text),
     Column("function", Text),
     Column("search_path", Text),
+    Column("pickled", LargeBinary),
     Column("fingerprint", String(64)),
     *_options(FileJobOptions, FunctionOptions, nullable=True),
     Column("declared", Boolean),
@@ -231,6 +233,7 @@ functions = Table(
     *_named(),
     *_options(FunctionDefinition),
     Column("search_path", Text),
+    Column("pickled", LargeBinary),
     _created(),
     UniqueConstraint("schema_name", "name"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ def explain_file_command(session: Session, output: Output, volume: str, path: st
 @click.command("try")
 @click.argument("function", metavar="FILE.py:FUNC|pkg.mod:FUNC")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--returns", metavar="DDL", help="Columns of the result; default: what the function declares.")
+@click.option("--returns", metavar="DDL", help="Columns of the result; default: those declared, else inferred.")
 @click.option("--arg", "arguments", type=PAIR, multiple=True, metavar="KEY=VALUE")
 @click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -45,7 +46,10 @@ def try_command(
     timeout_seconds: float | None,
     format_: str,
 ) -> None:
-    """Run a function on a few files and show its rows or the traceback. Writes nothing."""
+    """Run a function on a few files and show its rows or the traceback. Writes nothing.
+
+    If the function declares no columns, the --returns that its rows have is shown, to copy.
+    """
     from volstream.functions.trial import try_function
 
     output = Output(format_ == "json")
@@ -54,9 +58,9 @@ def try_command(
             raise InvalidValueError(f"{path} is a directory.", f"Give files: {path.rstrip('/')}/*")
         if not os.path.isfile(path):
             raise NotFoundError(f"There is no file {path}.", "Correct the path, or its pattern.")
-    outcomes = try_function(function, paths, returns, merged(arguments), timeout_seconds)
+    trial = try_function(function, paths, returns, merged(arguments), timeout_seconds)
     value: list[dict[str, Any]] = []
-    for path, outcome in zip(paths, outcomes, strict=True):
+    for path, outcome in zip(paths, trial.outcomes, strict=True):
         value.append(
             {
                 "path": path,
@@ -72,6 +76,10 @@ def try_command(
     if not output.as_json:
         for one in value:
             _tell(output, one)
+        if trial.inferred is not None:
+            output.message(f"Inferred: --returns {shlex.quote(trial.inferred.ddl)}{trial.inferred.doubt}")
+        if trial.unfit is not None:
+            output.message(f"The columns cannot be inferred. {trial.unfit}")
     failed = sum(one["error"] is not None for one in value)
     if failed:
         raise FilesFailedError(f"{failed} of {counted(len(paths), 'file')} failed.")

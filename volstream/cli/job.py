@@ -41,7 +41,9 @@ def create_job_command(
 ) -> None:
     """Run a Python function on every file of a volume or stream, and keep its results in a table."""
     function, into = given.pop("function"), given.pop("into")
-    job = session.jobs.create(name, function, into, or_replace=or_replace, if_not_exists=if_not_exists, **given)
+    job = session.jobs.create(
+        name, function, into, or_replace=or_replace, if_not_exists=if_not_exists, tell=output.message, **given
+    )
     assert isinstance(job, FileJob), "created with a function"
     output.result(details.values(job), created(job))
 
@@ -77,7 +79,7 @@ def alter_job_command(session: Session, output: Output, name: str, given: dict[s
     if manual:
         given["on_change"] = False
     before = session.jobs.get(name)
-    job = session.jobs.alter(name, **given)
+    job = session.jobs.alter(name, tell=output.message, **given)
     text = f"Job {job.name} changed."
     if isinstance(job, FileJob) and isinstance(before, FileJob) and job.returns != before.returns:
         text += f" Its columns: {job.returns}."

@@ -50,8 +50,8 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "rejected": ("volume", "subject", "reason", "count", "last_seen"),
 }
 
-#: Details that follow the others as JSON, to be copied.
-_POLICIES = ("trust_policy", "permission_policy")
+#: Details that follow the others, to be copied.
+_DOCUMENTS = ("trust_policy", "permission_policy", "source")
 
 #: What a person asks first of an object, in this order.
 _FIRST = (
@@ -132,7 +132,7 @@ def describe_command(session: Session, output: Output, kind: str, name: str) -> 
     if kind == "table" and not output.as_json:
         _show_table(output, found)
         return
-    output.details(found if output.as_json else _in_order(found), _POLICIES)
+    output.details(found if output.as_json else _in_order(found), _DOCUMENTS)
 
 
 @click.command("drop")
@@ -211,7 +211,7 @@ def _in_order(found: Mapping[str, Any]) -> dict[str, Any]:
     last = {key: rest[key] for key in (*_LAST, *ids) if key in rest}
     ordered = {**first, **{key: value for key, value in rest.items() if key not in last}, **last}
     return {
-        key: value if key in _POLICIES else _text(key, value)
+        key: value if key in _DOCUMENTS else _text(key, value)
         for key, value in ordered.items()
         if value not in (None, [], (), {})
     }

@@ -61,7 +61,7 @@ class Output:
             _print(console, arranged(rows, columns, console.width, exact=exact))
 
     def details(self, values: Mapping[str, Any], documents: Collection[str] = ()) -> None:
-        """Prints one object's attributes; those named in ``documents`` follow the others as JSON that can be copied."""
+        """Prints one object's attributes; those named in ``documents`` follow the others, as text or JSON that can be copied."""
         if self.as_json:
             self._write(to_json(values))
             return
@@ -74,7 +74,8 @@ class Output:
         _print(_console(), grid)
         for key in values:
             if key in documents:
-                self._write(f"\n{key}:\n{json_document(values[key], indent=2)}")
+                value = values[key]
+                self._write(f"\n{key}:\n{value.rstrip() if isinstance(value, str) else json_document(value, indent=2)}")
 
     def message(self, text: str) -> None:
         """Prints a line to stderr."""

@@ -104,26 +104,29 @@ def export_command(session: Session, output: Output, target: Path, force: bool) 
 
     Secrets are not in it: connections and topics refer to theirs.
     """
-    from volstream.pipelines.existing import data_tables, existing
-    from volstream.pipelines.export import to_toml
+    from volstream.pipelines.existing import data_tables, existing, without_files
+    from volstream.pipelines.export import no_file, to_toml
 
-    found, left_out = existing(session.home, None), data_tables(session.home)
+    found, left_out, no_files = existing(session.home, None), data_tables(session.home), without_files(session.home)
     if str(target) == "-":
-        text = to_toml(found, left_out)
+        text = to_toml(found, left_out, None, no_files)
         output.result({"toml": text}, text.rstrip("\n"))
     else:
         try:
             file = target / _EXPORTED if target.is_dir() or target.suffix != ".toml" else target
             if file.exists() and not force:
                 raise AlreadyExistsError(f"The file {file} exists.", "Overwrite it with --force, or give another name.")
-            text = to_toml(found, left_out, file.parent.resolve())
+            text = to_toml(found, left_out, file.parent.resolve(), no_files)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise InvalidValueError(
                 f"{target} cannot be written: {error.strerror}.", "Give another file or folder."
             ) from None
-        output.result({"file": str(file), "objects": len(found)}, f"{counted(len(found), 'object')} written to {file}.")
+        objects = len(found) - len(no_files)
+        output.result({"file": str(file), "objects": objects}, f"{counted(objects, 'object')} written to {file}.")
+    if no_files and not output.as_json:
+        output.message(no_file(no_files))
     if left_out and not output.as_json:
         output.message(f"Left out, because their data is all there is to them: {', '.join(left_out)}.")
 

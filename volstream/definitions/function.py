@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
@@ -28,9 +28,11 @@ class Function(FunctionDefinition):
 
     Attributes:
         search_path: folder from which ``pkg.mod`` is imported if it is not installed; None: installed.
+        pickled: a function that no file has (``functions/pickled.py``); ``function`` is then its name.
     """
 
     id: str
     name: Name
     search_path: str | None
     created_on: datetime
+    pickled: bytes | None = field(default=None, repr=False)

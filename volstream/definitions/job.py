@@ -236,6 +236,7 @@ class FileJobSpec(FunctionOptions, FileJobOptions, JobSpec):
     function: Annotated[str, _FUNCTION]
     stream: Annotated[Name | None, _STREAM] = None
     volume: Annotated[Name | None, _VOLUME] = None
+    pickled: bytes | None = field(default=None, repr=False)
 
 
 #: Options of a job on files that its methods have as arguments of their own.
@@ -356,9 +357,10 @@ class FileJob(FileJobOptions, Job):
     Attributes:
         function: ``/abs/file.py:func`` or ``pkg.mod:func``.
         search_path: folder to import ``pkg.mod`` from if it is not installed; None: installed.
-        fingerprint: hash of the function's source files when the job was made or altered.
+        pickled: a function that no file has (``functions/pickled.py``); ``function`` is then its name.
+        fingerprint: hash of the function's code when the job was made or altered.
         returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``.
-        declared: ``returns`` is what the function declares, not what the user gave besides.
+        declared: ``returns`` is what the function declares, or returned for a sample, not what the user gave besides.
         clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
         may_have_strays: the result table may have rows of files that left the volume unseen by the stream: it was reset, or
             another job wrote them. The next run looks for them.
@@ -370,6 +372,7 @@ class FileJob(FileJobOptions, Job):
     fingerprint: str
     returns: str
     arguments: Mapping[str, str] = field(default_factory=dict)
+    pickled: bytes | None = field(default=None, repr=False)
     declared: bool = False
     clean: bool = False
     may_have_strays: bool = False

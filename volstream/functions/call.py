@@ -102,7 +102,7 @@ class Caller:
 
     def _prepare(self) -> Callable[..., Any]:
         function = self._source.load()
-        if self._expected.declared:
+        if self._expected.declared and self._expected.columns is not None:
             check_declared(function, self._expected.columns)
         self.batch_size = batch_size_of(function)
         if not isinstance(function, type):

@@ -1,29 +1,24 @@
-"""The rows that a function returns for a file: dicts and dataclasses in a list, or Arrow batches, which need no Python objects.
+"""The rows that a function returns for a file: in a list, or as Arrow batches, which need no Python objects.
 
 What does not belong here: turning outcomes into what is staged (``outcomes``).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
 from typing import IO, Any, TypeAlias
 
 import pyarrow as pa
 
 from volstream.functions import exact
 from volstream.functions.bounds import Bounds, Measured, TooLargeError
+from volstream.functions.classes import row_of
 from volstream.model.text import counted
 from volstream.model.units import format_size
-
-#: Types whose values need no copy.
-_LEAVES = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime, date})
 
 #: Arrow batches of a file up to this size stay in memory; a worker may hold those of some 60 files until they are confirmed.
 _IN_MEMORY_BYTES = 4 << 20
@@ -38,12 +33,12 @@ class Expected:
     """What the rows of a function must be.
 
     Attributes:
-        columns: the result's own columns.
+        columns: the result's own columns; None: any, which are to be inferred.
         bounds: limits on the rows of a file.
         declared: the function itself declares the columns, and its current declaration must agree with them.
     """
 
-    columns: pa.Schema
+    columns: pa.Schema | None
     bounds: Bounds
     declared: bool = False
 
@@ -53,11 +48,14 @@ class ArrowRows:
 
     They count only when the function has returned and its file is unchanged; until then they wait here. Can be pickled, once,
     for another process on this machine.
+
+    Attributes:
+        columns: those of the batches.
     """
 
     def __init__(self, columns: pa.Schema, row_bytes: int, row_rule: str) -> None:
         self.nbytes = 0
-        self._columns = columns
+        self.columns = columns
         self._row_bytes, self._row_rule = row_bytes, row_rule
         self._rows = 0
         self._held: list[pa.RecordBatch] = []
@@ -117,15 +115,15 @@ class ArrowRows:
             os.unlink(name)
 
     def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if batch.schema.equals(self._columns):
+        if batch.schema.equals(self.columns):
             return batch
         names = batch.schema.names
-        unknown = next((name for name in names if name not in self._columns.names), None)
+        unknown = next((name for name in names if name not in self.columns.names), None)
         if unknown is not None or len(set(names)) < len(names):
             what = f"an undeclared column {unknown!r}" if unknown is not None else "two columns of one name"
-            raise NotRowsError(f"A batch of rows has {what} (the result declares {', '.join(self._columns.names)}).")
+            raise NotRowsError(f"A batch of rows has {what} (the result declares {', '.join(self.columns.names)}).")
         arrays = []
-        for field in self._columns:
+        for field in self.columns:
             if field.name not in names:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
                 continue
@@ -133,7 +131,7 @@ class ArrowRows:
                 arrays.append(exact.cast(batch.column(field.name), field.type))
             except pa.ArrowException as error:
                 raise NotRowsError(f"Column {field.name!r} of a batch cannot be {field.type}: {error}.") from None
-        return pa.RecordBatch.from_arrays(arrays, schema=self._columns)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
 
     def _check_rows(self, batch: pa.RecordBatch) -> None:
         """Raises TooLargeError if a single row exceeds the limit."""
@@ -151,7 +149,7 @@ class ArrowRows:
     def _spill(self) -> None:
         if self._writer is None:
             self._file = tempfile.TemporaryFile(prefix="volstream-rows-")  # noqa: SIM115  # closed by `batches`
-            self._writer = pa.ipc.new_stream(self._file, self._columns)
+            self._writer = pa.ipc.new_stream(self._file, self.columns)
         for batch in self._held:
             self._writer.write_batch(batch)
         self._held, self._held_bytes = [], 0
@@ -178,13 +176,13 @@ def rows_of(returned: object, expected: Expected) -> tuple[Rows, int]:
         return _arrow_rows(iter([returned]), expected)
     measured = Measured(expected.bounds)
     rows: list[Mapping[str, Any]] = []
-    if (row := _row(returned)) is not None:
+    if (row := row_of(returned)) is not None:
         measured.add(row)
         return [row], measured.bytes
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
         items = iter(returned)
         for item in items:
-            row = _row(item)
+            row = row_of(item)
             if row is None:
                 if not rows and isinstance(item, pa.RecordBatch | pa.Table):
                     return _arrow_rows(_with_first(item, items), expected)
@@ -216,21 +214,14 @@ def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:
 
 
 def _arrow_rows(items: Iterator[object], expected: Expected) -> tuple[Rows, int]:
-    rows = ArrowRows(expected.columns, expected.bounds.row_bytes, expected.bounds.row_rule)
+    rows: ArrowRows | None = None
     for item in items:
         if not isinstance(item, pa.RecordBatch | pa.Table):
             raise NotRowsError(f"The function returned Arrow batches, and then a {type(item).__name__}.")
+        if rows is None:
+            columns = item.schema if expected.columns is None else expected.columns
+            rows = ArrowRows(columns, expected.bounds.row_bytes, expected.bounds.row_rule)
         for batch in item.to_batches() if isinstance(item, pa.Table) else [item]:
             if batch.num_rows:
                 rows.add(batch)
-    return (rows, rows.nbytes) if len(rows) else ([], 0)
-
-
-def _row(value: object) -> Mapping[str, Any] | None:
-    if isinstance(value, Mapping):
-        return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        row = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        # asdict looks into containers, and copies everything: ten times slower.
-        return row if all(type(one) in _LEAVES for one in row.values()) else dataclasses.asdict(value)
-    return None
+    return (rows, rows.nbytes) if rows else ([], 0)

@@ -15,6 +15,7 @@ from typing import Any
 
 from volstream.definitions import Function
 from volstream.errors import InvalidValueError
+from volstream.functions.pickled import code_of, kept, source_of
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.source import FunctionSource, absolute, find
 from volstream.model.names import Name
@@ -53,12 +54,12 @@ def _checked(item: Any) -> Any:
 
 def call_of(function: Function) -> ScalarCall:
     """Returns the function with its current code. Raises FunctionLoadError if the code is gone."""
-    return ScalarCall(find(function.function, function.search_path), function.of_items)
+    return ScalarCall(code_of(function), function.of_items)
 
 
 def new_function(
     name: Name,
-    location: str,
+    function: str | Callable[..., Any],
     returns: str,
     comment: str | None,
     *,
@@ -68,7 +69,7 @@ def new_function(
     """Returns a function to be stored, after importing it once to check that it exists.
 
     Args:
-        location: ``file.py:func`` or ``pkg.mod:func``.
+        function: ``file.py:func``, ``pkg.mod:func`` or itself.
         returns: a SQL type.
         of_items: see :class:`~volstream.definitions.Function`.
         directory: where the file or module is looked for; None: the working directory.
@@ -78,14 +79,17 @@ def new_function(
         InvalidValueError: the type is unknown.
     """
     folder = directory or Path.cwd()
-    resolved = absolute(location, folder)
-    source = find(resolved, str(folder))
+    given = kept(function)
+    pickled: bytes | None = given["pickled"]
+    resolved = given["function"] if pickled else absolute(given["function"], folder)
+    source = source_of(pickled) if pickled else find(resolved, str(folder))
     source.load()
     return Function(
         id=str(uuid.uuid4()),
         name=name,
         function=resolved,
         search_path=source.root,
+        pickled=pickled,
         returns=sql_type(returns),
         of_items=of_items,
         comment=comment,

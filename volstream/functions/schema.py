@@ -1,11 +1,10 @@
-"""The columns of a result: conversion from DDL, a dataclass or a PyArrow schema to a PyArrow schema, and back to DDL."""
+"""The columns of a result: conversion from DDL, a class of rows or a PyArrow schema to a PyArrow schema, and back to DDL."""
 
 from __future__ import annotations
 
-import dataclasses
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from volstream.definitions import FileJob
 from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
+from volstream.functions.classes import fields_of, is_row_class
 from volstream.functions.hints import hints_of
 from volstream.model.files import is_utf8, printable
 from volstream.model.names import quote
@@ -130,13 +130,37 @@ def of_job(job: FileJob) -> pa.Schema:
 
 
 def of_function(function: Callable[..., Any]) -> pa.Schema | None:
-    """Returns the schema that a function declares: ``@volstream.function(returns=...)`` or a dataclass as return type."""
+    """Returns the schema that a function declares: ``@volstream.function(returns=...)``, or the class of rows in its return
+    annotation. None: it declares none, or an annotation such as ``dict`` leaves the columns open.
+
+    Raises:
+        InvalidValueError: its annotation, such as ``int``, names no rows; or a column has no SQL type.
+    """
     declared = getattr(function, "__volstream_returns__", None)
     if declared is not None:
         return from_declaration(declared)
-    target = function if not isinstance(function, type) else function.__call__
-    found = _dataclass_in(hints_of(target).get("return"))
+    target = function if hasattr(function, "__code__") else getattr(function, "__call__", function)  # noqa: B004
+    hints = hints_of(target)
+    if "return" not in hints:
+        return None
+    try:
+        found = row_class_in(hints["return"])
+    except TypeError as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise InvalidValueError(
+            f"{name} is annotated `-> {_written(hints['return'])}`, but {error}.",
+            "Annotate it with a dataclass, a NamedTuple, a TypedDict or a pydantic model, or with dict to have the columns "
+            "inferred; or give returns, 'label STRING, score DOUBLE'.",
+        ) from None
     return None if found is None else from_declaration(found)
+
+
+def _written(annotation: Any) -> str:
+    """Returns an annotation as it is written."""
+    if annotation is type(None):
+        return "None"
+    plain = isinstance(annotation, type) and typing.get_origin(annotation) is None
+    return str(annotation.__qualname__ if plain else annotation).replace("typing.", "")
 
 
 def check_declared(function: Callable[..., Any], columns: pa.Schema) -> None:
@@ -160,24 +184,20 @@ def check_declared(function: Callable[..., Any], columns: pa.Schema) -> None:
 
 
 def from_declaration(declared: object) -> pa.Schema:
-    """Returns the schema of DDL text, a dataclass or a PyArrow schema. Raises InvalidValueError."""
+    """Returns the schema of DDL text, a PyArrow schema, or a class of rows (:func:`is_row_class`). Raises InvalidValueError."""
     if isinstance(declared, str):
         return from_ddl(declared)
     if isinstance(declared, pa.Schema):
         return checked(declared)
-    if isinstance(declared, type) and dataclasses.is_dataclass(declared):
+    if is_row_class(declared):
         try:
             hints = typing.get_type_hints(declared)
         except Exception as error:  # noqa: BLE001  # text that is resolved can raise anything
-            raise InvalidValueError(
-                f"The annotations of the dataclass {declared.__name__} cannot be resolved: {error}."
-            ) from None
-        fields = [
-            pa.field(field.name, _type_of_hint(field.name, hints[field.name])) for field in dataclasses.fields(declared)
-        ]
-        return checked(pa.schema(fields))
+            raise InvalidValueError(f"The annotations of {declared.__name__} cannot be resolved: {error}.") from None
+        return checked(pa.schema([pa.field(name, _type_of_hint(name, hints[name])) for name in fields_of(declared)]))
     raise InvalidValueError(
-        f"{declared!r} does not declare result columns.", "Give a DDL string, a dataclass or a PyArrow schema."
+        f"{declared!r} does not declare result columns.",
+        "Give a DDL string, a PyArrow schema, a dataclass, a NamedTuple, a TypedDict or a pydantic model.",
     )
 
 
@@ -257,19 +277,43 @@ def _type_of(kind: Any) -> pa.DataType:
     raise InvalidValueError(f"A result column cannot have the type {kind.sql(dialect='databricks')}.")
 
 
-def _dataclass_in(annotation: Any) -> type | None:
-    """Returns the dataclass in ``D``, ``D | None``, ``list[D]``, ``Iterator[D]`` etc."""
-    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+#: Annotations that say nothing about columns.
+_OPEN = (Any, object, pa.Table, pa.RecordBatch, pa.RecordBatchReader)
+
+
+def row_class_in(annotation: Any) -> type | None:
+    """Returns the class of rows in ``D``, ``D | None``, ``list[D]``, ``Iterator[D]`` etc.; None: the columns are left open.
+
+    Raises:
+        TypeError: it names something that is no row; its message continues a sentence.
+    """
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if is_row_class(annotation):
         return annotation
-    origin = typing.get_origin(annotation)
-    containers = (typing.Union, types.UnionType, list, tuple, Iterable, Iterator, Sequence)
-    if origin in containers or (
-        isinstance(origin, type) and issubclass(origin, Iterable) and not issubclass(origin, Mapping)
-    ):
-        for argument in typing.get_args(annotation):
-            if (found := _dataclass_in(argument)) is not None:
-                return found
-    return None
+    if origin in (typing.Union, types.UnionType):
+        rows = [one for one in arguments if one is not type(None) and not _is(one, BaseException)]
+        found = [row_class_in(one) for one in rows]
+        if any(one != found[0] for one in found):
+            raise TypeError("its rows have different columns")
+        return found[0] if found else None
+    kind = origin or annotation
+    if kind in _OPEN or not isinstance(kind, type) or issubclass(kind, Mapping):
+        return None
+    if issubclass(kind, Iterable) and not issubclass(kind, str | bytes | bytearray):
+        # What a generator receives and returns are no rows; of a tuple, all are.
+        items = arguments if issubclass(kind, tuple) else arguments[:1]
+        found = [row_class_in(one) for one in items if one is not ...]
+        return found[0] if found else None
+    raise TypeError(f"a function returns rows, and {_a(kind)} is none")
+
+
+def _is(kind: Any, base: type) -> bool:
+    return isinstance(kind, type) and issubclass(kind, base)
+
+
+def _a(kind: type) -> str:
+    name = "None" if kind is type(None) else kind.__qualname__
+    return name if name == "None" else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _type_of_hint(name: str, hint: Any) -> pa.DataType:
@@ -280,12 +324,18 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
             return _type_of_hint(name, rest[0])
     elif hint in _BY_PYTHON:
         return _BY_PYTHON[hint]
+    elif origin is typing.Literal and len({type(one) for one in arguments}) == 1:
+        return _type_of_hint(name, type(arguments[0]))
     elif origin in (list, Sequence) and arguments:
         return pa.list_(_type_of_hint(name, arguments[0]))
     elif origin in (dict, Mapping) and len(arguments) == 2:
         return pa.map_(_type_of_hint(name, arguments[0]), _type_of_hint(name, arguments[1]))
-    elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
+    elif is_row_class(hint):
         return pa.struct(list(from_declaration(hint)))
+    elif (
+        isinstance(hint, type) and (base := next((one for one in hint.__mro__ if one in _BY_PYTHON), None)) is not None
+    ):
+        return _BY_PYTHON[base]
     raise InvalidValueError(
-        f"The type {hint!r} of the result column {name!r} has no SQL equivalent.", "Declare it by returns."
+        f"The type {_written(hint)} of the result column {name!r} has no SQL equivalent.", "Declare it by returns."
     )

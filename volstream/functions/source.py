@@ -143,15 +143,8 @@ class FunctionSource:
         Raises:
             FunctionLoadError: the module cannot be imported, or has no such callable.
         """
-        token = _importing.set(self.place)
-        try:
+        with importing(self):
             module = self._import()
-        except FunctionLoadError:  # of check_not_imported
-            raise
-        except (Exception, SystemExit) as error:  # user code may raise anything
-            raise _load_error(self, error) from error
-        finally:
-            _importing.reset(token)
         function = getattr(module, self.attribute, None)
         if not callable(function):
             kind = "has no" if function is None else "has no callable"
@@ -161,17 +154,21 @@ class FunctionSource:
     def _import(self) -> ModuleType:
         if self.root is None:
             return importlib.import_module(self.module)
-        folder = self.root if self._unchanged(Path(self.root)) else str(self._unpack())
-        _folders[self.fingerprint] = folder
-        # Not invalidate_caches(): every archive in the path of a Spark worker would re-read its directory, 0.2 s each.
-        for place in {Path(folder), *(Path(folder, name).parent for name in self.files)}:
-            sys.path_importer_cache[str(place)] = FileFinder(str(place), *_LOADERS)
+        self.unpacked()
         entry = f"{self.module}.py"
         with self.importable():
             if entry in self.files:
                 path = Path(_folders[self.fingerprint]) / entry
                 return _import_file(path, f"_volstream_{self.module}_{self.fingerprint[:12]}")
             return importlib.import_module(self.module)
+
+    def unpacked(self) -> None:
+        """Makes its modules importable by :meth:`importable`: where they were, if they are there, else from copies."""
+        folder = self.root if self.root is not None and self._unchanged(Path(self.root)) else str(self._unpack())
+        _folders[self.fingerprint] = folder
+        # Not invalidate_caches(): every archive in the path of a Spark worker would re-read its directory, 0.2 s each.
+        for place in {Path(folder), *(Path(folder, name).parent for name in self.files)}:
+            sys.path_importer_cache[str(place)] = FileFinder(str(place), *_LOADERS)
 
     @contextmanager
     def importable(self) -> Iterator[None]:
@@ -214,6 +211,20 @@ class FunctionSource:
                     raise
         os.utime(folder)  # marks it as used
         return folder
+
+
+@contextmanager
+def importing(source: FunctionSource) -> Iterator[None]:
+    """While the block runs, the user's code is imported; raises FunctionLoadError if it fails."""
+    token = _importing.set(source.place)
+    try:
+        yield
+    except FunctionLoadError:  # of check_not_imported
+        raise
+    except (Exception, SystemExit) as error:  # user code may raise anything
+        raise _load_error(source, error) from error
+    finally:
+        _importing.reset(token)
 
 
 def own_folder(path: Path) -> None:
@@ -265,6 +276,14 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
     return _from_module(place, attribute, search_path)
 
 
+def found_beside(module: str) -> Mapping[str, bytes]:
+    """Returns the source of a top-level module or package with the modules that it imports; empty if it is installed."""
+    try:
+        return _from_module(module, module, None).files
+    except FunctionLoadError:  # it exists in this process only
+        return {}
+
+
 def check_not_imported() -> None:
     """Raises FunctionLoadError if this code runs because its file is imported for a function.
 
@@ -313,7 +332,7 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
             signature.bind(*given, **named)
         except TypeError as error:
             raise FunctionLoadError(
-                f"{function.__name__}{signature} cannot be {what}: {error}.",
+                f"{getattr(function, '__name__', type(function).__name__)}{signature} cannot be {what}: {error}.",
                 "The function, or a class's __call__, takes the file first; the others are given by name.",
             ) from None
 
@@ -324,20 +343,18 @@ def absolute(text: str, directory: Path) -> str:
     return f"{(directory / place).resolve()}:{attribute}" if place.endswith(".py") else text
 
 
-def location_of(function: str | Callable[..., Any]) -> str:
-    """Returns where a function can be imported from. Raises InvalidValueError if it is not at the top of a file."""
-    if isinstance(function, str):
-        return function
-    name = str(getattr(function, "__qualname__", function))
+def location_of(function: Callable[..., Any]) -> str | None:
+    """Returns where a function can be imported from; None: it is in no file, or not at the top of one, or in that of the program
+    itself, which importing would run again."""
+    name = str(getattr(function, "__qualname__", ""))
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if module is None or module.__name__ == "__main__" or getattr(module, name, None) is not function:
+        return None
     try:
         file = inspect.getsourcefile(function)
     except TypeError:  # it is not written in Python
-        file = None
-    if file is None or not name.isidentifier() or not os.path.isfile(file):  # notebooks name files that do not exist
-        raise InvalidValueError(
-            f"{name} cannot be imported from a file.", "Define it at the top of a module, not inside a function."
-        )
-    return f"{file}:{name}"
+        return None
+    return f"{file}:{name}" if file is not None and os.path.isfile(file) else None
 
 
 def _from_file(path: Path, attribute: str) -> FunctionSource:
@@ -417,7 +434,7 @@ def _collect(root: Path, name: str, files: dict[str, bytes]) -> None:
         tree = parsed(files[name], str(root / name))
     except SyntaxError as error:
         raise FunctionLoadError(f"{root / name} cannot be read: {error}.") from None
-    for top in sorted(set(_imported(tree))):
+    for top in sorted(set(imported_by(tree))):
         if os.path.isfile(root / f"{top}.py"):
             _collect(root, f"{top}.py", files)
         elif os.path.isfile(root / top / "__init__.py"):
@@ -437,7 +454,8 @@ def _content(path: Path) -> bytes:
         raise FunctionLoadError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
+def imported_by(tree: ast.AST) -> Iterator[str]:
+    """Yields the top-level modules that source imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller
 from volstream.functions.file import File
+from volstream.functions.inferred import Inference, Inferred
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.functions.pickled import kept, source_of
 from volstream.functions.printing import Shown
 from volstream.functions.rows import ArrowRows, Expected
 from volstream.functions.schema import from_ddl, of_function
@@ -19,29 +23,38 @@ from volstream.functions.source import absolute, find
 from volstream.storage import normalise_location, open_store
 
 
+@dataclass(frozen=True)
+class Trial:
+    """What came of a function.
+
+    Attributes:
+        outcomes: of each path, in order; values that do not fit declared columns are failures, as in a job.
+        inferred: the columns, if they are not declared and there were rows.
+        unfit: why columns that are not declared cannot be inferred from the rows.
+    """
+
+    outcomes: Sequence[FileOutcome]
+    inferred: Inferred | None = None
+    unfit: InvalidValueError | None = None
+
+
 def try_function(
-    function: str,
+    function: str | Callable[..., Any],
     paths: Sequence[str],
     returns: str | None,
     arguments: Mapping[str, str],
     timeout_seconds: float | None,
-) -> Sequence[FileOutcome]:
+) -> Trial:
     """Calls a function on local files. Its output goes to standard error.
-
-    Returns:
-        The outcome of each path, in order; values that do not fit the declared columns are failures, as in a job.
 
     Raises:
         FunctionLoadError: the function cannot be imported.
-        InvalidValueError: its columns are not declared.
+        InvalidValueError: its annotation names no rows.
     """
-    source = find(absolute(function, Path.cwd()), os.getcwd())
+    given = kept(function)
+    pickled: bytes | None = given["pickled"]
+    source = source_of(pickled) if pickled else find(absolute(given["function"], Path.cwd()), os.getcwd())
     schema = from_ddl(returns) if returns is not None else of_function(source.load())
-    if schema is None:
-        raise InvalidValueError(
-            f"The columns that {function} returns are not declared.",
-            'Give --returns "label STRING, score DOUBLE", or annotate the function with a dataclass.',
-        )
     files: list[tuple[FileTask, File]] = []
     for path in paths:
         folder, _, name = os.path.abspath(path).rpartition("/")
@@ -50,12 +63,24 @@ def try_function(
         if info is None:
             raise InvalidValueError(f"{path} is not a readable file.")
         files.append((FileTask(info, 0), File(store, info)))
-    expected, codec = Expected(schema, Bounds()), OutcomeCodec(schema)
-    caller = Caller(source, arguments, timeout_seconds, Shown(sys.stderr), expected)
+    caller = Caller(source, arguments, timeout_seconds, Shown(sys.stderr), Expected(schema, Bounds()))
     size = caller.batch_size or 1
     outcomes = [one for start in range(0, len(files), size) for one in caller(files[start : start + size])]
+    trial = _inferred(outcomes) if schema is None else Trial(outcomes)
     for outcome in outcomes:
-        codec.check(outcome)
+        if schema is not None:
+            OutcomeCodec(schema).check(outcome)
         if isinstance(outcome.rows, ArrowRows):
             outcome.rows = outcome.rows.to_pylist()
-    return outcomes
+    return trial
+
+
+def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:
+    """Returns outcomes with the columns of their rows, if there are any."""
+    found = Inference()
+    try:
+        for one in outcomes:
+            found.add(one.task.info.relative_path, one.rows)
+        return Trial(outcomes, found.result() if found.files else None)
+    except InvalidValueError as error:
+        return Trial(outcomes, unfit=error)

@@ -13,9 +13,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller, explain_memory, memory_limit
 from volstream.functions.child import ChildWorker
+from volstream.functions.inferred import types_of
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.prefetch import Fetcher, confirmed
 from volstream.functions.printing import Capture, TruncatedLog
@@ -39,7 +41,8 @@ class Work:
 
     Attributes:
         arguments: arguments of the function or, for a class, of its set-up.
-        schema: the result's own columns.
+        schema: the result's own columns; None: they are to be inferred, by a :class:`ChildWorker`, whose outcomes then have the
+            types of a row's columns in place of rows.
         timeout_seconds: for each file; None: unlimited.
         isolate: run the function in a child process that may die or be killed without harm.
         memory_bytes: memory limit of the function, in each worker; None: unlimited.
@@ -52,7 +55,7 @@ class Work:
     source: FunctionSource
     arguments: Mapping[str, str]
     store: ObjectStore
-    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    schema: pa.Schema | None
     timeout_seconds: float | None = None
     isolate: bool = False
     memory_bytes: int | None = None
@@ -199,7 +202,7 @@ def serve(
     Yields:
         The batch size; then, for each call, the outcomes and whether fetching ahead is worthwhile.
     """
-    codec = OutcomeCodec(work.schema)
+    plain = _types if work.schema is None else OutcomeCodec(work.schema).plain
     with memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
         caller = work.caller(copy_output_to)
         yield caller.batch_size or 1
@@ -212,8 +215,18 @@ def serve(
             fetcher.learn(files)
             for outcome in outcomes:
                 explain_memory(outcome, work.memory_bytes)
-                codec.plain(outcome)
+                plain(outcome)
             yield outcomes, fetcher.useful
+
+
+def _types(outcome: FileOutcome) -> None:
+    """Replaces rows by one with the types of their columns; a value of no type is a failure."""
+    if not len(outcome.rows):
+        return
+    try:
+        outcome.rows = [types_of(outcome.task.info.relative_path, outcome.rows)]
+    except InvalidValueError as error:
+        outcome.kind, outcome.message, outcome.rows = FailureKind.WRONG_RESULT, str(error), ()
 
 
 class _Pending:

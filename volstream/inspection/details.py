@@ -35,10 +35,10 @@ Object = Connection | Volume | Stream | Job | Function | FeedTable
 
 def values(one: Any) -> dict[str, Any]:
     """Returns the attributes of a definition, with names as text."""
-    found = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+    found = {field.name: getattr(one, field.name) for field in dataclasses.fields(one) if field.name != "pickled"}
     if isinstance(one, Job):  # all jobs have the same attributes here, so that programs need not tell them apart
         query = found.pop("query", None)
-        every = {field.name: None for field in dataclasses.fields(FileJob)}
+        every = {field.name: None for field in dataclasses.fields(FileJob) if field.name != "pickled"}
         found = {**every, "statement": query, "dynamic": isinstance(one, DynamicJob), **found}
     return {key: _plain(value) for key, value in found.items()}
 
@@ -133,7 +133,10 @@ def _more(home: Home, one: Object) -> dict[str, Any]:
                 "next_retry": next_retry(home, one),
                 "totals": catalog.consumptions.totals(one.id),
                 "code": _code(one),
+                "source": _source(one),
             }
+        case Function():
+            return {"source": _source(one)}
         case FeedTable():
             return _rows(home, one)
         case _:
@@ -165,14 +168,27 @@ def _rows(home: Home, feed: FeedTable) -> dict[str, Any]:
 
 
 def _code(job: Job) -> str | None:
-    from volstream.functions.source import find
+    from volstream.functions.pickled import code_of
 
     if not isinstance(job, FileJob):
         return None
+    where = "" if job.pickled is None else "in the catalog, because the function has no file; "
     try:
-        same = find(job.function, job.search_path).fingerprint == job.fingerprint
+        same = code_of(job).fingerprint == job.fingerprint
     except VolstreamError as error:
         return error.message
     if same:
-        return "as when the job was made"
-    return f"changed since; new files use it, old results stay until: volstream replay {job.name}"
+        return f"{where}as when the job was made"
+    return f"{where}changed since; new files use it, old results stay until: volstream replay {job.name}"
+
+
+def _source(one: Job | Function) -> str | None:
+    """Returns the source of a function that has no file; None: it has one."""
+    from volstream.functions.pickled import source_of
+
+    if not isinstance(one, FileJob | Function) or one.pickled is None:
+        return None
+    try:
+        return source_of(one.pickled).text or "(not known: Python read the program from standard input)"
+    except VolstreamError as error:
+        return error.message

@@ -10,7 +10,7 @@ from volstream.catalog.conditions import About
 from volstream.definitions import FileJob, Function, Job, QueueType, Stream, Volume
 from volstream.engine.control import engine_status
 from volstream.errors import CatalogError, StreamStaleError, VolstreamError
-from volstream.functions.source import missing
+from volstream.functions.pickled import missing_code
 from volstream.inspection.details import arrived_rows, shown
 from volstream.inspection.runs import backlog, next_retry, outcome
 from volstream.jobs.lease import Runs, runs_of
@@ -171,13 +171,13 @@ def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
         "running": job.id in open_runs.in_hand,
         "trouble": open_runs.failed.get(job.id),
         "interrupted": job.id in open_runs.interrupted,
-        "code": missing(job.function, job.search_path) if isinstance(job, FileJob) else None,
+        "code": missing_code(job) if isinstance(job, FileJob) else None,
     }
 
 
 def function_health(function: Function) -> dict[str, Any]:
     """Returns why the code of a SQL function cannot be found, if so."""
-    return {"function": str(function.name), "code": missing(function.function, function.search_path)}
+    return {"function": str(function.name), "code": missing_code(function)}
 
 
 def table_status(home: Home, name: Name, trouble: str | None) -> dict[str, Any]:

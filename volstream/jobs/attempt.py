@@ -324,7 +324,9 @@ class BatchExecutor:
         self._parts.catalog.jobs.change(self._job, state=JobState.PAUSED, state_reason=reason[:500])
         return FunctionLoadError(
             f"The function of job {self._job.name} cannot be set up: {why}",
-            f"The job is paused. After fixing it: volstream resume {self._job.name}. To accept other columns: "
+            f"The job is paused. Give it a function that works: session.jobs.alter({str(self._job.name)!r}, function=...)."
+            if self._job.pickled is not None
+            else f"The job is paused. After fixing it: volstream resume {self._job.name}. To accept other columns: "
             f"volstream alter-job {self._job.name} --function {self._job.function}.",
         )
 
@@ -394,7 +396,8 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         settings.function_memory,
         settings.fetch_ahead_bytes,
         bounds(settings),
-        job.declared,
+        # One from the catalog cannot change, and its annotations may resolve only where it was made.
+        job.declared and job.pickled is None,
     )
 
 

@@ -22,8 +22,9 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.places import reached
 from volstream.errors import FunctionLoadError, InvalidStateError, NotFoundError
 from volstream.functions.bounds import size_of
+from volstream.functions.pickled import code_of
 from volstream.functions.schema import of_job, quote_column
-from volstream.functions.source import FunctionSource, find
+from volstream.functions.source import FunctionSource
 from volstream.jobs import plan
 from volstream.jobs.attempt import stage, work_on
 from volstream.jobs.comparison import Chosen, Columns, Comparison, ComparisonObserver, ComparisonProgress, CostSpread
@@ -71,8 +72,8 @@ def compare(
         FunctionLoadError: a function cannot be found, or not be set up.
         StreamStaleError: what was delivered is no longer known.
     """
-    source = find(other.function, other.search_path)
-    own = find(job.function, job.search_path) if both else None
+    source = code_of(other)
+    own = code_of(job) if both else None
     with parts.gateway.explaining(), as_sql_errors(), reached(parts.warehouse):
         run = _Run(parts, job, chosen, observe)
         differences, cost = run.differences(other, source)

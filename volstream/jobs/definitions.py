@@ -47,8 +47,11 @@ from volstream.errors import (
     SqlError,
 )
 from volstream.functions.declared import declared_apart, declared_by
-from volstream.functions.schema import from_ddl, reason_of, to_ddl
-from volstream.functions.source import absolute, find
+from volstream.functions.inferred import with_known
+from volstream.functions.pickled import code_of, source_of
+from volstream.functions.schema import from_ddl, of_job, reason_of, to_ddl
+from volstream.functions.source import FunctionSource, absolute, find
+from volstream.jobs.infer import Infer
 from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
@@ -72,11 +75,13 @@ def create_job(
     if_not_exists: bool = False,
     zone: ZoneInfo,
     directory: Path | None = None,
+    infer: Infer | None = None,
     job_id: str | None = None,
 ) -> Job:
     """Creates a job, and with ``spec.volume`` its own stream, which begins with the existing files.
 
     Args:
+        infer: finds the columns of a function that declares none; None: it is refused.
         directory: where the function's file or module is looked for; None: the working directory.
         job_id: of the new job; None: any.
 
@@ -100,7 +105,7 @@ def create_job(
         _check_idle(catalog, existing)
     function: Mapping[str, Any] = {}
     if isinstance(spec, FileJobSpec):
-        function = function_of(spec.function, spec.returns, spec.arguments, directory=directory)
+        function = function_of(vars(spec), spec.returns, spec.arguments, infer=infer, directory=directory)
     made = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
     streams = made or [_unused(catalog, name, existing) for name in _given_streams(spec)]
     _check_alone(catalog, spec, existing)
@@ -142,9 +147,17 @@ def create_job(
     return job
 
 
-def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, *, directory: Path | None = None, **changes: Any) -> Job:
+def alter_job(
+    catalog: Catalog,
+    name: Name,
+    zone: ZoneInfo,
+    *,
+    directory: Path | None = None,
+    infer: Infer | None = None,
+    **changes: Any,
+) -> Job:
     """Changes a job; its cursor and its failures stay. ``changes`` are attributes of a :class:`FileJobSpec`, except names.
-    ``directory`` is as in :func:`create_job`.
+    ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gets those that are new.
 
     With another function, other columns, or other options of a job that loads, files that could only fail before are due
     again, and a job that was paused because of its function becomes active. With another condition all failed files are: those
@@ -167,17 +180,23 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, *, directory: Path |
     if not isinstance(job, FileJob):
         return catalog.jobs.change(job, **changes)
     check_no_plan(catalog, job, changes)
-    given = {key: value for key, value in changes.items() if key not in ("function", "returns")}
+    given = {key: value for key, value in changes.items() if key not in ("function", "pickled", "returns")}
     _check_options(dataclasses.replace(job, **given))
     arguments = changes.get("arguments", job.arguments)
     if loads(job):
         changes = _load_changes(job, changes)
         arguments = changes.get("arguments", job.arguments)
     if "function" in changes or "returns" in changes:
-        function = changes.get("function", job.function)
-        changes |= function_of(function, changes.get("returns"), arguments, fallback=job.returns, directory=directory)
+        changes |= function_of(
+            changes if "function" in changes else vars(job),
+            changes.get("returns"),
+            arguments,
+            job=job,
+            infer=infer if "function" in changes else None,
+            directory=directory,
+        )
     elif "arguments" in changes:
-        declared_by(find(job.function, job.search_path), arguments, columns=False)
+        declared_by(code_of(job), arguments, columns=False)
     renewed = bool(changes.keys() & {"function", "returns"}) or (loads(job) and "arguments" in changes)
     if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
@@ -246,7 +265,7 @@ def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False, force: bo
 
 def with_function(
     job: FileJob,
-    function: str,
+    given: Mapping[str, Any],
     returns: str | None,
     arguments: Mapping[str, str] | None,
     *,
@@ -255,44 +274,70 @@ def with_function(
     """Returns what a job would be with another function; None: its columns, or its arguments, stay. See :func:`alter_job`.
 
     The function is imported in a process of its own: a daemon compares, too.
+
+    Args:
+        given: ``function`` and ``pickled``.
     """
     if loads(job):
-        _load_changes(job, {"function": function})
-    given = job.arguments if arguments is None else arguments
-    attributes = function_of(
-        function, returns, given, fallback=job.returns, directory=directory, declared=declared_apart
-    )
-    return dataclasses.replace(job, **attributes, arguments=given)
+        _load_changes(job, given)
+    chosen = job.arguments if arguments is None else arguments
+    attributes = function_of(given, returns, chosen, job=job, directory=directory, declared=declared_apart)
+    return dataclasses.replace(job, **attributes, arguments=chosen)
 
 
 def function_of(
-    text: str,
+    given: Mapping[str, Any],
     returns: str | None,
     arguments: Mapping[str, str],
-    fallback: str | None = None,
+    *,
+    job: FileJob | None = None,
+    infer: Infer | None = None,
     directory: Path | None = None,
     declared: Callable[..., pa.Schema | None] = declared_by,
 ) -> dict[str, Any]:
     """Imports a job's function, by ``declared``; returns the job's attributes for it: absolute name, search path and hash of its
-    source, and its result's DDL."""
+    source, and its result's DDL.
+
+    Args:
+        given: ``function`` and, if no file has it, ``pickled``.
+        job: what the function becomes that of; None: of a new one.
+        infer: finds the columns of a function that declares none; None: those of ``job`` stay.
+    """
     folder = directory or Path.cwd()
-    resolved = absolute(text, folder)
-    source = find(resolved, str(folder))
+    text, pickled = given["function"], given.get("pickled")
+    resolved = text if pickled is not None else absolute(text, folder)
+    source = find(resolved, str(folder)) if pickled is None else source_of(pickled)
     found = declared(source, arguments, columns=returns is None)
     schema = from_ddl(returns) if returns is not None else found
-    ddl = fallback if schema is None else to_ddl(schema)
-    if ddl is None:
+    if schema is None and infer is not None:
+        schema = _inferred(infer, source, arguments, job)
+    if schema is None and job is None:
         raise InvalidValueError(
             f"The columns that {text} returns are not declared.",
             "Give them as returns, 'label STRING, score DOUBLE', or annotate the function with a dataclass.",
         )
     return {
         "function": resolved,
+        "pickled": pickled,
         "search_path": source.root,
         "fingerprint": source.fingerprint,
-        "returns": ddl,
-        "declared": returns is None and schema is not None,
+        "returns": job.returns if schema is None and job is not None else to_ddl(schema),
+        "declared": returns is None and (schema is not None or (job is not None and job.declared)),
     }
+
+
+def _inferred(
+    infer: Infer, source: FunctionSource, arguments: Mapping[str, str], job: FileJob | None
+) -> pa.Schema | None:
+    """Returns the columns that a function returns; of a job that has columns, with these first."""
+    if job is None:
+        return infer(source, arguments).columns
+    if not job.declared:
+        return None
+    try:
+        return with_known(of_job(job), infer(source, arguments).columns)
+    except InvalidValueError:  # its files will say so, one by one
+        return None
 
 
 def _check_alone(catalog: Catalog, spec: JobSpec, existing: Job | None) -> None:

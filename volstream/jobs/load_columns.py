@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import islice
+from functools import partial
 
 import pyarrow as pa
 
 from volstream.definitions import FileJob, NewColumns, Volume
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.directory.table import COLUMNS
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to_ddl
 from volstream.jobs.load import loads
 from volstream.jobs.parts import JobServices
+from volstream.jobs.sample import sample_of
 from volstream.lifecycle import faults
 from volstream.loading.formats import is_marker, recognize
 from volstream.loading.options import RESCUED, LoadOptions
@@ -27,14 +27,12 @@ from volstream.log import get
 from volstream.model.files import FileInfo
 from volstream.model.names import Name
 from volstream.model.text import counted
-from volstream.spark.frames import relation
-from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import store_of
 
 _log = get("jobs")
 
-#: Files of a sample, and files among which they are chosen.
-_SAMPLE, _CANDIDATES = 32, 1000
+#: Files of a sample.
+_SAMPLE = 32
 
 #: A table gets no more columns than this from files: their names are probably data.
 MAX_COLUMNS = 2000
@@ -118,7 +116,7 @@ def _existing(parts: JobServices, table: Name) -> Mapping[str, pa.Field]:
 
 def _sampled(parts: JobServices, volume: Volume, options: LoadOptions, where: str | None) -> pa.Schema:
     store = store_of(volume, parts.catalog, parts.settings)
-    infos = _spread(_candidates(parts, volume, options, where))
+    infos = sample_of(parts, volume, where, _SAMPLE, partial(_suits, options))
     try:
         return columns_of((File(store, info) for info in infos), options)
     except FileRejectedError as error:
@@ -131,29 +129,5 @@ def _sampled(parts: JobServices, volume: Volume, options: LoadOptions, where: st
         ) from None
 
 
-def _candidates(parts: JobServices, volume: Volume, options: LoadOptions, where: str | None) -> Sequence[FileInfo]:
-    found = VolumeSource(parts.catalog, parts.warehouse, volume.id).find()
-    if found is None:
-        return ()
-    infos: list[FileInfo] = []
-    for rows in found.at():
-        if where is not None and rows.num_rows:
-            with parts.session() as session:
-                rows = relation(session, rows.select(COLUMNS)).where(where).toArrow()
-        given = (FileInfo(*row.values()) for row in rows.select(list(FileInfo._fields)).to_pylist())
-        suited = (
-            one
-            for one in given
-            if one.size and not is_marker(one.relative_path) and recognize(one.relative_path, options) is not None
-        )
-        infos += islice(suited, _CANDIDATES - len(infos))
-        if len(infos) >= _CANDIDATES:
-            break
-    return infos
-
-
-def _spread(infos: Sequence[FileInfo]) -> Sequence[FileInfo]:
-    """Returns files of the sample, evenly among those given, with the first and the last."""
-    if len(infos) <= _SAMPLE:
-        return infos
-    return [infos[at * (len(infos) - 1) // (_SAMPLE - 1)] for at in range(_SAMPLE)]
+def _suits(options: LoadOptions, one: FileInfo) -> bool:
+    return bool(one.size) and not is_marker(one.relative_path) and recognize(one.relative_path, options) is not None

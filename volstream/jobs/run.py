@@ -11,7 +11,7 @@ from volstream.definitions import PAUSED_BY_USER, FileJob, JobState, Stream, Vol
 from volstream.delta import folders
 from volstream.delta.places import reached
 from volstream.errors import FencedError, NotFoundError
-from volstream.functions.source import find
+from volstream.functions.pickled import code_of
 from volstream.jobs import plan
 from volstream.jobs.attempt import Ahead, BatchExecutor, CommitPreparation, recover
 from volstream.jobs.lease import RunReport, held, lease
@@ -193,7 +193,7 @@ class _Run:
     def _begin(self) -> None:
         """Recovers, and loads what the run needs. Without Spark, unless an attempt must be fenced off, or the table altered."""
         self.report.recovered = recover(self._parts, self._job)
-        self._source = find(self._job.function, self._job.search_path)
+        self._source = code_of(self._job)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
         self._volume = self._volume_of(self._parts.stream(self._job))
         if self._parts.results.exists(self._job):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from volstream.definitions import Function
 from volstream.model.arguments import checked
@@ -24,7 +25,7 @@ class Functions(Collection[Function]):
     def create(
         self,
         name: str,
-        function: str,
+        function: str | Callable[..., Any],
         returns: str,
         *,
         comment: str | None = None,
@@ -33,9 +34,10 @@ class Functions(Collection[Function]):
         if_not_exists: bool = False,
         directory: Path | None = None,
     ) -> Function:
-        """Makes a function in a file, ``file.py:func``, or in a module, ``pkg.mod:func``, callable in statements.
+        """Makes a function, ``file.py:func``, ``pkg.mod:func`` or itself, callable in statements.
 
-        Its code is read for each statement that calls it.
+        The code of a file or module is read for each statement that calls it. A function of a notebook or program is kept as it
+        is now.
 
         Args:
             returns: the SQL type of its value.
@@ -44,7 +46,7 @@ class Functions(Collection[Function]):
 
         Raises:
             FunctionLoadError: it cannot be imported.
-            InvalidValueError: ``returns`` is not a type.
+            InvalidValueError: ``returns`` is not a type; the function cannot be pickled.
             AlreadyExistsError: the name is taken.
         """
         from volstream.functions.scalar import new_function

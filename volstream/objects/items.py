@@ -11,7 +11,6 @@ import pyarrow as pa
 from volstream.definitions import FeedTable
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.functions.source import location_of
 from volstream.home import Home
 from volstream.model.arguments import checked
 from volstream.model.groups import groups
@@ -140,7 +139,7 @@ class ItemTable:
             primary_key: of the resulting items; default: this table's. Of a query it has no meaning.
 
         Raises:
-            InvalidValueError: the function is not at the top of a module.
+            InvalidValueError: the function cannot be pickled.
             SqlError, AlreadyExistsError: the query is wrong; the name is taken.
         """
         if isinstance(transformation, str):
@@ -150,7 +149,7 @@ class ItemTable:
         columns_of(key)
         target = Name.parse(name)
         function = Name(target.schema, f"{target.name}_projection")
-        self._functions.create(str(function), location_of(transformation), "STRING", of_items=True, or_replace=True)
+        self._functions.create(str(function), transformation, "STRING", of_items=True, or_replace=True)
         path = literal(f"$['{key}']")
         query = (
             f"SELECT coalesce(get_json_object({ITEM}, {path}), raise_error({literal(f'An item has no {key}.')})) "

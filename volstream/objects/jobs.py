@@ -35,6 +35,8 @@ from volstream.sqltext import MAX_NAMED
 
 if TYPE_CHECKING:
     from volstream.definitions.keywords import JobChanges, JobKeywords, LoadKeywords
+    from volstream.functions.inferred import Inferred
+    from volstream.functions.source import FunctionSource
     from volstream.home import Home
     from volstream.jobs.comparison import Comparison, ComparisonObserver
     from volstream.jobs.lease import Runner, RunReport
@@ -52,6 +54,8 @@ class Jobs(Collection[Job]):
     def __init__(self, home: Home, streams: Streams) -> None:
         super().__init__(home, home.catalog.jobs)
         self._streams = streams
+        #: Finds the columns of functions that declare none, on files of a volume.
+        self.inferring = self._inferring
 
     def file_runner(self, job: FileJob) -> FileRunner:
         """Returns the runner of a file job."""
@@ -88,17 +92,25 @@ class Jobs(Collection[Job]):
         or_replace: bool = False,
         if_not_exists: bool = False,
         directory: Path | None = None,
+        tell: Callable[[str], None] = lambda _: None,
         **options: Unpack[JobKeywords],
     ) -> Job:
         """Creates a job; options are those of :class:`~volstream.definitions.FileJobSpec`.
 
+        The columns are those of ``returns``, else those that the function declares, else those that it returns for a few files.
+
         Args:
             function, into: the function to run on each file, as ``file.py:func``, ``pkg.mod:func`` or itself, and the table for
-                its results. It is imported wherever it runs, so it must be at the top of a module.
+                its results. A function of a module is read from its file at each run. One of a notebook, of the program, or
+                inside of another function is kept as it is now.
             statement: instead of these, DML that reads streams: a run of the job is one consumption by it.
             directory: where the function's file or module is looked for; None: the working directory.
+            tell: called with a sentence about columns that were inferred.
+
+        Raises:
+            InvalidValueError: the columns can be neither found nor inferred; the function cannot be pickled.
         """
-        from volstream.functions.source import location_of
+        from volstream.functions.pickled import kept
         from volstream.jobs.definitions import create_job
 
         given = read(FileJobSpec, options)
@@ -121,7 +133,7 @@ class Jobs(Collection[Job]):
         else:
             spec = FileJobSpec(
                 name=Name.parse(name),
-                function=location_of(function),
+                **kept(function),
                 into=Name.parse(into),
                 stream=Name.parse(stream) if stream else None,
                 volume=Name.parse(volume) if volume else None,
@@ -138,6 +150,7 @@ class Jobs(Collection[Job]):
             if_not_exists=if_not_exists,
             zone=self._home.zone,
             directory=directory,
+            infer=partial(self.inferring, spec, tell) if isinstance(spec, FileJobSpec) else None,
         )
 
     @takes(LOAD_OPTIONS)
@@ -202,17 +215,20 @@ class Jobs(Collection[Job]):
         *,
         function: str | Callable[..., Any] | None = None,
         directory: Path | None = None,
+        tell: Callable[[str], None] = lambda _: None,
         **changes: Unpack[JobChanges],
     ) -> Job:
-        """Changes a job; its cursor and its failures stay. ``directory`` is as in :meth:`create`."""
-        from volstream.functions.source import location_of
+        """Changes a job; its cursor and its failures stay. ``directory`` and ``tell`` are as in :meth:`create`."""
+        from volstream.functions.pickled import kept
         from volstream.jobs.definitions import alter_job
 
         given = read(FileJobSpec, changes)
         if function is not None:
-            given["function"] = location_of(function)
+            given |= kept(function)
         self._check_receivers(given.get("alert"))
-        return alter_job(self._home.catalog, Name.parse(name), self._home.zone, directory=directory, **given)
+        job = self.get(name)
+        infer = partial(self.inferring, job, tell) if isinstance(job, FileJob) else None
+        return alter_job(self._home.catalog, job.name, self._home.zone, directory=directory, infer=infer, **given)
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False) -> bool:
         """Drops a job, its failures and its own stream; its table stays. Returns False if it does not exist and ``if_exists``
@@ -313,7 +329,7 @@ class Jobs(Collection[Job]):
     def compare(
         self,
         name: str,
-        function: str,
+        function: str | Callable[..., Any],
         *,
         returns: str | None = None,
         arguments: Mapping[str, str] | None = None,
@@ -328,7 +344,7 @@ class Jobs(Collection[Job]):
         catalog.
 
         Args:
-            function: the other code, or the same to see the effect of an edit.
+            function: the other code, as in :meth:`create`, or the same to see the effect of an edit.
             returns: its columns as DDL; None: those that it declares, else the job's.
             arguments: its arguments; None: the job's.
             sample: maximum number of files, up to 10,000: always the same ones, spread over the directory.
@@ -344,6 +360,7 @@ class Jobs(Collection[Job]):
             NotFoundError: no delivered file is chosen.
             FunctionLoadError: the function cannot be imported or set up.
         """
+        from volstream.functions.pickled import kept
         from volstream.jobs.compare import MAX_SAMPLE, compare
         from volstream.jobs.comparison import Chosen
         from volstream.jobs.definitions import check_where, with_function
@@ -355,7 +372,7 @@ class Jobs(Collection[Job]):
             raise InvalidValueError(f"{len(paths)} paths are too many.", f"Give up to {MAX_NAMED}, or a condition.")
         if where is not None:
             check_where(where)
-        other = with_function(job, function, returns, arguments, directory=directory)
+        other = with_function(job, kept(function), returns, arguments, directory=directory)
         return compare(
             self.parts, job, other, Chosen(max(sample, len(paths)), where, tuple(paths)), both=both, observe=observe
         )
@@ -444,6 +461,36 @@ class Jobs(Collection[Job]):
         except VolstreamError as error:
             error.remedy = f"{error.remedy} To drop the job anyway: volstream drop job {name} --force.".lstrip()
             raise
+
+    def _inferring(
+        self,
+        job: FileJob | FileJobSpec,
+        tell: Callable[[str], None],
+        source: FunctionSource,
+        arguments: Mapping[str, str],
+    ) -> Inferred:
+        """Returns the columns that a function returns for a few files of a job's volume, and tells of them."""
+        from volstream.functions.schema import of_job
+        from volstream.jobs.infer import Inferring
+
+        catalog, volume = self._home.catalog, None
+        if isinstance(job, FileJobSpec) and job.volume is not None:
+            volume = catalog.volumes.get(job.volume)
+        else:
+            stream = catalog.streams.by_id(job.stream_id) if isinstance(job, FileJob) else None
+            if isinstance(job, FileJobSpec) and job.stream is not None:
+                stream = catalog.streams.get(job.stream)
+            volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
+        if volume is None:
+            raise InvalidValueError(
+                "The columns cannot be inferred: the stream is not on a volume.", "Give the job a stream on a volume."
+            )
+        self._list_first(volume)
+        found = Inferring(self.parts, catalog.volumes.get(volume.name), job.where, job.timeout)(source, arguments)
+        known = {name.lower() for name in of_job(job).names} if isinstance(job, FileJob) else set[str]()
+        if new := found.besides(known):
+            tell(str(new))
+        return found
 
     def _list_first(self, volume: Volume, stop: Stop | None = None) -> None:
         """Lists a volume that was never listed."""

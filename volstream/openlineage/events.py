@@ -27,6 +27,7 @@ from volstream.config import environment
 from volstream.definitions import DynamicJob, FileJob, SourceKind, StatementJob
 from volstream.delta import folders
 from volstream.delta.places import reached
+from volstream.functions.pickled import source_of
 from volstream.home import Home
 from volstream.jobs.load import loads
 from volstream.model.work import Batch, Intent
@@ -136,7 +137,12 @@ def _job_facets(job: definitions.Job) -> dict[str, Any]:
         case FileJob():
             kind = "LOAD" if loads(job) else "FUNCTION"
             if kind == "FUNCTION":
-                facets["sourceCodeLocation"] = _code(job)
+                if job.pickled is None:
+                    facets["sourceCodeLocation"] = _code(job)
+                elif (text := source_of(job.pickled).text) is not None:
+                    facets["sourceCode"] = facet_v2.source_code_job.SourceCodeJobFacet(
+                        language="python", sourceCode=text
+                    )
         case StatementJob() | DynamicJob():
             kind, text = ("SQL", job.statement) if isinstance(job, StatementJob) else ("DYNAMIC_TABLE", job.query)
             facets["sql"] = facet_v2.sql_job.SQLJobFacet(query=text, dialect="spark")

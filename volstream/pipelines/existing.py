@@ -54,6 +54,18 @@ def existing(home: Home, tables: Collection[Name] | None = ()) -> Sequence[Defin
     return [*found, *_tables(home, jobs, tables)]
 
 
+def without_files(home: Home) -> Sequence[Definition]:
+    """Returns the jobs and functions whose code the catalog keeps, which a file cannot define."""
+    return [
+        *(_definition(Kind.FUNCTION, one.name, {}) for one in home.catalog.functions.list() if one.pickled is not None),
+        *(
+            _definition(Kind.JOB, one.name, {})
+            for one in home.catalog.jobs.list()
+            if isinstance(one, FileJob) and one.pickled is not None
+        ),
+    ]
+
+
 def data_tables(home: Home) -> Sequence[str]:
     """Returns what a home has and a file cannot define, because it is its data: tables of uploaded files, immutable items."""
     return [str(one.name) for one in home.catalog.feeds.list() if not _is_defined(one)]

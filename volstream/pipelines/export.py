@@ -22,17 +22,33 @@ _HEADER = """\
 """
 
 
-def to_toml(definitions: Sequence[Definition], left_out: Sequence[str] = (), folder: Path | None = None) -> str:
+def to_toml(
+    definitions: Sequence[Definition],
+    left_out: Sequence[str] = (),
+    folder: Path | None = None,
+    without_files: Sequence[Definition] = (),
+) -> str:
     """Returns a file with definitions, in the order of dependence, without values that are defaults.
 
     Args:
         left_out: names of what is not defined in the file, for a comment.
         folder: the file's; paths of code below it are relative. None: all paths are absolute.
+        without_files: those whose code no file has; they are left out, with a comment.
     """
     text = _HEADER
     if left_out:
         text += f"# Not here, because their data is all there is to them: {', '.join(left_out)}.\n"
-    return text + "".join(f"\n{_object(one, folder)}" for one in in_order(definitions))
+    if without_files:
+        text += f"# {no_file(without_files)}\n"
+    out = {one.identity for one in without_files}
+    kept = [one for one in definitions if one.identity not in out]
+    return text + "".join(f"\n{_object(one, folder)}" for one in in_order(kept))
+
+
+def no_file(definitions: Sequence[Definition]) -> str:
+    """Returns why jobs and functions are left out whose code no file has."""
+    names = ", ".join(one.title for one in definitions)
+    return f"Left out, because their code is in the catalog and not in a file: {names}. Name a file: --function FILE.py:FUNC."
 
 
 def _object(one: Definition, folder: Path | None) -> str:

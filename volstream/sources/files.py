@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from volstream.definitions import Connection, FeedTable, FileFormat, LoadKeys, NewColumns
@@ -215,7 +216,7 @@ def _write(upload: Upload, scratch: str, name: str, memory_bytes: int | None) ->
     arguments = {key: as_text(value) for key, value in vars(upload.options).items() if value is not None}
     if upload.load.schema:
         arguments["columns"] = upload.load.schema
-    with closing(ChildWorker(Work(find(_WRITER), arguments, store, memory_bytes=memory_bytes))) as worker:
+    with closing(ChildWorker(Work(find(_WRITER), arguments, store, pa.schema([]), memory_bytes=memory_bytes))) as worker:
         [outcome] = worker.call([FileTask(info, 0)])
     if outcome.kind is FailureKind.OUT_OF_MEMORY:
         raise InvalidValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
@@ -33,6 +34,18 @@ def warning(frame: DataFrame, message: str) -> DataFrame:
     assert isinstance(frame, Connected), "the gateway has no other frames"
     frame.__class__ = Unconsumed
     return frame
+
+
+def show_in_notebooks(session: SparkSession) -> None:
+    """Makes a notebook show the rows of a session's frames, as a table."""
+    session.conf.set("spark.sql.repl.eagerEval.enabled", "true")
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is not None:
+        from pyspark.sql.connect.dataframe import DataFrame as Connected
+
+        # IPython takes a frame of Spark Connect, which has a column of any name, for one without methods of its own.
+        shell.display_formatter.formatters["text/html"].for_type(Connected, Connected._repr_html_)
 
 
 def batches(frame: DataFrame) -> Iterator[pa.Table]:

@@ -143,6 +143,18 @@ def test_a_batch_is_a_run_with_its_files_its_table_and_its_code(
     assert int(table["facets"]["version"]["datasetVersion"]) > 0
 
 
+def test_code_that_no_file_has_is_told_as_its_source(
+    gateway: SparkGateway, settings: Settings, tmp_path: Path, told: Told
+) -> None:
+    with placed(gateway, settings, tmp_path / "files", transport_of(told)) as place:
+        place.put("a")
+        place.session.jobs.create("j", lambda file: {"n": file.size}, "t", volume="v")
+        place.run()
+    facets = told.events()[-1]["job"]["facets"]
+    assert 'lambda file: {"n": file.size}' in facets["sourceCode"]["sourceCode"]
+    assert "sourceCodeLocation" not in facets
+
+
 def test_a_batch_that_fails_as_a_whole_is_a_failed_run_with_the_reason(
     gateway: SparkGateway, settings: Settings, tmp_path: Path, told: Told
 ) -> None:

@@ -81,7 +81,7 @@ def test_command_file_and_method_have_the_same_words(
     assert found is not None
     of_commands = {"home", "format_", "or_replace", "if_not_exists", "check", "help", "name"}
     assert {one.name for one in found.params} - of_commands == {*KEYS[kind]} - {*only_in_files}
-    of_methods = {"self", "name", "directory", "or_replace", "if_not_exists", "check"}
+    of_methods = {"self", "name", "directory", "or_replace", "if_not_exists", "check", "tell"}
     assert inspect.signature(method).parameters.keys() - of_methods == {*KEYS[kind]} - {"load"}
     assert {*own} <= {*KEYS[kind]}
 

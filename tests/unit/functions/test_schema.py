@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import pyarrow as pa
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.errors import InvalidValueError
+from volstream.functions.bounds import Bounds
 from volstream.functions.file import File
+from volstream.functions.rows import Expected, rows_of
 from volstream.functions.schema import PROVENANCE, from_ddl, from_declaration, of_function, to_ddl
 from volstream.functions.source import batch_size_of, function
 
@@ -194,7 +199,7 @@ def test_a_dataclass_whose_annotations_cannot_be_resolved_is_rejected() -> None:
         n: int
 
     Odd.__annotations__["n"] = "n INT"
-    with pytest.raises(InvalidValueError, match="annotations of the dataclass Odd"):
+    with pytest.raises(InvalidValueError, match="annotations of Odd"):
         from_declaration(Odd)
 
 
@@ -229,3 +234,84 @@ class Odd:
 def test_types_without_an_sql_type_are_rejected(declared: object) -> None:
     with pytest.raises(InvalidValueError):
         from_declaration(declared)
+
+
+class Pair(NamedTuple):
+    words: int
+    longest: str
+
+
+class Typed(TypedDict):
+    words: int
+    longest: NotRequired[str | None]
+
+
+class Model(pydantic.BaseModel):
+    words: Annotated[int, pydantic.Field(ge=0)]
+    longest: str | None = None
+    kind: Literal["short", "long"] = "short"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "ddl"),
+    [
+        (Pair, "words BIGINT, longest STRING"),
+        (Typed, "words BIGINT, longest STRING"),
+        (Model, "words BIGINT, longest STRING, kind STRING"),
+        (list[Pair], "words BIGINT, longest STRING"),
+        (Typed | None, "words BIGINT, longest STRING"),
+        (Iterator[Model | Exception], "words BIGINT, longest STRING, kind STRING"),
+        (Generator[Pair, None, int], "words BIGINT, longest STRING"),
+        ("list[Pair]", "words BIGINT, longest STRING"),
+        (tuple[Pair, ...], "words BIGINT, longest STRING"),
+    ],
+)
+def test_a_class_of_rows_in_the_annotation_declares_the_columns(annotation: object, ddl: str) -> None:
+    def f(file: File) -> None: ...
+
+    f.__annotations__["return"] = annotation
+    found = of_function(f)
+    assert found is not None
+    assert to_ddl(found) == ddl
+
+
+@pytest.mark.parametrize(
+    "annotation", [dict, dict[str, int], list, list[dict[str, Any]], Any, object, pa.Table, "Nobody"]
+)
+def test_an_annotation_may_leave_the_columns_open(annotation: object) -> None:
+    def f(file: File) -> None: ...
+
+    f.__annotations__["return"] = annotation
+    assert of_function(f) is None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        (int, "f is annotated `-> int`, but a function returns rows, and an int is none."),
+        (str, "`-> str`, but a function returns rows, and a str is none."),
+        (list[str], "`-> list[str]`, but"),
+        (None, "`-> None`, but a function returns rows, and None is none."),
+        (Pair | Model, "its rows have different columns."),
+    ],
+)
+def test_an_annotation_that_names_no_rows_is_refused_with_what_to_write(annotation: object, said: str) -> None:
+    def f(file: File) -> None: ...
+
+    f.__annotations__["return"] = annotation
+    with pytest.raises(InvalidValueError, match=re.escape(said)) as caught:
+        of_function(f)
+    assert "Annotate it with a dataclass" in caught.value.remedy
+
+
+def test_instances_of_all_classes_of_rows_are_rows() -> None:
+    @dataclass
+    class Outer:
+        inner: Pair
+        many: list[Pair]
+
+    expected = Expected(None, Bounds())
+    assert rows_of(Pair(1, "a"), expected)[0] == [{"words": 1, "longest": "a"}]
+    assert rows_of([Model(words=2)], expected)[0] == [{"words": 2, "longest": None, "kind": "short"}]
+    pair = {"words": 1, "longest": "a"}
+    assert rows_of(Outer(Pair(1, "a"), [Pair(1, "a")]), expected)[0] == [{"inner": pair, "many": [pair]}]

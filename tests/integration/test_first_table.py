@@ -1,0 +1,289 @@
+"""From files to a table in one call, with functions that no file has and columns that nobody declared."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests import objects
+from tests.commands import Shell
+from tests.integration.conftest import Home, Place, session_on
+from volstream.definitions import JobState
+from volstream.errors import FunctionLoadError, InvalidStateError, InvalidValueError
+from volstream.inspection import details
+from volstream.model.names import Name
+
+
+class Count(NamedTuple):
+    n: int
+
+
+def sized(by: int = 1) -> Callable[[Any], Any]:
+    """A function that no file has at its top."""
+    return lambda file: {"n": len(file.read_text()) * by}
+
+
+@pytest.fixture
+def run(home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[list[Any], str]]:
+    """Runs a function on the folder ``files``, into the table ``t`` of the test; returns its rows, and what was told."""
+    (tmp_path / "files").mkdir()
+
+    def call(function: Any, files: Path | str = tmp_path / "files", **options: Any) -> tuple[list[Any], str]:
+        frame = home.session.run(function, files, home.name("t"), **options)
+        told = [
+            line for line in capsys.readouterr().err.splitlines(keepends=True) if not line.startswith("20")
+        ]  # no log
+        return sorted(tuple(row) for row in frame.collect()), "".join(told)
+
+    return call
+
+
+Run = Callable[..., tuple[list[Any], str]]
+
+
+def test_a_second_call_does_what_changed(run: Run, home: Home, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    for name in ("a", "b"):
+        (files / name).write_text(name)
+    rows, told = run(sized())
+    assert rows == [("a", 1), ("b", 1)]
+    assert "Inferred columns from 2 files: n BIGINT.\n2 files processed, 0 failed, 0 removed.\n" in told
+    assert run(sized())[1] == "Nothing has changed.\n"
+    (files / "a").write_text("aaa")
+    (files / "b").unlink()
+    (files / "c").write_text("cc")
+    rows, told = run(sized())
+    assert rows == [("a", 3), ("c", 2)]
+    assert told == "2 files processed, 0 failed, 1 removed.\n"
+    assert [str(one.name) for one in home.session.volumes.list()] == ["files"]
+
+
+def test_its_frame_shows_rows_in_a_notebook(run: Run, home: Home, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a").write_text("a")
+    run(sized())
+    html = home.session.run(sized(), tmp_path / "files", home.name("t"))._repr_html_()
+    assert html is not None
+    assert "<th>_file_path</th><th>n</th>" in html
+
+
+def test_changed_code_takes_new_files_and_the_rest_after_a_replay(run: Run, home: Home, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a").write_text("a")
+    run(sized())
+    (tmp_path / "files" / "b").write_text("b")
+    rows, told = run(lambda file: {"n": len(file.read_text()) * 10, "name": file.name})
+    assert rows == [("a", 1, None), ("b", 10, "b")]
+    assert "Inferred columns from 2 files: name STRING." in told
+    assert "The code has changed: new and changed files use it" in told
+    job = objects.file_job(home.session.jobs.get(home.name("t")))
+    assert "changed since" in details.described(home.session.home, job)["code"]
+    home.session.jobs.replay(home.name("t"))
+    job = objects.file_job(home.session.jobs.get(home.name("t")))
+    assert "as when the job was made" in details.described(home.session.home, job)["code"]
+
+
+def test_files_that_failed_are_told_and_tried_again_with_other_code(run: Run, home: Home, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a").write_text("a")
+    (tmp_path / "files" / "bad").write_text("b")
+
+    def picky(file: Any) -> Count:
+        if file.name == "bad":
+            raise ValueError("no good")
+        return Count(1)
+
+    rows, told = run(picky)
+    assert rows == [("a", 1)]
+    assert "Failed: bad: ValueError: no good\n" in told
+    assert run(lambda file: {"n": 5})[0] == [("a", 1), ("bad", 5)]
+
+
+def test_a_job_that_paused_itself_goes_on_with_the_next_call(run: Run, home: Home, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a").write_text("a")
+
+    class Broken:
+        def __init__(self) -> None:
+            raise OSError("no model")
+
+        def __call__(self, file: Any) -> Count:
+            raise AssertionError
+
+    with pytest.raises(FunctionLoadError, match="no model"):
+        run(Broken)
+    assert home.session.jobs.get(home.name("t")).state is JobState.PAUSED
+    assert run(sized())[0] == [("a", 1)]
+
+
+def test_options_are_those_of_the_call(run: Run, home: Home, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a").write_text("a")
+    run(sized(), retries=7, on_change=True)
+    job = objects.file_job(home.session.jobs.get(home.name("t")))
+    assert (job.retries, job.on_change) == (7, True)
+    run(sized())
+    job = objects.file_job(home.session.jobs.get(home.name("t")))
+    assert (job.retries, job.on_change) == (3, False)
+    with pytest.raises(InvalidStateError, match=r"The write of the job .* cannot be changed"):
+        run(sized(), write="append")
+    with pytest.raises(InvalidValueError, match="no argument 'retrys'"):
+        run(sized(), retrys=1)
+
+
+def test_a_job_that_does_something_else_is_not_taken(run: Run, home: Home, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a").write_text("a")
+    run(sized())
+    (tmp_path / "others").mkdir()
+    with pytest.raises(InvalidStateError, match=r"does something else than to process the files of .*others"):
+        run(sized(), tmp_path / "others")
+
+
+def test_a_folder_around_the_home_can_be_taken(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a").write_text("a")
+    assert run(sized(), tmp_path)[0] == [("files/a", 1)]
+
+
+def test_a_folder_without_files_gives_an_empty_table_if_the_columns_are_declared(run: Run) -> None:
+    def count(file: Any) -> Count:
+        raise AssertionError
+
+    assert run(count) == ([], "Nothing has changed.\n")
+
+
+def test_a_function_of_a_file_is_read_from_it(run: Run, home: Home, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a").write_text("a")
+    code = tmp_path / "code.py"
+    code.write_text("def f(file): return {'n': 1}")
+    assert run(f"{code}:f")[0] == [("a", 1)]
+    code.write_text("def f(file): return {'n': 2}")
+    rows, told = run(f"{code}:f")
+    assert rows == [("a", 1)]
+    assert "The code has changed" in told
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda file: None, "the function returned no rows for 2 files"),
+        (lambda file: 1 / 0, "the function failed for 2 files of 2, first for a: ZeroDivisionError: division by zero"),
+        (lambda file: 5, "The function returned a int; return a dict"),
+        (lambda file: os._exit(3), "The process that ran the function ended with exit status 3"),
+        (lambda file: {"n": 1 if file.name == "a" else "x"}, "'n' is BIGINT in a, but STRING in b"),
+    ],
+)
+def test_columns_that_cannot_be_inferred_are_asked_for(place: Place, function: Any, why: str) -> None:
+    for name in ("a", "b"):
+        place.put(name, name)
+    with pytest.raises(InvalidValueError, match=why) as caught:
+        place.session.jobs.create("j", function, "t", volume="v")
+    assert "returns" in caught.value.remedy
+    assert place.session.jobs.list() == []
+
+
+def test_a_volume_without_files_shows_no_columns(place: Place) -> None:
+    with pytest.raises(InvalidValueError, match="from the volume v: there are no files yet"):
+        place.session.jobs.create("j", sized(), "t", volume="v")
+
+
+def test_columns_are_inferred_from_files_that_the_job_takes_until_all_have_a_value(place: Place) -> None:
+    for number in range(20):
+        place.put(f"{number:02}", "x" * number)
+    told: list[str] = []
+    job = place.session.jobs.create(
+        "j",
+        lambda file: {"size": file.size, "note": "long" if file.size == 15 else None},
+        "t",
+        volume="v",
+        where="size > 10",
+        tell=told.append,
+    )
+    assert objects.file_job(job).returns == "size BIGINT, note STRING"
+    assert len(told) == 1
+    assert "always empty" not in told[0]
+
+
+def test_columns_of_a_job_on_a_stream_are_inferred_from_its_volume(place: Place) -> None:
+    place.put("a", "abc")
+    place.session.streams.create("s", "v")
+    job = place.session.jobs.create("j", sized(), "t", stream="s")
+    assert objects.file_job(job).returns == "n BIGINT"
+
+
+def test_another_session_runs_a_function_that_no_file_has(place: Place) -> None:
+    place.put("a", "abc")
+    place.session.jobs.create("j", sized(3), "t", volume="v")
+    with session_on(place.gateway, place.session.home.settings) as other:
+        other.jobs.run("j")
+    assert place.table() == [("a", 9)]
+    found = details.described(place.session.home, place.session.jobs.get("j"))
+    assert found["code"] == "in the catalog, because the function has no file; as when the job was made"
+    assert "len(file.read_text()) * by" in found["source"]
+    assert "pickled" not in found
+
+
+def test_code_that_no_file_has_is_compared(place: Place) -> None:
+    place.put("a", "abc")
+    place.session.jobs.create("j", sized(), "t", volume="v")
+    place.run()
+    found = place.session.jobs.compare("j", sized(2))
+    assert (found.differences.files, found.differences.same) == (1, 0)
+
+
+def test_sql_calls_a_function_that_no_file_has(home: Home) -> None:
+    home.session.functions.create(home.name("twice"), lambda value: value * 2, "INT")
+    assert home.rows("SELECT twice$(21)") == [(42,)]
+
+
+def test_a_backup_has_functions_that_no_file_has(shell: Shell, tmp_path: Path) -> None:
+    other = shell.beside("other")
+    from volstream import config
+    from volstream.session import Session
+
+    with Session(config.load(shell.home)) as session:
+        session.jobs.create("j", sized(), "t", volume="v", returns="n BIGINT")
+    shell.ok("backup", str(tmp_path / "backup"))
+    other.ok("restore", str(tmp_path / "backup"))
+    found = json.loads(other.ok("describe", "job", "j", "--format", "json"))
+    assert "file.read_text()" in found["source"]
+
+
+def test_an_export_leaves_out_what_no_file_has_and_says_so(shell: Shell) -> None:
+    from volstream import config
+    from volstream.session import Session
+
+    with Session(config.load(shell.home)) as session:
+        session.jobs.create("j", sized(), "t", volume="v", returns="n BIGINT")
+    _, out, err = shell("export", "-")
+    assert "jobs.j" not in out
+    assert "volumes.v" in out
+    said = "their code is in the catalog and not in a file: job j. Name a file: --function FILE.py:FUNC."
+    assert said in out
+    assert said in err
+
+
+def test_a_command_infers_and_says_so(shell: Shell) -> None:
+    shell.functions.write_text("def f(file): return {'n': 1, 'name': file.name}")
+    code, out, err = shell("create-job", "j", "--volume", "v", "--function", f"{shell.functions}:f", "--into", "t")
+    assert code == 0
+    assert "Inferred columns from 2 files: n BIGINT, name STRING." in err
+    assert "Job j -> table t (n BIGINT, name STRING)" in out
+
+
+def test_a_pipeline_with_undeclared_columns_is_applied_once(shell: Shell, tmp_path: Path) -> None:
+    shell.functions.write_text("def f(file): return {'n': 1}")
+    file = tmp_path / "pipeline.toml"
+    file.write_text(f'[jobs.j]\nvolume = "v"\nfunction = "{shell.functions}:f"\ninto = "t"\n')
+    shell.ok("apply", str(file))
+    assert json.loads(shell.ok("describe", "job", "j", "--format", "json"))["returns"] == "n BIGINT"
+    assert "1 unchanged" in shell.ok("apply", str(file)) or "nothing" in shell.ok("apply", str(file)).lower()
+
+
+def test_a_table_gets_the_columns_that_new_code_returns(place: Place) -> None:
+    place.put("a", "abc")
+    place.session.jobs.create("j", sized(), "t", volume="v")
+    told: list[str] = []
+    job = place.session.jobs.alter("j", function=lambda file: {"n": 1, "m": 2.5}, tell=told.append)
+    assert objects.file_job(job).returns == "n BIGINT, m DOUBLE"
+    assert told == ["Inferred columns from 1 file: m DOUBLE."]
+    assert place.session.home.catalog.jobs.get(Name.parse("j")) == job

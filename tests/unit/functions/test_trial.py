@@ -1,0 +1,47 @@
+"""A function is tried whether it declares its columns or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from volstream.errors import InvalidValueError
+from volstream.functions.trial import try_function
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[str]:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    return [str(tmp_path / name) for name in ("a", "b")]
+
+
+def test_undeclared_columns_are_those_of_the_rows(paths: list[str]) -> None:
+    found = try_function(lambda file: {"n": file.size, "note": None}, paths, None, {}, None)
+    assert [outcome.rows for outcome in found.outcomes] == [[{"n": 1, "note": None}]] * 2
+    assert found.inferred is not None
+    assert found.inferred.ddl == "n BIGINT, note STRING"
+    assert found.inferred.doubt.startswith(" note was always empty")
+
+
+def test_rows_are_shown_even_if_they_contradict_each_other(paths: list[str]) -> None:
+    found = try_function(lambda file: {"n": 1 if file.name == "a" else "x"}, paths, None, {}, None)
+    assert [outcome.rows for outcome in found.outcomes] == [[{"n": 1}], [{"n": "x"}]]
+    assert found.inferred is None
+    assert "'n' is BIGINT in a, but STRING in b" in str(found.unfit)
+
+
+def test_given_columns_are_what_the_rows_are_held_to(paths: list[str]) -> None:
+    found = try_function(lambda file: {"n": "x"}, paths, "n INT", {}, None)
+    assert [outcome.kind for outcome in found.outcomes] == ["wrong-result"] * 2
+    assert found.inferred is None
+
+
+def test_an_annotation_that_names_no_rows_is_refused(paths: list[str]) -> None:
+    def f(file: Any) -> str:
+        return "x"
+
+    with pytest.raises(InvalidValueError, match="f is annotated `-> str`"):
+        try_function(f, paths, None, {}, None)

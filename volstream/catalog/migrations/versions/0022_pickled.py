@@ -1,0 +1,13 @@
+"""Functions that no file has are kept in the catalog."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0022"
+down_revision = "0021"
+
+
+def upgrade() -> None:
+    """Adds the columns; functions that exist have files."""
+    op.add_column("jobs", sa.Column("pickled", sa.LargeBinary(), nullable=True))
+    op.add_column("functions", sa.Column("pickled", sa.LargeBinary(), nullable=True))

@@ -1,0 +1,125 @@
+"""What a function that is pickled takes with it: the variables of its surroundings, and its identity."""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import pickle
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+
+def name_of(function: Any) -> str:
+    """Returns what a callable is called, on one line."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return str(name).rpartition("<locals>.")[2].replace("<lambda>", "lambda")
+
+
+def captured(function: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the variables of the surroundings that a function, or a class's methods, use: globals, then those of closures."""
+    if isinstance(function, type):
+        for one in vars(function).values():
+            yield from captured(getattr(one, "__func__", one)) if not isinstance(one, type) else ()
+    elif isinstance(function, types.FunctionType):
+        for name in dict.fromkeys(_globals_in(function.__code__)):
+            if name in function.__globals__:
+                yield name, function.__globals__[name]
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                yield name, cell.cell_contents
+            except ValueError:  # it is empty
+                continue
+        yield from zip(_defaulted(function), function.__defaults__ or (), strict=False)
+        yield from (function.__kwdefaults__ or {}).items()
+
+
+def _defaulted(function: types.FunctionType) -> Iterable[str]:
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount][-len(function.__defaults__ or ()) :]
+
+
+def _globals_in(code: types.CodeType) -> Iterator[str]:
+    for one in dis.get_instructions(code):
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield str(one.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _globals_in(constant)
+
+
+def travels(value: Any) -> bool:
+    """True for a function or class that is pickled whole, not by the name of its module."""
+    if not isinstance(value, types.FunctionType | type):
+        return False
+    module = sys.modules.get(value.__module__)
+    found: Any = module
+    for part in value.__qualname__.split("."):
+        found = getattr(found, part, None)
+    # What decorates a function has its name, and leads to it.
+    known = value is found or value is getattr(found, "__wrapped__", None)
+    return module is None or module.__name__ == "__main__" or not known
+
+
+def fingerprint_of(function: Any, files: Mapping[str, bytes]) -> str:
+    """Returns a hash of what a function does: of its bytecode, of what it refers to, and of the modules beside it.
+
+    Not of the pickle, which differs from one run of a program to the next.
+    """
+    digest = hashlib.sha256()
+    _identify(function, digest.update, set())
+    for path in sorted(files):
+        digest.update(f"{path}\0{len(files[path])}\0".encode())
+        digest.update(files[path])
+    return digest.hexdigest()
+
+
+def _identify(value: Any, put: Callable[[bytes], None], seen: set[int]) -> None:
+    """Puts what a value is into a hash: equal ones of two processes give the same."""
+    put(f"{type(value).__qualname__}\0".encode())
+    if isinstance(value, str | int | float | complex | types.NoneType | types.EllipsisType):
+        put(f"{value!r}\0".encode("utf-8", "surrogatepass"))
+    elif isinstance(value, bytes | bytearray):
+        put(bytes(value))
+    elif id(value) in seen:
+        pass
+    elif isinstance(value, types.CodeType):
+        put(value.co_code)
+        for part in (value.co_consts, value.co_names, value.co_varnames, value.co_freevars, value.co_exceptiontable):
+            _identify(part, put, seen)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _identify(one, put, seen)
+    elif isinstance(value, set | frozenset):
+        put("\0".join(sorted(map(repr, value))).encode("utf-8", "surrogatepass"))
+    elif isinstance(value, Mapping):
+        for key in sorted(value, key=repr):
+            _identify((key, value[key]), put, seen)
+    elif travels(value):
+        seen.add(id(value))
+        put(name_of(value).encode())
+        if isinstance(value, types.FunctionType):
+            _identify([value.__code__, [*captured(value)], value.__dict__], put, seen)
+        else:
+            parts = {key: getattr(one, "__func__", one) for key, one in vars(value).items() if not key.startswith("__")}
+            own = {key: one for key, one in vars(value).items() if key in ("__init__", "__call__", "__annotations__")}
+            _identify([[base.__qualname__ for base in value.__mro__[1:]], parts, own], put, seen)
+    elif isinstance(value, property):
+        _identify([value.fget, value.fset], put, seen)
+    elif isinstance(value, types.ModuleType | types.FunctionType | types.BuiltinFunctionType | type):
+        put(f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value.__name__)}".encode())
+    else:
+        seen.add(id(value))
+        _identify_object(value, put, seen)
+
+
+def _identify_object(value: Any, put: Callable[[bytes], None], seen: set[int]) -> None:
+    state = getattr(value, "__dict__", None)
+    if state:
+        _identify(dict(state), put, seen)
+        return
+    try:
+        put(pickle.dumps(value, 4))
+    except Exception:  # noqa: BLE001  # any object may be asked; its type says what it is
+        return

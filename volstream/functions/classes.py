@@ -1,0 +1,72 @@
+"""Classes whose instances are rows: dataclasses, NamedTuples, TypedDicts, and pydantic's models.
+
+pydantic is never imported here: a function that returns its models has done so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, TypeGuard
+
+#: Types whose values need no copy.
+LEAVES = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime, date})
+
+
+def is_row_class(kind: Any) -> TypeGuard[type]:
+    """True if instances of a class are rows, and the class says which columns they have."""
+    return isinstance(kind, type) and (
+        dataclasses.is_dataclass(kind) or _is_named_tuple(kind) or typing.is_typeddict(kind) or _is_model(kind)
+    )
+
+
+def fields_of(kind: type) -> Sequence[str]:
+    """Returns the names of the columns of a class of rows, in order."""
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind)]
+    found: Any = kind
+    if _is_named_tuple(kind):
+        return list(found._fields)
+    if _is_model(kind):
+        return list(found.model_fields)
+    return list(typing.get_type_hints(found))
+
+
+def row_of(value: object) -> Mapping[str, Any] | None:
+    """Returns an instance of a class of rows, or a mapping, as a mapping; None: it is something else."""
+    if isinstance(value, Mapping):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        row = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif _is_named_tuple(type(value)):
+        row = value._asdict()  # type: ignore[attr-defined]  # a NamedTuple's
+    elif _is_model(type(value)):
+        row = {name: getattr(value, name) for name in type(value).model_fields}  # type: ignore[attr-defined]  # a model's
+    else:
+        return None
+    # Looking into values is ten times slower.
+    return row if all(type(one) in LEAVES for one in row.values()) else {name: _deep(one) for name, one in row.items()}
+
+
+def _deep(value: Any) -> Any:
+    """Returns a value with mappings in place of instances of classes of rows."""
+    if type(value) in LEAVES:
+        return value
+    if type(value) in (list, tuple):
+        return [_deep(one) for one in value]
+    row = row_of(value)
+    if row is None:
+        return value
+    return {key: _deep(one) for key, one in row.items()}
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def _is_model(kind: type) -> bool:
+    """True for pydantic's models, of its second version."""
+    return isinstance(getattr(kind, "model_fields", None), Mapping) and hasattr(kind, "model_validate")

@@ -1,0 +1,284 @@
+"""The columns of a function that declares none, from the rows that it returned for some files. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from volstream.errors import InvalidValueError
+from volstream.functions.classes import row_of
+from volstream.functions.rows import ArrowRows
+from volstream.functions.schema import checked, to_ddl, type_names
+from volstream.model.files import printable
+from volstream.model.text import counted
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+_TYPES: Mapping[type, pa.DataType] = {
+    type(None): pa.null(),
+    bool: pa.bool_(),
+    np.bool_: pa.bool_(),
+    int: pa.int64(),
+    np.integer: pa.int64(),
+    float: pa.float64(),
+    np.floating: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    bytearray: pa.binary(),
+    datetime: _TIME,
+    date: pa.date32(),
+    Decimal: pa.decimal128(38, 18),
+}
+
+#: Types of Arrow that Spark lacks, and those that stand for them.
+_NEAR: Mapping[pa.DataType, pa.DataType] = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+
+#: Pairs of types whose values fit the second.
+_WIDER = {
+    (pa.int64(), pa.float64()),
+    (pa.int64(), pa.decimal128(38, 18)),
+    (pa.int16(), pa.int64()),
+    (pa.int32(), pa.int64()),
+    (pa.float32(), pa.float64()),
+}
+
+
+class _DifferentError(Exception):
+    """Values of one column have types that no column holds together."""
+
+
+@dataclass
+class _Seen:
+    """What was seen of one column: its type, and the file that showed it first."""
+
+    type: pa.DataType = field(default_factory=pa.null)
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """Columns that were inferred.
+
+    Attributes:
+        columns: all of them; one that was always empty is STRING.
+        files: the number of files that gave rows.
+        empty: names of columns that were always empty.
+    """
+
+    columns: pa.Schema
+    files: int
+    empty: Sequence[str] = ()
+
+    @property
+    def ddl(self) -> str:
+        """The columns as ``returns``."""
+        return to_ddl(self.columns)
+
+    def besides(self, known: Collection[str]) -> Inferred | None:
+        """Returns this with new columns only; None: there are none. ``known`` are names in lower case."""
+        new = [one for one in self.columns if one.name.lower() not in known]
+        empty = [name for name in self.empty if name.lower() not in known]
+        return Inferred(pa.schema(new), self.files, empty) if new else None
+
+    def __str__(self) -> str:
+        """Returns what was inferred, for a person."""
+        return f"Inferred columns from {counted(self.files, 'file')}: {self.ddl}.{self.doubt}"
+
+    @property
+    def doubt(self) -> str:
+        """What may be wrong with them, as the continuation of a line; empty: nothing."""
+        if not self.empty:
+            return ""
+        were, are = ("was", "it is") if len(self.empty) == 1 else ("were", "they are")
+        return f" {', '.join(self.empty)} {were} always empty, so {are} STRING; to say otherwise, give returns."
+
+
+class Inference:
+    """Collects the rows of files, and says which columns they have.
+
+    Attributes:
+        files: the number of files that gave rows.
+    """
+
+    def __init__(self) -> None:
+        self.files = 0
+        self._seen: dict[str, _Seen] = {}
+
+    @property
+    def complete(self) -> bool:
+        """True if all columns that were seen had values."""
+        return bool(self._seen) and not any(pa.types.is_null(one.type) for one in self._seen.values())
+
+    def add(self, path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> None:
+        """Takes the rows that a function returned for a file.
+
+        Raises:
+            InvalidValueError: a value has a type that no column has, or another one than in a row before.
+        """
+        self.add_types(path, [types_of(path, rows)] if len(rows) else [])
+
+    def add_types(self, path: str, rows: Sequence[Mapping[str, pa.DataType]]) -> None:
+        """Takes the types of the columns of rows, as :func:`types_of` returns them. Raises as :meth:`add`."""
+        self.files += bool(rows)
+        for row in rows:
+            for name, kind in row.items():
+                seen = self._seen.setdefault(name, _Seen())
+                merged = _merged_in(name, seen.type, kind, seen.path, path)
+                if merged != seen.type:
+                    seen.type, seen.path = merged, path
+
+    def result(self) -> Inferred:
+        """Returns the columns. Raises InvalidValueError: there are none, or their names cannot be columns."""
+        if not self._seen:
+            raise InvalidValueError(
+                "The columns cannot be inferred: the function returned no rows.",
+                "Give returns, 'label STRING, score DOUBLE', or annotate the function with a dataclass.",
+            )
+        empty = [name for name, one in self._seen.items() if pa.types.is_null(one.type)]
+        columns = [pa.field(name, _without_null(one.type)) for name, one in self._seen.items()]
+        return Inferred(checked(pa.schema(columns)), self.files, empty)
+
+
+def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mapping[str, pa.DataType]:
+    """Returns the types of the columns that the rows of a file have; null for what is always empty. Raises InvalidValueError."""
+    if isinstance(rows, ArrowRows):
+        return {one.name: _near(one.type) for one in rows.columns}
+    found: dict[str, pa.DataType] = {}
+    for row in rows:
+        for name, value in row.items():
+            if not isinstance(name, str):
+                raise InvalidValueError(
+                    f"{printable(path)}: the function returned a column {name!r}, which is no text."
+                )
+            found[name] = _merged_in(name, found.get(name, pa.null()), _type_of(path, name, value), path, path)
+    return found
+
+
+def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, second: str) -> pa.DataType:
+    """Returns the type of a column that has values of one type in a file, and of another in a second one."""
+    try:
+        return _merged(one, other)
+    except _DifferentError:
+        was, now = (type_names(pa.schema([(name, _without_null(kind))]))[name] for kind in (one, other))
+        where = "" if first == second else f" in {printable(first)}"
+        raise InvalidValueError(
+            f"The column {name!r} is {was}{where}, but {now} in {printable(second)}.",
+            f"Return values of one type, or declare the columns: give returns, '{name} {was}, ...'.",
+        ) from None
+
+
+def with_known(known: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """Returns the columns of a table, and after them those that were found besides: a table keeps the types that it has."""
+    names = {name.lower() for name in known.names}
+    return checked(pa.schema([*known, *(one for one in found if one.name.lower() not in names)]))
+
+
+def _type_of(path: str, name: str, value: Any) -> pa.DataType:
+    for kind in type(value).__mro__:
+        if kind in _TYPES:
+            return _TYPES[kind]
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        item = pa.null()
+        for one in value:
+            item = _of_items(path, name, item, _type_of(path, name, one))
+        return pa.list_(item)
+    row = row_of(value)
+    if row is not None and all(isinstance(key, str) for key in row):
+        return pa.struct([pa.field(key, _type_of(path, name, one)) for key, one in row.items()])
+    raise InvalidValueError(
+        f"{printable(path)}: the column {name!r} has a {type(value).__name__}, which no column can hold.",
+        f"Return a number, text, bytes, a time, a list or a dict, for example str({name}).",
+    )
+
+
+def _of_items(path: str, name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    try:
+        return _merged(one, other)
+    except _DifferentError:
+        raise InvalidValueError(
+            f"{printable(path)}: a list in the column {name!r} has values of different types.",
+            "Return lists of values of one type.",
+        ) from None
+
+
+def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Returns the type of a column that holds values of both. Raises _DifferentError."""
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one) or (one, other) in _WIDER:
+        return other
+    if (other, one) in _WIDER:
+        return one
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(_merged(one.value_type, other.value_type))
+    keyed = [kind for kind in (one, other) if pa.types.is_struct(kind) or pa.types.is_map(kind)]
+    if len(keyed) == 2:
+        return _merged_keyed(one, other)
+    raise _DifferentError
+
+
+def _merged_keyed(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Returns a struct for dicts of the same keys, a map for others whose values have one type, else a struct of all keys."""
+    same = pa.types.is_struct(one) and pa.types.is_struct(other)
+    if not (same and {field.name for field in one} == {field.name for field in other}):
+        try:
+            item = pa.null()
+            for kind in (one, other):
+                for each in [kind.item_type] if pa.types.is_map(kind) else [field.type for field in kind]:
+                    item = _merged(item, each)
+            return pa.map_(pa.string(), item)
+        except _DifferentError:
+            if not same:
+                raise
+    fields = {field.name: field.type for field in one}
+    for field_ in other:
+        fields[field_.name] = _merged(fields.get(field_.name, pa.null()), field_.type)
+    return pa.struct([pa.field(name, kind) for name, kind in fields.items()])
+
+
+def _without_null(kind: pa.DataType) -> pa.DataType:
+    """Returns a type with STRING in place of what was always empty."""
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_without_null(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _without_null(kind.item_type))
+    if pa.types.is_struct(kind):
+        fields = [pa.field(field.name, _without_null(field.type)) for field in kind]
+        return pa.struct(fields) if fields else pa.map_(pa.string(), pa.string())
+    return kind
+
+
+def _near(kind: pa.DataType) -> pa.DataType:
+    """Returns Spark's type for one of Arrow."""
+    if kind in _NEAR:
+        return _NEAR[kind]
+    if pa.types.is_dictionary(kind):
+        return _near(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return _TIME if kind.tz is not None else pa.timestamp("us")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_near(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _near(field.type)) for field in kind])
+    return kind

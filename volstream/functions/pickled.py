@@ -1,0 +1,283 @@
+"""Functions that no file has: those of a notebook, of ``__main__``, or inside of another function. The catalog keeps them.
+
+What is kept is a zip archive of the pickle, by cloudpickle as PySpark carries it, the source for people to read, and the modules
+beside that the function imports. What does not belong here: functions that a file has (``source``).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import io
+import json
+import pickle
+import pickletools
+import sys
+import textwrap
+import types
+import zipfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+from volstream.definitions import FileJob, Function
+from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.functions.captured import captured, fingerprint_of, name_of, travels
+from volstream.functions.source import (
+    FunctionSource,
+    batch_size_of,
+    find,
+    found_beside,
+    imported_by,
+    importing,
+    location_of,
+    missing,
+)
+from volstream.model.code import parsed
+from volstream.model.units import format_size
+
+#: A function with what it refers to is at most so large: it is a row of the catalog, and is read with each look at its job.
+MAX_BYTES = 1 << 20
+
+#: Functions of this process by their pickles. To unpickle one here would replace the methods of classes that it refers to, by
+#: some that no longer see the program's variables.
+_own: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
+
+_PICKLE, _TEXT, _FACTS, _BESIDE = "function.pickle", "source.py", "about.json", "beside/"
+
+
+@dataclass(frozen=True)
+class PickledSource(FunctionSource):
+    """A function as a pickle.
+
+    Attributes:
+        python: the version of Python, such as ``3.12``, that made it: bytecode is for one version.
+        pickled: the pickle.
+        text: its source, for people; None: Python does not know it.
+        batch_size: see :func:`~volstream.functions.source.batch_size_of`; its annotations may not resolve elsewhere.
+    """
+
+    python: str
+    pickled: bytes
+    text: str | None
+    batch_size: int | None
+
+    @property
+    def place(self) -> str:
+        """What it is called in messages."""
+        return f"The function {self.attribute}"
+
+    @property
+    def unfit(self) -> str | None:
+        """Why this Python cannot run the function; None: it can."""
+        if self.python == _python():
+            return None
+        return f"The function {self.attribute} was created with Python {self.python} and cannot be run with Python {_python()}."
+
+    def load(self) -> Callable[..., Any]:
+        """Returns the function, unpickled unless it is of this process. Raises FunctionLoadError."""
+        own: Callable[..., Any] | None = _own.get(self.pickled)
+        if own is not None:
+            return own
+        if (why := self.unfit) is not None:
+            raise FunctionLoadError(
+                why,
+                f"Create the job again with Python {_python()}, or move the function into a file and name it FILE.py:FUNC.",
+            )
+        with importing(self):
+            if self.files:
+                self.unpacked()
+            with self.importable():
+                function: Callable[..., Any] = pickle.loads(self.pickled)
+        if self.batch_size is not None:
+            function.__volstream_batch_size__ = self.batch_size  # type: ignore[attr-defined]  # read by batch_size_of
+        return function
+
+
+def archive_of(function: Callable[..., Any]) -> bytes:
+    """Returns a function, or a class whose instances are one, for the catalog.
+
+    Raises:
+        InvalidValueError: it refers to something that cannot be pickled, or is too large; the message names the variable.
+    """
+    name = name_of(function)
+    try:
+        pickled = _dumps(function)
+    except Exception as error:  # noqa: BLE001  # what is pickled may raise anything
+        raise _unpicklable(name, function, error) from None
+    with suppress(TypeError):  # an object that takes no reference
+        _own[pickled] = function
+    text = _text_of(function)
+    files = _beside(pickled, text)
+    facts = {
+        "name": name,
+        "python": _python(),
+        "fingerprint": fingerprint_of(function, files),
+        "batch_size": batch_size_of(function),
+    }
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(_FACTS, json.dumps(facts))
+        archive.writestr(_PICKLE, pickled)
+        if text is not None:
+            archive.writestr(_TEXT, text)
+        for path, content in files.items():
+            archive.writestr(_BESIDE + path, content)
+    if packed.tell() > MAX_BYTES:
+        raise _too_large(name, function, packed.tell())
+    return packed.getvalue()
+
+
+def source_of(archive: bytes) -> PickledSource:
+    """Returns the function in an archive; unpickles nothing. Raises FunctionLoadError."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            content = {name: opened.read(name) for name in opened.namelist()}
+        facts = json.loads(content[_FACTS])
+        text = content.get(_TEXT)
+        files = {name.removeprefix(_BESIDE): one for name, one in content.items() if name.startswith(_BESIDE)}
+        return PickledSource(
+            module="__main__",
+            attribute=facts["name"],
+            root=None,
+            files=files,
+            fingerprint=facts["fingerprint"],
+            python=facts["python"],
+            pickled=content[_PICKLE],
+            text=None if text is None else text.decode(),
+            batch_size=facts["batch_size"],
+        )
+    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise FunctionLoadError(
+            f"The function in the catalog cannot be read: {error}.", "Create the job again, with its function."
+        ) from None
+
+
+def kept(function: str | Callable[..., Any]) -> Mapping[str, Any]:
+    """Returns how the catalog keeps a function, as attributes of a definition: by its place if a file or a module has it, else
+    pickled.
+
+    Raises:
+        InvalidValueError: as :func:`archive_of`.
+    """
+    if isinstance(function, str):
+        return {"function": function, "pickled": None}
+    place = location_of(function)
+    if place is not None:
+        return {"function": place, "pickled": None}
+    return {"function": name_of(function), "pickled": archive_of(function)}
+
+
+def code_of(one: FileJob | Function) -> FunctionSource:
+    """Returns the function of a job, or one that SQL calls, with its current code. Raises FunctionLoadError if that is gone."""
+    return find(one.function, one.search_path) if one.pickled is None else source_of(one.pickled)
+
+
+def missing_code(one: FileJob | Function) -> str | None:
+    """Returns why the code would not be found, or cannot be run; None: neither."""
+    if one.pickled is None:
+        return missing(one.function, one.search_path)
+    try:
+        return source_of(one.pickled).unfit
+    except FunctionLoadError as error:
+        return error.message
+
+
+def _python() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _dumps(value: Any) -> bytes:
+    from pyspark import cloudpickle  # late: commands start without it
+
+    base: Any = cloudpickle.Pickler
+
+    class Pickler(base):  # type: ignore[misc]  # PySpark's copy has no types
+        def reducer_override(self, value: Any) -> Any:
+            # cloudpickle would name it in its module, as if that were importable.
+            if isinstance(value, _CACHED) and travels(value.__wrapped__):
+                return _cached, (value.__wrapped__, value.cache_parameters())
+            return super().reducer_override(value)
+
+    packed = io.BytesIO()
+    Pickler(packed).dump(value)
+    return packed.getvalue()
+
+
+#: Functions with ``lru_cache`` or ``cache``.
+_CACHED = type(functools.cache(len))
+
+
+def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callable[..., Any]:
+    found: Callable[..., Any] = functools.lru_cache(**parameters)(function)
+    return found
+
+
+def _text_of(function: Any) -> str | None:
+    """Returns the source of a function; None: it was typed into a program that Python read from standard input, or has none."""
+    try:
+        return textwrap.dedent(inspect.getsource(function if hasattr(function, "__code__") else _class_of(function)))
+    except (OSError, TypeError, IndentationError):
+        return None
+
+
+def _class_of(function: Any) -> Any:
+    return function if isinstance(function, type) else type(function)
+
+
+def _beside(pickled: bytes, text: str | None) -> Mapping[str, bytes]:
+    """Returns the source of the modules that are not installed and that a function refers to, or imports when it is called."""
+    named = {one for _, one, _ in pickletools.genops(pickled) if isinstance(one, str)} & sys.modules.keys()
+    if text is not None:
+        try:
+            tree = parsed(text)
+        except SyntaxError:  # a lambda in the middle of a statement
+            tree = ast.Module([], [])
+        named |= {*imported_by(tree)}
+    files: dict[str, bytes] = {}
+    for name in sorted({one.partition(".")[0] for one in named} - {"__main__"}):
+        files |= found_beside(name)
+    return files
+
+
+def _unpicklable(name: str, function: Any, error: Exception) -> InvalidValueError:
+    seen: set[int] = set()
+    waiting = [(name, function)]
+    while waiting:
+        where, one = waiting.pop(0)
+        for variable, value in captured(one):
+            if id(value) in seen or isinstance(value, types.ModuleType):
+                continue
+            seen.add(id(value))
+            if travels(value):
+                waiting.append((variable, value))
+                continue
+            try:
+                _dumps(value)
+            except Exception as own:  # noqa: BLE001  # what is pickled may raise anything
+                within = "" if where == name else f" (in {where})"
+                return InvalidValueError(
+                    f"The function {name} uses the variable {variable!r}{within}, a {type(value).__name__}, which cannot be "
+                    f"sent to the workers: {own}.",
+                    f"Create {variable} inside the function or, once per worker, in the __init__ of a class.",
+                )
+    return InvalidValueError(
+        f"The function {name} cannot be sent to the workers: {error}.", "Move it into a file, and name it FILE.py:FUNC."
+    )
+
+
+def _too_large(name: str, function: Any, size: int) -> InvalidValueError:
+    sizes = {
+        variable: len(_dumps(value))
+        for variable, value in captured(function)
+        if not isinstance(value, types.ModuleType)
+    }
+    largest = max(sizes, key=lambda one: sizes[one], default=None)
+    most = f", most of it in the variable {largest!r}" if largest is not None and sizes[largest] > size // 2 else ""
+    return InvalidValueError(
+        f"The function {name} with what it uses has {format_size(size)}{most}; at most {format_size(MAX_BYTES)} are kept.",
+        "Load large values from a file, once per worker, in the __init__ of a class.",
+    )

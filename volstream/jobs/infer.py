@@ -1,0 +1,102 @@
+"""The columns of a job whose function declares none: those that it returns for a few files, called in a child process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from volstream.definitions import Volume
+from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.functions.child import ChildWorker
+from volstream.functions.inferred import Inference, Inferred
+from volstream.functions.outcomes import FileOutcome, FileTask
+from volstream.functions.rows import ArrowRows
+from volstream.functions.source import FunctionSource
+from volstream.functions.worker import Work
+from volstream.jobs.parts import JobServices
+from volstream.jobs.sample import sample_of
+from volstream.jobs.sizing import bounds
+from volstream.model.files import printable
+from volstream.model.text import counted
+from volstream.model.work import FailureKind
+from volstream.volumes.access import store_of
+
+#: The function is called on so many files or, while a column was always empty or no file gave rows, on so many.
+_ENOUGH, _MOST = 3, 10
+
+#: No further file is tried after this long; and a call takes no longer if the job does not say how long.
+_SECONDS = 60.0
+
+#: Returns the columns that a function returns, given its arguments. Raises InvalidValueError, FunctionLoadError.
+Infer = Callable[[FunctionSource, Mapping[str, str]], Inferred]
+
+
+@dataclass(frozen=True)
+class Inferring:
+    """Infers columns from files of a volume that was listed.
+
+    Args:
+        where, timeout: the job's.
+    """
+
+    parts: JobServices
+    volume: Volume
+    where: str | None
+    timeout: float | None
+
+    def __call__(self, source: FunctionSource, arguments: Mapping[str, str]) -> Inferred:
+        """Returns the columns that a function returns for a sample.
+
+        Raises:
+            InvalidValueError: there are no files, or none gave rows, or the rows contradict each other.
+            FunctionLoadError: the function cannot be set up.
+        """
+        infos = sample_of(self.parts, self.volume, self.where, _MOST)
+        if not infos:
+            raise self._refused("there are no files yet")
+        found, failed, tried = Inference(), list[FileOutcome](), 0
+        began = time.monotonic()
+        with closing(ChildWorker(self._work(source, arguments))) as worker:
+            # At first some that are far apart.
+            for info in [*infos[::4], *(one for at, one in enumerate(infos) if at % 4)]:
+                [outcome] = worker.call([FileTask(info, 0)])
+                tried += 1
+                if outcome.kind is FailureKind.SET_UP:
+                    raise FunctionLoadError(f"The function cannot be set up: {outcome.message}")
+                if outcome.kind is not None:
+                    failed.append(outcome)
+                else:
+                    assert not isinstance(outcome.rows, ArrowRows), "these are types"
+                    found.add_types(info.relative_path, outcome.rows)
+                if (tried >= _ENOUGH and found.complete) or time.monotonic() - began > _SECONDS:
+                    break
+        if not found.files and failed:
+            path, message = printable(failed[0].task.info.relative_path), failed[0].message
+            what = f"{counted(len(failed), 'file')} of {tried}, first for {path}" if tried > 1 else path
+            raise self._refused(f"the function failed for {what}: {message}")
+        if not found.files:
+            raise self._refused(f"the function returned no rows for {counted(tried, 'file')}")
+        return found.result()
+
+    def _work(self, source: FunctionSource, arguments: Mapping[str, str]) -> Work:
+        settings = self.parts.settings
+        return Work(
+            source,
+            arguments,
+            store_of(self.volume, self.parts.catalog, settings),
+            schema=None,
+            timeout_seconds=self.timeout or _SECONDS,
+            isolate=True,
+            memory_bytes=settings.function_memory,
+            ahead_bytes=0,
+            bounds=bounds(settings),
+            declared=False,
+        )
+
+    def _refused(self, why: str) -> InvalidValueError:
+        return InvalidValueError(
+            f"The columns cannot be inferred from the volume {self.volume.name}: {why.rstrip('.')}.",
+            "Give returns, 'label STRING, score DOUBLE', or annotate the function with a dataclass.",
+        )

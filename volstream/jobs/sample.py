@@ -1,0 +1,53 @@
+"""A sample of a volume's files, to find columns by: spread evenly, and always the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from volstream.definitions import Volume
+from volstream.directory.table import COLUMNS
+from volstream.jobs.parts import JobServices
+from volstream.model.files import FileInfo
+from volstream.spark.frames import relation
+from volstream.streams.volume_source import VolumeSource
+
+#: Files among which those of a sample are chosen.
+_CANDIDATES = 1000
+
+
+def sample_of(
+    parts: JobServices,
+    volume: Volume,
+    where: str | None,
+    most: int,
+    suits: Callable[[FileInfo], bool] = lambda _: True,
+) -> Sequence[FileInfo]:
+    """Returns files of a volume that was listed, by path: all of them or, of more, the first, the last, and some between.
+
+    Args:
+        where: SQL condition on the directory's columns; None: all files.
+        most: the number of files; at least 2.
+    """
+    infos = _candidates(parts, volume, where, suits)
+    if len(infos) <= most:
+        return infos
+    return [infos[at * (len(infos) - 1) // (most - 1)] for at in range(most)]
+
+
+def _candidates(
+    parts: JobServices, volume: Volume, where: str | None, suits: Callable[[FileInfo], bool]
+) -> Sequence[FileInfo]:
+    found = VolumeSource(parts.catalog, parts.warehouse, volume.id).find()
+    if found is None:
+        return ()
+    infos: list[FileInfo] = []
+    for rows in found.at():
+        if where is not None and rows.num_rows:
+            with parts.session() as session:
+                rows = relation(session, rows.select(COLUMNS)).where(where).toArrow()
+        given = (FileInfo(*row.values()) for row in rows.select(list(FileInfo._fields)).to_pylist())
+        infos += islice(filter(suits, given), _CANDIDATES - len(infos))
+        if len(infos) >= _CANDIDATES:
+            break
+    return infos

@@ -1,0 +1,189 @@
+"""From files to a table in one call: makes volume and job, or finds those of an earlier call, refreshes, and runs.
+
+What does not belong here: anything that volumes and jobs do themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from volstream.definitions import FileJob, FileJobOptions, FileJobSpec, Job, Volume
+from volstream.definitions.job import FunctionOptions
+from volstream.definitions.options import keys, read, to_alter
+from volstream.errors import InvalidStateError, StreamBusyError
+from volstream.lifecycle.stop import Stop
+from volstream.model.files import printable
+from volstream.model.locations import local_path, scheme_of
+from volstream.model.names import Name, quote
+from volstream.model.text import counted
+from volstream.objects.all import Objects
+
+if TYPE_CHECKING:
+    from volstream.jobs.lease import RunReport
+    from volstream.jobs.progress import Progress
+
+#: Takes a sentence for the person who watches.
+Tell = Callable[[str], None]
+
+#: Failures that are told one by one.
+_SHOWN = 3
+
+#: Seconds between two sentences about the progress.
+_PROGRESS_SECONDS = 10.0
+
+#: Seconds between two looks at a job that a daemon runs.
+_BUSY_SECONDS = 0.2
+
+
+def run(
+    objects: Objects, function: str | Callable[..., Any], files: str, into: str, options: Mapping[str, Any], tell: Tell
+) -> FileJob:
+    """Brings a table up to date with a function's results for all files of a place; returns its job.
+
+    Args:
+        files: a directory or the URI of a bucket's folder.
+        into: the table's name, and the job's.
+        options: those of the job. One that is left out has its default, also if an earlier call gave it.
+
+    Raises:
+        InvalidStateError: a job of that name does something else, or an option cannot be changed.
+        As :meth:`Jobs.create`, :meth:`Jobs.alter`, :meth:`Volumes.refresh` and :meth:`Jobs.run`.
+    """
+    read(FileJobSpec, options)  # what is wrong with them is said before anything is made
+    volume = _volume(objects, files)
+    existing = objects.home.catalog.jobs.find(Name.parse(into))
+    objects.volumes.refresh(str(volume.name))
+    if existing is None:
+        created = objects.jobs.create(into, function, into, volume=str(volume.name), tell=tell, **options)
+    else:
+        created = _renewed(objects, _own(objects, existing, volume, into), function, options, tell)
+    assert isinstance(created, FileJob), "created with a function"
+    report = _run(objects, created, tell)
+    _tell(objects, created, report, tell)
+    job = objects.jobs.get(into)
+    assert isinstance(job, FileJob), "it has run"
+    return objects.jobs.parts.results.prepare(job)  # if there are no files yet, there is no table
+
+
+def _volume(objects: Objects, files: str) -> Volume:
+    """Returns the volume of a place, or makes one with the name of its folder."""
+    from volstream.storage import normalise_location
+
+    location = normalise_location(files)
+    known = objects.volumes.list()
+    found = next((one for one in known if one.location == location), None)
+    if found is not None:
+        return found
+    last = location.rstrip("/").rpartition("/")[2]
+    plain = re.sub(r"\W+", "_", last, flags=re.ASCII).strip("_").lower() or "files"
+    taken = {one.name.name for one in known}
+    name = next(one for at in range(1, len(taken) + 2) if (one := plain if at == 1 else f"{plain}_{at}") not in taken)
+    return objects.volumes.create(quote(name), files, ignores=_inside(objects, location))
+
+
+def _inside(objects: Objects, location: str) -> list[str]:
+    """Returns a glob for the home if it is in the folder: what volstream writes there are no files of the user's."""
+    if scheme_of(location) != "file":
+        return []
+    home, root = os.path.realpath(objects.home.settings.home), os.path.realpath(local_path(location))
+    return [f"{os.path.relpath(home, root)}/**"] if home.startswith(f"{root.rstrip('/')}/") else []
+
+
+def _own(objects: Objects, job: Job, volume: Volume, into: str) -> FileJob:
+    """Returns the job of an earlier call. Raises InvalidStateError if it is another one."""
+    stream = objects.home.catalog.streams.by_id(job.stream_id)
+    if not isinstance(job, FileJob) or job.into != Name.parse(into) or stream is None or stream.source_id != volume.id:
+        raise InvalidStateError(
+            f"The job {job.name} exists, and does something else than to process the files of {volume.location} into {into}.",
+            "Give another table, or drop the job: volstream drop job "
+            f"{job.name}{'' if stream is None else f' (it reads {stream.source_name})'}.",
+        )
+    return job
+
+
+def _renewed(
+    objects: Objects, job: FileJob, function: str | Callable[..., Any], options: Mapping[str, Any], tell: Tell
+) -> FileJob:
+    """Returns the job as the call says, and active. Rows of earlier code stay, and the job knows that they are of it."""
+    from volstream.functions.pickled import kept
+
+    wanted = read(FileJobSpec, options)
+    known = {**keys(FileJobOptions), **keys(FunctionOptions)}
+    changes = {name: wanted.get(name, key.default) for name, key in known.items() if name != "returns"}
+    changes = {name: value for name, value in changes.items() if value != getattr(job, name)}
+    fixed = sorted(changes.keys() - to_alter(FileJobSpec).keys())
+    if fixed:
+        raise InvalidStateError(
+            f"The {fixed[0]} of the job {job.name} cannot be changed.", f"Drop it first: volstream drop job {job.name}."
+        )
+    if wanted.get("returns") not in (None, job.returns):
+        changes["returns"] = wanted["returns"]
+    given = kept(function)
+    recoded = _is_other_code(job, given)
+    if recoded:
+        changes["function"] = function
+    changed = objects.jobs.alter(str(job.name), tell=tell, **changes) if changes else job
+    assert isinstance(changed, FileJob), "a job stays of its kind"
+    if recoded:
+        if objects.home.catalog.consumptions.totals(job.id)["batches"]:
+            changed = objects.home.catalog.jobs.change(changed, fingerprint=job.fingerprint)
+        objects.jobs.retry(str(job.name))
+    if changed.paused_itself:
+        objects.jobs.resume(str(job.name))
+    return changed
+
+
+def _is_other_code(job: FileJob, given: Mapping[str, Any]) -> bool:
+    """True if a function is not the one that the catalog has or, of one in a file, not as it was when the job was made."""
+    from volstream.functions.pickled import source_of
+    from volstream.functions.source import absolute, find
+
+    text, pickled = given["function"], given["pickled"]
+    if pickled is not None:
+        return job.pickled is None or source_of(pickled).fingerprint != source_of(job.pickled).fingerprint
+    place = absolute(text, Path.cwd())
+    return place != job.function or find(place, os.getcwd()).fingerprint != job.fingerprint
+
+
+def _run(objects: Objects, job: FileJob, tell: Tell) -> RunReport:
+    """Runs a job, after the run of a daemon that is in progress."""
+    told = time.monotonic()
+
+    def observe(progress: Progress) -> None:
+        nonlocal told
+        if time.monotonic() - told > _PROGRESS_SECONDS and progress.done_files < progress.files:
+            told = time.monotonic()
+            tell(f"{progress.done_files} of {counted(progress.files, 'file')} processed ...")
+
+    waiting = Stop()
+    while True:
+        try:
+            return objects.jobs.run(str(job.name), until_empty=True, observe=observe)
+        except StreamBusyError:
+            waiting.wait(_BUSY_SECONDS)
+
+
+def _tell(objects: Objects, job: FileJob, report: RunReport, tell: Tell) -> None:
+    """Tells what a run did, and what did not go well."""
+    done = report.progress
+    if done.batches:
+        tell(f"{counted(done.processed, 'file')} processed, {done.failed} failed, {done.removals} removed.")
+    else:
+        tell("Nothing has changed.")
+    failures = objects.jobs.failures(str(job.name), limit=_SHOWN + 1)
+    for one in failures[:_SHOWN]:
+        tell(f"Failed: {printable(one.path)}: {one.message}")
+    if len(failures) > _SHOWN:
+        tell(f"All failures: session.jobs.failures({str(job.name)!r})")
+    if report.paused:
+        tell(f"The job paused itself: {report.paused}. The next call resumes it.")
+    if done.code_changed:
+        tell(
+            "The code has changed: new and changed files use it, rows of other files stay as they are. To process all files with "
+            f"it: session.jobs.replay({str(job.name)!r}), or in a shell: volstream replay {job.name}"
+        )
