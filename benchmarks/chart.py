@@ -45,7 +45,7 @@ def draw(document: Mapping[str, Any], target: Path) -> None:
     from matplotlib.figure import Figure as Chart
 
     figures = document["figures"]
-    counts = sorted({one["files"] for one in figures})
+    counts = sorted({figure["files"] for figure in figures})
     lines = list(_lines(figures))
     names = max(len(line.contender or "") for line in lines)
     width, height = names * _CHARACTER + _COLUMN * len(counts) + 0.4, (len(lines) + 3.5) * _LINE
@@ -53,7 +53,7 @@ def draw(document: Mapping[str, Any], target: Path) -> None:
         chart = Chart(figsize=(width, height), layout="constrained", facecolor=_GROUND)
         panels = chart.subplots(1, len(counts), squeeze=False, sharex=True, sharey=True)[0]
         for panel, count in zip(panels, counts, strict=True):
-            _fill(panel, lines, [one for one in figures if one["files"] == count], _limits(figures))
+            _fill(panel, lines, [figure for figure in figures if figure["files"] == count], _limits(figures))
             panel.set_title(f"{count:,} files", fontsize=_FONT_SIZE + 1)
         panels[0].set_zorder(1)  # a long heading extends over the other columns' bands
         for line in lines:
@@ -81,20 +81,20 @@ def label_of(figure: Mapping[str, Any]) -> str:
 
 def _lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[_Line]:
     """Yields the lines from top to bottom, with scenarios and contenders in order of first appearance."""
-    contenders = list(dict.fromkeys(one["contender"] for one in figures))
+    contenders = list(dict.fromkeys(figure["contender"] for figure in figures))
     place = 0
-    for scenario in dict.fromkeys(one["scenario"] for one in figures):
-        there = {one["contender"] for one in figures if one["scenario"] == scenario}
-        for name in (None, *(one for one in contenders if one in there)):
+    for scenario in dict.fromkeys(figure["scenario"] for figure in figures):
+        there = {figure["contender"] for figure in figures if figure["scenario"] == scenario}
+        for name in (None, *(contender for contender in contenders if contender in there)):
             yield _Line(place, scenario, name)
             place += 1
 
 
 def _limits(figures: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Returns the limits of the axis: all dots are between them, and their labels end before the right one."""
-    places = [math.log10(max(one["median"], min(_MARKS))) for one in figures]
+    places = [math.log10(max(figure["median"], min(_MARKS))) for figure in figures]
     least = min(places) - 0.15
-    rooms = [min(0.8, (len(label_of(one)) + 2) * _CHARACTER / _COLUMN) for one in figures]
+    rooms = [min(0.8, (len(label_of(figure)) + 2) * _CHARACTER / _COLUMN) for figure in figures]
     most = max(least + (place - least) / (1 - room) for place, room in zip(places, rooms, strict=True))
     return 10**least, 10**most
 

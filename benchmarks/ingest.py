@@ -84,9 +84,9 @@ def _flushes(connection: Connection, made: pa.Table, number: int, folder: Path, 
     values = made.to_pylist()
     with connection.get_realtime_stream(table=f"rows{number}") as stream:
         started = time.perf_counter()
-        for one in values:
+        for value in values:
             row = stream.create_row()
-            row.set_values(one)
+            row.set_values(value)
             stream.apply(row)
         stream.flush()
         figures.note(SENT, ROWS, "apply", time.perf_counter() - started)

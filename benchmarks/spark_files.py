@@ -57,7 +57,7 @@ def _summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         summaries = [summary_of(content) for content in batch["content"].to_pylist()]
         columns = [
             batch["path"],
-            *([getattr(one, name) for one in summaries] for name in ("sha256", "words", "first_line")),
+            *([getattr(summary, name) for summary in summaries] for name in ("sha256", "words", "first_line")),
         ]
         yield pa.RecordBatch.from_pydict(dict(zip(_SCHEMA.names, columns, strict=True)), schema=_SCHEMA)
 

@@ -63,7 +63,7 @@ class Table:
     def stream(self, name: str) -> Callable[[], object]:
         return lambda: self.session.table(f"s_{name}{self.size}").toArrow()
 
-    def feed(self) -> object:
+    def source(self) -> object:
         location = self.location(f"plain{self.size}")
         version = DeltaLog(location).latest_version()
         return self.session.spark.sql(
@@ -100,7 +100,7 @@ def measure(session: Session, sizes: Sequence[int], rounds: int, figures: Figure
             steps: dict[str, Callable[[], object]] = {
                 "stream, by row id": table.stream("plain"),
                 "stream, by key": table.stream("keyed"),
-                "Delta's change feed": table.feed,
+                "Delta's change feed": table.source,
                 "difference of snapshots": table.snapshots,
                 "bare INSERT of the feed": table.bare,
                 "consumption by key": table.consume,

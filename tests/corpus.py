@@ -169,7 +169,7 @@ COLUMNS: Sequence[tuple[str, str, pa.DataType, Sequence[Any]]] = [
         [
             {},
             {"": 1, " ": None, "\U0010ffff": -(2**63), "a": 1, "A": 2},
-            {one: at for at, one in enumerate(TEXTS[:30])},
+            {text: at for at, text in enumerate(TEXTS[:30])},
         ],
     ),
     ("days", "MAP<DATE, DOUBLE>", pa.map_(pa.date32(), pa.float64()), [{date.min: -0.0, date.max: float("nan")}]),

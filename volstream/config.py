@@ -322,7 +322,7 @@ class Settings(BaseSettings):
 
     def for_cluster(self, name: str) -> Settings:
         """Returns the settings of a virtual cluster's daemon."""
-        profile = next((one for key, one in self.virtual_clusters.items() if key.upper() == name.upper()), None)
+        profile = next((cluster for key, cluster in self.virtual_clusters.items() if key.upper() == name.upper()), None)
         if profile is None:
             return self
         given = profile.model_dump(exclude_none=True, exclude={"spark_master", "spark_conf"})

@@ -353,7 +353,7 @@ class Cursor(Closeable):
         answer = self._query()
         with _mapped():
             columns = to_arrow_schema(answer.columns, timezone="UTC")
-            return pa.concat_tables([columns.empty_table(), *(one.cast(columns) for one in answer.batches())])
+            return pa.concat_tables([columns.empty_table(), *(batch.cast(columns) for batch in answer.batches())])
 
     def fetch_df(self) -> pd.DataFrame:
         """Returns all rows of the last query as a frame of pandas. Raises as :meth:`fetchone`.

@@ -53,8 +53,8 @@ def test_a_daemon_that_is_killed_before_or_after_a_delivery_loses_no_alert(
         patiently(lambda: len(receiver.posts) == told + 1)
         patiently(lambda: again.metric("volstream_alerts_waiting", receiver="ops") == 0)
         assert "T0PS3CR3T" not in again.log
-    assert [one["state"] for one in receiver.payloads] == ["active"] * told + ["resolved"]
-    assert len({one["id"] for one in receiver.payloads}) == 2
+    assert [payload["state"] for payload in receiver.payloads] == ["active"] * told + ["resolved"]
+    assert len({payload["id"] for payload in receiver.payloads}) == 2
     assert {post.path for post in receiver.posts} == {"/T0PS3CR3T"}
     assert receiver.payloads[0]["name"] == name
 

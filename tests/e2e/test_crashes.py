@@ -140,7 +140,7 @@ def test_a_run_killed_right_after_its_plan_was_recut_resumes_with_the_new_batche
     assert report["batches"] == 1
     assert home.pairs(name) == sorted(written.items())
     batches = sorted(home.json("list", "batches", "--job", name), key=lambda one: one["number"])
-    assert [(one["after_path"], one["until_path"]) for one in batches] == [(None, "1.txt"), ("1.txt", "8.txt")]
+    assert [(batch["after_path"], batch["until_path"]) for batch in batches] == [(None, "1.txt"), ("1.txt", "8.txt")]
 
 
 @pytest.mark.long

@@ -93,10 +93,12 @@ def examples(page: Path) -> list[Example]:
     "sitting", [one if one in _SHORT else pytest.param(one, marks=pytest.mark.long) for one in SITTINGS]
 )
 def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, request: pytest.FixtureRequest) -> None:
-    commands = [one for page in SITTINGS[sitting] for one in examples(ROOT / page)]
+    commands = [example for page in SITTINGS[sitting] for example in examples(ROOT / page)]
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     # One shell runs them all, as a reader's would: exports and the daemon's $! live on.
-    script = "exec 2>&1\n" + "".join(f"echo '{_MARK}'\n{one.command}\necho \"=== code $?\"\n" for one in commands)
+    script = "exec 2>&1\n" + "".join(
+        f"echo '{_MARK}'\n{command.command}\necho \"=== code $?\"\n" for command in commands
+    )
     environment = {key: value for key, value in os.environ.items() if not key.startswith("VOLSTREAM_")}
     if "VOLSTREAM_CACHE" in os.environ:
         environment["VOLSTREAM_CACHE"] = os.environ["VOLSTREAM_CACHE"]
@@ -173,7 +175,7 @@ def test_commands_that_are_shown_but_not_run_parse(page: str, line: str) -> None
 
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
-    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -69,9 +69,10 @@ def test_files_with_far_too_large_results_fail_with_their_size_and_the_job_conti
     done = home.run("run-job", name, **given)
     assert (done.code, "0 files processed, 5 failed" in done.stdout) == (5, True), done
     failures = home.json("list", "failures", "--job", name)
-    assert {(one["kind"], one["state"]) for one in failures} == {("too-large", "quarantined")}
+    assert {(failure["kind"], failure["state"]) for failure in failures} == {("too-large", "quarantined")}
     assert all(
-        "Row 0 has 100.0 MiB of values, but a row may have at most 64.0 MiB" in one["message"] for one in failures
+        "Row 0 has 100.0 MiB of values, but a row may have at most 64.0 MiB" in failure["message"]
+        for failure in failures
     )
     home.ok("alter-job", name, "--returns", "s STRING", "--arg", "size=5", **given)
     assert "5 files processed, 0 failed" in home.ok("run-job", name, **given)

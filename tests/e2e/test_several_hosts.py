@@ -82,7 +82,7 @@ class Hosts:
 
         def follow() -> bool:
             batches = json.loads(self.ok("list", "batches", "--format", "json"))
-            done = [one for one in batches if one["state"] == "committed"]
+            done = [batch for batch in batches if batch["state"] == "committed"]
             if sum(one["succeeded"] for one in done) < self.versions:
                 return False
             expected = [(volume, *file) for volume in _VOLUMES for file in self.expected[volume].items()]
@@ -160,7 +160,7 @@ def test_daemons_share_the_volumes_and_take_over_from_killed_and_hung_ones(hosts
         hosts.await_tables()
 
         batches = json.loads(hosts.ok("list", "batches", "--format", "json"))
-        assert sum(one["succeeded"] for one in batches if one["state"] == "committed") == hosts.versions
+        assert sum(batch["succeeded"] for batch in batches if batch["state"] == "committed") == hosts.versions
         assert second.process.poll() is None
         second.signal()
         assert second.ended() == 0

@@ -67,7 +67,8 @@ class Bucket:
         session = self.session
         share = Share(len(volumes))
         workers = [
-            VolumeWorker(one, session.home.catalog, session.home.settings, lambda _: None, share) for one in volumes
+            VolumeWorker(volume, session.home.catalog, session.home.settings, lambda _: None, share)
+            for volume in volumes
         ]
         threads = [threading.Thread(target=worker.run) for worker in workers]
         for thread in threads:

@@ -70,7 +70,7 @@ class Ways:
             table, f"{self.folder / 'functions.py'}:{table}", self.name(table), volume="v", returns=corpus.ddl()
         )
         self.session.jobs.run(table)
-        assert [one.message for one in self.session.jobs.failures(table)] == []
+        assert [failure.message for failure in self.session.jobs.failures(table)] == []
 
     def realtime(self, table: str) -> None:
         self.create(table)
@@ -279,9 +279,9 @@ def test_a_dynamic_table_has_all_values(ways: Ways, filled: str) -> None:
 def test_every_text_is_a_key_of_its_own(ways: Ways) -> None:
     table = ways.session.source.create_table(ways.name("items"), "id")
     for turn in range(2):
-        table.insert_all({"id": one, "text": one, "turn": turn} for one in corpus.TEXTS)
-        assert [table.get(one) for one in corpus.TEXTS] == [
-            {"id": one, "text": one, "turn": turn} for one in corpus.TEXTS
+        table.insert_all({"id": text, "text": text, "turn": turn} for text in corpus.TEXTS)
+        assert [table.get(text) for text in corpus.TEXTS] == [
+            {"id": text, "text": text, "turn": turn} for text in corpus.TEXTS
         ]
         commit_tail(
             f"{ways.session.home.warehouse}/tables/{ways.name('items').replace('.', '/')}",
@@ -333,13 +333,13 @@ def test_a_table_for_people_has_all_digits(ways: Ways) -> None:
 
 def test_every_text_is_an_event(ways: Ways) -> None:
     stream = ways.session.source.create_stream(ways.name("events"))
-    stream.upload_all([*corpus.TEXTS, *({one: one} for one in corpus.TEXTS)])
-    stream.upload_all([one.encode() for one in corpus.TEXTS], format="bytes")
+    stream.upload_all([*corpus.TEXTS, *({text: text} for text in corpus.TEXTS)])
+    stream.upload_all([text.encode() for text in corpus.TEXTS], format="bytes")
     found = ways.session.sql(f"SELECT event, payload FROM {ways.name('events')}").toArrow().to_pylist()
     events = [json.loads(row["event"]) for row in found if row["event"] is not None]
-    assert sorted(one for one in events if isinstance(one, str)) == sorted(corpus.TEXTS)
-    assert sorted(next(iter(one.items())) for one in events if isinstance(one, dict)) == [
-        (one, one) for one in sorted(corpus.TEXTS)
+    assert sorted(event for event in events if isinstance(event, str)) == sorted(corpus.TEXTS)
+    assert sorted(next(iter(event.items())) for event in events if isinstance(event, dict)) == [
+        (text, text) for text in sorted(corpus.TEXTS)
     ]
     assert sorted(row["payload"].decode() for row in found if row["payload"] is not None) == sorted(corpus.TEXTS)
 

@@ -62,6 +62,6 @@ def test_a_batch_that_fails_is_a_failed_span_with_the_error(place: Place, spans:
     place.job(BROKEN)
     with pytest.raises(VolstreamError):
         place.run()
-    (batch,) = [one for one in spans.get_finished_spans() if one.name == "batch"]
+    (batch,) = [span for span in spans.get_finished_spans() if span.name == "batch"]
     assert not batch.status.is_ok
     assert "no model" in str((batch.events[0].attributes or {})["exception.message"])

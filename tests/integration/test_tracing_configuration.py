@@ -54,11 +54,15 @@ def test_spans_are_sent_to_the_collector_that_the_variables_name() -> None:
         (post,) = collector.posts
     assert post.path == "/v1/traces"
     (resource,) = ExportTraceServiceRequest.FromString(post.body).resource_spans
-    about = {one.key: one.value.string_value for one in resource.resource.attributes}
+    about = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
     assert (about["service.name"], about["deployment.environment"]) == ("volstream", "test")
-    spans = {one.name: one for scope in resource.scope_spans for one in scope.spans}
+    spans = {span.name: span for scope in resource.scope_spans for span in scope.spans}
     assert spans["commit"].parent_span_id == spans["batch"].span_id
-    numbers = {one.key: one.value.int_value for one in spans["batch"].attributes if one.value.HasField("int_value")}
+    numbers = {
+        attribute.key: attribute.value.int_value
+        for attribute in spans["batch"].attributes
+        if attribute.value.HasField("int_value")
+    }
     assert numbers == {"volstream.files": 2, "volstream.rows": 5}
 
 

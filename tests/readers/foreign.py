@@ -49,7 +49,7 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _entries(name: str, value: Any) -> Any:
     """Returns the entries of a map: polars represents the column ``m`` as a dictionary."""
-    return [list(one) for one in value.items()] if name == "m" and isinstance(value, Mapping) else value
+    return [list(item) for item in value.items()] if name == "m" and isinstance(value, Mapping) else value
 
 
 def read(library: str, location: str) -> list[dict[str, Any]]:

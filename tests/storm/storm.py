@@ -633,7 +633,9 @@ class Storm:
             return
         self._keep_daemon()
         self._await_nothing(
-            lambda: [one for one in truth.of_leftovers(self.home, self._temporary) if one in found], "left over", 30.0
+            lambda: [leftover for leftover in truth.of_leftovers(self.home, self._temporary) if leftover in found],
+            "left over",
+            30.0,
         )
         self._end_daemon()
         self._must(truth.of_leftovers(self.home, self._temporary))

@@ -86,7 +86,7 @@ def of_failures(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
     """Errors of the failures in the catalog."""
     failures = home.json("list", "failures")
     for job in jobs:
-        found = Counter(one["path"] for one in failures if _is(one["job"], job.job))
+        found = Counter(failure["path"] for failure in failures if _is(failure["job"], job.job))
         yield from _told(job.job, "the failure is there twice", [path for path, n in found.items() if n > 1])
         yield from _told(job.job, "the failure is forgotten", job.failing() - found.keys())
         yield from _told(job.job, "there is a failure of a good file", found.keys() - job.failing())
@@ -131,7 +131,7 @@ def of_leftovers(home: Home, temporary: Path) -> Iterator[str]:
     for kind, kept in (
         ("_staging", set[str]()),
         ("_plans", set[str]()),
-        ("_listings", volumes | {f"{one}-beside" for one in volumes}),
+        ("_listings", volumes | {f"{volume}-beside" for volume in volumes}),
     ):
         there = {one.name for one in (home.path / "warehouse" / kind).glob("*")}
         yield from _told(kind, "left", there - kept)

@@ -102,9 +102,10 @@ def methods(surface: dict[str, Any]) -> list[tuple[str, str, Any]]:
 def required(method: Any) -> dict[str, Any]:
     """Returns arguments that a method must have."""
     return {
-        one.name: GIVEN.get(one.name, "x")
-        for one in inspect.signature(method).parameters.values()
-        if one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+        parameter.name: GIVEN.get(parameter.name, "x")
+        for parameter in inspect.signature(method).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     }
 
 
@@ -130,15 +131,15 @@ def test_whatever_is_given_the_answer_is_a_result_or_volstreams_error(surface: d
     tried = 0
     for owner, name, method in methods(surface):
         parameters = [
-            one
-            for one in inspect.signature(method).parameters.values()
-            if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+            parameter
+            for parameter in inspect.signature(method).parameters.values()
+            if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         ]
-        for argument in [one.name for one in parameters]:
+        for argument in [parameter.name for parameter in parameters]:
             for value in ODD:
                 error = refused(method, {**required(method), argument: value})
                 tried += 1
-                annotation = next((one.annotation for one in parameters if one.name == argument), "")
+                annotation = next((parameter.annotation for parameter in parameters if parameter.name == argument), "")
                 if type(value) is object and annotation != "Any" and argument not in LATE:
                     assert isinstance(error, InvalidValueError), f"{owner}.{name} takes any object as {argument}"
                     assert argument in error.message
@@ -149,9 +150,9 @@ def test_whatever_is_given_the_answer_is_a_result_or_volstreams_error(surface: d
 def test_an_unknown_keyword_is_named_with_the_one_that_was_meant(surface: dict[str, Any]) -> None:
     for owner, name, method in methods(surface):
         parameters = inspect.signature(method).parameters.values()
-        if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             continue  # passed on to a method that checks them, or to Spark
-        for known in {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}:
+        for known in {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}:
             written = f"{known}_x"
             error = refused(method, {**required(method), written: 1})
             assert isinstance(error, InvalidValueError), f"{owner}.{name}({written}=)"

@@ -75,22 +75,22 @@ def judge(
     skipped = tuple(unclear)
     left = {key for key in known if not key.startswith((FAILED, SEEN, OPEN, BEGAN)) and not key.startswith(skipped)}
     opened = {key: cause for key, cause in known.items() if key.startswith(OPEN)}
-    for one in conditions:
-        left.discard(one.key)
-        alert = Alert.of(one)
+    for condition in conditions:
+        left.discard(condition.key)
+        alert = Alert.of(condition)
         opened.pop(_open_key(alert), None)
-        cause = known.get(one.key) or Cause(one.key, now)
-        when = _when(cause, pace, passing=one.passing)
-        if cause.alerted_on is not None and not one.lasting:
+        cause = known.get(condition.key) or Cause(condition.key, now)
+        when = _when(cause, pace, passing=condition.passing)
+        if cause.alerted_on is not None and not condition.lasting:
             continue
         if when <= now:
             decision.alerts.append(alert)
-            decision.changed[_open_key(alert)] = _opened(one, alert, now)
+            decision.changed[_open_key(alert)] = _opened(condition, alert, now)
             cause = replace(cause, alerted_on=now)
             when = now + pace.repeat
         decision.wait_until(when)
-        if cause != known.get(one.key):
-            decision.changed[one.key] = cause
+        if cause != known.get(condition.key):
+            decision.changed[condition.key] = cause
     for key, cause in opened.items():
         alerted = json.loads(cause.note)
         if not alerted["condition"].startswith(skipped):
@@ -135,13 +135,15 @@ def gather(job_id: str, failures: Sequence[Any], known: Mapping[str, Cause], now
     prefix = f"{FAILED}{job_id}:"
     mine = {key: cause for key, cause in known.items() if key.startswith(prefix)}
     changed = dict[str, Cause]()
-    for one in failures:
-        if one.state != FailureState.QUARANTINED:  # it will be tried again
+    for failure in failures:
+        if failure.state != FailureState.QUARANTINED:  # it will be tried again
             continue
-        key = f"{prefix}{group_id(one.kind, one.message, one.path)}"
+        key = f"{prefix}{group_id(failure.kind, failure.message, failure.path)}"
         if key not in mine and len(mine) >= _MAX_CAUSES:
             key = f"{prefix}{_OTHERS}"
-        note = json.dumps({"kind": one.kind, "why": first_line(one.message)[:_MAX_WHY], "example": one.path})
+        note = json.dumps(
+            {"kind": failure.kind, "why": first_line(failure.message)[:_MAX_WHY], "example": failure.path}
+        )
         before = mine.get(key) or Cause(key, now)
         begins = before if before.count else replace(before, since=now)
         mine[key] = changed[key] = replace(begins, count=before.count + 1, note=note)

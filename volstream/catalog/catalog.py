@@ -29,7 +29,7 @@ class Catalog:
         self.streams = definitions.streams(self.database)
         self.jobs = definitions.jobs(self.database)
         self.functions = definitions.functions(self.database)
-        self.feeds = definitions.feeds(self.database)
+        self.sources = definitions.sources(self.database)
         self.refreshes = Refreshes(self.database)
         self.consumptions = Consumptions(self.database)
         self.failures = Failures(self.database)

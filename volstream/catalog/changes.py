@@ -14,10 +14,10 @@ from volstream.catalog.tables import (
     batches,
     conditions,
     failures,
-    feeds,
     job_totals,
     jobs,
     rejected,
+    sources,
     streams,
     tails,
     volumes,
@@ -79,7 +79,7 @@ def _marks(transaction: Connection) -> dict[str, object]:
         f"volume:{Name(row[1], row[2])}": (row, unusable.get(row[0]), wrong_with.get(row[0])) for row in of_volumes
     } | {f"job:{Name(row[1], row[2])}": (row, *(found.get(row[0]) for found in (*work, wrong_with))) for row in of_jobs}
     acted = rows(select(func.max(audit.c.id), func.max(audit.c.ended_on)))
-    marks[HOME] = [elsewhere, acted, *(rows(select(one)) for one in (streams, feeds, tails))]
+    marks[HOME] = [elsewhere, acted, *(rows(select(one)) for one in (streams, sources, tails))]
     return {topic: repr(mark) for topic, mark in marks.items()}
 
 

@@ -119,7 +119,7 @@ class Consumptions:
                 transaction.execute(select(func.min(batches.c.number)).where(mine, batches.c.state == state)).scalar()
                 for state in (BatchState.PLANNED, BatchState.INTENT)
             ]
-            number = min((one for one in firsts if one is not None), default=None)
+            number = min((first for first in firsts if first is not None), default=None)
             if number is None:
                 return None
             return _batch(transaction.execute(select(batches).where(mine, batches.c.number == number)).one())
@@ -433,7 +433,7 @@ class Consumptions:
 
     def waiting(self, job_id: str) -> Load:
         """Returns the uncommitted load of a job's open plans."""
-        sums = [func.coalesce(func.sum(batches.c[one.name]), 0) for one in dataclasses.fields(Load)[1:]]
+        sums = [func.coalesce(func.sum(batches.c[field.name]), 0) for field in dataclasses.fields(Load)[1:]]
         query = select(func.count(), *sums).where(
             batches.c.job_id == job_id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT])
         )

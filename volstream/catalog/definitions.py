@@ -16,10 +16,10 @@ from volstream.catalog.rows import from_row, to_row
 from volstream.definitions import (
     Connection,
     DynamicJob,
-    FeedTable,
     FileJob,
     Function,
     Job,
+    Source,
     StatementJob,
     Stream,
     Volume,
@@ -27,8 +27,8 @@ from volstream.definitions import (
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from volstream.model.names import Name, similar
 
-T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | FeedTable)
-Changed = TypeVar("Changed", bound=Connection | Volume | Stream | Job | Function | FeedTable)
+T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | Source)
+Changed = TypeVar("Changed", bound=Connection | Volume | Stream | Job | Function | Source)
 
 
 class Definitions(Generic[T]):
@@ -181,9 +181,9 @@ def functions(database: Database) -> Definitions[Function]:
     return Definitions(database, "function", tables.functions, [Function])
 
 
-def feeds(database: Database) -> Definitions[FeedTable]:
-    """Rows of ``feeds``."""
-    return Definitions(database, "source", tables.feeds, [FeedTable], replaceable=False)
+def sources(database: Database) -> Definitions[Source]:
+    """Rows of ``sources``."""
+    return Definitions(database, "source", tables.sources, [Source], replaceable=False)
 
 
 def note_begun(database: Database, job: Job) -> None:

@@ -41,9 +41,9 @@ def of_job(job_id: str) -> str:
     return f"{_JOB}{job_id}"
 
 
-def of_source(feed_id: str) -> str:
+def of_source(source_id: str) -> str:
     """Returns the name of the lease whose holder reads the source."""
-    return f"source:{feed_id}"
+    return f"source:{source_id}"
 
 
 def of_commits(location: str) -> str:

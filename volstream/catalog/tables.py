@@ -238,8 +238,8 @@ functions = Table(
     UniqueConstraint("schema_name", "name"),
 )
 
-feeds = Table(
-    "feeds",
+sources = Table(
+    "sources",
     metadata,
     _id(),
     *_named(),

@@ -85,7 +85,7 @@ def _summary(found: Comparison) -> str:
         (differences.differing, "with other values"),
         (differences.more.count, "with more rows"),
         (differences.fewer.count, "with fewer rows"),
-        (sum(one.files for one in differences.new_failures), "newly failing"),
+        (sum(failure.files for failure in differences.new_failures), "newly failing"),
         (sum(one.files for one in differences.healed), "healed"),
     ]
     lines.append("Files: " + ", ".join(f"{count} {what}" for count, what in said if count or what == "unchanged") + ".")
@@ -105,14 +105,14 @@ def _summary(found: Comparison) -> str:
 def _show(output: Output, differences: Differences) -> None:
     """Prints tables of the differences that there are."""
     values = [
-        {"column": name, "rows": kept.count, "file": one.path, "old": one.old, "new": one.new}
+        {"column": name, "rows": kept.count, "file": example.path, "old": example.old, "new": example.new}
         for name, kept in sorted(differences.columns.items(), key=lambda item: -item[1].count)
-        for one in kept.examples
+        for example in kept.examples
     ]
     counts = [
-        {"rows": what, "files": kept.count, "file": one.path, "old": one.old, "new": one.new}
+        {"rows": what, "files": kept.count, "file": example.path, "old": example.old, "new": example.new}
         for what, kept in (("more", differences.more), ("fewer", differences.fewer))
-        for one in kept.examples
+        for example in kept.examples
     ]
     errors = [
         {"failures": what, "files": group.files, "kind": group.kind, "error": group.message, "file": group.paths[0]}

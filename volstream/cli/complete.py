@@ -45,7 +45,7 @@ def _names(home: Any, kind: str) -> Sequence[str]:
         "stream": catalog.streams,
         "job": catalog.jobs,
         "function": catalog.functions,
-        "source": catalog.feeds,
+        "source": catalog.sources,
     }
     try:
         return [str(one.name) for one in collections[kind].list()]

@@ -20,8 +20,10 @@ def by_cause(failures: Sequence[Mapping[str, Any]], width: int) -> str:
         width: of the terminal; names and commands are not broken.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for one in failures:
-        groups.setdefault((one["job"], group_id(one["kind"], one["message"], one["path"])), []).append(one)
+    for failure in failures:
+        groups.setdefault((failure["job"], group_id(failure["kind"], failure["message"], failure["path"])), []).append(
+            failure
+        )
     ordered = sorted(groups.values(), key=lambda group: -len(group))
     return "\n\n".join("\n".join(_lines(group, width)) for group in ordered)
 

@@ -198,7 +198,7 @@ def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
     if not isinstance(found, Job):
         return described
     status = job_status(session.home, found, runs_of(session.home.catalog, [found]))
-    wrong = [one.line for one in problems({"jobs": [status]}, {})]
+    wrong = [problem.line for problem in problems({"jobs": [status]}, {})]
     owed = {key: status[key] for key in ("files", "done", "waiting", "failed", "skipped")}
     return {**described, **owed, "waiting_since": status["waiting since"], "problems": wrong}
 

@@ -119,7 +119,7 @@ PAIR = _Parsed("pair", forms.PAIRS.parse)
 
 def choice(values: type[StrEnum]) -> click.Choice[str]:
     """Returns a choice of an enumeration's values: click by itself would use the names of its members."""
-    return click.Choice([one.value for one in values])
+    return click.Choice([value.value for value in values])
 
 
 def existing(function: F) -> F:
@@ -161,7 +161,7 @@ def described(known: Mapping[str, Key], *, changes: bool = False) -> Callable[[F
         @functools.wraps(function)
         def command(*arguments: Any, **options: Any) -> Any:
             values = {name: options.pop(name) for name in known}
-            given = {name: one for name, one in values.items() if one not in (None, ())}
+            given = {name: value for name, value in values.items() if value not in (None, ())}
             for name in given:
                 if known[name].form is forms.PAIRS:
                     given[name] = merged(given[name])

@@ -130,7 +130,7 @@ def suggestions(before: str, objects: Callable[[], Iterable[str]]) -> tuple[str,
         return word, []
     typed = word.lower()
     names = [name for name in objects() if _begins(name, typed)]
-    keywords = [] if due and not word else [one for one in _KEYWORDS if one.lower().startswith(typed)]
+    keywords = [] if due and not word else [keyword for keyword in _KEYWORDS if keyword.lower().startswith(typed)]
     return word, [*names, *keywords] if due else [*keywords, *names]
 
 

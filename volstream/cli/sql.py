@@ -68,12 +68,12 @@ def _run_script(session: Session, output: Output, script: str, statements: Seque
     """Runs several statements: as JSON, their results are a list in one document, which ends at a failed statement."""
     separator = "["
     try:
-        for number, one in enumerate(statements, 1):
+        for number, statement in enumerate(statements, 1):
             try:
-                _run(session, output, one, separator)
+                _run(session, output, statement, separator)
                 separator = ", "
             except VolstreamError:
-                line = script[: script.index(one)].count("\n") + 1
+                line = script[: script.index(statement)].count("\n") + 1
                 output.message(f"Statement {number} of {len(statements)}, at line {line}:")
                 raise
     finally:

@@ -67,7 +67,7 @@ def look(session: Session) -> Look:
         at=time.monotonic(),
         time=datetime.now().astimezone(),
         wrong=problems(found, {}),
-        done={name: (one["succeeded"] + one["failed"], one["rows"]) for name, one in totals.items()},
+        done={name: (total["succeeded"] + total["failed"], total["rows"]) for name, total in totals.items()},
         **{name: found[name] for name in ("home", "engine", "volumes", "streams", "jobs", "tables")},
     )
 

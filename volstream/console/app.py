@@ -105,7 +105,8 @@ class Console:
     def _routes(self) -> list[BaseRoute]:
         pages = [Route(page.path, partial(self._page, page), methods=["GET"]) for page in PAGES]
         actions = [
-            Route(f"/{one.kind}s/{{name}}/{one.verb}", partial(self._action, one), methods=["POST"]) for one in ACTIONS
+            Route(f"/{action.kind}s/{{name}}/{action.verb}", partial(self._action, action), methods=["POST"])
+            for action in ACTIONS
         ]
         others = [
             Route("/sql", self._query, methods=["POST"]),

@@ -179,9 +179,9 @@ class Background:
         with self._changed:
             tasks = [*reversed(self._tasks.values())]
         return [
-            replace(one, outcome=None)
-            for one in tasks
-            if object_ in (None, one.object) and action in (None, one.action)
+            replace(task, outcome=None)
+            for task in tasks
+            if object_ in (None, task.object) and action in (None, task.action)
         ]
 
     def get(self, identity: str) -> Task:

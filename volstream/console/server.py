@@ -160,7 +160,7 @@ def _bounded(silent_seconds: float) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own type
             if len(connections) >= _MAX_CONNECTIONS:
-                _close(next((one for one in connections if _waits(one)), next(iter(connections))))
+                _close(next((connection for connection in connections if _waits(connection)), next(iter(connections))))
             connections[self] = None
             super().connection_made(transport)
             self._await_request()

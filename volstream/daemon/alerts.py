@@ -116,7 +116,7 @@ class AlertService(LeasedWorker, Collector):
         self._home = home
         self._engine = engine
         self._page = page
-        self._couriers = [DeliveryWorker(name, one, home) for name, one in self._settings.receivers.items()]
+        self._couriers = [DeliveryWorker(name, receiver, home) for name, receiver in self._settings.receivers.items()]
         self._warned: set[str] = set()
         self._next_drop = time.monotonic()
 
@@ -134,11 +134,11 @@ class AlertService(LeasedWorker, Collector):
             "volstream_alert_receiver_failing", "1 if the newest delivery failed.", labels=["receiver"]
         )
         counts = self._home.catalog.alerts.waiting() if self._couriers else {}
-        for one in self._couriers:
-            told.add_metric([one.name, "delivered"], one.delivered)
-            told.add_metric([one.name, "failed"], one.failed)
-            waiting.add_metric([one.name], counts.get(one.name, 0))
-            failing.add_metric([one.name], int(one.trouble.reason is not None))
+        for courier in self._couriers:
+            told.add_metric([courier.name, "delivered"], courier.delivered)
+            told.add_metric([courier.name, "failed"], courier.failed)
+            waiting.add_metric([courier.name], counts.get(courier.name, 0))
+            failing.add_metric([courier.name], int(courier.trouble.reason is not None))
         yield from (told, waiting, failing)
 
     def work(self, turn: Stop) -> None:

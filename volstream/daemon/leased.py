@@ -1,6 +1,6 @@
 """Work that one daemon at a time does: a thread waits for the lease, works while it holds it, and waits again.
 
-What does not belong here: the work itself (``volumes``, ``feeds``, ``alerts``). What every daemon does (``tails``) is no such
+What does not belong here: the work itself (``volumes``, ``sources``, ``alerts``). What every daemon does (``tails``) is no such
 work, although each commit has a lease.
 """
 

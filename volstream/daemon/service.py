@@ -14,13 +14,13 @@ from volstream.console.rendering import url
 from volstream.console.server import HttpServer, tls_of
 from volstream.daemon.alerts import AlertService
 from volstream.daemon.engine import DaemonEngine, KeptEngine, RemoteEngine, watch_of
-from volstream.daemon.feeds import Feeds
 from volstream.daemon.housekeeping import Housekeeper, clean
 from volstream.daemon.ingest import IngestServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
 from volstream.daemon.readiness import Readiness
 from volstream.daemon.share import Members, Share
+from volstream.daemon.sources import SourceWorkers
 from volstream.daemon.tails import Committer
 from volstream.daemon.volumes import VolumeWorker
 from volstream.definitions import Job, SourceKind
@@ -68,7 +68,7 @@ class Daemon:
         self._serving = False
         self._owned: Engine | None = None
         self._scheduler: Scheduler | None = None
-        self._feeds: Feeds | None = None
+        self._sources: SourceWorkers | None = None
         self._committer: Committer | None = None
         self._port = 0
 
@@ -126,9 +126,9 @@ class Daemon:
         )
         reader = StreamReader(catalog, self._settings.warehouse_path)
         ingest = IngestServer(session) if self._settings.ingest_address else None
-        self._feeds = Feeds(session.home, self._stop)
+        self._sources = SourceWorkers(session.home, self._stop)
         desk = AlertService(session.home, engine.status, self._page)
-        others = [self._feeds, desk] if ingest is None else [self._feeds, desk, ingest]
+        others = [self._sources, desk] if ingest is None else [self._sources, desk, ingest]
         metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
         self._committer = Committer(session.home, self._settings, self._stop)
         console = Console(session, self._healthy, lambda: self._readiness(engine, scheduler), metrics)
@@ -142,7 +142,7 @@ class Daemon:
                 self._owned.announce(http_port=http.port)
             self._threads.run("scheduler", scheduler.run)
             self._threads.run("volumes", lambda: self._follow(catalog))
-            self._threads.run("sources", self._feeds.run)
+            self._threads.run("sources", self._sources.run)
             self._threads.run("commits", self._committer.run)
             self._threads.run("alerts", desk.run)
             self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
@@ -232,7 +232,7 @@ class Daemon:
         kept = {worker.volume.id for worker in self._kept}
         streams = [stream for stream in map(catalog.streams.by_id, job.stream_ids) if stream is not None]
         on_volumes = [stream for stream in streams if stream.source_kind is SourceKind.VOLUME]
-        return bool(streams) and (not on_volumes or any(one.source_id in kept for one in on_volumes))
+        return bool(streams) and (not on_volumes or any(volume.source_id in kept for volume in on_volumes))
 
     def _healthy(self) -> tuple[bool, Mapping[str, Any]]:
         well = not self._stop and self._threads.failure is None
@@ -244,8 +244,8 @@ class Daemon:
             serving=self._serving,
             kept=len(self._kept),
             engine=engine.status(),
-            volumes={str(one.volume.name): one.reason for one in workers if one.reason is not None},
-            sources={} if self._feeds is None else self._feeds.failing,
+            volumes={str(worker.volume.name): worker.reason for worker in workers if worker.reason is not None},
+            sources={} if self._sources is None else self._sources.failing,
             tables={} if self._committer is None else self._committer.failing,
             jobs=dict(scheduler.unrecorded),
             held_removals={str(one.volume.name): one.held_removals for one in self._kept if one.held_removals},

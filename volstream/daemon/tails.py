@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from volstream.catalog.conditions import About
 from volstream.config import Settings
-from volstream.definitions import FeedTable
+from volstream.definitions import Source
 from volstream.delta.log import DeltaLog
 from volstream.errors import CatalogError, EngineLostError, VolstreamError, in_brief
 from volstream.home import Home
@@ -39,7 +39,7 @@ class Committer:
         self._seconds = min(settings.commit_seconds or _LOOK_SECONDS, _LOOK_SECONDS)
         self._stop = stop
         self._next_sweep = time.monotonic()
-        self._to_expire: dict[Name, FeedTable] = {}
+        self._to_expire: dict[Name, Source] = {}
         # What is recorded, also by a daemon that ended.
         known = home.catalog.conditions.causes(About.TABLE)
         self._troubles = {Name.parse(name): cause for name, cause in known.items()}
@@ -76,16 +76,16 @@ class Committer:
             except Exception as error:  # noqa: BLE001  # the rows are safe, and the next turn tries again
                 self._note(name, in_brief(error), error)
         if sweeps:
-            self._to_expire = {feed.name: feed for feed in catalog.feeds.list()}
-        for feed in list(self._to_expire.values()):
+            self._to_expire = {source.name: source for source in catalog.sources.list()}
+        for source in list(self._to_expire.values()):
             try:
-                if expire(self._home, feed):
-                    _log.info("events_expired", source=str(feed.name))
+                if expire(self._home, source):
+                    _log.info("events_expired", source=str(source.name))
             except EngineLostError:  # it starts, or is restarted
                 continue
             except Exception as error:  # noqa: BLE001  # the next sweep tries again
-                _log.warning("expiry_failed", source=str(feed.name), error=in_brief(error), exc_info=_trace(error))
-            del self._to_expire[feed.name]
+                _log.warning("expiry_failed", source=str(source.name), error=in_brief(error), exc_info=_trace(error))
+            del self._to_expire[source.name]
 
     def _note(self, name: Name, reason: str | None, error: Exception | None = None) -> None:
         """Logs and records what prevents a table's commits, once, for ``volstream status``; None: nothing does."""

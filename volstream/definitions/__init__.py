@@ -31,7 +31,7 @@ from volstream.definitions.job import (
     TriggerKind,
     Write,
 )
-from volstream.definitions.source import FeedKind, FeedTable, SourceDefinition, SourceType
+from volstream.definitions.source import DefinableSource, Source, SourceDefinition, SourceType
 from volstream.definitions.stream import Mode, SourceKind, Stream, StreamSpec
 from volstream.definitions.table import TableDefinition
 from volstream.definitions.volume import DEFAULT_VIRTUAL_CLUSTER, QueueType, Volume, VolumeSpec
@@ -43,11 +43,10 @@ __all__ = [
     "Connection",
     "ConnectionOptions",
     "ConnectionType",
+    "DefinableSource",
     "DynamicJob",
     "DynamicJobSpec",
     "DynamicTableOptions",
-    "FeedKind",
-    "FeedTable",
     "FileFormat",
     "FileJob",
     "FileJobOptions",
@@ -65,6 +64,7 @@ __all__ = [
     "NewColumns",
     "OnMove",
     "QueueType",
+    "Source",
     "SourceDefinition",
     "SourceKind",
     "SourceType",

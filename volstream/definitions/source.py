@@ -13,7 +13,7 @@ from volstream.definitions.options import Option
 from volstream.model.names import Name
 
 
-class FeedKind(StrEnum):
+class SourceType(StrEnum):
     """What fills a table: events, items by key, uploaded files, or a Kafka topic."""
 
     EVENTS = "events"
@@ -22,7 +22,7 @@ class FeedKind(StrEnum):
     KAFKA = "kafka"
 
 
-class SourceType(StrEnum):
+class DefinableSource(StrEnum):
     """The kinds of sources that a pipeline's file can define: others come with their data."""
 
     EVENTS = "events"
@@ -37,7 +37,7 @@ RETENTION = Option("Age at which rows are deleted; without it they are kept.", f
 class SourceDefinition:
     """What a user says of a source."""
 
-    kind: Annotated[SourceType, Option("What fills it.", alterable=False)]
+    kind: Annotated[DefinableSource, Option("What fills it.", alterable=False)]
     retention_policy: Annotated[int | None, RETENTION] = None
     primary_key: Annotated[str | None, Option("The column that identifies an item.", alterable=False)] = None
     brokers: Annotated[Sequence[str], Option("host:port of some brokers of the cluster.", alterable=False)] = ()
@@ -50,7 +50,7 @@ class SourceDefinition:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedTable:
+class Source:
     """A source as the catalog has it.
 
     Attributes:
@@ -64,7 +64,7 @@ class FeedTable:
 
     id: str
     name: Name
-    kind: FeedKind
+    kind: SourceType
     primary_key: str | None
     retention_policy: int | None
     immutable: bool

@@ -355,10 +355,10 @@ def _repair(location: str, table: DeltaTable) -> bool:
 def _groups(rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
     """Concatenates tables into tables of one row group each."""
     waiting: list[pa.Table] = []
-    for one in rows:
-        if not one.num_rows:
+    for row in rows:
+        if not row.num_rows:
             continue
-        waiting.append(one)
+        waiting.append(row)
         if (
             sum(part.num_rows for part in waiting) >= _GROUP_ROWS
             or sum(part.nbytes for part in waiting) >= _GROUP_BYTES

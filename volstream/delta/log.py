@@ -364,7 +364,7 @@ class DeltaLog:
         found = []
         for version in range(after + 1, until + 1):
             with suppress(FileNotFoundError):
-                if any("metaData" in one for one in actions(self.location, version, '"metaData"')):
+                if any("metaData" in action for action in actions(self.location, version, '"metaData"')):
                     found.append(version)
         return found
 

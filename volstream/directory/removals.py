@@ -65,7 +65,7 @@ class Removals:
     def lost(self) -> int:
         """Returns the number of removals whose content no new file has; the others are moves. Call after the last take."""
         new = {*self._new}
-        return sum(one not in new for removed in self for one in _contents(removed, "old_etag", "old_size"))
+        return sum(content not in new for removed in self for content in _contents(removed, "old_etag", "old_size"))
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Yields all removals, after the last was taken."""

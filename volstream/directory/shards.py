@@ -120,7 +120,7 @@ class ShardedListing:
         self._state = state or self._begun()
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="listing") as pool:
-                for _ in pool.map(self._list, [one for one in self._state.shards if not one.done]):
+                for _ in pool.map(self._list, [shard for shard in self._state.shards if not shard.done]):
                     pass
         except BaseException:
             self._ended = True
@@ -217,7 +217,9 @@ class ShardedListing:
 
     def _forget_others(self, state: _State) -> None:
         """Removes files of rows that the state does not include."""
-        known = {f"{at:04}-{number:06}.parquet" for at, one in enumerate(state.shards) for number in range(one.files)}
+        known = {
+            f"{at:04}-{number:06}.parquet" for at, shard in enumerate(state.shards) for number in range(shard.files)
+        }
         for info in self._filesystem.get_file_info(fs.FileSelector(f"{self._folder}/listed")):
             if info.base_name not in known:
                 self._filesystem.delete_file(info.path)

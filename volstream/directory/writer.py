@@ -54,7 +54,7 @@ class Counts:
     @classmethod
     def of(cls, changed: pa.Table) -> Counts:
         """Counts changes by their columns ``change`` and ``size``."""
-        numbers = {one["values"]: one["counts"] for one in pc.value_counts(changed["change"]).to_pylist()}
+        numbers = {count["values"]: count["counts"] for count in pc.value_counts(changed["change"]).to_pylist()}
         size = pc.sum(pc.if_else(pc.equal(changed["change"], DELETE), 0, changed["size"])).as_py() or 0
         inserted, updated, deleted = (numbers.get(change, 0) for change in (INSERT, UPDATE, DELETE))
         return cls(inserted, updated, deleted, size)
@@ -299,8 +299,8 @@ class DirectoryWriter:
     def _unrecorded(self, count: int, snapshot: Snapshot) -> Iterable[Refresh]:
         if count < snapshot.through and snapshot.through == snapshot.floor:  # the first listing
             rows = [snapshot.base.read(file, ["size", "refreshed_on"]) for file in snapshot.base.files]
-            size = sum(pc.sum(one["size"]).as_py() or 0 for one in rows)
-            made_on = max((pc.max(one["refreshed_on"]).as_py() for one in rows), default=datetime.now(UTC))
+            size = sum(pc.sum(row["size"]).as_py() or 0 for row in rows)
+            made_on = max((pc.max(row["refreshed_on"]).as_py() for row in rows), default=datetime.now(UTC))
             counts = Counts(inserted=snapshot.base.rows, bytes=size)
             yield self._refresh(snapshot.through, "bootstrap", counts, made_on)
         changed = snapshot.changed(max(count, snapshot.floor), snapshot.newest)

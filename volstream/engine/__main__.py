@@ -107,7 +107,8 @@ def _connected(address: EngineAddress) -> bool:
     except psutil.NoSuchProcess:
         return False
     return any(
-        one.status == psutil.CONN_ESTABLISHED and one.laddr and one.laddr.port == address.port for one in connections
+        connection.status == psutil.CONN_ESTABLISHED and connection.laddr and connection.laddr.port == address.port
+        for connection in connections
     )
 
 

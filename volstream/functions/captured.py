@@ -20,8 +20,8 @@ def name_of(function: Any) -> str:
 def captured(function: Any) -> Iterator[tuple[str, Any]]:
     """Yields the variables of the surroundings that a function, or a class's methods, use: globals, then those of closures."""
     if isinstance(function, type):
-        for one in vars(function).values():
-            yield from captured(getattr(one, "__func__", one)) if not isinstance(one, type) else ()
+        for var in vars(function).values():
+            yield from captured(getattr(var, "__func__", var)) if not isinstance(var, type) else ()
     elif isinstance(function, types.FunctionType):
         for name in dict.fromkeys(_globals_in(function.__code__)):
             if name in function.__globals__:
@@ -41,9 +41,9 @@ def _defaulted(function: types.FunctionType) -> Iterable[str]:
 
 
 def _globals_in(code: types.CodeType) -> Iterator[str]:
-    for one in dis.get_instructions(code):
-        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield str(one.argval)
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield str(instruction.argval)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _globals_in(constant)
@@ -102,8 +102,8 @@ def _identify(value: Any, put: Callable[[bytes], None], seen: set[int]) -> None:
         if isinstance(value, types.FunctionType):
             _identify([value.__code__, [*captured(value)], value.__dict__], put, seen)
         else:
-            parts = {key: getattr(one, "__func__", one) for key, one in vars(value).items() if not key.startswith("__")}
-            own = {key: one for key, one in vars(value).items() if key in ("__init__", "__call__", "__annotations__")}
+            parts = {key: getattr(var, "__func__", var) for key, var in vars(value).items() if not key.startswith("__")}
+            own = {key: var for key, var in vars(value).items() if key in ("__init__", "__call__", "__annotations__")}
             _identify([[base.__qualname__ for base in value.__mro__[1:]], parts, own], put, seen)
     elif isinstance(value, property):
         _identify([value.fget, value.fset], put, seen)

@@ -56,7 +56,7 @@ def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _check(values: Sequence[Any], kind: pa.DataType) -> None:
     """Raises ValueError if PyArrow would store another value than the one given."""
-    given = [one for one in values if one is not None]
+    given = [value for value in values if value is not None]
     if pa.types.is_struct(kind):
         named = [one for one in given if isinstance(one, Mapping)]
         for one in named:

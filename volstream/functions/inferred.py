@@ -93,7 +93,7 @@ class Inferred:
 
     def besides(self, known: Collection[str]) -> Inferred | None:
         """Returns this with new columns only; None: there are none. ``known`` are names in lower case."""
-        new = [one for one in self.columns if one.name.lower() not in known]
+        new = [column for column in self.columns if column.name.lower() not in known]
         empty = [name for name in self.empty if name.lower() not in known]
         return Inferred(pa.schema(new), self.files, empty) if new else None
 
@@ -159,7 +159,7 @@ class Inference:
 def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mapping[str, pa.DataType]:
     """Returns the types of the columns that the rows of a file have; null for what is always empty. Raises InvalidValueError."""
     if isinstance(rows, ArrowRows):
-        return {one.name: _near(one.type) for one in rows.columns}
+        return {column.name: _near(column.type) for column in rows.columns}
     found: dict[str, pa.DataType] = {}
     for row in rows:
         for name, value in row.items():

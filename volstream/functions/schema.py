@@ -291,8 +291,8 @@ def row_class_in(annotation: Any) -> type | None:
     if is_row_class(annotation):
         return annotation
     if origin in (typing.Union, types.UnionType):
-        rows = [one for one in arguments if one is not type(None) and not _is(one, BaseException)]
-        found = [row_class_in(one) for one in rows]
+        rows = [argument for argument in arguments if argument is not type(None) and not _is(argument, BaseException)]
+        found = [row_class_in(row) for row in rows]
         if any(one != found[0] for one in found):
             raise TypeError("its rows have different columns")
         return found[0] if found else None
@@ -302,7 +302,7 @@ def row_class_in(annotation: Any) -> type | None:
     if issubclass(kind, Iterable) and not issubclass(kind, str | bytes | bytearray):
         # What a generator receives and returns are no rows; of a tuple, all are.
         items = arguments if issubclass(kind, tuple) else arguments[:1]
-        found = [row_class_in(one) for one in items if one is not ...]
+        found = [row_class_in(item) for item in items if item is not ...]
         return found[0] if found else None
     raise TypeError(f"a function returns rows, and {_a(kind)} is none")
 

@@ -79,8 +79,8 @@ def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:
     """Returns outcomes with the columns of their rows, if there are any."""
     found = Inference()
     try:
-        for one in outcomes:
-            found.add(one.task.info.relative_path, one.rows)
+        for outcome in outcomes:
+            found.add(outcome.task.info.relative_path, outcome.rows)
         return Trial(outcomes, found.result() if found.files else None)
     except InvalidValueError as error:
         return Trial(outcomes, unfit=error)

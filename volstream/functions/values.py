@@ -14,7 +14,7 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     try:
         found: list[Any] = values.to_pylist()
     except (OverflowError, ValueError):
-        return [_python_value(one) for one in values]
+        return [_python_value(value) for value in values]
     return found
 
 

@@ -62,7 +62,7 @@ class LocalTable:
 
     def append(self, batches: Sequence[Flush]) -> None:
         """See :meth:`volstream.tails.writer.TailWriter.append`; raises what the commit raises if each flush is committed."""
-        mine = _Request(batches, sum(one.rows.nbytes for one in batches))
+        mine = _Request(batches, sum(batch.rows.nbytes for batch in batches))
         with self._lock:
             if self._waiting and sum(one.size for one in self._waiting) + mine.size > _WAITING_BYTES:
                 raise TailFullError(
@@ -93,7 +93,7 @@ class LocalTable:
         """Appends requests together; if one of them cannot be appended, each by itself."""
         error: Exception | None = None
         try:
-            self._writer.append([batch for one in requests for batch in one.batches])
+            self._writer.append([batch for request in requests for batch in request.batches])
         except Exception as raised:  # noqa: BLE001  # raised where the request was made
             if len(requests) > 1 and not isinstance(raised, DependencyError):  # of which no request is the cause
                 for one in requests:

@@ -108,9 +108,11 @@ class RemoteTable:
                     if self._sending is None:
                         self._sending = self._client.put(self._name, batches[0].rows.schema)
                     writer, reader = self._sending
-                    for one in batches:
-                        metadata = encoded(stream=one.stream_id, sequence=one.sequence, more=one is not batches[-1])
-                        writer.write_with_metadata(one.rows.combine_chunks().to_batches()[0], metadata)
+                    for batch in batches:
+                        metadata = encoded(
+                            stream=batch.stream_id, sequence=batch.sequence, more=batch is not batches[-1]
+                        )
+                        writer.write_with_metadata(batch.rows.combine_chunks().to_batches()[0], metadata)
                     answer = reader.read()
                     if answer is None:
                         writer.close()  # raises what the server raised

@@ -491,15 +491,15 @@ class RealtimeStream(Closeable):
         return rows
 
     def _batches(self, buffers: Sequence[_Buffer]) -> list[Flush]:
-        return [Flush(self._id, one.sequence, self._table_of(one)) for one in buffers]
+        return [Flush(self._id, buffer.sequence, self._table_of(buffer)) for buffer in buffers]
 
     def _table_of(self, buffer: _Buffer) -> pa.Table:
         if buffer.table is not None:
             return buffer.table
         columns = [pa.array([row.operator.value for row in buffer.rows], pa.string())]
-        for at, one in enumerate(self._columns):
+        for at, column in enumerate(self._columns):
             values = [None if row.values[at] is _UNSET else row.values[at] for row in buffer.rows]
-            columns.append(pa.array(values, one.type))
+            columns.append(pa.array(values, column.type))
         return pa.table(columns, schema=self._schema)
 
     def _try(self, batches: Sequence[Flush]) -> None:

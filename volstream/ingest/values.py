@@ -124,7 +124,7 @@ def _converter(kind: pa.DataType) -> Converter:
         return _map(_optional(_converter(kind.key_type), nullable=False), item)
     if pa.types.is_struct(kind):
         fields = [kind.field(at) for at in range(kind.num_fields)]
-        return _struct({one.name: _optional(_converter(one.type), nullable=one.nullable) for one in fields})
+        return _struct({field.name: _optional(_converter(field.type), nullable=field.nullable) for field in fields})
     raise NotImplementedError
 
 

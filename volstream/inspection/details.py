@@ -10,10 +10,10 @@ from volstream.catalog.conditions import About, Condition
 from volstream.definitions import (
     Connection,
     DynamicJob,
-    FeedTable,
     FileJob,
     Function,
     Job,
+    Source,
     SourceDefinition,
     SourceKind,
     Stream,
@@ -30,7 +30,7 @@ from volstream.volumes.access import policies
 if TYPE_CHECKING:
     from volstream.home import Home
 
-Object = Connection | Volume | Stream | Job | Function | FeedTable
+Object = Connection | Volume | Stream | Job | Function | Source
 
 
 def values(one: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def shown(home: Home, objects: Sequence[Object]) -> list[dict[str, Any]]:
     """Returns the attributes of objects that a list shows."""
     jobs = [one for one in objects if isinstance(one, Job)]
     open_runs = runs_of(home.catalog, jobs) if jobs else None
-    unread = home.catalog.conditions.of(About.SOURCE) if any(isinstance(one, FeedTable) for one in objects) else {}
+    unread = home.catalog.conditions.of(About.SOURCE) if any(isinstance(one, Source) for one in objects) else {}
     return [_shown(home, one, open_runs, unread) for one in objects]
 
 
@@ -66,7 +66,7 @@ def _shown(home: Home, one: Object, open_runs: Runs | None, unread: Mapping[str,
             found["last_outcome"] = outcome(one, open_runs)
         case Stream():
             found |= _state(home, one)
-        case FeedTable():
+        case Source():
             wrong = unread.get(one.id)
             found |= {"error": wrong and wrong.cause, "error_on": wrong and wrong.since}
             found["retention"] = keys(SourceDefinition)["retention_policy"].write(found.pop("retention_policy"))
@@ -137,7 +137,7 @@ def _more(home: Home, one: Object) -> dict[str, Any]:
             }
         case Function():
             return {"source": _source(one)}
-        case FeedTable():
+        case Source():
             return _rows(home, one)
         case _:
             return {}
@@ -152,17 +152,17 @@ def arrived_rows(home: Home, name: Name) -> int:
     return 0 if tailed is None else sum(file.rows for file in tailed.tail.files(tailed.moved))
 
 
-def _rows(home: Home, feed: FeedTable) -> dict[str, Any]:
+def _rows(home: Home, source: Source) -> dict[str, Any]:
     """Returns how many rows a source's table has, and how many more have arrived."""
     from volstream.delta import folders
     from volstream.delta.log import DeltaLog
 
-    location = folders.table_location(home.warehouse, feed.name)
-    readers = [str(one.name) for one in home.catalog.streams.list(source_id=str(feed.name))]
+    location = folders.table_location(home.warehouse, source.name)
+    readers = [str(stream.name) for stream in home.catalog.streams.list(source_id=str(source.name))]
     return {
         "location": location,
         "rows": DeltaLog(location).rows(),
-        "not_committed": arrived_rows(home, feed.name),
+        "not_committed": arrived_rows(home, source.name),
         "streams": readers,
     }
 

@@ -333,7 +333,7 @@ class _Patient:
     def _canary(self, store: ObjectStore) -> Check:
         path = f"volstream-canary-{uuid.uuid4().hex[:12]}"
         suffixes = [Path(glob).suffix for glob in self._volume.patterns] or [""]
-        path = next((path + one for one in suffixes if self._volume.selection.accepts(path + one)), "")
+        path = next((path + suffix for suffix in suffixes if self._volume.selection.accepts(path + suffix)), "")
         if not path or not isinstance(store, Writable):
             return Check("canary", CheckState.SKIPPED, "No free name that the volume selects was found.")
         if self._volume.queue_type is QueueType.NONE:

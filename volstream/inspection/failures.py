@@ -26,20 +26,20 @@ _MIN_NAME = 4
 def explained(home: Home, failures: Iterable[Failure]) -> list[dict[str, Any]]:
     """Returns the attributes of failures, with the job's name, ``next``, ``why`` and ``remedy``."""
     catalog = home.catalog
-    jobs = {one.id: one for one in catalog.jobs.list() if isinstance(one, FileJob)}
-    volumes = {one.id: str(one.name) for one in catalog.volumes.list()}
-    of_stream = {one.id: volumes.get(one.source_id) for one in catalog.streams.list()}
+    jobs = {job.id: job for job in catalog.jobs.list() if isinstance(job, FileJob)}
+    volumes = {volume.id: str(volume.name) for volume in catalog.volumes.list()}
+    of_stream = {stream.id: volumes.get(stream.source_id) for stream in catalog.streams.list()}
     now = datetime.now(UTC)
     return [
         {
-            **values(one),
-            "job": str(jobs[one.job_id].name),
-            "next": what_next(one, jobs[one.job_id], now),
-            "why": first_line(one.message),
-            "remedy": remedy(one, jobs[one.job_id], of_stream.get(jobs[one.job_id].stream_id)),
+            **values(failure),
+            "job": str(jobs[failure.job_id].name),
+            "next": what_next(failure, jobs[failure.job_id], now),
+            "why": first_line(failure.message),
+            "remedy": remedy(failure, jobs[failure.job_id], of_stream.get(jobs[failure.job_id].stream_id)),
         }
-        for one in failures
-        if one.job_id in jobs
+        for failure in failures
+        if failure.job_id in jobs
     ]
 
 
@@ -69,8 +69,8 @@ def grouped(failures: Iterable[BriefFailure]) -> list[FailureGroup]:
         failures: newest first.
     """
     found: dict[str, list[BriefFailure]] = {}
-    for one in failures:
-        found.setdefault(group_id(one.kind, one.message, one.path), []).append(one)
+    for failure in failures:
+        found.setdefault(group_id(failure.kind, failure.message, failure.path), []).append(failure)
     groups = [_group(identity, members) for identity, members in found.items()]
     return sorted(groups, key=lambda group: (-len(group.ids), group.why))
 
@@ -105,6 +105,6 @@ def _group(identity: str, members: Sequence[BriefFailure]) -> FailureGroup:
     for one in members:
         states[one.state] = states.get(one.state, 0) + 1
     first = members[0]
-    ids, paths = [one.id for one in members], [one.path for one in members]
-    why = why_of((one.message, one.path) for one in members)
+    ids, paths = [member.id for member in members], [member.path for member in members]
+    why = why_of((member.message, member.path) for member in members)
     return FailureGroup(identity, first.kind, why, ids, paths, states, first.failed_on)

@@ -212,7 +212,7 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
         }
         events.append(FileEvent(failure.failed_on, "failed", details))
     rows = _rows(home, job, path)
-    if job.where is not None and not any(one.what == "failed" for one in events):
+    if job.where is not None and not any(event.what == "failed" for event in events):
         # Whether the condition holds, Spark alone knows.
         rows = rows or [FileEvent(None, "no result rows", {"job": str(job.name), "takes only": job.where})]
     return events + rows

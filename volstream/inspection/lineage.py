@@ -81,12 +81,12 @@ def lineage(home: Home) -> Graph:
     catalog = home.catalog
     streams = {one.id: one for one in catalog.streams.list()}
     jobs = catalog.jobs.list()
-    volumes = {one.name for one in catalog.volumes.list()}
+    volumes = {volume.name for volume in catalog.volumes.list()}
     known = _Known(
         dynamic={one.name for one in jobs if isinstance(one, DynamicJob)},
-        sources={one.name for one in catalog.feeds.list()},
+        sources={source.name for source in catalog.sources.list()},
         streams={one.name for one in streams.values()},
-        functions={one.name for one in catalog.functions.list()},
+        functions={function.name for function in catalog.functions.list()},
     )
     nodes = {Node(NodeKind.VOLUME, str(name)) for name in volumes}
     nodes |= {known.relation(name) for name in (*known.dynamic, *known.sources, *known.streams)}

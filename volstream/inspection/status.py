@@ -38,7 +38,7 @@ def status(home: Home) -> dict[str, Any]:
         "streams": [stream_status(home, stream) for stream in catalog.streams.list()],
         "jobs": [job_status(home, job, open_runs) for job in jobs],
         "tables": [table_status(home, name, uncommitted.get(str(name))) for name in catalog.tails.list()],
-        "sources": shown(home, catalog.feeds.list()),
+        "sources": shown(home, catalog.sources.list()),
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": alerts_status(home),
     }
@@ -60,7 +60,7 @@ def health(home: Home, *, streams: bool) -> dict[str, Any]:
         "streams": [stream_health(home, stream) for stream in catalog.streams.list()] if streams else [],
         "jobs": [{**job_health(job, open_runs), "failures": {}} for job in jobs],
         "tables": [{"table": name, "note": reason} for name, reason in catalog.conditions.causes(About.TABLE).items()],
-        "sources": [{"name": str(one.name), "error": unread.get(one.id)} for one in catalog.feeds.list()],
+        "sources": [{"name": str(source.name), "error": unread.get(source.id)} for source in catalog.sources.list()],
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": [],
     }

@@ -43,7 +43,7 @@ _NO_EXTENT = dict.fromkeys(("rows", "bytes", "written_on", "note"))
 def table_names(home: Home, limit: int = _MAX_TABLES) -> list[Name]:
     """Returns the names of the home's tables: those of jobs and sources, and others in the warehouse. Opens none."""
     catalog = home.catalog
-    filled = {*(job.into for job in catalog.jobs.list()), *(feed.name for feed in catalog.feeds.list())}
+    filled = {*(job.into for job in catalog.jobs.list()), *(source.name for source in catalog.sources.list())}
     return sorted({*filled, *catalog.tails.list(), *_found(home)})[:limit]
 
 
@@ -54,12 +54,12 @@ def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True) -
         extents: read each table's log for its size, which in an object store takes a while.
     """
     jobs = {job.into: job for job in home.catalog.jobs.list()}
-    feeds = {feed.name: feed for feed in home.catalog.feeds.list()}
+    sources = {source.name: source for source in home.catalog.sources.list()}
     return [
         {
             "table": str(name),
             "job": str(jobs[name].name) if name in jobs else None,
-            "filled_by": _filled_by(jobs.get(name)) or (f"source, {feeds[name].kind}" if name in feeds else None),
+            "filled_by": _filled_by(jobs.get(name)) or (f"source, {sources[name].kind}" if name in sources else None),
             **(_extent(DeltaLog(folders.table_location(home.warehouse, name))) if extents else _NO_EXTENT),
         }
         for name in table_names(home, limit)
@@ -94,7 +94,7 @@ def described_table(home: Home, text: str) -> dict[str, Any]:
             )
         near = folders.like_one(home.warehouse, name)
         raise NotFoundError(f"There is no table {name}.", near.rstrip())
-    streams = [one for one in home.catalog.streams.list() if one.source_kind is SourceKind.TABLE]
+    streams = [stream for stream in home.catalog.streams.list() if stream.source_kind is SourceKind.TABLE]
     commits = log.commits_after(max(-1, version - _COMMITS))
     return {
         "table": str(name),
@@ -105,16 +105,16 @@ def described_table(home: Home, text: str) -> dict[str, Any]:
         "job": None if job is None else str(job.name),
         "primary_key": list(schema.primary_key),
         "columns": [{"column": column, "type": _type(json.loads(kind))} for column, kind in schema.types.items()],
-        "streams": [str(one.name) for one in streams if one.source_name == name],
+        "streams": [str(stream.name) for stream in streams if stream.source_name == name],
         "history": [
             {
-                "version": one.version,
-                "time": one.timestamp,
-                "operation": one.operation,
-                "rows": one.rows,
-                "batch": one.metadata.get("batch"),
+                "version": commit.version,
+                "time": commit.timestamp,
+                "operation": commit.operation,
+                "rows": commit.rows,
+                "batch": commit.metadata.get("batch"),
             }
-            for one in reversed(commits)
+            for commit in reversed(commits)
         ],
         "sample": sample_of(location, version),
     }

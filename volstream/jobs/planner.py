@@ -208,7 +208,7 @@ class Planner:
         moves, snapshot = self._moves(job, covered), _source(covered).snapshot()
         if covered.is_snapshot and where is None:
             rows = net_files.present(snapshot, covered.to_version)
-            plan.write((plan.files_of_rows(one, plan.INSERT) for one in rows), location)
+            plan.write((plan.files_of_rows(row, plan.INSERT) for row in rows), location)
             return
         at_most = (
             snapshot.rows
@@ -236,7 +236,7 @@ class Planner:
         snapshot, since, now = _source(covered).snapshot(), covered.from_version, covered.to_version
         if where is None:
             rows = net_files.still_there(snapshot, since, now)
-            plan.write((plan.files_of_rows(one, plan.REPLACE) for one in rows), location)
+            plan.write((plan.files_of_rows(row, plan.REPLACE) for row in rows), location)
             return
         with spark() as session:
             _compile_if_large(session, covered)

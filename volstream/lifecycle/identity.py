@@ -39,7 +39,10 @@ def listens(pid: int, port: int) -> bool:
         connections = psutil.Process(pid).net_connections(kind="tcp")
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False
-    return any(one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port for one in connections)
+    return any(
+        connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
+        for connection in connections
+    )
 
 
 def start_time(pid: int) -> float:

@@ -55,13 +55,13 @@ def chunks(file: File) -> Iterator[Chunk]:
         for records in parts(file.open(), "file", _RECORDS):
             if not isinstance(records[0], dict):
                 raise FileRejectedError("The file's values are no records.")
-            yield Chunk(len(records), [_column(name, [one[name] for one in records]) for name in records[0]])
+            yield Chunk(len(records), [_column(name, [record[name] for record in records]) for name in records[0]])
     except InvalidValueError as error:
         raise FileRejectedError(str(error)) from None
 
 
 def _column(name: str, values: Sequence[Any]) -> FileColumn:
-    plain = [str(one) if isinstance(one, UUID) else one for one in values]
+    plain = [str(value) if isinstance(value, UUID) else value for value in values]
     try:
         return ArrowColumn(name, pa.array(plain))
     except (pa.ArrowException, OverflowError):  # of several types

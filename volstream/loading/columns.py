@@ -195,14 +195,14 @@ class JsonColumn:
 
     def raw(self) -> Mapping[int, Any]:
         """See :class:`FileColumn`."""
-        return {at: one for at, one in enumerate(self.values) if one is not None}
+        return {at: value for at, value in enumerate(self.values) if value is not None}
 
     def _misfits(self, fitting: pa.Array) -> Mapping[int, Any]:
         lost = pc.indices_nonzero(fitting.is_null()).to_pylist() if fitting.null_count else ()
         return {at: self.values[at] for at in lost if self.values[at] is not None}
 
     def _fit_text(self) -> Fitted:
-        texts = [as_text(one) for one in self.values]
+        texts = [as_text(value) for value in self.values]
         odd = {at: self.values[at] for at, text in enumerate(texts) if text is not None and not is_utf8(text)}
         return Fitted(pa.array([None if at in odd else text for at, text in enumerate(texts)], pa.string()), odd)
 
@@ -408,7 +408,7 @@ def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _texts_of_bytes(values: pa.Array) -> pa.Array:
-    return pa.array([None if one is None else _plain(one) for one in values.to_pylist()], pa.string())
+    return pa.array([None if value is None else _plain(value) for value in values.to_pylist()], pa.string())
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:
@@ -416,7 +416,7 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
 
 
 def _present(values: pa.Array) -> Mapping[int, Any]:
-    return {at: one for at, one in enumerate(python_values(values)) if one is not None}
+    return {at: value for at, value in enumerate(python_values(values)) if value is not None}
 
 
 def _at(values: pa.Array, positions: Mapping[int, Any]) -> Mapping[int, Any]:

@@ -58,7 +58,7 @@ def chunks(file: File) -> Iterator[Chunk]:
 
 def claimed(metadata: pq.FileMetaData) -> int:
     """Returns how many bytes the values are, by the footer, without what dictionaries repeat."""
-    return sum(max(one.total_uncompressed_size, one.num_values * WIDTH) for one in _column_chunks(metadata))
+    return sum(max(chunk.total_uncompressed_size, chunk.num_values * WIDTH) for chunk in _column_chunks(metadata))
 
 
 def _rows(metadata: pq.FileMetaData) -> int:
@@ -71,11 +71,11 @@ def _repeating(metadata: pq.FileMetaData) -> list[str]:
     """Returns the columns of texts or bytes that a dictionary may repeat: decoded at once, a batch of them has no limit."""
     return sorted(
         {
-            one.path_in_schema
-            for one in _column_chunks(metadata)
-            if one.physical_type == "BYTE_ARRAY"
-            and "." not in one.path_in_schema
-            and any("DICTIONARY" in encoding for encoding in one.encodings)
+            chunk.path_in_schema
+            for chunk in _column_chunks(metadata)
+            if chunk.physical_type == "BYTE_ARRAY"
+            and "." not in chunk.path_in_schema
+            and any("DICTIONARY" in encoding for encoding in chunk.encodings)
         }
     )
 

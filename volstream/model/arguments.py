@@ -118,15 +118,19 @@ def takes(options: Mapping[str, Described], *, changes: bool = False) -> Callabl
 
     def declared(function: T) -> T:
         signature = inspect.signature(function)
-        plain = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        plain = [
+            parameter
+            for parameter in signature.parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
         shown = [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=_Unchanged.UNCHANGED if changes else one.default,
-                annotation=one.keyword,
+                default=_Unchanged.UNCHANGED if changes else option.default,
+                annotation=option.keyword,
             )
-            for name, one in options.items()
+            for name, option in options.items()
         ]
         function.__volstream_options__ = frozenset(options)  # type: ignore[attr-defined]  # functions take attributes
         function.__signature__ = signature.replace(parameters=[*plain, *shown])  # type: ignore[attr-defined]
@@ -142,15 +146,17 @@ def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping
     options: frozenset[str] = getattr(function, "__volstream_options__", frozenset())
     signature = inspect.signature(function)
     types_of = {name: kind for name, kind in _types(function).items() if name not in options}
-    named = {name for name, one in signature.parameters.items() if one.kind in _NAMED and name != "self"}
-    kinds = [one.kind for one in signature.parameters.values()]
+    named = {name for name, parameter in signature.parameters.items() if parameter.kind in _NAMED and name != "self"}
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
     return signature, types_of, None if inspect.Parameter.VAR_KEYWORD in kinds else named
 
 
 def _types(thing: Callable[..., Any]) -> Mapping[str, Any]:
     """Returns the types of the arguments of a function."""
     scope = vars(sys.modules[inspect.unwrap(thing).__module__])
-    return {name: _evaluated(one.annotation, scope) for name, one in inspect.signature(thing).parameters.items()}
+    return {
+        name: _evaluated(parameter.annotation, scope) for name, parameter in inspect.signature(thing).parameters.items()
+    }
 
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -175,7 +181,7 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
         return _converted(value, kind)
     except _UnfitError:
         remedy = f"Give {_wanted(kind)}."
-        words = [one for arm in _arms(kind) if _is_enum(arm) for one in _words(arm)]
+        words = [word for arm in _arms(kind) if _is_enum(arm) for word in _words(arm)]
         if isinstance(value, str) and words:
             remedy = like(value, words) + remedy
         shown = f"of the type {type(value).__name__}" if name in _SECRET else shortened(value)
@@ -272,7 +278,7 @@ def _wanted(kind: Any) -> str:
     """Returns what an argument of a type may be."""
     if typing.get_origin(kind) is typing.Annotated:
         return str(kind.__metadata__[0])
-    arms = [_wanted_of(one) for one in _arms(kind)]
+    arms = [_wanted_of(arm) for arm in _arms(kind)]
     return arms[0] if len(arms) == 1 else f"{', '.join(arms[:-1])} or {arms[-1]}"
 
 

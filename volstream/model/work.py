@@ -172,10 +172,10 @@ class Load:
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Load:
         """Sums up the load of some batches."""
-        return sum((Load(1, one.files, one.removals, one.moves, one.bytes) for one in batches), start=cls())
+        return sum((Load(1, batch.files, batch.removals, batch.moves, batch.bytes) for batch in batches), start=cls())
 
     def __add__(self, other: Load) -> Load:
-        return Load(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return Load(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from volstream.catalog.definitions import Definitions
-from volstream.definitions import Connection, FeedTable, Function, Job, Stream, Volume
+from volstream.definitions import Connection, Function, Job, Source, Stream, Volume
 from volstream.model.arguments import checked
 from volstream.model.names import Name
 
 if TYPE_CHECKING:
     from volstream.home import Home
 
-T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | FeedTable)
+T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | Source)
 
 
 @checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from volstream.definitions import FeedKind, FeedTable
+from volstream.definitions import Source, SourceType
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.home import Home
 from volstream.lifecycle.stop import Stop
@@ -56,15 +56,17 @@ class Connectors:
         parsed = Name.parse(name)
         reached_by = None if connection is None else self._home.catalog.connections.get(Name.parse(connection))
         upload = files.Upload.of(uri, format, options or {}, reached_by)
-        feed = self._home.catalog.feeds.find(parsed)
-        if feed is None:
+        source = self._home.catalog.sources.find(parsed)
+        if source is None:
             tables.check_free(self._home, parsed)
-            feed = tables.new_feed(parsed, FeedKind.FILES, primary_key=primary_key, immutable=True, comment=comment)
-        elif feed.kind is not FeedKind.FILES or str(feed.primary_key).lower() != primary_key.lower():
+            source = tables.new_source(
+                parsed, SourceType.FILES, primary_key=primary_key, immutable=True, comment=comment
+            )
+        elif source.kind is not SourceType.FILES or str(source.primary_key).lower() != primary_key.lower():
             raise InvalidValueError(
                 f"{parsed} is not a table of uploaded files with the primary key {primary_key}.", "Choose another name."
             )
-        files.add(self._home, feed, version, upload)
+        files.add(self._home, source, version, upload)
         return UploadedTable(self._home, parsed)
 
     def upload_kafka(
@@ -78,7 +80,7 @@ class Connectors:
         retention_policy: Retention = None,
         comment: str | None = None,
         if_not_exists: bool = False,
-    ) -> FeedTable:
+    ) -> Source:
         """Creates a table that a daemon fills from a Kafka topic: with every message once, from the earliest on.
 
         Args:
@@ -100,7 +102,7 @@ class Connectors:
         from volstream.sources.kafka.topic import TopicSource
 
         parsed = Name.parse(name)
-        existing = self._home.catalog.feeds.meeting(parsed, or_replace=False, if_not_exists=if_not_exists)
+        existing = self._home.catalog.sources.meeting(parsed, or_replace=False, if_not_exists=if_not_exists)
         if existing is not None:
             return existing
         source = TopicSource(tuple(brokers), topic or as_written(name), format, dict(properties or {}))
@@ -119,10 +121,12 @@ class Connectors:
         """
         from volstream.sources.kafka.poll import read_to_end
 
-        feed = self._home.catalog.feeds.get(Name.parse(name))
-        if feed.kind is not FeedKind.KAFKA:
-            raise InvalidStateError(f"{feed.name} is not filled from a topic.", f"It is a source of kind {feed.kind}.")
-        return read_to_end(self._home, feed, stop or Stop())
+        source = self._home.catalog.sources.get(Name.parse(name))
+        if source.kind is not SourceType.KAFKA:
+            raise InvalidStateError(
+                f"{source.name} is not filled from a topic.", f"It is a source of kind {source.kind}."
+            )
+        return read_to_end(self._home, source, stop or Stop())
 
 
 def as_written(name: str) -> str:

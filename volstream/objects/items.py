@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from volstream.definitions import FeedTable
+from volstream.definitions import Source
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.home import Home
@@ -42,29 +42,29 @@ class ItemTable:
     """
 
     def __init__(
-        self, home: Home, feed: FeedTable, appender: Appender, functions: Functions, dynamic_tables: DynamicTables
+        self, home: Home, source: Source, appender: Appender, functions: Functions, dynamic_tables: DynamicTables
     ) -> None:
-        self.name = str(feed.name)
+        self.name = str(source.name)
         self._home = home
-        self._feed_name = feed.name
-        self._key = str(feed.primary_key)
-        self._location = folders.table_location(home.warehouse, feed.name)
+        self._source_name = source.name
+        self._key = str(source.primary_key)
+        self._location = folders.table_location(home.warehouse, source.name)
         self._appender = appender
         self._functions = functions
         self._dynamic_tables = dynamic_tables
         self._lookup = Lookup(self._location, [self._key])
-        self._versions = versions.VersionReader(home, feed.name)
+        self._versions = versions.VersionReader(home, source.name)
         self._schema = pa.schema([(OPERATION, pa.string()), (self._key, pa.string()), (ITEM, pa.string())])
 
     @property
-    def feed(self) -> FeedTable:
+    def source(self) -> Source:
         """Its present definition. Raises NotFoundError."""
-        return self._home.catalog.feeds.get(self._feed_name)
+        return self._home.catalog.sources.get(self._source_name)
 
     @property
     def versions(self) -> Sequence[int]:
         """The versions of an immutable table, ascending."""
-        return versions.numbers(self.feed)
+        return versions.numbers(self.source)
 
     def insert(self, item: Mapping[str, Any]) -> None:
         """Adds an item, or replaces the one with its key; it is safe, and :meth:`get` returns it, when this returns.
@@ -97,7 +97,7 @@ class ItemTable:
             InvalidValueError: the table does not have the version.
         """
         text = key_text(key, self._key)
-        if self.feed.immutable:
+        if self.source.immutable:
             found = self._versions.get(text, version)
         elif version is None:
             found = self._lookup.get(text)
@@ -115,16 +115,16 @@ class ItemTable:
         """
         from volstream.delta.writer import DeltaWriter
 
-        with versions.alone(self._home, self._feed_name):
-            feed = self.feed
-            if feed.immutable and feed.options.get("versions"):
+        with versions.alone(self._home, self._source_name):
+            source = self.source
+            if source.immutable and source.options.get("versions"):
                 raise InvalidStateError(f"The table {self.name} is immutable already.")
-            number = versions.number_for(feed, version)
-            self._home.catalog.feeds.change(feed, immutable=True)
+            number = versions.number_for(source, version)
+            self._home.catalog.sources.change(source, immutable=True)
             TailWriter(self._location).seal()  # rows that were acknowledged are in the version
             commit_tail(self._location, lambda: self._home.gateway)
             DeltaWriter(self._home.gateway).set_properties(self._location, tables.KEPT)
-            versions.note(self._home, feed, number)
+            versions.note(self._home, source, number)
 
     def project(
         self, name: str, transformation: str | Callable[[dict[str, Any]], Any], primary_key: str | None = None
@@ -153,7 +153,7 @@ class ItemTable:
         path = literal(f"$['{key}']")
         query = (
             f"SELECT coalesce(get_json_object({ITEM}, {path}), raise_error({literal(f'An item has no {key}.')})) "
-            f"AS {quote(key)}, {ITEM} FROM (SELECT {function.qualified}({ITEM}) AS {ITEM} FROM {self._feed_name.qualified}) "
+            f"AS {quote(key)}, {ITEM} FROM (SELECT {function.qualified}({ITEM}) AS {ITEM} FROM {self._source_name.qualified}) "
             f"WHERE {ITEM} IS NOT NULL"
         )
         try:
@@ -166,7 +166,7 @@ class ItemTable:
         return f"ItemTable({self.name!r})"
 
     def _send(self, rows: Iterable[tuple[str, str, str | None]]) -> int:
-        if self.feed.immutable:
+        if self.source.immutable:
             raise InvalidStateError(
                 f"The table {self.name} is immutable.",
                 "Create its next version: session.source.create_table(..., immutable=True, version=...).",
@@ -175,5 +175,5 @@ class ItemTable:
 
     def _append(self, rows: Sequence[tuple[str, str, str | None]]) -> int:
         columns = zip(*rows, strict=True)
-        self._appender.append(pa.table([pa.array(one, pa.string()) for one in columns], schema=self._schema))
+        self._appender.append(pa.table([pa.array(column, pa.string()) for column in columns], schema=self._schema))
         return len(rows)

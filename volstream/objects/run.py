@@ -176,8 +176,8 @@ def _tell(objects: Objects, job: FileJob, report: RunReport, tell: Tell) -> None
     else:
         tell("Nothing has changed.")
     failures = objects.jobs.failures(str(job.name), limit=_SHOWN + 1)
-    for one in failures[:_SHOWN]:
-        tell(f"Failed: {printable(one.path)}: {one.message}")
+    for failure in failures[:_SHOWN]:
+        tell(f"Failed: {printable(failure.path)}: {failure.message}")
     if len(failures) > _SHOWN:
         tell(f"All failures: session.jobs.failures({str(job.name)!r})")
     if report.paused:

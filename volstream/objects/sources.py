@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from volstream.definitions import FeedKind, FeedTable, SourceDefinition
+from volstream.definitions import Source, SourceDefinition, SourceType
 from volstream.definitions.options import keys, read, to_alter
 from volstream.errors import InvalidValueError
 from volstream.home import Home
@@ -34,11 +34,11 @@ RETENTION_POLICY = keys(SourceDefinition)["retention_policy"]
 
 
 @checked
-class Sources(Collection[FeedTable]):
+class Sources(Collection[Source]):
     """The tables that are filled through a session. What is added is committed every ``commit_seconds``."""
 
     def __init__(self, home: Home, functions: Functions, dynamic_tables: DynamicTables) -> None:
-        super().__init__(home, home.catalog.feeds)
+        super().__init__(home, home.catalog.sources)
         self._functions = functions
         self._dynamic_tables = dynamic_tables
 
@@ -67,18 +67,18 @@ class Sources(Collection[FeedTable]):
         """
         from volstream.sources import tables
 
-        feed = tables.new_feed(
-            Name.parse(name), FeedKind.EVENTS, retention=RETENTION_POLICY.read(retention_policy), comment=comment
+        source = tables.new_source(
+            Name.parse(name), SourceType.EVENTS, retention=RETENTION_POLICY.read(retention_policy), comment=comment
         )
-        self._create(feed, tables.EVENT_COLUMNS, if_not_exists=if_not_exists)
+        self._create(source, tables.EVENT_COLUMNS, if_not_exists=if_not_exists)
         return self.get_stream(name)
 
     def get_stream(self, name: str) -> EventStream:
         """Returns a stream that :meth:`create_stream` created. Raises NotFoundError."""
         from volstream.sources.events import EventStream
 
-        feed = self._of_kind(name, FeedKind.EVENTS, "stream of events")
-        return EventStream(feed, self._appender(feed))
+        source = self._of_kind(name, SourceType.EVENTS, "stream of events")
+        return EventStream(source, self._appender(source))
 
     def create_table(
         self,
@@ -118,18 +118,20 @@ class Sources(Collection[FeedTable]):
         keys, texts = zip(*rows, strict=True) if rows else ((), ())
         items = pa.table([pa.array(keys, pa.string()), pa.array(texts, pa.string())], schema=columns)
         versions.check_keys(items, primary_key)
-        feed = tables.new_feed(parsed, FeedKind.ITEMS, primary_key=primary_key, immutable=immutable, comment=comment)
+        source = tables.new_source(
+            parsed, SourceType.ITEMS, primary_key=primary_key, immutable=immutable, comment=comment
+        )
         existing = self._definitions.find(parsed) if immutable else None
         if existing is None:
-            self._create(feed, columns, if_not_exists=if_not_exists)
-        elif not (existing.immutable and existing.kind is FeedKind.ITEMS and existing.primary_key == primary_key):
+            self._create(source, columns, if_not_exists=if_not_exists)
+        elif not (existing.immutable and existing.kind is SourceType.ITEMS and existing.primary_key == primary_key):
             raise InvalidValueError(
                 f"{existing.name} is not an immutable table with the primary key {primary_key}.", "Choose another name."
             )
         else:
-            feed = existing
+            source = existing
         if immutable:
-            versions.add(self._home, feed, version, items)
+            versions.add(self._home, source, version, items)
         made = self._items(name)
         if not immutable and rows:
             made.insert_all(data or ())
@@ -139,17 +141,17 @@ class Sources(Collection[FeedTable]):
         """Returns a table that :meth:`create_table` or :meth:`Connectors.upload_file` created. Raises NotFoundError."""
         from volstream.objects.uploads import UploadedTable
 
-        feed = self.get(name)
-        return UploadedTable(self._home, feed.name) if feed.kind is FeedKind.FILES else self._items(name)
+        source = self.get(name)
+        return UploadedTable(self._home, source.name) if source.kind is SourceType.FILES else self._items(name)
 
     def _items(self, name: str) -> ItemTable:
         from volstream.objects.items import ItemTable
 
-        feed = self._of_kind(name, FeedKind.ITEMS, "table of items")
-        return ItemTable(self._home, feed, self._appender(feed), self._functions, self._dynamic_tables)
+        source = self._of_kind(name, SourceType.ITEMS, "table of items")
+        return ItemTable(self._home, source, self._appender(source), self._functions, self._dynamic_tables)
 
     @takes(to_alter(SourceDefinition), changes=True)
-    def alter(self, name: str, **changes: Unpack[SourceChanges]) -> FeedTable:
+    def alter(self, name: str, **changes: Unpack[SourceChanges]) -> Source:
         """Changes a source: its ``retention_policy``, as in :meth:`create_stream`, or its ``comment``.
 
         Raises:
@@ -168,10 +170,10 @@ class Sources(Collection[FeedTable]):
         """
         from volstream.sources import tables
 
-        feed = self._definitions.find(Name.parse(name)) if if_exists else self.get(name)
-        if feed is None:
+        source = self._definitions.find(Name.parse(name)) if if_exists else self.get(name)
+        if source is None:
             return False
-        tables.drop(self._home, feed)
+        tables.drop(self._home, source)
         return True
 
     def close(self) -> None:
@@ -179,20 +181,20 @@ class Sources(Collection[FeedTable]):
         if "_tables" in self.__dict__:
             self._tables.close()
 
-    def _create(self, feed: FeedTable, columns: pa.Schema, *, if_not_exists: bool) -> None:
+    def _create(self, source: Source, columns: pa.Schema, *, if_not_exists: bool) -> None:
         from volstream.sources import tables
 
-        existing = self._definitions.find(feed.name)
+        existing = self._definitions.find(source.name)
         if existing is None or not if_not_exists:
-            tables.create(self._home, feed, columns)
+            tables.create(self._home, source, columns)
 
-    def _of_kind(self, name: str, kind: FeedKind, noun: str) -> FeedTable:
-        feed = self.get(name)
-        if feed.kind is not kind:
-            raise InvalidValueError(f"{feed.name} is not a {noun}.", f"It is a source of kind {feed.kind}.")
-        return feed
+    def _of_kind(self, name: str, kind: SourceType, noun: str) -> Source:
+        source = self.get(name)
+        if source.kind is not kind:
+            raise InvalidValueError(f"{source.name} is not a {noun}.", f"It is a source of kind {source.kind}.")
+        return source
 
-    def _appender(self, feed: FeedTable) -> Appender:
+    def _appender(self, source: Source) -> Appender:
         from volstream.sources.appender import Appender
 
-        return Appender(self._home, feed.name, self._tables.table(feed.name))
+        return Appender(self._home, source.name, self._tables.table(source.name))

@@ -22,13 +22,13 @@ class UploadedTable:
     def __init__(self, home: Home, name: Name) -> None:
         self.name = str(name)
         self._home = home
-        self._feed_name = name
+        self._source_name = name
         self._reader = versions.VersionReader(home, name)
 
     @property
     def versions(self) -> Sequence[int]:
         """Its versions, ascending."""
-        return versions.numbers(self._home.catalog.feeds.get(self._feed_name))
+        return versions.numbers(self._home.catalog.sources.get(self._source_name))
 
     def get(self, key: Any, version: int | None = None) -> Mapping[str, Any] | None:
         """Returns the row with a key, by column, or None.

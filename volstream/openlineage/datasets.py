@@ -91,7 +91,7 @@ def output_of(location: str, facets: dict[str, Any], *, attempt: str, after: int
     if rows is None:
         return OutputDataset(namespace, name, facets=facets)
     commits = DeltaLog(location).commits_after(after)
-    version = next((one.version for one in commits if one.metadata.get("attempt") == attempt), None)
+    version = next((commit.version for commit in commits if commit.metadata.get("attempt") == attempt), None)
     if version is not None:
         facet = facet_v2.dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(version))
         facets = {**facets, "version": facet}

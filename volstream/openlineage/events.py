@@ -73,7 +73,7 @@ class Events:
         """
         catalog = self._home.catalog
         batches = catalog.consumptions.batches_in(intent.attempt)
-        job_id = next((one.job_id for one in batches if one.job_id is not None), None)
+        job_id = next((batch.job_id for batch in batches if batch.job_id is not None), None)
         job = None if job_id is None else catalog.jobs.by_id(job_id)
         if job is None:
             return None

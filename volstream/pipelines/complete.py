@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from volstream.definitions import NO_SCHEDULE, JobOptions, QueueType, SourceType, VolumeSpec
+from volstream.definitions import NO_SCHEDULE, DefinableSource, JobOptions, QueueType, VolumeSpec
 from volstream.definitions.job import Scheduled
 from volstream.definitions.options import keys
 from volstream.errors import InvalidValueError
@@ -25,10 +25,10 @@ _NOT_OF: Mapping[str, Collection[str]] = {
 }
 
 #: Keys of each kind of source.
-_OF_SOURCE: Mapping[SourceType, Collection[str]] = {
-    SourceType.EVENTS: ("retention_policy",),
-    SourceType.ITEMS: ("primary_key",),
-    SourceType.KAFKA: ("brokers", "topic", "format", "properties", "retention_policy"),
+_OF_SOURCE: Mapping[DefinableSource, Collection[str]] = {
+    DefinableSource.EVENTS: ("retention_policy",),
+    DefinableSource.ITEMS: ("primary_key",),
+    DefinableSource.KAFKA: ("brokers", "topic", "format", "properties", "retention_policy"),
 }
 
 
@@ -82,15 +82,15 @@ def _function(written: str, values: Mapping[str, Any], given: Collection[str], f
 
 def _source(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
     del folder
-    kind: SourceType = values["kind"]
+    kind: DefinableSource = values["kind"]
     for key in sorted(given):
         if key not in ("kind", "comment", *_OF_SOURCE[kind]):
             raise InvalidValueError(
                 f"A source of {kind} has no key {key!r}.", f"It has {', '.join(['comment', *_OF_SOURCE[kind]])}."
             )
-    if kind is SourceType.ITEMS and values["primary_key"] is None:
+    if kind is DefinableSource.ITEMS and values["primary_key"] is None:
         raise InvalidValueError("A source of items needs a primary_key.", 'Write primary_key = "COLUMN".')
-    if kind is not SourceType.KAFKA:
+    if kind is not DefinableSource.KAFKA:
         return {}
     from volstream.objects.connectors import as_written
 

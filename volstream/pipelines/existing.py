@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.definitions import (
     Connection,
+    DefinableSource,
     DynamicJob,
-    FeedKind,
-    FeedTable,
     FileJob,
     Job,
     LoadKeys,
+    Source,
     SourceType,
     StatementJob,
     Stream,
@@ -38,16 +38,28 @@ def existing(home: Home, tables: Collection[Name] | None = ()) -> Sequence[Defin
     catalog = home.catalog
     jobs = catalog.jobs.list()
     owned = {identity for job in jobs if job.owns_stream for identity in job.stream_ids}
-    connections = {one.id: one for one in catalog.connections.list()}
-    streams = {one.id: one for one in catalog.streams.list()}
-    found = [_definition(Kind.CONNECTION, one.name, _values(Kind.CONNECTION, one)) for one in connections.values()]
-    found += [
-        _definition(Kind.VOLUME, one.name, _volume(one, connections.get(one.connection_id or "")))
-        for one in catalog.volumes.list()
+    connections = {connection.id: connection for connection in catalog.connections.list()}
+    streams = {stream.id: stream for stream in catalog.streams.list()}
+    found = [
+        _definition(Kind.CONNECTION, connection.name, _values(Kind.CONNECTION, connection))
+        for connection in connections.values()
     ]
-    found += [_definition(Kind.FUNCTION, one.name, _values(Kind.FUNCTION, one)) for one in catalog.functions.list()]
-    found += [_definition(Kind.SOURCE, one.name, _source(one)) for one in catalog.feeds.list() if _is_defined(one)]
-    found += [_definition(Kind.STREAM, one.name, _stream(one)) for one in streams.values() if one.id not in owned]
+    found += [
+        _definition(Kind.VOLUME, volume.name, _volume(volume, connections.get(volume.connection_id or "")))
+        for volume in catalog.volumes.list()
+    ]
+    found += [
+        _definition(Kind.FUNCTION, function.name, _values(Kind.FUNCTION, function))
+        for function in catalog.functions.list()
+    ]
+    found += [
+        _definition(Kind.SOURCE, source.name, _source(source))
+        for source in catalog.sources.list()
+        if _is_defined(source)
+    ]
+    found += [
+        _definition(Kind.STREAM, stream.name, _stream(stream)) for stream in streams.values() if stream.id not in owned
+    ]
     for job in jobs:
         kind = Kind.DYNAMIC_TABLE if isinstance(job, DynamicJob) else Kind.JOB
         found.append(_definition(kind, job.name, _job(job, streams.get(job.stream_id))))
@@ -57,22 +69,26 @@ def existing(home: Home, tables: Collection[Name] | None = ()) -> Sequence[Defin
 def without_files(home: Home) -> Sequence[Definition]:
     """Returns the jobs and functions whose code the catalog keeps, which a file cannot define."""
     return [
-        *(_definition(Kind.FUNCTION, one.name, {}) for one in home.catalog.functions.list() if one.pickled is not None),
         *(
-            _definition(Kind.JOB, one.name, {})
-            for one in home.catalog.jobs.list()
-            if isinstance(one, FileJob) and one.pickled is not None
+            _definition(Kind.FUNCTION, function.name, {})
+            for function in home.catalog.functions.list()
+            if function.pickled is not None
+        ),
+        *(
+            _definition(Kind.JOB, job.name, {})
+            for job in home.catalog.jobs.list()
+            if isinstance(job, FileJob) and job.pickled is not None
         ),
     ]
 
 
 def data_tables(home: Home) -> Sequence[str]:
     """Returns what a home has and a file cannot define, because it is its data: tables of uploaded files, immutable items."""
-    return [str(one.name) for one in home.catalog.feeds.list() if not _is_defined(one)]
+    return [str(source.name) for source in home.catalog.sources.list() if not _is_defined(source)]
 
 
-def _is_defined(feed: FeedTable) -> bool:
-    return feed.kind is not FeedKind.FILES and not feed.immutable
+def _is_defined(source: Source) -> bool:
+    return source.kind is not SourceType.FILES and not source.immutable
 
 
 def _definition(kind: Kind, name: Name, values: dict[str, Any]) -> Definition:
@@ -88,9 +104,9 @@ def _volume(one: Volume, connection: Connection | None) -> dict[str, Any]:
     return {**_values(Kind.VOLUME, one), "connection": None if connection is None else connection.name}
 
 
-def _source(one: FeedTable) -> dict[str, Any]:
-    found = {**_values(Kind.SOURCE, one), "kind": SourceType(one.kind)}
-    if one.kind is FeedKind.KAFKA:
+def _source(one: Source) -> dict[str, Any]:
+    found = {**_values(Kind.SOURCE, one), "kind": DefinableSource(one.kind)}
+    if one.kind is SourceType.KAFKA:
         found |= {key: one.options[key] for key in ("topic", "format", "properties")}
         found["brokers"] = tuple(one.options["brokers"])
     return found
@@ -139,7 +155,7 @@ def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) ->
     from volstream.delta.log import DeltaLog
 
     kept_elsewhere = {job.name for job in jobs if isinstance(job, DynamicJob)}
-    kept_elsewhere |= {feed.name for feed in home.catalog.feeds.list()}
+    kept_elsewhere |= {source.name for source in home.catalog.sources.list()}
     writers: dict[Name, list[FileJob]] = {}
     for job in jobs:
         if isinstance(job, FileJob):

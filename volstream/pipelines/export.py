@@ -40,14 +40,14 @@ def to_toml(
         text += f"# Not here, because their data is all there is to them: {', '.join(left_out)}.\n"
     if without_files:
         text += f"# {no_file(without_files)}\n"
-    out = {one.identity for one in without_files}
-    kept = [one for one in definitions if one.identity not in out]
+    out = {file.identity for file in without_files}
+    kept = [definition for definition in definitions if definition.identity not in out]
     return text + "".join(f"\n{_object(one, folder)}" for one in in_order(kept))
 
 
 def no_file(definitions: Sequence[Definition]) -> str:
     """Returns why jobs and functions are left out whose code no file has."""
-    names = ", ".join(one.title for one in definitions)
+    names = ", ".join(definition.title for definition in definitions)
     return f"Left out, because their code is in the catalog and not in a file: {names}. Name a file: --function FILE.py:FUNC."
 
 

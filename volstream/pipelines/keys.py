@@ -38,4 +38,4 @@ def written(kind: Kind, name: str, value: Any) -> Any:
 
 def unique(values: Sequence[str]) -> tuple[str, ...]:
     """Returns column names as they are compared: in lower case."""
-    return tuple(one.lower() for one in values)
+    return tuple(value.lower() for value in values)

@@ -26,9 +26,9 @@ def in_order(definitions: Sequence[Definition]) -> Sequence[Definition]:
         InvalidValueError: some need each other.
         SqlError: a statement cannot be parsed.
     """
-    by_identity = {one.identity: one for one in definitions}
+    by_identity = {definition.identity: definition for definition in definitions}
     makers = _makers(definitions)
-    graph = {one.identity: set(_needed(one, by_identity, makers)) for one in definitions}
+    graph = {definition.identity: set(_needed(definition, by_identity, makers)) for definition in definitions}
     sorter = TopologicalSorter(graph)
     try:
         sorter.prepare()
@@ -54,7 +54,10 @@ def relations(definition: Definition) -> Sequence[Name]:
             return [values["table"]]
         case Kind.JOB | Kind.DYNAMIC_TABLE:
             named = [one for one in (values.get("stream"), values.get("into")) if one is not None]
-            return [*named, *(one.name for one in names.references(_sql(definition)) if not one.directory)]
+            return [
+                *named,
+                *(reference.name for reference in names.references(_sql(definition)) if not reference.directory),
+            ]
         case _:
             return []
 
@@ -62,11 +65,11 @@ def relations(definition: Definition) -> Sequence[Name]:
 def _makers(definitions: Sequence[Definition]) -> Mapping[Name, Identity]:
     """Returns for each relation the definition that makes it: of a table that nothing else defines, a job that writes it."""
     found = {
-        one.values["into"]: one.identity
-        for one in definitions
-        if one.kind is Kind.JOB and one.values["into"] is not None
+        definition.values["into"]: definition.identity
+        for definition in definitions
+        if definition.kind is Kind.JOB and definition.values["into"] is not None
     }
-    return found | {one.name: one.identity for one in definitions if one.kind in RELATIONS}
+    return found | {definition.name: definition.identity for definition in definitions if definition.kind in RELATIONS}
 
 
 def _needed(

@@ -163,7 +163,7 @@ def _copy_definitions(home: Home, scratch: Home) -> None:
         (there.streams, here.streams),
         (there.jobs, here.jobs),
         (there.functions, here.functions),
-        (there.feeds, here.feeds),
+        (there.sources, here.sources),
     ]
     with here.database.transaction() as transaction:
         for stored, copied in kinds:

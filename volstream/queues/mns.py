@@ -87,7 +87,9 @@ class MnsService:
                 if exc.type != _EMPTY:
                     raise
                 return ()
-        return [Delivery(one.message_id, one.receipt_handle, one.message_body.encode()) for one in messages]
+        return [
+            Delivery(message.message_id, message.receipt_handle, message.message_body.encode()) for message in messages
+        ]
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """See :meth:`Service.delete`."""

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from volstream.definitions import FeedTable
+from volstream.definitions import Source
 from volstream.errors import InvalidValueError
 from volstream.loading import avro_files
 from volstream.model.arguments import checked
@@ -39,17 +39,17 @@ class EventStream:
     Its columns: ``arrived_at`` TIMESTAMP, ``format`` STRING, ``event`` STRING (JSON), ``payload`` BINARY.
 
     Attributes:
-        feed: its definition.
+        source: its definition.
     """
 
-    def __init__(self, feed: FeedTable, appender: Appender) -> None:
-        self.feed = feed
+    def __init__(self, source: Source, appender: Appender) -> None:
+        self.source = source
         self._appender = appender
 
     @property
     def name(self) -> str:
         """The table's name, for SQL."""
-        return str(self.feed.name)
+        return str(self.source.name)
 
     def upload(self, event: Any, format: str = "json") -> None:  # the document's name
         """Adds an event; it is safe, and queries see it, when this returns.

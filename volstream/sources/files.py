@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from volstream.definitions import Connection, FeedTable, FileFormat, LoadKeys, NewColumns
+from volstream.definitions import Connection, FileFormat, LoadKeys, NewColumns, Source
 from volstream.definitions.forms import as_text
 from volstream.definitions.options import keys, read
 from volstream.delta import folders
@@ -119,7 +119,7 @@ class Upload:
         return LoadOptions(**{**vars(self.load), "schema": None, "new_columns": NewColumns.RESCUE})
 
 
-def add(home: Home, feed: FeedTable, version: int | None, upload: Upload) -> None:
+def add(home: Home, source: Source, version: int | None, upload: Upload) -> None:
     """Makes a version of a file's rows, unless the table has it already; the table is created with its first one.
 
     Args:
@@ -130,40 +130,44 @@ def add(home: Home, feed: FeedTable, version: int | None, upload: Upload) -> Non
         AlreadyExistsError: the table has that version, with other rows.
         VolstreamError: reading or writing failed. Nothing is left behind.
     """
-    location = folders.table_location(home.warehouse, feed.name)
-    with _staged(home, upload) as path, versions.alone(home, feed.name), map_spark_errors():
+    location = folders.table_location(home.warehouse, source.name)
+    with _staged(home, upload) as path, versions.alone(home, source.name), map_spark_errors():
         with home.gateway.fresh() as spark:
             rows = spark.read.parquet(path)
-            feed = replace(feed, primary_key=_checked_key(rows, upload, str(feed.primary_key)))
-            last = versions.newest(home, feed)
-            if version is None and last is not None and _has(spark, rows, location, versions.present(home, feed, last)):
+            source = replace(source, primary_key=_checked_key(rows, upload, str(source.primary_key)))
+            last = versions.newest(home, source)
+            if (
+                version is None
+                and last is not None
+                and _has(spark, rows, location, versions.present(home, source, last))
+            ):
                 return
-            version = versions.number_for(home.catalog.feeds.find(feed.name) or feed, version)
-            existing = versions.present(home, feed, version)
+            version = versions.number_for(home.catalog.sources.find(source.name) or source, version)
+            existing = versions.present(home, source, version)
             if existing is not None:
                 if not _has(spark, rows, location, existing):
-                    raise versions.differs(feed, version)
-                versions.note(home, feed, version)
+                    raise versions.differs(source, version)
+                versions.note(home, source, version)
                 return
             fields = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
-        with _first(home, feed):
-            _fit(home, location, fields, feed)
+        with _first(home, source):
+            _fit(home, location, fields, source)
             versions.overwrite(home, location, version, lambda session: session.read.parquet(path))
-            versions.note(home, feed, version)
+            versions.note(home, source, version)
 
 
 @contextmanager
-def _first(home: Home, feed: FeedTable) -> Iterator[None]:
+def _first(home: Home, source: Source) -> Iterator[None]:
     """Stores the definition unless it is stored. If the block fails then, nothing is left of it, nor of the table."""
-    if home.catalog.feeds.find(feed.name) is not None:
+    if home.catalog.sources.find(source.name) is not None:
         yield
         return
     with home.catalog.database.transaction() as transaction:
-        home.catalog.feeds.add(transaction, feed)
+        home.catalog.sources.add(transaction, source)
     try:
         yield
     except BaseException:
-        tables.drop(home, feed)
+        tables.drop(home, source)
         raise
 
 
@@ -216,7 +220,9 @@ def _write(upload: Upload, scratch: str, name: str, memory_bytes: int | None) ->
     arguments = {key: as_text(value) for key, value in vars(upload.options).items() if value is not None}
     if upload.load.schema:
         arguments["columns"] = upload.load.schema
-    with closing(ChildWorker(Work(find(_WRITER), arguments, store, pa.schema([]), memory_bytes=memory_bytes))) as worker:
+    with closing(
+        ChildWorker(Work(find(_WRITER), arguments, store, pa.schema([]), memory_bytes=memory_bytes))
+    ) as worker:
         [outcome] = worker.call([FileTask(info, 0)])
     if outcome.kind is FailureKind.OUT_OF_MEMORY:
         raise InvalidValueError(
@@ -377,12 +383,12 @@ def _has(spark: SparkSession, rows: DataFrame, location: str, version: int | Non
         return False
 
 
-def _fit(home: Home, location: str, fields: list[tuple[str, str]], feed: FeedTable) -> None:
+def _fit(home: Home, location: str, fields: list[tuple[str, str]], source: Source) -> None:
     """Creates the table, or adds the columns that it lacks."""
     schema = DeltaLog(location).schema()
     writer = DeltaWriter(home.gateway)
     if schema is None:
-        properties = {**TRACKING, **KEPT, PRIMARY_KEY: json.dumps([feed.primary_key])}
+        properties = {**TRACKING, **KEPT, PRIMARY_KEY: json.dumps([source.primary_key])}
         writer.create(location, _ddl(fields), properties)
         return
     known = {name.lower() for name in schema.columns}

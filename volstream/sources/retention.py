@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from volstream.definitions import FeedTable
+from volstream.definitions import Source
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import with_retries
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _ARRIVED = EVENT_COLUMNS.names[0]
 
 
-def expire(home: Home, feed: FeedTable) -> bool:
+def expire(home: Home, source: Source) -> bool:
     """Deletes committed events of a source that are too old; returns False, without Spark, if there are none.
 
     Raises:
         VolstreamError: they cannot be deleted now.
     """
-    location = folders.table_location(home.warehouse, feed.name)
-    if feed.retention_policy is None:
+    location = folders.table_location(home.warehouse, source.name)
+    if source.retention_policy is None:
         return False
-    limit = datetime.now(UTC) - timedelta(seconds=feed.retention_policy)
+    limit = datetime.now(UTC) - timedelta(seconds=source.retention_policy)
     oldest = DeltaLog(location).least(_ARRIVED)
     if not isinstance(oldest, datetime) or oldest >= limit:
         return False

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from volstream.definitions import FeedKind, FeedTable
+from volstream.definitions import Source, SourceType
 from volstream.delta import direct, folders
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.places import is_remote
 from volstream.errors import AlreadyExistsError, InvalidStateError
-from volstream.ingest import feeds
+from volstream.ingest.sources import end
 from volstream.model.names import Name
 
 if TYPE_CHECKING:
@@ -38,18 +38,18 @@ EVENT_COLUMNS = pa.schema(
 )
 
 
-def new_feed(
+def new_source(
     name: Name,
-    kind: FeedKind,
+    kind: SourceType,
     *,
     primary_key: str | None = None,
     retention: int | None = None,
     immutable: bool = False,
     options: Mapping[str, Any] | None = None,
     comment: str | None = None,
-) -> FeedTable:
+) -> Source:
     """Returns a definition, without storing it."""
-    return FeedTable(
+    return Source(
         id=str(uuid.uuid4()),
         name=name,
         kind=kind,
@@ -62,14 +62,14 @@ def new_feed(
     )
 
 
-def drop(home: Home, feed: FeedTable) -> None:
+def drop(home: Home, source: Source) -> None:
     """Drops a source with its table.
 
     Raises:
         ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it; or its reader does not end.
     """
-    feeds.end(home.catalog, feed)
-    folders.remove(folders.table_location(home.warehouse, feed.name))
+    end(home.catalog, source)
+    folders.remove(folders.table_location(home.warehouse, source.name))
 
 
 def check_free(home: Home, name: Name) -> None:
@@ -78,7 +78,7 @@ def check_free(home: Home, name: Name) -> None:
         raise AlreadyExistsError(f"There is already a table or stream {name}.", "Choose another name.")
 
 
-def create(home: Home, feed: FeedTable, columns: pa.Schema) -> None:
+def create(home: Home, source: Source, columns: pa.Schema) -> None:
     """Creates an empty table for a source, and stores its definition. Its changes are tracked.
 
     Raises:
@@ -91,10 +91,10 @@ def create(home: Home, feed: FeedTable, columns: pa.Schema) -> None:
             f"The warehouse {home.settings.warehouse_path} is in an object store, where only Spark creates tables.",
             "Keep sources in a home with a local warehouse.",
         )
-    check_free(home, feed.name)
-    location = folders.table_location(home.warehouse, feed.name)
+    check_free(home, source.name)
+    location = folders.table_location(home.warehouse, source.name)
     with home.catalog.database.transaction() as transaction:
-        home.catalog.feeds.add(transaction, feed)
-        key = {} if feed.primary_key is None else {PRIMARY_KEY: json.dumps([feed.primary_key])}
-        key |= KEPT if feed.immutable else {}
+        home.catalog.sources.add(transaction, source)
+        key = {} if source.primary_key is None else {PRIMARY_KEY: json.dumps([source.primary_key])}
+        key |= KEPT if source.immutable else {}
         direct.create(location, columns, key, tracked=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from volstream.catalog.leases import lease, of_version
-from volstream.definitions import FeedTable
+from volstream.definitions import Source
 from volstream.delta import direct, folders, rows
 from volstream.delta.direct import RowChanges
 from volstream.delta.log import DeltaLog
@@ -45,33 +45,33 @@ def alone(home: Home, name: Name) -> Iterator[None]:
         yield
 
 
-def number_for(feed: FeedTable, version: int | None) -> int:
+def number_for(source: Source, version: int | None) -> int:
     """Returns the number of a version to make: the next one by default. Raises InvalidValueError."""
     if version is None:
-        return max(numbers(feed), default=0) + 1
+        return max(numbers(source), default=0) + 1
     if version < 1:
         raise InvalidValueError(f"{version} is not a version.", "Versions are numbered from 1.")
     return version
 
 
-def numbers(feed: FeedTable) -> Sequence[int]:
+def numbers(source: Source) -> Sequence[int]:
     """Returns the numbers of the versions that the table has, ascending."""
-    return sorted(map(int, feed.options.get("versions", {})))
+    return sorted(map(int, source.options.get("versions", {})))
 
 
-def delta_version(feed: FeedTable, version: int) -> int | None:
+def delta_version(source: Source, version: int) -> int | None:
     """Returns the Delta version of one of the table's own versions; None if it does not have it."""
-    found = feed.options.get("versions", {}).get(str(version))
+    found = source.options.get("versions", {}).get(str(version))
     return None if found is None else int(found)
 
 
-def newest(home: Home, feed: FeedTable) -> int | None:
+def newest(home: Home, source: Source) -> int | None:
     """Returns the number of a table's newest version; None: it has none yet."""
-    stored = home.catalog.feeds.find(feed.name)
+    stored = home.catalog.sources.find(source.name)
     return None if stored is None else max(numbers(stored), default=None)
 
 
-def add(home: Home, feed: FeedTable, version: int | None, items: pa.Table) -> None:
+def add(home: Home, source: Source, version: int | None, items: pa.Table) -> None:
     """Makes a version of these rows, unless the table has it already; None: the next one, unless its newest has these rows.
 
     Raises:
@@ -79,42 +79,42 @@ def add(home: Home, feed: FeedTable, version: int | None, items: pa.Table) -> No
         InvalidValueError: a key occurs twice.
         VolstreamError: it cannot be written.
     """
-    check_keys(items, str(feed.primary_key))
-    location = folders.table_location(home.warehouse, feed.name)
+    check_keys(items, str(source.primary_key))
+    location = folders.table_location(home.warehouse, source.name)
 
     def has(existing: int | None) -> bool:
-        by_key = [(str(feed.primary_key), "ascending")]
+        by_key = [(str(source.primary_key), "ascending")]
         return existing is not None and (
             rows.read(location, existing, items.schema).sort_by(by_key) == items.sort_by(by_key)
         )
 
-    with alone(home, feed.name):
-        last = newest(home, feed)
-        if version is None and last is not None and has(present(home, feed, last)):
+    with alone(home, source.name):
+        last = newest(home, source)
+        if version is None and last is not None and has(present(home, source, last)):
             return
-        version = number_for(home.catalog.feeds.find(feed.name) or feed, version)
-        existing = present(home, feed, version)
+        version = number_for(home.catalog.sources.find(source.name) or source, version)
+        existing = present(home, source, version)
         if existing is not None:
             if not has(existing):
-                raise differs(feed, version)
+                raise differs(source, version)
         elif not _begin(location, version, items):
-            staged = f"{home.warehouse}/_staging/version-{feed.id}-{version}"
+            staged = f"{home.warehouse}/_staging/version-{source.id}-{version}"
             try:
                 with folders.written(staged, items.schema) as file:
                     file.write_table(items)
                 overwrite(home, location, version, lambda session: session.read.parquet(staged), items.num_rows)
             finally:
                 folders.remove(staged)
-        note(home, feed, version)
+        note(home, source, version)
 
 
-def present(home: Home, feed: FeedTable, version: int) -> int | None:
+def present(home: Home, source: Source, version: int) -> int | None:
     """Returns the Delta version of a version of the table, also if its maker died before :func:`note`; None: there is none."""
-    stored = home.catalog.feeds.find(feed.name)
+    stored = home.catalog.sources.find(source.name)
     known = None if stored is None else delta_version(stored, version)
     if known is not None:
         return known
-    state = DeltaLog(folders.table_location(home.warehouse, feed.name)).state(_marker(version).app_id)
+    state = DeltaLog(folders.table_location(home.warehouse, source.name)).state(_marker(version).app_id)
     return None if state is None or state.transaction is None else state.version
 
 
@@ -165,29 +165,31 @@ class VersionReader:
         Raises:
             InvalidValueError: there is no such version, or the key is no value of its column.
         """
-        feed = self._home.catalog.feeds.get(self._name)
-        known = numbers(feed)
+        source = self._home.catalog.sources.get(self._name)
+        known = numbers(source)
         wanted = max(known, default=0) if version is None else version
-        delta = delta_version(feed, wanted)
+        delta = delta_version(source, wanted)
         if delta is None:
             raise InvalidValueError(
                 f"The table {self._name} has no version {wanted}.", f"Its versions: {', '.join(map(str, known))}."
             )
-        lookup = self._lookup((str(feed.primary_key),), delta)
+        lookup = self._lookup((str(source.primary_key),), delta)
         try:
             return lookup.get(key)
         except (TypeError, OverflowError, pa.ArrowException):
-            raise InvalidValueError(f"{feed.primary_key} cannot be {key!r:.60}.", "Give a value of its type.") from None
+            raise InvalidValueError(
+                f"{source.primary_key} cannot be {key!r:.60}.", "Give a value of its type."
+            ) from None
 
 
-def note(home: Home, feed: FeedTable, version: int) -> None:
+def note(home: Home, source: Source, version: int) -> None:
     """Records that the newest Delta version is a version of the table, unless that is known."""
-    feed = home.catalog.feeds.get(feed.name)
-    versions = feed.options.get("versions", {})
+    source = home.catalog.sources.get(source.name)
+    versions = source.options.get("versions", {})
     if str(version) not in versions:
-        newest = DeltaLog(folders.table_location(home.warehouse, feed.name)).latest_version()
-        options = {**feed.options, "versions": {**versions, str(version): newest}}
-        home.catalog.feeds.change(feed, options=options, immutable=True)
+        newest = DeltaLog(folders.table_location(home.warehouse, source.name)).latest_version()
+        options = {**source.options, "versions": {**versions, str(version): newest}}
+        home.catalog.sources.change(source, options=options, immutable=True)
 
 
 def _marker(version: int) -> Marker:
@@ -195,11 +197,11 @@ def _marker(version: int) -> Marker:
     return Marker(f"volstream:version:{version}", 1, {"version": version})
 
 
-def differs(feed: FeedTable, version: int) -> AlreadyExistsError:
+def differs(source: Source, version: int) -> AlreadyExistsError:
     """Returns the error for other data of an existing version."""
     return AlreadyExistsError(
-        f"Version {version} of {feed.name} exists, with other data.",
-        f"Create version {number_for(feed, None)}, or give another name.",
+        f"Version {version} of {source.name} exists, with other data.",
+        f"Create version {number_for(source, None)}, or give another name.",
     )
 
 

@@ -80,8 +80,10 @@ def is_row_by_row(query: str, columns: Mapping[str, str]) -> bool:
     own = _Columns(select, columns)
     plain = _Columns(select, [name for name, kind in columns.items() if not _ZONED.search(kind)])
     return plain.are_stable(select.args.get("where")) and all(
-        (type(one) is exp.Star and not any(one.args.values())) or own.has(one.unalias()) or plain.are_stable(one)
-        for one in select.expressions
+        (type(expression) is exp.Star and not any(expression.args.values()))
+        or own.has(expression.unalias())
+        or plain.are_stable(expression)
+        for expression in select.expressions
     )
 
 
@@ -104,9 +106,9 @@ def difference_by_key(location: str, query: str, columns: Sequence[str], key: Se
         key: names of the columns that identify a row.
     """
     values = _positions(columns)
-    differs = " OR ".join(f"NOT (t.{one} <=> s.{one})" for one in values)
-    shown = ", ".join(f"if(s.{_THERE}, s.{one}, t.{one}) AS {one}" for one in values)
-    equal = " AND ".join(f"t.{one} <=> s.{one}" for one, name in zip(values, columns, strict=True) if name in key)
+    differs = " OR ".join(f"NOT (t.{value} <=> s.{value})" for value in values)
+    shown = ", ".join(f"if(s.{_THERE}, s.{value}, t.{value}) AS {value}" for value in values)
+    equal = " AND ".join(f"t.{value} <=> s.{value}" for value, name in zip(values, columns, strict=True) if name in key)
     return (
         f"SELECT {shown}, if(s.{_THERE}, 'put', 'delete') AS {_DO} "
         f"FROM (SELECT *, true AS {_THERE} FROM ({query})) s "
@@ -163,8 +165,8 @@ def merge_by_content(location: str, net: str, columns: Sequence[str]) -> str:
         net: a relation from :func:`changes`.
     """
     values = _positions(columns)
-    listed, of_net = ", ".join(values), ", ".join(f"s.{one}" for one in values)
-    equal = " AND ".join(f"t.{_quoted(name)} <=> s.{one}" for name, one in zip(columns, values, strict=True))
+    listed, of_net = ", ".join(values), ", ".join(f"s.{value}" for value in values)
+    equal = " AND ".join(f"t.{_quoted(name)} <=> s.{value}" for name, value in zip(columns, values, strict=True))
     staying = (
         f"SELECT {of_net}, count(*) + first(s.{_NET}) AS {_NET} FROM {net} s JOIN {table_at(location)} t "
         f"ON {equal} WHERE s.{_NET} < 0 GROUP BY {of_net}"
@@ -279,5 +281,5 @@ def _quoted(column: str) -> str:
 
 
 def _insert(columns: Sequence[str]) -> str:
-    values = ", ".join(f"s.{one}" for one in _positions(columns))
+    values = ", ".join(f"s.{position}" for position in _positions(columns))
     return f"INSERT ({', '.join(map(_quoted, columns))}) VALUES ({values})"

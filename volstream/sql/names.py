@@ -425,7 +425,7 @@ def cloned(statement: str) -> Reference | None:
     if not tokens or tokens[0].text.upper() not in ("CREATE", "REPLACE"):
         return None
     for position in range(2, len(tokens)):
-        if [one.text.upper() for one in tokens[position - 2 : position]] == ["SHALLOW", "CLONE"]:
+        if [token.text.upper() for token in tokens[position - 2 : position]] == ["SHALLOW", "CLONE"]:
             return _name(statement, tokens, position)[0]
     return None
 
@@ -505,8 +505,8 @@ def _scan(text: str) -> list[Any]:
     except TokenError as error:
         raise SqlError(f"The statement cannot be parsed: {error}.") from None
     if _CONTINUED.search(text):
-        ends = [0, *(one.end + 1 for one in tokens)]
-        starts = [*(one.start for one in tokens), len(text)]
+        ends = [0, *(token.end + 1 for token in tokens)]
+        starts = [*(token.start for token in tokens), len(text)]
         if any(_CONTINUED.search(text, end, start) for end, start in zip(ends, starts, strict=True)):
             raise SqlError(
                 "A comment ends with a backslash, which continues it in the next line.", "Remove the backslash."
@@ -527,7 +527,9 @@ def _is_alias(tokens: list[Token], position: int) -> bool:
 
 def _takes_alias(tokens: list[Token], position: int) -> bool:
     """True if an alias may be inserted; that of a sample would follow its clause."""
-    return not _is_alias(tokens, position) and [one.text.upper() for one in tokens[position:][:1]] != ["TABLESAMPLE"]
+    return not _is_alias(tokens, position) and [token.text.upper() for token in tokens[position:][:1]] != [
+        "TABLESAMPLE"
+    ]
 
 
 def _common_expressions(tokens: list[Token]) -> set[str]:

@@ -99,9 +99,9 @@ def in_schema(statement: str, schema: str) -> str:
     if grammar.owned(names.words(statement)):
         return grammar.in_schema(statement, schema, lambda query: in_schema(query, schema))
     text = statement
-    for one in reversed(names.references(statement)):
-        if not one.qualified:
-            name = Name(schema, one.name.name)
-            written = f"DIRECTORY(VOLUME {name})" if one.directory else str(name)
-            text = text[: one.start] + written + text[one.end :]
+    for reference in reversed(names.references(statement)):
+        if not reference.qualified:
+            name = Name(schema, reference.name.name)
+            written = f"DIRECTORY(VOLUME {name})" if reference.directory else str(name)
+            text = text[: reference.start] + written + text[reference.end :]
     return text

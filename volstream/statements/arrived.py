@@ -76,8 +76,8 @@ def commit_before(home: Home, statement: str) -> None:
     name = _changed(statement, words)
     if name is None:
         return
-    feed = home.catalog.feeds.find(name)
-    if feed is not None and feed.immutable and words[0] != "ALTER":
+    source = home.catalog.sources.find(name)
+    if source is not None and source.immutable and words[0] != "ALTER":
         raise InvalidStateError(
             f"The table {name} is immutable.",
             "Create its next version: session.source.create_table(..., immutable=True).",
@@ -99,7 +99,7 @@ def _changed(statement: str, words: list[str]) -> Name | None:
     if words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {after for word, after in pairwise(words) if word == "ADD"}:
         return None  # brings back a column that rows which have arrived need
     if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):
-        return next((one.name for one in names.references(statement) if not one.directory), None)
+        return next((reference.name for reference in names.references(statement) if not reference.directory), None)
     return None
 
 

@@ -113,7 +113,7 @@ class Binding:
         """Raises SqlError if a relation is missing, and another one has a name like it."""
         if not names.must_exist(statement):
             return
-        streams = (one.name for one in self._home.catalog.streams.list())
+        streams = (stream.name for stream in self._home.catalog.streams.list())
         near = folders.like_one(self._home.warehouse, reference.name, streams)
         if near and not self.spark.catalog.tableExists(statement[reference.start : reference.end]):
             raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())

@@ -91,7 +91,9 @@ def refresh(home: Home, job: DynamicJob) -> int:
     streams = [one for one in map(home.catalog.streams.by_id, job.stream_ids) if one is not None]
     with as_sql_errors(), home.block(job_id=job.id) as block:
         block.take(*streams)
-        refreshing = _Refresh(home, job, block, {(one.source_kind, one.source_name): one for one in streams})
+        refreshing = _Refresh(
+            home, job, block, {(stream.source_kind, stream.source_name): stream for stream in streams}
+        )
         if any(covered is not None and covered.reshaped for covered in map(block.pin, streams)):
             with home.gateway.fresh() as spark:
                 refreshing.add_columns(spark, location, list(log.columns()))
@@ -114,7 +116,7 @@ class _Refresh:
         result = spark.sql(self._present(spark)).schema
         self._check(result.names, columns)
         known = {name.lower() for name in columns}
-        added = [one for one in result.fields if one.name.lower() not in known]
+        added = [field for field in result.fields if field.name.lower() not in known]
         if added:
             listed = ", ".join(f"{quote(one.name)} {one.dataType.simpleString()}" for one in added)
             spark.sql(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({listed})").collect()

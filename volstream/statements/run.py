@@ -16,7 +16,7 @@ from volstream.delta.keeper import check_writable, keeper_of
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, SqlError
-from volstream.ingest import feeds
+from volstream.ingest.sources import end
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.plans import check_reads
@@ -297,7 +297,7 @@ class SparkStatements:
 
     def _drop_damaged(self, spark: SparkSession, name: Name) -> DataFrame:
         """Drops such a table: its files first, because Spark reads the log of what it drops."""
-        self._end_owner(name, next((one for one in self._home.catalog.jobs.list() if one.into == name), None))
+        self._end_owner(name, next((job for job in self._home.catalog.jobs.list() if job.into == name), None))
         folders.remove(folders.own_location(self._home.warehouse, name))
         return spark.sql(f"DROP TABLE IF EXISTS {name.qualified}")
 
@@ -310,9 +310,9 @@ class SparkStatements:
                 else f"first: volstream drop job {job.name}"
             )
             raise InvalidStateError(f"The table {name} belongs to job {job.name}.", f"Run {first}.")
-        feed = self._home.catalog.feeds.find(name)
-        if feed is not None:
-            feeds.end(self._home.catalog, feed)
+        source = self._home.catalog.sources.find(name)
+        if source is not None:
+            end(self._home.catalog, source)
 
     def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:
         result, warehouse = spark.sql(text), self._home.warehouse

@@ -20,7 +20,7 @@ from volstream.errors import (
 from volstream.model.names import Name
 from volstream.model.text import like
 from volstream.model.units import in_utc
-from volstream.streams.source import Source, TableSource, source_of, tracked
+from volstream.streams.source import ChangeSource, TableSource, source_of, tracked
 from volstream.streams.volume_source import VolumeSource
 
 #: Columns that a stream adds to those of its source.
@@ -202,7 +202,7 @@ def _utc(moment: datetime | None) -> datetime | None:
     return None if moment is None else in_utc(moment)
 
 
-def _source(catalog: Catalog, warehouse: str, stream: Stream) -> Source:
+def _source(catalog: Catalog, warehouse: str, stream: Stream) -> ChangeSource:
     if stream.source_kind is SourceKind.VOLUME and catalog.volumes.by_id(stream.source_id) is None:
         raise InvalidStateError(f"The stream {stream.name} is stale: its volume was dropped.", "Drop or replace it.")
     return source_of(catalog, warehouse, stream)

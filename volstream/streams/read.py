@@ -21,7 +21,7 @@ from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.sqltext import literal
 from volstream.streams import net
-from volstream.streams.source import Source, images, source_of
+from volstream.streams.source import ChangeSource, images, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +39,7 @@ class Range:
         initial: not changes but the rows present at ``to_version``; in a replay also those present at ``from_version``.
     """
 
-    source: Source
+    source: ChangeSource
     table_id: str
     from_version: int | None
     to_version: int
@@ -218,7 +218,7 @@ class StreamReader:
         source = self._source(stream)
         return Range(source, plan.table_id, plan.from_version, plan.to_version, plan.initial, append_only)
 
-    def _source(self, stream: Stream) -> Source:
+    def _source(self, stream: Stream) -> ChangeSource:
         if stream.source_kind is SourceKind.VOLUME and self._catalog.volumes.by_id(stream.source_id) is None:
             raise _stale(stream, f"its volume {stream.source_name} was dropped or replaced")
         return source_of(self._catalog, self._warehouse, stream)

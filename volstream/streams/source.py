@@ -80,7 +80,7 @@ def check_property(name: str) -> None:
         raise InvalidValueError(f"There is no property {name!r} of tables.", near.rstrip())
 
 
-class Source(Protocol):
+class ChangeSource(Protocol):
     """The source of a stream.
 
     Attributes:
@@ -186,19 +186,19 @@ class TableSource:
 
     @property
     def is_large(self) -> bool:
-        """See :class:`Source`."""
+        """See :class:`ChangeSource`."""
         return is_large(self.location)
 
     def head(self) -> tuple[int, str] | None:
-        """See :class:`Source`."""
+        """See :class:`ChangeSource`."""
         return DeltaLog(self.location).head()
 
     def make_durable(self, table_id: str, version: int) -> None:
-        """See :class:`Source`."""
+        """See :class:`ChangeSource`."""
         durable.sync(self.location, table_id, version)
 
     def missing(self, after: int, until: int) -> str | None:
-        """See :class:`Source`."""
+        """See :class:`ChangeSource`."""
         log = DeltaLog(self.location)
         if not log.readable_from(after) or log.schema(after) is None:  # old images need the columns from before
             return f"the changes after version {after} are no longer kept"
@@ -209,24 +209,24 @@ class TableSource:
         return f"files needed for its changes were removed (VACUUM), such as {lost}" if lost else None
 
     def has_newer(self, version: int | None) -> bool:
-        """See :class:`Source`."""
+        """See :class:`ChangeSource`."""
         log = DeltaLog(self.location)
         return log.exists() if version is None else log.has_newer(version)
 
     def only_upkeep(self, after: int, until: int) -> bool:
-        """See :class:`Source`."""
+        """See :class:`ChangeSource`."""
         commits = DeltaLog(self.location).commits_after(after)
         within = [commit for commit in commits if commit.version <= until]
         return len(within) == until - after and all(commit.without_data for commit in within)
 
     def stale_after(self, offset: int) -> datetime | None:
-        """See :class:`Source`."""
+        """See :class:`ChangeSource`."""
         log = DeltaLog(self.location)
         schema, first = log.schema(), log.first_change_after(offset)
         return None if first is None or schema is None else first.timestamp + retention(schema.properties)
 
     def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
-        """See :class:`Source`."""
+        """See :class:`ChangeSource`."""
         commits = DeltaLog(self.location).commits_after(-1)
         if not commits:
             raise InvalidValueError(f"The {what} has no history.")
@@ -248,7 +248,7 @@ class TableSource:
         return max(commit.version for commit in commits if commit.timestamp <= timestamp)
 
     def rows(self, version: int) -> str:
-        """See :class:`Source`."""
+        """See :class:`ChangeSource`."""
         return f"{table_at(self.location)} VERSION AS OF {version}"
 
     def columns(self, version: int) -> Sequence[str]:
@@ -271,9 +271,9 @@ class TableSource:
             raise self._changed(schemas)
         commits = [one for one in DeltaLog(self.location).commits_after(first - 1) if one.version <= last]
         fed = all(is_on(one.properties, "delta.enableChangeDataFeed") for one in schemas.values()) and _grows(schemas)
-        restored = [one.version for one in commits if one.operation == "RESTORE"]
+        restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
         columns, compared = after.columns, after.comparable
-        added = all(one.adds_only or one.without_data for one in commits)
+        added = all(commit.adds_only or commit.without_data for commit in commits)
         if fed and not restored and added and (append_only or not self.key):  # of added rows, too, a key must be of one
             return ChangeFeed(self.location, columns, compared)
         if fed and not restored and (append_only or self.key):
@@ -298,7 +298,8 @@ class TableSource:
         them its version, but it did not write them."""
         commits = DeltaLog(self.location).commits_after(-1)
         rows = [
-            {"version": one.version, "time": None if one.operation == _NUMBERED else one.timestamp} for one in commits
+            {"version": commit.version, "time": None if commit.operation == _NUMBERED else commit.timestamp}
+            for commit in commits
         ]
         return pa.Table.from_pylist(rows, schema=_TIMES)
 
@@ -338,7 +339,7 @@ class TableSource:
         )
 
 
-def images(source: Source, first: int, last: int) -> Changelog:
+def images(source: ChangeSource, first: int, last: int) -> Changelog:
     """Returns a changelog of every image in versions ``first`` to ``last``, of which nothing needs to identify rows.
 
     Raises:
@@ -368,7 +369,7 @@ def spark_reads(schema: Schema) -> bool:
     return not (mapped or (schema.partitions and not whole))
 
 
-def source_of(catalog: Catalog, warehouse: str, stream: Stream) -> Source:
+def source_of(catalog: Catalog, warehouse: str, stream: Stream) -> ChangeSource:
     """Returns the source of a stream."""
     if stream.source_kind is SourceKind.VOLUME:
         return VolumeSource(catalog, warehouse, stream.source_id)

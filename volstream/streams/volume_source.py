@@ -47,7 +47,7 @@ class VolumeSource:
         return None if found is None else (found.newest, found.table_id)
 
     def make_durable(self, table_id: str, version: int) -> None:
-        """See :class:`~volstream.streams.source.Source`. A refresh that the catalog knows is durable."""
+        """See :class:`~volstream.streams.source.ChangeSource`. A refresh that the catalog knows is durable."""
         del table_id
         if self.has_newer(version - 1):
             return
@@ -56,10 +56,10 @@ class VolumeSource:
             durable.sync(view.spec.location, view.table_id, view.version)
 
     def content(self, version: int) -> None:  # a new row is another version of a file
-        """See :class:`~volstream.streams.source.Source`."""
+        """See :class:`~volstream.streams.source.ChangeSource`."""
 
     def missing(self, after: int, until: int) -> str | None:  # noqa: ARG002  # the tail has all from its floor on
-        """See :class:`~volstream.streams.source.Source`."""
+        """See :class:`~volstream.streams.source.ChangeSource`."""
         floor = self.snapshot().floor
         return f"the changes after refresh {after} are no longer kept" if after < floor else None
 
@@ -99,7 +99,7 @@ class VolumeSource:
         return found is not None and (found.rows > LARGE_ROWS or found.base.bytes + found.tail.bytes > LARGE_BYTES)
 
     def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
-        """See :class:`~volstream.streams.source.Source`."""
+        """See :class:`~volstream.streams.source.ChangeSource`."""
         snapshot = self.find()
         if snapshot is None:
             raise InvalidValueError(f"The {what} has no history yet.", "Refresh the volume first.")

@@ -131,7 +131,7 @@ class TailedTable:
     def few_unmoved(self) -> pa.Table | None:
         """Returns the rows that the table does not have; None if they are many."""
         files = self.tail.files(self.moved)
-        if sum(one.rows for one in files) > _FEW_ROWS or sum(one.bytes for one in files) > _FEW_BYTES:
+        if sum(file.rows for file in files) > _FEW_ROWS or sum(file.bytes for file in files) > _FEW_BYTES:
             return None
         rows = self.tail.rows(self.moved, self.tail.newest)
         return rows if rows.nbytes <= _FEW_BYTES else None

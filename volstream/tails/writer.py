@@ -159,17 +159,17 @@ class TailWriter:
         """Returns the batches that the tail does not have. Raises FencedError."""
         new: list[Flush] = []
         known: dict[str, int] = {}
-        for one in batches:
-            newest = known.setdefault(one.stream_id, self._sequence(one.stream_id))
-            if one.sequence <= newest:
+        for batch in batches:
+            newest = known.setdefault(batch.stream_id, self._sequence(batch.stream_id))
+            if batch.sequence <= newest:
                 continue
-            if one.after is not None and one.after != newest:
+            if batch.after is not None and batch.after != newest:
                 raise FencedError(
-                    f"Another process has written rows of {one.stream_id} up to {newest} to the table at {self.target}; "
-                    f"this one has rows after {one.after}."
+                    f"Another process has written rows of {batch.stream_id} up to {newest} to the table at {self.target}; "
+                    f"this one has rows after {batch.after}."
                 )
-            known[one.stream_id] = one.sequence
-            new.append(one)
+            known[batch.stream_id] = batch.sequence
+            new.append(batch)
         return new
 
     def _sequence(self, stream_id: str) -> int:
@@ -202,7 +202,7 @@ class TailWriter:
         except BaseException:
             file.drop()
             raise
-        writers = {_writer(one.stream_id): one.sequence for one in batches}
+        writers = {_writer(batch.stream_id): batch.sequence for batch in batches}
         faults.point("tail.written")
         self._table.commit(tail.view, {NEWEST: tail.newest + len(batches), **writers}, added=added, removed=removed)
         faults.point("tail.appended")
@@ -212,10 +212,10 @@ class TailWriter:
         """Returns the rows of batches as the tail has them, numbered. Raises InvalidStateError."""
         schema = self._table.spec.schema
         parts = []
-        for number, one in enumerate(batches, tail.newest + 1):
-            count = one.rows.num_rows
+        for number, batch in enumerate(batches, tail.newest + 1):
+            count = batch.rows.num_rows
             own = [pa.repeat(pa.scalar(number, pa.int64()), count), pa.array(range(count), pa.int32())]
-            parts.append(pa.table([*own, *self._fitted(tail, one.rows).columns], schema=schema))
+            parts.append(pa.table([*own, *self._fitted(tail, batch.rows).columns], schema=schema))
         return pa.concat_tables(parts)
 
     def _fitted(self, tail: Tail, rows: pa.Table) -> pa.Table:

@@ -121,7 +121,7 @@ def matching(catalog: Catalog, settings: Settings, name: Name) -> tuple[int, int
     everything = Selection(volume.recursive, (), tuple(volume.ignores))
     found = store_of(volume, catalog, settings).list("", everything)
     files = [one for one in itertools.islice(found, _LOOKED_AT) if isinstance(one, FileInfo)]
-    belonging = sum(volume.selection.accepts(one.relative_path) for one in files)
+    belonging = sum(volume.selection.accepts(file.relative_path) for file in files)
     return belonging, len(files), next(found, None) is None
 
 

@@ -31,7 +31,7 @@ def test_a_home_is_restored_as_it_was_at_the_backup(shell: Shell, other: Shell, 
     for kind in ("volumes", "streams"):
         there = json.loads(other.ok("list", kind, "--format", "json"))
         assert [one["name"] for one in there] == [
-            one["name"] for one in json.loads(shell.ok("list", kind, "--format", "json"))
+            load["name"] for load in json.loads(shell.ok("list", kind, "--format", "json"))
         ]
     assert json.loads(other.ok("refresh", "v", "--format", "json"))["inserted"] == 1
     status = json.loads(other.ok("status", "--format", "json"))

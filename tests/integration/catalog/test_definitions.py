@@ -25,7 +25,7 @@ def test_a_taken_name_names_options_that_there_are(catalog: Catalog) -> None:
     create_connection(catalog, name, objects.connection_options("s3"))
     with pytest.raises(AlreadyExistsError) as caught:
         create_connection(catalog, name, objects.connection_options("s3"))
-    options = {option for one in create_connection_command.params for option in one.opts}
+    options = {option for param in create_connection_command.params for option in param.opts}
     assert {*re.findall(r"--[\w-]+", caught.value.remedy)} <= options
 
 
@@ -124,8 +124,8 @@ def test_a_list_is_ordered_and_can_be_filtered(catalog: Catalog) -> None:
             catalog.volumes.add(transaction, source)
         for on_it in streams:
             catalog.streams.add(transaction, on_it)
-    assert [str(one.name) for one in catalog.volumes.list()] == ["a", "b", "s.z"]
-    assert [one.id for one in catalog.streams.list(source_id=volumes[0].id)] == [streams[0].id]
+    assert [str(volume.name) for volume in catalog.volumes.list()] == ["a", "b", "s.z"]
+    assert [stream.id for stream in catalog.streams.list(source_id=volumes[0].id)] == [streams[0].id]
     assert catalog.streams.first(source_id=volumes[2].id) is None
 
 

@@ -127,7 +127,7 @@ def test_responses_are_classified_as_refusals_or_transient(status: int, code: st
 
 def test_no_vendor_exception_escapes() -> None:
     kinds = [
-        one for one in vars(botocore.exceptions).values() if isinstance(one, type) and issubclass(one, BotoCoreError)
+        var for var in vars(botocore.exceptions).values() if isinstance(var, type) and issubclass(var, BotoCoreError)
     ]
     assert len(kinds) > 50
     for kind in kinds:

@@ -105,17 +105,17 @@ def test_a_pod_has_time_to_shut_down_and_runs_alone(daemon: Any) -> None:
 
 
 def test_each_virtual_cluster_has_one_daemon_with_valid_settings() -> None:
-    (text,) = (one["data"]["volstream.toml"] for one in MANIFESTS if one["kind"] == "ConfigMap")
+    (text,) = (manifest["data"]["volstream.toml"] for manifest in MANIFESTS if manifest["kind"] == "ConfigMap")
     settings = tomllib.loads(text)
     assert set(settings) <= set(Settings.model_fields)
-    clusters = [one["spec"]["template"]["spec"]["containers"][0]["args"][2] for one in DAEMONS]
+    clusters = [daemon["spec"]["template"]["spec"]["containers"][0]["args"][2] for daemon in DAEMONS]
     assert sorted(clusters) == sorted(["DEFAULT", *settings["virtual_clusters"]])
     assert all("use_ssl=true" in one["spark_remote"] for one in settings["virtual_clusters"].values())
     assert seconds(settings["shutdown_seconds"]) == SHUTDOWN_SECONDS
 
 
 def test_the_manifests_refer_only_to_what_exists() -> None:
-    names = {(one["kind"], one["metadata"]["name"]) for one in MANIFESTS}
+    names = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in MANIFESTS}
     for daemon in DAEMONS:
         pod = daemon["spec"]["template"]["spec"]
         volumes = {volume["name"]: volume for volume in pod["volumes"]}

@@ -117,7 +117,7 @@ def test_a_save_consumes_exactly_what_it_saves_whatever_was_read_before(compat: 
     compat.home.sql("INSERT INTO t$ VALUES (4, 'd')")
     compat.save(frame)
     assert compat.rows("SELECT id FROM u$") == [(1,), (2,), (3,), (4,)]
-    assert {one.state for one in compat.home.session.batches.list()} == {BatchState.COMMITTED}
+    assert {batch.state for batch in compat.home.session.batches.list()} == {BatchState.COMMITTED}
 
 
 def test_reading_consumes_nothing(compat: Compat, capsys: pytest.CaptureFixture[str]) -> None:

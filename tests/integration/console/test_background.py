@@ -78,11 +78,11 @@ def test_what_is_queued_is_cancelled_at_once_and_what_runs_at_its_next_step(desk
 
 def test_a_few_are_done_at_once_and_too_many_are_refused(desk: Desk) -> None:
     tasks = [desk.begin(object_=f"job j{number}") for number in range(54)]
-    eventually(lambda: sum(one.state == "running" for one in tasks) == 4)
+    eventually(lambda: sum(task.state == "running" for task in tasks) == 4)
     with pytest.raises(InvalidStateError, match="Too many actions are queued"):
         desk.begin()
     desk.go.set()
-    eventually(lambda: all(one.state == "finished" for one in tasks))
+    eventually(lambda: all(task.state == "finished" for task in tasks))
 
 
 def test_one_that_fails_says_why_and_what_helps(desk: Desk) -> None:

@@ -399,7 +399,7 @@ def test_settings_have_no_secrets(place: Place) -> None:
 def test_the_doctor_checks_when_asked(busy: Site) -> None:
     assert busy.json("/doctor")["checks"] is None
     checks = busy.post("/doctor", volume="v")["checks"]
-    assert {"catalog", "listing"} <= {one["what"] for one in checks}
+    assert {"catalog", "listing"} <= {check["what"] for check in checks}
     busy.post("/doctor", 404, volume="none")
 
 

@@ -78,7 +78,7 @@ class World:
         made, (batch,) = objects.store_plan(self.catalog, self.job, from_version=current.offset)
         intent = self.catalog.consumptions.begin(batch, owner="me", target=Target("/t", "table", 0))
         given = {"message": message, "next_try": None, **values}
-        self.catalog.failures.add_pending([objects.failure(self.job, one, intent.attempt, **given) for one in paths])
+        self.catalog.failures.add_pending([objects.failure(self.job, path, intent.attempt, **given) for path in paths])
         if commit:
             self.catalog.consumptions.commit(intent, BatchOutcome(1, len(paths), 0))
         else:
@@ -141,7 +141,7 @@ def test_what_happened_before_alerts_were_asked_for_is_not_told(world: World, re
         set_paused(world.catalog, world.job.name, paused=False)
         world.fail("new.jpg")
         eventually(lambda: receiver.posts)
-    assert [one["why"] for one in receiver.payloads] == ["1 file failed for good, such as new.jpg: no EXIF"]
+    assert [payload["why"] for payload in receiver.payloads] == ["1 file failed for good, such as new.jpg: no EXIF"]
 
 
 def test_what_happens_while_no_daemon_runs_is_told_by_the_next(world: World, receiver: Receiver) -> None:
@@ -151,7 +151,10 @@ def test_what_happens_while_no_daemon_runs_is_told_by_the_next(world: World, rec
     world.catalog.jobs.change(world.job, state=JobState.PAUSED, state_reason="every file failed in 3 batches in a row")
     with world.daemon():
         eventually(lambda: len(receiver.posts) == 2)
-    assert {(one["event"], one["severity"]) for one in receiver.payloads} == {("failure", "error"), ("pause", "error")}
+    assert {(payload["event"], payload["severity"]) for payload in receiver.payloads} == {
+        ("failure", "error"),
+        ("pause", "error"),
+    }
     assert not world.catalog.alerts.waiting()
 
 
@@ -169,7 +172,7 @@ def test_a_run_that_fails_is_alerted_once_although_it_is_tried_again_and_again(
         world.catalog.jobs.change(world.job, state=JobState.ACTIVE, state_reason=None)
         note_ended(world.catalog.database, world.job, "3 files")
         eventually(lambda: len(receiver.posts) == 4)
-    told = [(one["event"], one["state"]) for one in receiver.payloads]
+    told = [(payload["event"], payload["state"]) for payload in receiver.payloads]
     assert told[:2] == [("failure", "active"), ("pause", "active")]
     assert {*told[2:]} == {("failure", "resolved"), ("pause", "resolved")}, "not when it was paused"
     assert receiver.payloads[0]["why"] == "Its run failed: The bucket b does not exist."
@@ -185,8 +188,11 @@ def test_volumes_and_the_engine_that_stand_still_are_told(world: World, receiver
         world.catalog.conditions.note(About.VOLUME, volume.id, None)
         eventually(lambda: len(receiver.posts) == 3)
     payloads = receiver.payloads
-    assert {(one["event"], one["kind"]) for one in payloads[:2]} == {("problem", "volume"), ("problem", "engine")}
-    told = next(one for one in payloads if one["kind"] == "volume")
+    assert {(payload["event"], payload["kind"]) for payload in payloads[:2]} == {
+        ("problem", "volume"),
+        ("problem", "engine"),
+    }
+    told = next(payload for payload in payloads if payload["kind"] == "volume")
     assert (payloads[2]["state"], payloads[2]["key"]) == ("resolved", told["key"])
     assert payloads[2]["why"] == f"Resolved: {told['why']}"
 
@@ -211,7 +217,7 @@ def test_a_stream_that_will_soon_be_stale_is_told_while_there_is_time(tmp_path: 
     assert direct.commit(location, Marker("test", 1, {}), RowChanges([rows], COLUMNS, "", None))
     with world.daemon():
         eventually(lambda: len(receiver.posts) == 2)  # the job's stream is stale already
-    (told,) = [one for one in receiver.payloads if one["name"] == "late"]
+    (told,) = [payload for payload in receiver.payloads if payload["name"] == "late"]
     assert (told["event"], told["severity"]) == ("stale", "warning")
     assert "may be deleted in 7 days" in told["why"]
     world.home.close()
@@ -309,7 +315,7 @@ def test_the_command_tries_a_receiver_and_jobs_name_only_known_ones(
     world = World(tmp_path, receiver.url)
     (shell.home / "volstream.toml").write_text(f'[receivers.ops]\nwebhook = "{receiver.url}"\n')
     assert "took a test alert" in shell.ok("alert", "test", "ops")
-    assert [one["event"] for one in receiver.payloads] == ["test"]
+    assert [payload["event"] for payload in receiver.payloads] == ["test"]
     assert shell("alert", "test", "nope")[0] == 3
     assert shell("alter-job", "classify", "--alert", "nope")[0] == 3
     for given, stored in (("ops", ("ops",)), ("none", ()), ("default", None)):

@@ -52,10 +52,10 @@ class Dropping(Counting):
 @contextmanager
 def running(*workers: LeasedWorker) -> Iterator[None]:
     with ExitStack() as ends:
-        for one in workers:
-            thread = threading.Thread(target=one.run, daemon=True)
+        for worker in workers:
+            thread = threading.Thread(target=worker.run, daemon=True)
             ends.callback(thread.join, 30)
-            ends.callback(one.end)
+            ends.callback(worker.end)
             thread.start()
         yield
 

@@ -17,9 +17,9 @@ from prometheus_client.metrics_core import CounterMetricFamily
 from volstream.cli.main import GROUPS, volstream
 from volstream.config import Settings
 from volstream.daemon.alerts import AlertService
-from volstream.daemon.feeds import Feeds
 from volstream.daemon.ingest import IngestServer
 from volstream.daemon.metrics import DaemonMetrics
+from volstream.daemon.sources import SourceWorkers
 from volstream.lifecycle.stop import Stop
 from volstream.session import Session
 
@@ -47,7 +47,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     with Session(settings) as session:
         home = session.home
         scheduler: Any = SimpleNamespace(unrecorded={}, runs={})
-        others = [Feeds(home, Stop()), IngestServer(session), AlertService(home, dict, lambda kind, name: "")]
+        others = [SourceWorkers(home, Stop()), IngestServer(session), AlertService(home, dict, lambda kind, name: "")]
         found = DaemonMetrics(home.catalog, home.reader, list, scheduler, others).collect()
         return {
             f"{one.name}_total" if isinstance(one, CounterMetricFamily) else one.name: set(one._labelnames)  # type: ignore[attr-defined]  # of families

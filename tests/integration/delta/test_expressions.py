@@ -28,8 +28,8 @@ def commit(location: str, feature: str, change: Change) -> None:
     log = Path(location) / "_delta_log"
     versions = sorted(log.glob("*.json"))
     actions = [json.loads(line) for path in versions for line in path.read_text(encoding="utf-8").splitlines()]
-    (*_, metadata) = (one["metaData"] for one in actions if "metaData" in one)
-    (*_, protocol) = (one["protocol"] for one in actions if "protocol" in one)
+    (*_, metadata) = (action["metaData"] for action in actions if "metaData" in action)
+    (*_, protocol) = (action["protocol"] for action in actions if "protocol" in action)
     schema = json.loads(metadata["schemaString"])
     change(metadata, schema["fields"])
     metadata["schemaString"] = json.dumps(schema)

@@ -86,7 +86,7 @@ def test_only_files_found_by_later_listings_count_as_missed(kept: Keeping) -> No
     kept.keeper().reconcile()
     kept.put("b")
     kept.keeper().reconcile()
-    assert [one.missing for one in kept.catalog.refreshes.reconciles(kept.volume.id, limit=2)] == [1, 0]
+    assert [reconcile.missing for reconcile in kept.catalog.refreshes.reconciles(kept.volume.id, limit=2)] == [1, 0]
 
 
 def test_an_empty_folder_is_listed_without_a_refresh(kept: Keeping) -> None:

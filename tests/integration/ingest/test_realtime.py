@@ -45,17 +45,17 @@ def commit(connection: Connection, table: str) -> int:
 def upsert(connection: Connection, table: str, *values: dict[str, object], delete: bool = False) -> None:
     operator = RowOperator.DELETE_IGNORE if delete else RowOperator.UPSERT
     with connection.get_realtime_stream(table=table, operate=RealtimeOperation.CDC, options=SYNC) as stream:
-        for one in values:
+        for value in values:
             row = stream.create_row(operator)
-            row.set_values(one)
+            row.set_values(value)
             stream.apply(row)
 
 
 def append(connection: Connection, table: str, *values: dict[str, object]) -> None:
     with connection.get_realtime_stream(table=table) as stream:
-        for one in values:
+        for value in values:
             row = stream.create_row()
-            row.set_values(one)
+            row.set_values(value)
             stream.apply(row)
 
 

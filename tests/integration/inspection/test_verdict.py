@@ -30,7 +30,7 @@ from volstream.catalog.consumptions import BatchOutcome
 from volstream.console.app import Console
 from volstream.console.hosts import token_of
 from volstream.daemon.metrics import DaemonMetrics
-from volstream.definitions import FeedKind, FeedTable, FileJob, Function, JobState
+from volstream.definitions import FileJob, Function, JobState, Source, SourceType
 from volstream.delta import direct, folders
 from volstream.engine.process import Engine
 from volstream.errors import SqlError
@@ -111,7 +111,7 @@ class Views:
         page = self.client.get("/", headers={"accept": "text/html"}).text
         assert ("All is well" in page) is overview["well"] is not overview["problems"]
         for severe, mark in ((True, "bad"), (False, "warn")):
-            assert page.count(f'class="state {mark}"') == len([one for one in badges if one[2] is severe])
+            assert page.count(f'class="state {mark}"') == len([badge for badge in badges if badge[2] is severe])
         stopped = {name for kind, name, severe in badges if severe and kind in ("job", "stream")}
         assert self.metrics("volstream_job_failing", "volstream_stream_stale") == stopped
         return {
@@ -279,10 +279,10 @@ def failing_commits(views: Views) -> Callable[[], object]:
 
 def unreadable_topic(views: Views) -> Callable[[], object]:
     when = datetime.now(UTC)
-    feed = FeedTable(
+    source = Source(
         id="1",
         name=Name.parse("topic"),
-        kind=FeedKind.KAFKA,
+        kind=SourceType.KAFKA,
         primary_key=None,
         retention_policy=None,
         immutable=False,
@@ -291,9 +291,9 @@ def unreadable_topic(views: Views) -> Callable[[], object]:
         created_on=when,
     )
     with views.catalog.database.transaction() as transaction:
-        views.catalog.feeds.add(transaction, feed)
-    views.catalog.conditions.note(About.SOURCE, feed.id, "The broker is away.")
-    return lambda: views.catalog.conditions.note(About.SOURCE, feed.id, None)
+        views.catalog.sources.add(transaction, source)
+    views.catalog.conditions.note(About.SOURCE, source.id, "The broker is away.")
+    return lambda: views.catalog.conditions.note(About.SOURCE, source.id, None)
 
 
 def restarting_engine(views: Views) -> Callable[[], object]:

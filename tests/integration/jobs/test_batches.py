@@ -93,7 +93,7 @@ def test_waiting_batches_are_recut_to_the_measured_speed_and_a_stopped_run_resum
     assert bounds(place) == [(1, None, "b", 2), (2, "b", "h", 6)]
     assert [row[0] for row in place.table()] == [*"abcdefgh"]
     assert not place.session.streams.has_data("j_stream")
-    assert all(one.seconds and one.rate for one in place.session.batches.list("j"))
+    assert all(batch.seconds and batch.rate for batch in place.session.batches.list("j"))
 
 
 @pytest.mark.long
@@ -116,7 +116,7 @@ def test_a_batch_is_read_back_from_its_plan_and_later_from_the_history_of_the_di
         place.put(name, name)
     place.job(COUNT, max_files=2, where="relative_path <> 'b'")
     run_first_batch(place)
-    second = next(one for one in place.session.batches.list("j") if one.state is BatchState.PLANNED)
+    second = next(batch for batch in place.session.batches.list("j") if batch.state is BatchState.PLANNED)
     of_plan = files(place, second.id)
     assert [(row["relative_path"], row["action"], row["size"]) for row in of_plan] == [
         ("d", "insert", 1),
@@ -138,7 +138,7 @@ def test_a_batch_knows_its_removals_and_its_failures(place: Place) -> None:
     place.job(PICKY)
     place.run()
     (first,) = place.session.batches.list("j")
-    assert [one.path for one in place.session.batches.failures(first.id)] == ["c"]
+    assert [failure.path for failure in place.session.batches.failures(first.id)] == ["c"]
     place.delete("b")
     place.put("a", "changed")
     place.refresh()
@@ -160,4 +160,4 @@ def test_the_files_of_a_retry_are_not_recorded(place: Place) -> None:
     again = place.session.batches.list("j")[0]
     with pytest.raises(InvalidStateError, match=f"describe batch {again.id}"):
         place.session.batches.read(again.id)
-    assert [one.path for one in place.session.batches.failures(again.id)] == ["c"]
+    assert [failure.path for failure in place.session.batches.failures(again.id)] == ["c"]

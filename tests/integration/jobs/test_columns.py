@@ -95,7 +95,7 @@ def test_files_that_failed_for_their_columns_heal_once_the_columns_are_adopted(p
     place.put("b", "22")
     place.job("def f(file): return {'n': 1, 'more': file.read_text()}")
     place.run()
-    assert {(one.kind, one.state) for one in place.session.jobs.failures("j")} == {
+    assert {(failure.kind, failure.state) for failure in place.session.jobs.failures("j")} == {
         (FailureKind.WRONG_RESULT, FailureState.QUARANTINED)
     }
     place.session.jobs.skip("j", ["b"])
@@ -103,7 +103,9 @@ def test_files_that_failed_for_their_columns_heal_once_the_columns_are_adopted(p
     place.run()
     assert place.table("_file_path, more") == [("a", "1")]
     # What was given up knowingly stays so.
-    assert [(one.path, one.state) for one in place.session.jobs.failures("j")] == [("b", FailureState.SKIPPED)]
+    assert [(failure.path, failure.state) for failure in place.session.jobs.failures("j")] == [
+        ("b", FailureState.SKIPPED)
+    ]
 
 
 def test_a_missing_module_is_not_retried_until_the_code_changes(place: Place) -> None:

@@ -61,7 +61,7 @@ def test_other_code_shows_what_it_would_change_and_writes_nothing(place: Place) 
         "n": (1, [Example("b", 4, 5)])
     }
     assert (differences.more.examples, differences.fewer.count) == ([Example("c", 1, 2)], 0)
-    assert [(one.kind, one.paths) for one in differences.new_failures] == [("raised", ["d"])]
+    assert [(failure.kind, failure.paths) for failure in differences.new_failures] == [("raised", ["d"])]
     assert [(one.kind, one.files, one.paths) for one in differences.healed] == [("raised", 2, ["e", "f"])]
     assert (found.columns.new, found.columns.dropped, found.columns.retyped) == ({"k": "INT"}, {}, {})
     assert found.cost.seconds is not None

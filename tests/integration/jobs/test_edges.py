@@ -115,7 +115,7 @@ def test_a_plan_is_cut_by_bytes_and_a_large_file_is_its_own_batch(place: Place) 
     place.job(COUNT, max_bytes=10)
     place.run()
     batches = place.session.home.catalog.consumptions.batches_of()
-    assert [(one.until_path, one.files, one.bytes) for one in reversed(batches)] == [
+    assert [(batch.until_path, batch.files, batch.bytes) for batch in reversed(batches)] == [
         ("b", 2, 8),
         ("c", 1, 50),
         ("d", 1, 1),
@@ -175,7 +175,9 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_without_the_pla
     assert (report.recovered, report.progress.batches) == (True, 0)
     assert place.table() == [("b", 9)]
     # The batch ends what failed before of its files, which only the plan names.
-    assert [(one.path, one.state) for one in place.session.jobs.failures("j")] == [("a", FailureState.QUARANTINED)]
+    assert [(failure.path, failure.state) for failure in place.session.jobs.failures("j")] == [
+        ("a", FailureState.QUARANTINED)
+    ]
     assert not place.session.streams.has_data("j_stream")
 
 
@@ -189,7 +191,7 @@ def test_failures_of_a_dead_attempt_do_not_count(place: Place) -> None:
     job = place.session.jobs.get("j")
     place.session.home.catalog.failures.add_pending([objects.failure(job, "b", intent.attempt, message="of the dead")])
     place.run()
-    found = {one.path: (one.attempts, one.message) for one in place.session.jobs.failures("j")}
+    found = {failure.path: (failure.attempts, failure.message) for failure in place.session.jobs.failures("j")}
     assert found["b"] == (1, "ValueError: no good")
     assert len(found) == 2
 

@@ -261,7 +261,9 @@ def test_a_failed_file_that_a_new_condition_excludes_is_no_failure_any_more(plac
     place.run()
     place.session.jobs.alter("j", where="relative_path = 'b'")
     place.run()
-    assert [(one.path, one.state) for one in place.session.jobs.failures("j")] == [("b", FailureState.QUARANTINED)]
+    assert [(failure.path, failure.state) for failure in place.session.jobs.failures("j")] == [
+        ("b", FailureState.QUARANTINED)
+    ]
     place.session.jobs.alter("j", where="relative_path = 'c'")
     assert place.run().progress.batches == 0
     assert not place.session.jobs.failures("j")
@@ -327,7 +329,7 @@ def test_a_file_changed_since_the_listing_waits_for_the_directory(place: Place) 
     assert (progress.done_files, progress.failed, progress.overtaken) == (2, 0, 2), "nobody failed"
     assert [one.failed for one in place.session.home.catalog.consumptions.batches_of()] == [0]
     assert place.session.jobs.get("j").state is JobState.ACTIVE
-    kinds = {one.path: (one.kind, one.state) for one in place.session.jobs.failures("j")}
+    kinds = {failure.path: (failure.kind, failure.state) for failure in place.session.jobs.failures("j")}
     assert kinds == {
         "a": (FailureKind.CHANGED, FailureState.WAITING),
         "b": (FailureKind.VANISHED, FailureState.WAITING),

@@ -135,7 +135,7 @@ def test_a_moved_file_without_rows_is_processed_and_its_old_failure_resolved(pla
     place.refresh()
     place.run()
     calls(place)
-    assert {one.path for one in place.session.jobs.failures("j")} == {"a", "b"}
+    assert {failure.path for failure in place.session.jobs.failures("j")} == {"a", "b"}
     move(place, "a", "c")
     move(place, "b", "d")
     place.refresh()
@@ -144,7 +144,7 @@ def test_a_moved_file_without_rows_is_processed_and_its_old_failure_resolved(pla
     assert report.progress.failed == 2
     # The rows of an older content of a do not follow: they are not those of what was moved.
     assert place.table() == []
-    assert {one.path for one in place.session.jobs.failures("j")} == {"c", "d"}
+    assert {failure.path for failure in place.session.jobs.failures("j")} == {"c", "d"}
 
 
 @pytest.mark.long

@@ -66,7 +66,7 @@ def test_a_file_that_fails_in_a_replay_keeps_its_rows_and_one_that_heals_is_no_l
     report = place.session.jobs.replay("j")
     assert report.progress.failed == 1
     assert place.table() == [("a", 1), ("b", 2)]
-    assert [one.path for one in place.session.jobs.failures("j")] == ["a"]
+    assert [failure.path for failure in place.session.jobs.failures("j")] == ["a"]
 
 
 @pytest.mark.long

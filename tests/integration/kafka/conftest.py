@@ -60,8 +60,8 @@ class Kept:
         return [(row["partition"], row["offset"], row["event"]) for row in self.rows(name)]
 
     def error(self, name: str = "t") -> str:
-        feed = self.session.source.get(name)
-        return self.session.home.catalog.conditions.cause(About.SOURCE, feed.id) or ""
+        source = self.session.source.get(name)
+        return self.session.home.catalog.conditions.cause(About.SOURCE, source.id) or ""
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.forked import Forked
 from tests.tails import no_spark
 from volstream import config
-from volstream.daemon.feeds import Feeds
+from volstream.daemon.sources import SourceWorkers
 from volstream.daemon.tails import Committer
 from volstream.home import Home
 from volstream.lifecycle.stop import Stop
@@ -28,4 +28,4 @@ def _read(folder: Path) -> None:
     stop = Stop()
     with Home(config.load(folder, commit_seconds=0.3, lease_seconds=5.0), no_spark) as home:
         threading.Thread(target=Committer(home, home.settings, stop).run).start()
-        Feeds(home, stop).run()
+        SourceWorkers(home, stop).run()

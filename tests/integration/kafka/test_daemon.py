@@ -13,19 +13,19 @@ from tests.integration.kafka.conftest import Kept, no_engine
 from tests.waiting import eventually
 from volstream.catalog.conditions import About
 from volstream.catalog.leases import of_source
-from volstream.daemon.feeds import Feeds
+from volstream.daemon.sources import SourceWorkers
 from volstream.home import Home
-from volstream.ingest import feeds
+from volstream.ingest.sources import end
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 
 
 @contextmanager
-def reading(kept: Kept) -> Iterator[Feeds]:
+def reading(kept: Kept) -> Iterator[SourceWorkers]:
     """A daemon's reader of all topics, on a home of its own."""
     stop = Stop()
     with Home(kept.session.home.settings, no_engine) as home:
-        found = Feeds(home, stop)
+        found = SourceWorkers(home, stop)
         thread = threading.Thread(target=found.run)
         thread.start()
         try:
@@ -126,7 +126,7 @@ def test_a_source_that_ends_is_not_written_any_more(kept: Kept) -> None:
     with reading(kept):
         eventually(lambda: texts(kept) == ["1"], 20)
         source = kept.session.source.get("t")
-        feeds.end(kept.session.home.catalog, source)
+        end(kept.session.home.catalog, source)
         assert kept.session.source.list() == []
         kept.broker.send(topic, "2")
         held = kept.session.home.catalog.leases.acquire(of_source(source.id), "me", "a look", 60)

@@ -10,7 +10,7 @@ from tests.broker import Broker
 from tests.integration.conftest import Home
 from volstream.errors import AlreadyExistsError, InvalidValueError
 from volstream.model.names import Name
-from volstream.sources.kafka.feed import TopicFeed
+from volstream.sources.kafka.ingestion import TopicIngestion
 
 AMOUNTS = "SELECT CAST(get_json_object(event, '$.amount') AS INT) AS amount, CAST(key AS STRING) AS key FROM"
 
@@ -36,7 +36,7 @@ def test_a_topic_is_a_table_for_queries_and_streams_and_ends_with_its_table(home
     assert connector.poll(home.name("t")) == 1
     assert home.rows(f"{AMOUNTS} s$") == [(5, "a")], "what a poll has read is committed"
     broker.send(topic, '{"amount": 7}', key=b"b", partition=1)
-    with TopicFeed(home.session.home, home.session.source.get(home.name("t")), lambda _: None) as reading:
+    with TopicIngestion(home.session.home, home.session.source.get(home.name("t")), lambda _: None) as reading:
         while not reading.step():
             pass
     assert home.rows(f"{AMOUNTS} t$") == [(5, "a"), (7, "b")], "queries see what has arrived"

@@ -24,28 +24,28 @@ from volstream.errors import (
 )
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.sources.kafka.feed import TopicFeed
+from volstream.sources.kafka.ingestion import TopicIngestion
 from volstream.tails.snapshot import TailedTable
 from volstream.tails.writer import MAX_ROWS, Flush, TailWriter
 
 
-def feed(kept: Kept, name: str = "t") -> TopicFeed:
-    return TopicFeed(kept.session.home, kept.session.source.get(name), lambda _: None)
+def source(kept: Kept, name: str = "t") -> TopicIngestion:
+    return TopicIngestion(kept.session.home, kept.session.source.get(name), lambda _: None)
 
 
 @contextmanager
-def caught_up(kept: Kept) -> Iterator[tuple[str, TopicFeed]]:
+def caught_up(kept: Kept) -> Iterator[tuple[str, TopicIngestion]]:
     """A topic with one message, and the reader of its table ``t``, which has read it."""
     topic = kept.broker.topic()
     kept.broker.send(topic, "1")
     kept.create("t", topic)
-    with feed(kept) as reading:
+    with source(kept) as reading:
         while not reading.has_caught_up:
             reading.step()
         yield topic, reading
 
 
-def keep_on(reading: TopicFeed) -> None:
+def keep_on(reading: TopicIngestion) -> None:
     """Reads until that is an error."""
     while True:
         reading.step()
@@ -142,7 +142,7 @@ def test_of_two_that_read_at_once_one_gets_on_and_nothing_is_there_twice(kept: K
     topic = kept.broker.topic(2)
     kept.broker.send(topic, "1", "2")
     kept.create("t", topic)
-    with feed(kept) as zombie, feed(kept) as reader:
+    with source(kept) as zombie, source(kept) as reader:
         while not zombie.has_caught_up:
             zombie.step()
         while not reader.has_caught_up:
@@ -168,10 +168,10 @@ def test_a_full_tail_is_committed_by_its_reader_and_while_another_does_that_noth
     count = MAX_ROWS // 4
     constants = {"arrived_at": datetime.now(UTC), "format": "json", "topic": topic, "partition": -1, "offset": 0}
     columns = [
-        pa.repeat(pa.scalar(constants[one.name], one.type), count)
-        if one.name in constants
-        else pa.nulls(count, one.type)
-        for one in tail.columns
+        pa.repeat(pa.scalar(constants[column.name], column.type), count)
+        if column.name in constants
+        else pa.nulls(count, column.type)
+        for column in tail.columns
     ]
     rows = pa.table([pa.repeat("insert", count), *columns], names=["__operation", *tail.columns.names])
     for number in range(4):
@@ -179,7 +179,7 @@ def test_a_full_tail_is_committed_by_its_reader_and_while_another_does_that_noth
     kept.broker.send(topic, "1", "2")
     leases = kept.session.home.catalog.leases
     leases.acquire(of_commits(location), "another/1/1/1", "committing", 60)
-    with feed(kept) as reading:
+    with source(kept) as reading:
         for _ in range(2):
             with pytest.raises(TailFullError):
                 keep_on(reading)

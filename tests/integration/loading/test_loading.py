@@ -38,7 +38,7 @@ def table(place: Place, columns: str) -> list[tuple[Any, ...]]:
 
 
 def failures(place: Place) -> dict[str, tuple[FailureKind, FailureState]]:
-    return {one.path: (one.kind, one.state) for one in place.session.jobs.failures("j")}
+    return {failure.path: (failure.kind, failure.state) for failure in place.session.jobs.failures("j")}
 
 
 def test_rows_follow_their_files(place: Place) -> None:

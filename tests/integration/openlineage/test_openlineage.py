@@ -86,7 +86,7 @@ class Told:
         return found
 
     def states(self) -> list[tuple[str, str]]:
-        return [(one["job"]["name"], one["eventType"]) for one in self.events()]
+        return [(event["job"]["name"], event["eventType"]) for event in self.events()]
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def test_the_end_of_an_attempt_of_a_dead_process_is_told_by_who_settles_it(
         intent = parts.consumer.begin(batches[0], owner="dead", location=parts.table_of(job))
         with session_on(gateway, place.session.home.settings) as other:
             other.jobs.run("j")
-    mine = [one for one in told.events() if one["run"]["runId"] == str(uuid.UUID(intent.attempt))]
+    mine = [event for event in told.events() if event["run"]["runId"] == str(uuid.UUID(intent.attempt))]
     assert [one["eventType"] for one in mine] == ["START", "FAIL"]
     assert mine[1]["run"]["facets"]["errorMessage"]["message"] == "Its process ended."
     assert told.states()[-1] == ("j", "COMPLETE")
@@ -205,7 +205,7 @@ def test_jobs_of_statements_and_dynamic_tables_have_their_sql_and_tables(
         home.sql("INSERT INTO t$ VALUES (1), (2)")
         session.jobs.run(home.name("copy"))
         home.sql("CREATE DYNAMIC TABLE d$ AS SELECT id, id + 1 AS next FROM t$")
-    events = [one for one in told.events() if one["eventType"] == "COMPLETE"]
+    events = [event for event in told.events() if event["eventType"] == "COMPLETE"]
     copied, made = events
     assert copied["job"]["facets"]["sql"]["query"].startswith("INSERT INTO")
     assert copied["inputs"][0]["name"].endswith("/t")
@@ -242,8 +242,8 @@ def test_events_are_sent_over_http_and_a_receiver_that_fails_or_hangs_stops_no_j
             assert place.table() == [("a", 1), ("b", 2), ("c", 3)]
         assert server.posts[0].path == "/api/v1/lineage"
         assert server.posts[0].headers["authorization"] == "Bearer k"
-        for one in server.payloads:
-            jsonschema.validate(one, RUN_EVENT)
+        for payload in server.payloads:
+            jsonschema.validate(payload, RUN_EVENT)
 
 
 @pytest.mark.parametrize("transport", [{"type": "no-such"}, {"type": "file", "log_file_path": "/no/such/folder/x"}])
@@ -271,7 +271,7 @@ def test_openlineages_own_variables_configure_it(
         place = Place(session, folder, gateway)
         place.job(COUNT)
         place.run()
-    assert [one["job"]["namespace"] for one in told.events()] == ["elsewhere"] * 2
+    assert [event["job"]["namespace"] for event in told.events()] == ["elsewhere"] * 2
     monkeypatch.setenv("OPENLINEAGE_DISABLED", "true")
     with Session(settings) as session:
         assert session._lineage is None

@@ -101,7 +101,9 @@ class Pipeline:
     def apply(self, *options: str) -> list[str]:
         """Says what was done, as ``created volume v``."""
         said = self.shell.ok("apply", str(self.file), "--format", "json", *options)
-        return [f"{one['action']} {one['kind']} {one['name']}" for one in json.loads(said) if one["action"] != "keep"]
+        return [
+            f"{load['action']} {load['kind']} {load['name']}" for load in json.loads(said) if load["action"] != "keep"
+        ]
 
     def refused(self, *options: str) -> str:
         code, _, err = self.shell("apply", str(self.file), *options)

@@ -109,7 +109,7 @@ def test_half_a_character_in_an_event_is_stored_escaped(without_engine: Session)
     stream = without_engine.source.create_stream("s")
     stream.upload({"a": "\ud800é"})
     stream.upload({"a": "é"})
-    location = folders.table_location(without_engine.home.warehouse, stream.feed.name)
+    location = folders.table_location(without_engine.home.warehouse, stream.source.name)
     found = TailedTable.open(location)
     assert found is not None
     stored = found.tail.rows(0, found.tail.newest)["event"].to_pylist()
@@ -187,7 +187,7 @@ def test_old_events_are_deleted_once_the_engine_is_up_and_others_stay(
             stop.set()
             committer.join()
         assert len(events(session, "kept")) == 1
-        assert not expire(session.home, session.home.catalog.feeds.get(Name.parse("kept")))
+        assert not expire(session.home, session.home.catalog.sources.get(Name.parse("kept")))
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_reader_keeps_what_few_versions_need(without_engine: Session, monkeypa
         table.insert({"id": "a", "n": number})
         commit_tail(location, no_spark)
         commits[str(number)] = DeltaLog(location).latest_version()
-    home.catalog.feeds.change(table.feed, options={"versions": commits}, immutable=True)
+    home.catalog.sources.change(table.source, options={"versions": commits}, immutable=True)
     reader = VersionReader(home, name)
     for version in (1, *range(1, 12), 11):
         assert (reader.get("a", version) or {})["item"] == f'{{"id":"a","n":{version}}}'

@@ -39,7 +39,7 @@ def test_what_is_kept_from_changed_rows_or_by_groups_may_be(home: Home, seed: in
             rows = {text: one for text, one in valid.items() if is_row_by_row(text, _TYPES)}
             spark.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")  # where it is always tomorrow
             parts = _contents(
-                spark, [(text, one.on(f"{half} AS t", "u")) for text, one in rows.items() for half in halves]
+                spark, [(text, row.on(f"{half} AS t", "u")) for text, row in rows.items() for half in halves]
             )
             spark.conf.set("spark.sql.session.timeZone", "Etc/GMT+12")
             assert _contents(spark, [(text, text) for text in rows]) == parts

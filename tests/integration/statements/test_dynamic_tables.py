@@ -299,8 +299,8 @@ def test_it_is_dropped_with_its_rows_and_streams_and_only_as_a_dynamic_table(hom
 
     home.sql("DROP DYNAMIC TABLE d$")
 
-    assert [one for one in home.session.streams.list() if one.name.schema == home.schema] == []
-    assert [one for one in home.session.jobs.list() if one.name.schema == home.schema] == []
+    assert [stream for stream in home.session.streams.list() if stream.name.schema == home.schema] == []
+    assert [job for job in home.session.jobs.list() if job.name.schema == home.schema] == []
     with pytest.raises(SqlError):
         home.sql("SELECT * FROM d$")
     with pytest.raises(NotFoundError):
@@ -328,7 +328,7 @@ def test_unsupported_queries_are_rejected_and_leave_nothing_behind(home: Home) -
         with pytest.raises(error):
             home.sql(statement)
         assert home.session.dynamic_tables.list() == [], statement
-        assert [str(one.name) for one in home.session.streams.list()] == [home.name("s")], statement
+        assert [str(stream.name) for stream in home.session.streams.list()] == [home.name("s")], statement
         with pytest.raises(SqlError):
             home.sql("SELECT * FROM d$")
 

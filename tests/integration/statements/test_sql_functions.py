@@ -139,7 +139,7 @@ def test_functions_can_be_replaced_kept_and_dropped(home: Home, code: Path) -> N
     home.sql(f"CREATE FUNCTION IF NOT EXISTS f$ AS '{code}:parts' RETURNS ARRAY<STRING>")
     assert session.functions.get(home.name("f")) == made
     home.sql(f"CREATE OR REPLACE FUNCTION f$ AS '{code}:parts' RETURNS ARRAY<STRING> COMMENT 'parts'")
-    assert [str(one.name) for one in session.functions.list()] == [home.name("f")]
+    assert [str(function.name) for function in session.functions.list()] == [home.name("f")]
     assert session.functions.get(home.name("f")).comment == "parts"
     home.sql("DROP FUNCTION f$")
     assert not session.functions.drop(home.name("f"), if_exists=True)

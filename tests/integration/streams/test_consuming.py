@@ -40,7 +40,7 @@ def unread(home: Home) -> int:
 
 
 def states(home: Home) -> list[BatchState]:
-    return [one.state for one in home.session.batches.list()]
+    return [batch.state for batch in home.session.batches.list()]
 
 
 def consumer(home: Home) -> Consumer:

@@ -34,8 +34,8 @@ class Teller:
     def remember(self, decision: Decision) -> list[Any]:
         self.known = {key: one for key, one in (self.known | decision.changed).items() if key not in decision.gone}
         self.due = decision.due
-        self.resolved = [one.why for one in decision.alerts if one.resolved]
-        return [one.why for one in decision.alerts if not one.resolved]
+        self.resolved = [alert.why for alert in decision.alerts if alert.resolved]
+        return [alert.why for alert in decision.alerts if not alert.resolved]
 
     def at(self, seconds: float, *present: Condition, unclear: tuple[str, ...] = ()) -> list[Any]:
         decision = Decision()
@@ -136,7 +136,8 @@ def test_files_that_each_fail_in_their_own_way_make_few_alerts_and_few_causes() 
     for second in range(600):
         told += len(
             teller.failing(
-                second, *(failure("x", f"{one} {letters[second % 26]} {second // 26 * one}") for one in letters)
+                second,
+                *(failure("x", f"{letter} {letters[second % 26]} {second // 26 * letter}") for letter in letters),
             )
         )
     assert told <= 600 / 30

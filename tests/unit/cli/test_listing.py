@@ -93,7 +93,9 @@ def test_tables_are_listed_with_rows_that_are_there_and_their_size(shell: Shell)
 
 def test_durations_of_a_job_are_described_as_they_are_given(shell: Shell) -> None:
     assert shell.job("j", "one", "--timeout", "90s")[0] == 0
-    (line,) = (one for one in shell.ok("describe", "job", "j").splitlines() if one.startswith("timeout"))
+    (line,) = (
+        splitline for splitline in shell.ok("describe", "job", "j").splitlines() if splitline.startswith("timeout")
+    )
     assert line.split() == ["timeout", "90s"]
     assert json.loads(shell.ok("describe", "job", "j", "--format", "json"))["timeout"] == 90
 

@@ -42,7 +42,7 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
 
     def call(*arguments: str) -> tuple[int, str]:
         file = os.path.join(os.path.dirname(home), "f.py")
-        given = [one.replace(FILE, file) for one in arguments]
+        given = [argument.replace(FILE, file) for argument in arguments]
         code = run(given if given[0] == "try" else [*given, "--home", home])
         seen = capsys.readouterr()
         return code, seen.out + seen.err
@@ -156,7 +156,16 @@ def test_a_volume_says_at_once_how_many_files_match(tmp_path: Path, capsys: pyte
     ):
         arguments = ["create-volume", "v", str(tmp_path / folder), "--or-replace", "--home", str(tmp_path / "home")]
         assert (
-            run([*arguments, *(part for one in patterns for part in (["--pattern", one] if "*" in one else [one]))])
+            run(
+                [
+                    *arguments,
+                    *(
+                        part
+                        for pattern in patterns
+                        for part in (["--pattern", pattern] if "*" in pattern else [pattern])
+                    ),
+                ]
+            )
             == 0
         )
         assert capsys.readouterr().out.endswith(f"{said}\n" if not said.endswith("\n") else said)

@@ -74,5 +74,5 @@ def test_the_oldest_of_many_go_at_once_even_if_no_descriptor_is_left(monkeypatch
                 while True:
                     taken.enter_context(open(os.devnull))
             eventually(lambda: sum(map(is_closed, clients)) == 2, 10)
-        assert [is_closed(one) for one in clients].count(False) == 3
+        assert [is_closed(client) for client in clients].count(False) == 3
         watch.stop()

@@ -61,7 +61,7 @@ def test_an_option_that_is_described_is_an_option_of_command_sql_python_and_file
     with pytest.raises(InvalidValueError, match=r"shade cannot be 0\. Give 1 or more"):
         create("a", shade=0)
 
-    [column] = [one for one in tables._options(_WithOneMore) if one.name == "shade"]
+    [column] = [option for option in tables._options(_WithOneMore) if option.name == "shade"]
     assert not column.nullable
 
 
@@ -80,7 +80,7 @@ def test_command_file_and_method_have_the_same_words(
     found = volstream.get_command(click.Context(volstream), command)
     assert found is not None
     of_commands = {"home", "format_", "or_replace", "if_not_exists", "check", "help", "name"}
-    assert {one.name for one in found.params} - of_commands == {*KEYS[kind]} - {*only_in_files}
+    assert {param.name for param in found.params} - of_commands == {*KEYS[kind]} - {*only_in_files}
     of_methods = {"self", "name", "directory", "or_replace", "if_not_exists", "check", "tell"}
     assert inspect.signature(method).parameters.keys() - of_methods == {*KEYS[kind]} - {"load"}
     assert {*own} <= {*KEYS[kind]}

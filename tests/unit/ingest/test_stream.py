@@ -55,7 +55,7 @@ class Recorded(LocalTable):
         if self.failures:
             raise self.failures.pop(0)
         super().append(batches)
-        self.arrived.append([one.rows.num_rows for one in batches])
+        self.arrived.append([batch.rows.num_rows for batch in batches])
 
 
 @pytest.fixture

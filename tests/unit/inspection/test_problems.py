@@ -31,7 +31,7 @@ def test_what_stands_still_comes_before_what_waits_for_a_decision() -> None:
         "jobs": [job(failures={"quarantined": 2})],
         "streams": [{"stream": "s", "note": "its volume v was dropped", "stale": True}],
     }
-    assert [(one.kind, one.severe) for one in problems(status, {})] == [("stream", True), ("job", False)]
+    assert [(problem.kind, problem.severe) for problem in problems(status, {})] == [("stream", True), ("job", False)]
 
 
 def test_a_volume_is_named_once_by_what_the_daemon_or_the_catalog_says() -> None:
@@ -55,7 +55,7 @@ def test_everything_that_fails_is_found() -> None:
         "sources": [{"name": "topic", "error": "no broker"}],
     }
     probed = {"engine": {"state": "restarting", "reason": "killed"}, "failing_jobs": {"k": "SqlError"}}
-    found = {(one.kind, one.name) for one in problems(status, probed)}
+    found = {(problem.kind, problem.name) for problem in problems(status, probed)}
     assert found == {("engine", ""), ("job", "j"), ("job", "k"), ("table", "t"), ("source", "topic")}
 
 

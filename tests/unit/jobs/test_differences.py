@@ -53,7 +53,7 @@ def test_different_rows_are_a_difference_and_each_counts_once(
     assert found.rows <= min(len(old), len(new))
     assert found.more.count == (len(new) > len(old))
     assert found.fewer.count == (len(new) < len(old))
-    assert all(1 <= one.count <= found.rows for one in found.columns.values())
+    assert all(1 <= column.count <= found.rows for column in found.columns.values())
     assert bool(found.columns) is bool(found.rows)
     if len(old) == len(new):
         assert found.rows > 0
@@ -62,7 +62,7 @@ def test_different_rows_are_a_difference_and_each_counts_once(
 def test_a_changed_value_is_told_by_its_column() -> None:
     found = compared(of({"a": 1, "b": "x"}), of({"a": 1, "b": "y"}))
     assert (found.rows, found.differing, found.same) == (1, 1, 0)
-    assert {name: (one.count, one.examples) for name, one in found.columns.items()} == {
+    assert {name: (column.count, column.examples) for name, column in found.columns.items()} == {
         "b": (1, [Example("p", "x", "y")])
     }
 
@@ -77,7 +77,7 @@ def test_of_several_rows_those_that_are_most_alike_are_compared() -> None:
     found = compared(of(*old), of(*new))
     assert found.rows == 2
     assert set(found.columns) == {"b"}
-    assert [(one.old, one.new) for one in found.columns["b"].examples] == [(1, 10), (3, 30)]
+    assert [(example.old, example.new) for example in found.columns["b"].examples] == [(1, 10), (3, 30)]
 
 
 def test_a_row_more_or_less_is_not_a_row_that_differs() -> None:
@@ -110,7 +110,7 @@ def test_errors_that_differ_in_numbers_names_and_paths_are_one_group() -> None:
     for number in range(9):
         comparer.add(f"p{number}", of({"a": 1}), failed(f"KeyError: 'key {number}' in /x/{number}.txt at {number}"))
     comparer.add("q", of({"a": 1}), failed("KeyError: 'key 1' in /x/1.txt at 1", kind="timed-out"))
-    assert [(one.kind, one.files, one.paths) for one in comparer.found.new_failures] == [
+    assert [(failure.kind, failure.files, failure.paths) for failure in comparer.found.new_failures] == [
         ("raised", 9, ["p0", "p1", "p2"]),
         ("timed-out", 1, ["q"]),
     ]
@@ -122,7 +122,7 @@ def test_there_are_only_so_many_groups_and_examples() -> None:
         comparer.add("p", of({"a": 1}), failed("x" * (1 + number)))
         comparer.add("p", of({"a": 1}), of({"a": 2}))
     groups = comparer.found.new_failures
-    assert (len(groups), groups[-1].kind, sum(one.files for one in groups)) == (51, OTHERS, 1000)
+    assert (len(groups), groups[-1].kind, sum(group.files for group in groups)) == (51, OTHERS, 1000)
     assert (comparer.found.columns["a"].count, len(comparer.found.columns["a"].examples)) == (1000, 3)
 
 

@@ -101,12 +101,12 @@ def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> N
     job = objects.job(objects.stream(source))
     covered = Range(directory_of(source), "table", 3, 9, initial=False, append_only=False)
     made, batches = plan.cut("p", job, PlanKind.STREAM, covered, str(location), Limits(2, 1000))
-    assert [(one.number, one.after_path, one.until_path, one.files, one.replaced) for one in batches] == [
+    assert [(batch.number, batch.after_path, batch.until_path, batch.files, batch.replaced) for batch in batches] == [
         (1, None, "b", 2, 2),
         (2, "b", "c", 1, 1),
     ]
     assert (made.files, made.bytes, made.from_version, made.to_version) == (3, 30, 3, 9)
-    assert len({one.id for one in batches}) == 2
+    assert len({batch.id for batch in batches}) == 2
     assert plan.among(str(location), ["a", "c", "d"]) == {"a", "c"}
     assert plan.among(str(location), ["a", "b", "c"], batches[0]) == {"a", "b"}
     assert plan.among(str(location), ["a", "b", "c"], batches[1]) == {"c"}
@@ -135,7 +135,7 @@ def test_the_first_and_last_source_path_of_moved_files_are_known_per_batch(tmp_p
     rows = {"relative_path": [*moved], "size": [1] * 6, "action": [INSERT] * 6, "old_path": [*moved.values()]}
     pq.write_table(_table(rows), location / "part-00000-x.parquet", row_group_size=2)
     _, batches = cut_plan(str(location), Limits(4, 1000))
-    assert [one.moves for one in batches] == [3, 1]
+    assert [batch.moves for batch in batches] == [3, 1]
     assert plan.origins(str(location), batches[0]) == ("Z", "é")
     assert plan.origins(str(location), batches[1]) == ("x", "x")
     assert plan.origins(str(location), replace(batches[0], moves=0)) is None
@@ -157,7 +157,7 @@ def test_files_of_a_small_batch_are_enumerated_and_of_a_large_one_are_a_range(tm
 def test_the_first_batch_of_a_plan_may_be_smaller_than_the_others(tmp_path: Path) -> None:
     location = write_plan(tmp_path / "p", [[f"{number:02}" for number in range(20)]])
     made, batches = cut_plan(location, Limits(8, 1000), first=Limits(3, 1000))
-    assert [one.files for one in batches] == [3, 8, 8, 1]
+    assert [batch.files for batch in batches] == [3, 8, 8, 1]
     assert made.files == 20
 
 
@@ -241,5 +241,5 @@ def test_a_written_plan_is_read_back_in_batches(tmp_path: Path) -> None:
     plan.write((plan.files_of_rows(rows.slice(at, 5), INSERT) for at in (0, 5)), location)
     assert plan.exists(location)
     _, batches = cut_plan(location, Limits(4, 1000))
-    assert [(one.until_path, one.files) for one in batches] == [("03", 4), ("07", 4), ("09", 2)]
+    assert [(batch.until_path, batch.files) for batch in batches] == [("03", 4), ("07", 4), ("09", 2)]
     assert plan.going(location, batches[0]) == []

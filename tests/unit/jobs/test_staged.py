@@ -44,7 +44,7 @@ def test_each_file_counts_once_however_many_rows_it_gave(tmp_path: Path) -> None
         [("d", 1, None, None), ("e", 0, None, "denied")],
     )
     assert staged.totals() == Totals(succeeded=3, failed=2, rows=3)
-    assert [(one["path"], one["error_kind"], one["error_message"]) for one in staged.failures()] == [
+    assert [(failure["path"], failure["error_kind"], failure["error_message"]) for failure in staged.failures()] == [
         ("c", "raised", "raised!"),
         ("e", "denied", "denied!"),
     ]

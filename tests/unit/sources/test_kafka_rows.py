@@ -96,5 +96,5 @@ def test_rows_have_the_columns_of_the_table_and_the_order_of_the_messages() -> N
 
 def test_messages_that_come_again_are_left_out() -> None:
     said = [Said(b"", at) for at in (3, 4, 5, 4, 5, 9)]
-    assert [one.offset() for one in new_messages(said, 4)] == [4, 5, 9]
+    assert [message.offset() for message in new_messages(said, 4)] == [4, 5, 9]
     assert new_messages(said, 10) == []

@@ -92,12 +92,19 @@ def test_they_are_found_in_statements_that_only_spark_can_parse(statement: str, 
 def test_directories_and_changes_are_found_among_other_relations() -> None:
     statement = "SELECT * FROM DIRECTORY(VOLUME a.v) GROUP BY a, s UNION SELECT * FROM t CHANGES FROM VERSION 1 AS c, u"
     references = names.references(statement)
-    assert [(str(one.name), one.directory, one.qualified, one.takes_alias) for one in references] == [
+    assert [
+        (str(reference.name), reference.directory, reference.qualified, reference.takes_alias)
+        for reference in references
+    ] == [
         ("a.v", True, True, True),
         ("t", False, False, False),
         ("u", False, False, True),
     ]
-    assert [statement[one.start : one.end] for one in references] == ["DIRECTORY(VOLUME a.v)", "t", "u"]
+    assert [statement[reference.start : reference.end] for reference in references] == [
+        "DIRECTORY(VOLUME a.v)",
+        "t",
+        "u",
+    ]
 
 
 @pytest.mark.parametrize(

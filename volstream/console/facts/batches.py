@@ -91,7 +91,7 @@ def _files(home: Home, found: Batch, plan: Plan | None, query: Query) -> dict[st
     try:
         if plan.initial or plan.from_version is None or plan.kind is PlanKind.REPLAY:
             part = browse.between(snapshot, after, found.until_path, query.limit, plan.to_version)
-            rows = [{"path": one.path, "action": "new", "size": one.size} for one in part.entries]
+            rows = [{"path": entry.path, "action": "new", "size": entry.size} for entry in part.entries]
             return {**nothing, "files": rows, "next": part.next, "files_note": note}
         changed = snapshot.changed(plan.from_version, plan.to_version)
         inside = pc.less_equal(changed[PATH], found.until_path or "")

@@ -76,14 +76,17 @@ def failures(home: Home, name: str, query: Query) -> dict[str, Any]:
     found = home.catalog.jobs.get(Name.parse(name))
     wanted, after, limit = query.text("group"), query.number("after"), query.limit
     groups = groups_of(home, found)
-    chosen = [one for one in groups if wanted is None or one.id == wanted]
+    chosen = [group for group in groups if wanted is None or group.id == wanted]
     ids = sorted((identity for one in chosen for identity in one.ids), reverse=True)
     page = [identity for identity in ids if after is None or identity < after][:limit]
     return {
         "job": str(found.name),
         "volume": _volume(home, found),
         "group": wanted,
-        "groups": [{"id": one.id, "kind": one.kind, "why": one.why, "files": len(one.ids)} for one in groups[:_GROUPS]],
+        "groups": [
+            {"id": group.id, "kind": group.kind, "why": group.why, "files": len(group.ids)}
+            for group in groups[:_GROUPS]
+        ],
         "count": len(ids) if wanted is not None else home.catalog.failures.count(found.id, ANY),
         "failures": explained(home, home.catalog.failures.by_id(found.id, page)),
         "next": page[-1] if page and page[-1] != ids[-1] else None,

@@ -121,7 +121,7 @@ class TopicReader(Closeable):
             found = asked[self._topic].result()
         self._said = None
         known = str(found.topic_id)
-        return Topic(None if known == _NO_ID else known, sorted(one.id for one in found.partitions))
+        return Topic(None if known == _NO_ID else known, sorted(partition.id for partition in found.partitions))
 
     def bounds(self, partitions: Sequence[int]) -> tuple[Mapping[int, int], Mapping[int, int]]:
         """Returns the first offset of each partition, and the one after the last that can be read: transactions that are open
@@ -129,7 +129,7 @@ class TopicReader(Closeable):
         with self._mapped():
             asked = [
                 self._admin.list_offsets(
-                    {TopicPartition(self._topic, one): wanted for one in partitions},
+                    {TopicPartition(self._topic, partition): wanted for partition in partitions},
                     isolation_level=IsolationLevel.READ_COMMITTED,
                     request_timeout=_ANSWER_SECONDS,
                 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from volstream.definitions import FeedKind, FeedTable
+from volstream.definitions import Source, SourceType
 from volstream.delta import folders
 from volstream.model.names import Name
 from volstream.sources.kafka.topic import COLUMNS, TopicSource
-from volstream.sources.tables import create, new_feed
+from volstream.sources.tables import create, new_source
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def create_topic_table(
     home: Home, name: Name, source: TopicSource, retention: int | None, comment: str | None
-) -> FeedTable:
+) -> Source:
     """Creates an empty table, which a daemon then fills from the topic. The brokers need not be there yet.
 
     Raises:
@@ -26,7 +26,7 @@ def create_topic_table(
         InvalidStateError: the warehouse is in an object store.
     """
     source.check()
-    feed = new_feed(name, FeedKind.KAFKA, retention=retention, options=source.options(), comment=comment)
-    create(home, feed, COLUMNS)
+    table = new_source(name, SourceType.KAFKA, retention=retention, options=source.options(), comment=comment)
+    create(home, table, COLUMNS)
     home.catalog.tails.add(name, folders.table_location(home.warehouse, name))
-    return feed
+    return table

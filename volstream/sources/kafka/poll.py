@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from volstream.catalog.conditions import About
 from volstream.catalog.leases import lease, of_source
-from volstream.definitions import FeedTable
+from volstream.definitions import Source
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, TailFullError, VolstreamError, reason_of
 from volstream.ingest.local import commit
@@ -14,7 +14,7 @@ from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
-from volstream.sources.kafka.feed import TopicFeed
+from volstream.sources.kafka.ingestion import TopicIngestion
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -25,7 +25,7 @@ _log = get("sources")
 _FULL = Backoff(cap_seconds=5.0)
 
 
-def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
+def read_to_end(home: Home, source: Source, stop: Stop) -> int:
     """Reads what a topic has when called into its table, and commits it; returns the number of messages.
 
     Records what is wrong, if anything is.
@@ -35,24 +35,25 @@ def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
 
     Raises:
         InvalidStateError: another process reads it, such as a daemon.
-        VolstreamError: see :class:`TopicFeed`.
+        VolstreamError: see :class:`TopicIngestion`.
     """
-    name, mine, purpose = of_source(feed.id), new_owner(), f"reading of source {feed.name}"
+    name, mine, purpose = of_source(source.id), new_owner(), f"reading of source {source.name}"
     ended = Stop()
     lost: list[str] = []
     count = failures = 0
     with lease(home.catalog.leases, name, mine, purpose, home.settings.lease_seconds, ended.set) as other:
         if other is not None:
             raise InvalidStateError(
-                f"Source {feed.name} is in use: {other.purpose}.",
+                f"Source {source.name} is in use: {other.purpose}.",
                 "A daemon reads it; stop it first, or wait for the command that reads.",
             )
         try:
-            with TopicFeed(home, feed, lost.append) as reading:
+            with TopicIngestion(home, source, lost.append) as reading:
                 ends = reading.ends()
                 # A table that is dropped is deleted once the lease is free.
                 while (
-                    not (reading.has_reached(ends) or stop or ended) and home.catalog.feeds.by_id(feed.id) is not None
+                    not (reading.has_reached(ends) or stop or ended)
+                    and home.catalog.sources.by_id(source.id) is not None
                 ):
                     try:
                         count += reading.step(ends)
@@ -60,11 +61,11 @@ def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
                     except TailFullError:  # the process that commits it makes room
                         failures += 1
                         stop.wait(_FULL.delay(failures))
-            commit(home.catalog, feed.name, folders.table_location(home.warehouse, feed.name), lambda: home.gateway)
+            commit(home.catalog, source.name, folders.table_location(home.warehouse, source.name), lambda: home.gateway)
         except VolstreamError as error:
-            home.catalog.conditions.note(About.SOURCE, feed.id, reason_of(error))
+            home.catalog.conditions.note(About.SOURCE, source.id, reason_of(error))
             raise
-        home.catalog.conditions.note(About.SOURCE, feed.id, " ".join(lost) or None)
+        home.catalog.conditions.note(About.SOURCE, source.id, " ".join(lost) or None)
     for one in lost:
-        _log.error("messages_lost", source=str(feed.name), why=one)
+        _log.error("messages_lost", source=str(source.name), why=one)
     return count

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from volstream import references
-from volstream.definitions import FeedTable
+from volstream.definitions import Source
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.sources.tables import EVENT_COLUMNS
 
@@ -68,9 +68,9 @@ class TopicSource:
     properties: Mapping[str, str]
 
     @classmethod
-    def of(cls, feed: FeedTable) -> TopicSource:
+    def of(cls, source: Source) -> TopicSource:
         """Returns the source of a stored definition."""
-        said = feed.options
+        said = source.options
         return cls(tuple(said["brokers"]), said["topic"], said["format"], dict(said["properties"]))
 
     def options(self) -> dict[str, object]:
@@ -86,7 +86,7 @@ class TopicSource:
         """
         if self.format not in FORMATS:
             raise InvalidValueError(f"The format cannot be {self.format!r}.", f"Choose one of {', '.join(FORMATS)}.")
-        odd = [one for one in self.brokers if not re.fullmatch(r"\S+:\d{1,5}", one) or "," in one]
+        odd = [broker for broker in self.brokers if not re.fullmatch(r"\S+:\d{1,5}", broker) or "," in broker]
         if odd or not self.brokers:
             raise InvalidValueError(
                 f"{odd[0]!r} is not the address of a broker." if odd else "No brokers are given.",

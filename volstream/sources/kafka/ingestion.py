@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from volstream.definitions import FeedTable
+from volstream.definitions import Source
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, NotFoundError, TailFullError
 from volstream.ingest.local import commit
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from volstream.sources.kafka.client import Polled, Topic, TopicReader
 
 
-class TopicFeed(Closeable):
+class TopicIngestion(Closeable):
     """Reads a topic into its table, step by step. For one thread. Of several processes one gets on: see :meth:`step`.
 
     Args:
@@ -39,12 +39,12 @@ class TopicFeed(Closeable):
         DependencyError: the table cannot be read, or the client is not installed.
     """
 
-    def __init__(self, home: Home, feed: FeedTable, lost: Callable[[str], object]) -> None:
-        location = folders.table_location(home.warehouse, feed.name)
-        _check_columns(feed, location)
+    def __init__(self, home: Home, source: Source, lost: Callable[[str], object]) -> None:
+        location = folders.table_location(home.warehouse, source.name)
+        _check_columns(source, location)
         self._home = home
-        self._feed = feed
-        self._source = TopicSource.of(feed)
+        self._source = source
+        self._address = TopicSource.of(source)
         self._lost = lost
         self._location = location
         self._writer = TailWriter(location)
@@ -53,8 +53,8 @@ class TopicFeed(Closeable):
         self._at_end: set[int] = set()
         self._assigned = False
         self._polled: Polled | None = None
-        home.catalog.tails.add(feed.name, location)
-        self._reader: TopicReader = self._source.reader()
+        home.catalog.tails.add(source.name, location)
+        self._reader: TopicReader = self._address.reader()
 
     @property
     def has_caught_up(self) -> bool:
@@ -107,33 +107,33 @@ class TopicFeed(Closeable):
     def _topic(self) -> Topic:
         """Returns the topic. Raises InvalidStateError if it was re-created."""
         found = self._reader.topic()
-        known = self._feed.options.get("topic_id")
+        known = self._source.options.get("topic_id")
         if known is not None and found.id is not None and found.id != known:
-            raise _replaced(self._feed, self._source.topic)
+            raise _replaced(self._source, self._address.topic)
         if known is None and found.id is not None:
             self._note("topic_id", found.id)
         return found
 
     def _assign(self, topic: Topic) -> None:
         """Goes on after what the tail has, or with the first message that the brokers still have."""
-        tail_id, have = self._writer.newest([self._stream(one) for one in topic.partitions])
-        if self._feed.options.get("tail_id") is None:
+        tail_id, have = self._writer.newest([self._stream(partition) for partition in topic.partitions])
+        if self._source.options.get("tail_id") is None:
             self._note("tail_id", tail_id)
-        elif self._feed.options["tail_id"] != tail_id:
+        elif self._source.options["tail_id"] != tail_id:
             raise InvalidStateError(
-                f"The tail of table {self._feed.name} was replaced, and with it the offsets up to which topic "
-                f"{self._source.topic} was read.",
+                f"The tail of table {self._source.name} was replaced, and with it the offsets up to which topic "
+                f"{self._address.topic} was read.",
                 "Restore the home from a backup; or drop the table and create it again, to read the topic from its start.",
             )
         first, after = self._reader.bounds(topic.partitions)
-        self._have = {one: have[self._stream(one)] for one in topic.partitions}
+        self._have = {partition: have[self._stream(partition)] for partition in topic.partitions}
         for one, offset in self._have.items():
             if offset > after[one]:
-                raise _replaced(self._feed, self._source.topic)
+                raise _replaced(self._source, self._address.topic)
             if 0 < offset < first[one]:
                 self._lost(
                     f"The brokers deleted messages {offset} to {first[one] - 1} of partition {one} of topic "
-                    f"{self._source.topic} before they were read."
+                    f"{self._address.topic} before they were read."
                 )
         self._reached = {one: max(offset, first[one]) for one, offset in self._have.items()}
         self._at_end = set()
@@ -146,7 +146,7 @@ class TopicFeed(Closeable):
         for one, messages in polled.messages.items():
             new = new_messages(messages, self._reached[one])
             if new:
-                found = rows(new, self._source.format, self._source.topic, one, now)
+                found = rows(new, self._address.format, self._address.topic, one, now)
                 sequence = found["offset"][-1].as_py() + 1
                 flushes[one] = Flush(self._stream(one), sequence, found, self._have[one])
         if flushes:
@@ -165,31 +165,31 @@ class TopicFeed(Closeable):
         return sum(flush.rows.num_rows for flush in flushes.values())
 
     def _commit(self) -> int:
-        return commit(self._home.catalog, self._feed.name, self._location, lambda: self._home.gateway)
+        return commit(self._home.catalog, self._source.name, self._location, lambda: self._home.gateway)
 
     def _stream(self, partition: int) -> str:
-        return f"{self._feed.id}/{partition}"
+        return f"{self._source.id}/{partition}"
 
     def _note(self, key: str, value: str) -> None:
-        self._feed = self._home.catalog.feeds.change(self._feed, options={**self._feed.options, key: value})
+        self._source = self._home.catalog.sources.change(self._source, options={**self._source.options, key: value})
 
 
-def _check_columns(feed: FeedTable, location: str) -> None:
+def _check_columns(source: Source, location: str) -> None:
     """Raises NotFoundError, InvalidStateError. Before the tail is opened, which would adapt itself to the table."""
     try:
         present = table.columns_of(location)
     except NotFoundError:
-        raise NotFoundError(f"There is no table {feed.name} any more.", f"Run: DROP TABLE {feed.name}.") from None
+        raise NotFoundError(f"There is no table {source.name} any more.", f"Run: DROP TABLE {source.name}.") from None
     for wanted in COLUMNS:
         if wanted.name not in present.names or not present.field(wanted.name).type.equals(wanted.type):
             raise InvalidStateError(
-                f"The table {feed.name} has no column {wanted.name} of the type that messages need.",
+                f"The table {source.name} has no column {wanted.name} of the type that messages need.",
                 "Do not drop, rename or retype its columns; columns may be added.",
             )
 
 
-def _replaced(feed: FeedTable, topic: str) -> InvalidStateError:
+def _replaced(source: Source, topic: str) -> InvalidStateError:
     return InvalidStateError(
-        f"The topic {topic} was deleted and re-created, or cut off: its offsets are not those that table {feed.name} has.",
-        f"Read it into another table; or drop {feed.name} and create it again.",
+        f"The topic {topic} was deleted and re-created, or cut off: its offsets are not those that table {source.name} has.",
+        f"Read it into another table; or drop {source.name} and create it again.",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from volstream.catalog import Catalog
 from volstream.catalog.leases import of_source
-from volstream.definitions import FeedTable, SourceKind
+from volstream.definitions import Source, SourceKind
 from volstream.errors import ObjectInUseError
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
@@ -16,27 +16,27 @@ _LOOK_SECONDS = 0.1
 _END_SECONDS = 30.0
 
 
-def end(catalog: Catalog, feed: FeedTable) -> None:
+def end(catalog: Catalog, source: Source) -> None:
     """Forgets a source, and waits until nobody writes its table any more, which can then be deleted.
 
     Raises:
         ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it; or its reader does not end.
     """
     for stream in catalog.streams.list():
-        if stream.source_kind is SourceKind.TABLE and stream.source_name == feed.name:
+        if stream.source_kind is SourceKind.TABLE and stream.source_name == source.name:
             raise ObjectInUseError(
-                f"The stream {stream.name} reads the table {feed.name}.",
+                f"The stream {stream.name} reads the table {source.name}.",
                 "Drop the stream, or the dynamic table that has it, first.",
             )
     with catalog.database.transaction() as transaction:
-        catalog.feeds.remove(transaction, feed)
-    name, mine = of_source(feed.id), new_owner()
+        catalog.sources.remove(transaction, source)
+    name, mine = of_source(source.id), new_owner()
     waits = Stop()
     for _ in range(int(_END_SECONDS / _LOOK_SECONDS)):
-        other = catalog.leases.acquire(name, mine, f"dropping source {feed.name}", _END_SECONDS)
+        other = catalog.leases.acquire(name, mine, f"dropping source {source.name}", _END_SECONDS)
         if other is None:
             catalog.leases.release(name, mine)
-            catalog.tails.remove(feed.name)
+            catalog.tails.remove(source.name)
             return
         waits.wait(_LOOK_SECONDS)
-    raise ObjectInUseError(f"Source {feed.name} is still being read.", f"Run DROP TABLE {feed.name} again later.")
+    raise ObjectInUseError(f"Source {source.name} is still being read.", f"Run DROP TABLE {source.name} again later.")

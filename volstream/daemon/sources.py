@@ -12,14 +12,14 @@ from prometheus_client.registry import Collector
 from volstream.catalog.conditions import About
 from volstream.catalog.leases import of_source
 from volstream.daemon.leased import LeasedWorker
-from volstream.definitions import FeedKind, FeedTable
+from volstream.definitions import Source, SourceType
 from volstream.errors import TailFullError
 from volstream.home import Home
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
-from volstream.sources.kafka.feed import TopicFeed
+from volstream.sources.kafka.ingestion import TopicIngestion
 
 _log = get("sources")
 
@@ -27,7 +27,7 @@ _log = get("sources")
 _LOOK_SECONDS = 0.5
 
 
-class FeedWorker(LeasedWorker):
+class SourceWorker(LeasedWorker):
     """Reads one topic into its table until it is ended. While another process holds the lease, it waits.
 
     Any error is reported and retried, and does not affect other sources: what it has read so far is in the table's tail.
@@ -36,10 +36,10 @@ class FeedWorker(LeasedWorker):
         messages: number of messages that it has read.
     """
 
-    def __init__(self, feed: FeedTable, home: Home) -> None:
-        title, condition = f"reader of source {feed.name}", (About.SOURCE, feed.id)
-        super().__init__(title, of_source(feed.id), home.catalog, home.settings, _log, condition)
-        self.feed = feed
+    def __init__(self, source: Source, home: Home) -> None:
+        title, condition = f"reader of source {source.name}", (About.SOURCE, source.id)
+        super().__init__(title, of_source(source.id), home.catalog, home.settings, _log, condition)
+        self.source = source
         self.messages = 0
         self._home = home
         self._loss: str | None = None
@@ -51,13 +51,13 @@ class FeedWorker(LeasedWorker):
 
     def is_wanted(self) -> bool:
         """See :meth:`LeasedWorker.is_wanted`. Reads the source's definition."""
-        current = self._catalog.feeds.by_id(self.feed.id)
-        self.feed = current or self.feed
+        current = self._catalog.sources.by_id(self.source.id)
+        self.source = current or self.source
         return current is not None
 
     def work(self, turn: Stop) -> None:
         """See :meth:`LeasedWorker.work`."""
-        with TopicFeed(self._home, self.feed, self._lose) as reading:
+        with TopicIngestion(self._home, self.source, self._lose) as reading:
             while not turn:
                 try:
                     count = reading.step()
@@ -70,17 +70,17 @@ class FeedWorker(LeasedWorker):
 
     def _lose(self, reason: str) -> None:
         self._loss = reason
-        _log.error("messages_lost", source=str(self.feed.name), why=reason)
+        _log.error("messages_lost", source=str(self.source.name), why=reason)
         self.record()
 
 
-class Feeds(Collector):
+class SourceWorkers(Collector):
     """Follows the catalog: runs a worker for each topic that fills a table."""
 
     def __init__(self, home: Home, stop: Stop) -> None:
         self._home = home
         self._stop = stop
-        self._workers: dict[str, FeedWorker] = {}
+        self._workers: dict[str, SourceWorker] = {}
         self._threads: list[threading.Thread] = []
 
     def run(self) -> None:
@@ -97,24 +97,26 @@ class Feeds(Collector):
     def failing(self) -> dict[str, str]:
         """What is wrong at present, by source."""
         workers = list(self._workers.values())
-        return {str(one.feed.name): one.trouble.reason for one in workers if one.trouble.reason is not None}
+        return {
+            str(worker.source.name): worker.trouble.reason for worker in workers if worker.trouble.reason is not None
+        }
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
         messages = CounterMetricFamily("volstream_source_messages", "Messages that were read.", labels=["source"])
         failing = GaugeMetricFamily("volstream_source_failing", "1 if the topic cannot be read.", labels=["source"])
-        for one in list(self._workers.values()):
-            messages.add_metric([str(one.feed.name)], one.messages)
-            failing.add_metric([str(one.feed.name)], int(one.trouble.reason is not None))
+        for worker in list(self._workers.values()):
+            messages.add_metric([str(worker.source.name)], worker.messages)
+            failing.add_metric([str(worker.source.name)], int(worker.trouble.reason is not None))
         yield from (messages, failing)
 
     def _look(self) -> None:
-        wanted = {feed.id: feed for feed in self._home.catalog.feeds.list(kind=FeedKind.KAFKA)}
+        wanted = {source.id: source for source in self._home.catalog.sources.list(kind=SourceType.KAFKA)}
         for gone in self._workers.keys() - wanted.keys():
             self._workers.pop(gone).end()
         for new in wanted.keys() - self._workers.keys():
-            worker = self._workers[new] = FeedWorker(wanted[new], self._home)
-            self._threads.append(threading.Thread(target=worker.run, name=f"source {worker.feed.name}", daemon=True))
+            worker = self._workers[new] = SourceWorker(wanted[new], self._home)
+            self._threads.append(threading.Thread(target=worker.run, name=f"source {worker.source.name}", daemon=True))
             self._threads[-1].start()
-        self._threads = [one for one in self._threads if one.is_alive()]
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
         self._stop.wait(_LOOK_SECONDS)

@@ -60,7 +60,7 @@ def test_a_second_call_does_what_changed(run: Run, home: Home, tmp_path: Path) -
     rows, told = run(sized())
     assert rows == [("a", 3), ("c", 2)]
     assert told == "2 files processed, 0 failed, 1 removed.\n"
-    assert [str(one.name) for one in home.session.volumes.list()] == ["files"]
+    assert [str(volume.name) for volume in home.session.volumes.list()] == ["files"]
 
 
 def test_its_frame_shows_rows_in_a_notebook(run: Run, home: Home, tmp_path: Path) -> None:
