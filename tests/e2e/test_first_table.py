@@ -86,7 +86,7 @@ def test_a_daemon_goes_on_with_a_function_that_came_from_standard_input(home: Ho
 
     assert "|         a|  1|" in called("-", stdin=PROGRAM).stdout
     (home.folder / "program.py").write_text(PROGRAM)
-    assert "Nothing has changed." in called("program.py").stderr
+    assert "No file has changed." in called("program.py").stderr
     helper.unlink()
     with home.daemon():
         (home.folder / "files" / "b").write_text("bb")

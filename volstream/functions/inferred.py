@@ -149,7 +149,7 @@ class Inference:
         if not self._seen:
             raise InvalidValueError(
                 "The columns cannot be inferred: the function returned no rows.",
-                "Give returns, 'label STRING, score DOUBLE', or annotate the function with a dataclass.",
+                "Name the columns: returns='label STRING, score DOUBLE', or a dataclass as the annotation.",
             )
         empty = [name for name, one in self._seen.items() if pa.types.is_null(one.type)]
         columns = [pa.field(name, _without_null(one.type)) for name, one in self._seen.items()]

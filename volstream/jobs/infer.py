@@ -75,7 +75,9 @@ class Inferring:
         if not found.files and failed:
             path, message = printable(failed[0].task.info.relative_path), failed[0].message
             what = f"{counted(len(failed), 'file')} of {tried}, first for {path}" if tried > 1 else path
-            raise self._refused(f"the function failed for {what}: {message}")
+            raise self._refused(
+                f"the function failed for {what}: {message}", "Correct the function, or name its columns"
+            )
         if not found.files:
             raise self._refused(f"the function returned no rows for {counted(tried, 'file')}")
         return found.result()
@@ -95,8 +97,8 @@ class Inferring:
             declared=False,
         )
 
-    def _refused(self, why: str) -> InvalidValueError:
+    def _refused(self, why: str, remedy: str = "Name the columns") -> InvalidValueError:
         return InvalidValueError(
             f"The columns cannot be inferred from the volume {self.volume.name}: {why.rstrip('.')}.",
-            "Give returns, 'label STRING, score DOUBLE', or annotate the function with a dataclass.",
+            f"{remedy}: returns='label STRING, score DOUBLE', or a dataclass as the annotation.",
         )

@@ -174,7 +174,7 @@ def _tell(objects: Objects, job: FileJob, report: RunReport, tell: Tell) -> None
     if done.batches:
         tell(f"{counted(done.processed, 'file')} processed, {done.failed} failed, {done.removals} removed.")
     else:
-        tell("Nothing has changed.")
+        tell("No file has changed.")
     failures = objects.jobs.failures(str(job.name), limit=_SHOWN + 1)
     for failure in failures[:_SHOWN]:
         tell(f"Failed: {printable(failure.path)}: {failure.message}")

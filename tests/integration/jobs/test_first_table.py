@@ -53,7 +53,7 @@ def test_a_second_call_does_what_changed(run: Run, home: Home, tmp_path: Path) -
     rows, told = run(sized())
     assert rows == [("a", 1), ("b", 1)]
     assert "Inferred columns from 2 files: n BIGINT.\n2 files processed, 0 failed, 0 removed.\n" in told
-    assert run(sized())[1] == "Nothing has changed.\n"
+    assert run(sized())[1] == "No file has changed.\n"
     (files / "a").write_text("aaa")
     (files / "b").unlink()
     (files / "c").write_text("cc")
@@ -148,7 +148,7 @@ def test_a_folder_without_files_gives_an_empty_table_if_the_columns_are_declared
     def count(file: Any) -> Count:
         raise AssertionError
 
-    assert run(count) == ([], "Nothing has changed.\n")
+    assert run(count) == ([], "No file has changed.\n")
 
 
 def test_a_function_of_a_file_is_read_from_it(run: Run, home: Home, tmp_path: Path) -> None:
