@@ -86,7 +86,8 @@ StoreOption = Annotated[str, BeforeValidator(_store_option)]
 
 
 def _hard_to_guess(token: SecretStr) -> SecretStr:
-    if len(token.get_secret_value().strip()) < 16:
+    value = token.get_secret_value()
+    if "${" not in value and len(value.strip()) < 16:  # what a reference leads to is checked where it is resolved
         raise ValueError("a token has at least 16 characters")
     return token
 

@@ -217,7 +217,7 @@ class Connection(Closeable):
             DependencyError: the table cannot be read or written.
         """
         self._check()
-        name = Name.parse(table) if "." in table else Name(schema or self._schema, table)
+        name = Name.parse(table) if "." in table else Name.of(schema or self._schema, table)
         operation = RealtimeOperation(operate)
         if options is None:
             keyed = operation is RealtimeOperation.CDC

@@ -186,7 +186,11 @@ class Background:
 
     def get(self, identity: str) -> Task:
         """Returns a task. Raises NotFoundError."""
-        task = self._tasks.get(int(identity)) if identity.isascii() and identity.isdecimal() else None
+        task = (
+            self._tasks.get(int(identity))
+            if identity.isascii() and identity.isdecimal() and len(identity) < 16
+            else None
+        )
         if task is None:
             raise NotFoundError(
                 f"There is no task {identity}.",

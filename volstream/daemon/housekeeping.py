@@ -90,6 +90,7 @@ def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
     found = [
         f"{warehouse}/{kind}/{name}"
         for kind, needed in kept.items()
+        if not folders.is_link(f"{warehouse}/{kind}")  # made by somebody else: it may lead to anything
         for name in folders.inside(f"{warehouse}/{kind}")
         if name not in needed
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -22,15 +22,17 @@ from volstream.daemon.tails import Committer
 from volstream.errors import InvalidValueError, PortInUseError, TailFullError, VolstreamError
 from volstream.ingest.local import LocalTable, LocalTables
 from volstream.ingest.wire import COLUMNS, decoded, encoded, to_flight
-from volstream.lifecycle.privacy import secret_in
+from volstream.lifecycle.privacy import check_token, secret_in
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.names import Name
 from volstream.model.units import format_size
+from volstream.references import resolve
 from volstream.session import Session
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches
 from volstream.sql.parameters import in_schema
+from volstream.tails.table import OPERATION
 from volstream.tails.writer import Flush
 
 _log = get("ingest")
@@ -179,7 +181,9 @@ class _Counts:
 def token_of(settings: Settings) -> str:
     """Returns the token that clients need: the setting's, or that of a file of the home, which is made if it is missing."""
     if settings.ingest_token is not None:
-        return settings.ingest_token.get_secret_value()
+        token = resolve(settings.ingest_token.get_secret_value())
+        check_token(token, "The setting ingest_token")
+        return token
     return secret_in(settings.home / TOKEN)
 
 
@@ -227,7 +231,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
             if action.type != COLUMNS:
                 raise InvalidValueError(f"There is no action {action.type!r}.")
             asked = _request(action.body, "schema", "table")
-            columns = self._table(Name(asked["schema"], asked["table"]), anew=True).columns
+            columns = self._table(_name(asked["schema"], asked["table"]), anew=True).columns
         return iter([flight.Result(columns.serialize())])
 
     def do_get(self, context: Any, ticket: Any) -> flight.RecordBatchStream:
@@ -253,8 +257,11 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         with _told():
             if len(descriptor.path or ()) != 2:
                 raise InvalidValueError("Rows are sent to a path of schema and table.")
-            name = Name(*(part.decode() for part in descriptor.path))
+            name = _name(*descriptor.path)
             table = self._table(name)
+            if not _fits(reader.schema, table.columns):
+                table = self._table(name, anew=True)
+                _check_columns(reader.schema, table.columns)
         self._counts.connected(1)
         waiting: list[Flush] = []
         size = 0
@@ -325,6 +332,29 @@ def _request(content: Any, *needed: str) -> dict[str, Any]:
     if missing:
         raise InvalidValueError(f"The request lacks {missing[0]}.", "Use a client of the same version.")
     return found
+
+
+def _name(schema: Any, table: Any) -> Name:
+    """Returns the name of a table that a client asks for. Raises InvalidValueError."""
+    try:
+        return Name.of(*(part.decode() if isinstance(part, bytes) else part for part in (schema, table)))
+    except (AttributeError, UnicodeError):
+        raise InvalidValueError("The request does not name a table.", "Use a client of the same version.") from None
+
+
+def _fits(sent: Iterable[pa.Field], columns: pa.Schema) -> bool:
+    known = {OPERATION: pa.string(), **{field.name: field.type for field in columns}}
+    return all(known.get(field.name) == field.type for field in sent)
+
+
+def _check_columns(sent: pa.Schema, columns: pa.Schema) -> None:
+    """Raises InvalidValueError unless columns are the table's, with its types: others could expand without limit."""
+    for field in sent:
+        if not _fits([field], columns):
+            raise InvalidValueError(
+                f"The table has no column {field.name} of type {field.type}.",
+                "Open the stream again: the table has changed, or the client is of another version.",
+            )
 
 
 def _flush(chunk: Any) -> tuple[Flush, bool]:

@@ -1,4 +1,5 @@
-"""Closes connections that show no token: each takes a descriptor of the daemon, which its volumes need.
+"""Closes connections that show no token: each takes a descriptor of the daemon, which its volumes need, and gRPC reads what
+they send into memory before it asks for the token.
 
 Flight's server keeps every connection for ever, and none of gRPC's limits can be set from Python. So they are found among the
 process's own descriptors, and shut down, upon which gRPC closes them.
@@ -28,7 +29,14 @@ _PATIENCE_SECONDS = 10.0
 #: Connections that have not made it yet; the oldest of more are closed at once.
 _MAX_STRANGERS = 64
 
-_LOOK_SECONDS = 0.5
+#: Bytes that a stranger may send: a first call with its token, and rows behind it.
+_MAX_BYTES = 16 << 20
+
+#: Time between two looks, without and with strangers.
+_LOOK_SECONDS, _SHORT_SECONDS = 0.5, 0.02
+
+#: Where Linux has the number of received bytes in ``struct tcp_info``.
+_RECEIVED = slice(128, 136)
 
 #: Descriptors that the process may have, if the system allows: enough between two looks.
 _DESCRIPTORS = 16_384
@@ -74,7 +82,7 @@ class Strangers:
 
     def _run(self, spare: int, nothing: int) -> None:
         try:
-            while not self._stop.wait(_LOOK_SECONDS):
+            while not self._stop.wait(_SHORT_SECONDS if self._since else _LOOK_SECONDS):
                 self._look(spare)
                 os.dup2(nothing, spare)
         finally:
@@ -84,7 +92,10 @@ class Strangers:
     def _look(self, spare: int) -> None:
         """Closes connections that have been strangers for too long, and the oldest of too many."""
         now, known = time.monotonic(), set(self._known)
-        here = {peer: descriptor for descriptor, peer in self._connections(spare)}
+        sent: dict[Peer, int] = {}
+        here: dict[Peer, int] = {}
+        for descriptor, peer, size in self._connections(spare):
+            here[peer], sent[peer] = descriptor, size
         self._known -= known - here.keys()
         self._since = {peer: self._since.get(peer, now) for peer in here.keys() - self._known}
         waiting = sorted(self._since, key=self._since.__getitem__)
@@ -92,7 +103,7 @@ class Strangers:
         closed = [
             peer
             for place, peer in enumerate(waiting)
-            if place < crowd or now - self._since[peer] >= self._patience_seconds
+            if place < crowd or now - self._since[peer] >= self._patience_seconds or sent[peer] > _MAX_BYTES
         ]
         for peer in closed:
             with self._socket(here[peer], spare) as connection:
@@ -101,8 +112,8 @@ class Strangers:
         if closed:
             _log.warning("strangers_closed", connections=len(closed), waiting=len(waiting) - len(closed))
 
-    def _connections(self, spare: int) -> Iterator[tuple[int, Peer]]:
-        """Yields the port's connections, each with its descriptor."""
+    def _connections(self, spare: int) -> Iterator[tuple[int, Peer, int]]:
+        """Yields the port's connections, each with its descriptor and the number of bytes that it has sent."""
         try:
             descriptors: Iterable[int] = map(int, os.listdir(_OPEN))
         except OSError:  # there are none left
@@ -110,8 +121,9 @@ class Strangers:
         for descriptor in descriptors:
             with self._socket(descriptor, spare) as connection:
                 peer = None if connection is None else _peer(connection)
+                size = 0 if connection is None else _received(connection)
             if peer is not None:
-                yield descriptor, peer
+                yield descriptor, peer, size
 
     @contextmanager
     def _socket(self, descriptor: int, spare: int) -> Iterator[socket.socket | None]:
@@ -131,6 +143,16 @@ class Strangers:
         finally:
             if connection is not None:
                 connection.detach()
+
+
+def _received(connection: socket.socket) -> int:
+    """Returns the number of bytes that a connection has sent; 0 where the system does not tell."""
+    if sys.platform != "linux":
+        return 0
+    try:
+        return int.from_bytes(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)[_RECEIVED], sys.byteorder)
+    except OSError:  # not connected
+        return 0
 
 
 def _peer(connection: socket.socket) -> Peer | None:

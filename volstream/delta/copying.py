@@ -5,9 +5,11 @@ Uses the filesystems of both sides, so either may be in an object store.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from urllib.parse import unquote
 
 from pyarrow import fs
@@ -79,6 +81,10 @@ def copy_files(location: str, names: Sequence[str], target: str) -> Sequence[str
 
 def _inside(location: str) -> list[str]:
     filesystem, root = filesystem_of(location)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        # Links are none of ours: they may lead to files that are not to be copied.
+        found_here = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+        return [path.relative_to(root).as_posix() for path in found_here if not path.is_symlink()]
     with mapped(location):
         found = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     return [info.path[len(root) + 1 :] for info in found if info.type == fs.FileType.File]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -91,10 +92,18 @@ def put(path: str, location: str) -> None:
 
 
 def remove(location: str) -> None:
-    """Deletes a folder with its contents, if it exists."""
+    """Deletes a folder with its contents, if it exists. Of a link only the link goes, never what it leads to."""
     filesystem, path = filesystem_of(location)
-    if filesystem.get_file_info(path).type != fs.FileType.NotFound:
+    if is_link(location):
+        os.unlink(path)
+    elif filesystem.get_file_info(path).type != fs.FileType.NotFound:
         filesystem.delete_dir(path)
+
+
+def is_link(location: str) -> bool:
+    """True if a local folder is a symbolic link."""
+    filesystem, path = filesystem_of(location)
+    return isinstance(filesystem, fs.LocalFileSystem) and os.path.islink(path)
 
 
 def inside(location: str) -> Sequence[str]:

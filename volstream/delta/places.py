@@ -13,6 +13,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -119,8 +120,13 @@ def replace_file(location: str, content: bytes) -> None:
     """Writes a small file atomically: readers see either the old content or the new one, also after a power cut."""
     filesystem, path = filesystem_of(location)
     target = f"{path}.new" if _has_folders(location) else path
-    with filesystem.open_output_stream(target) as file:
-        file.write(content)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        Path(target).unlink(missing_ok=True)  # of a crash; or a link, through which another file would be written
+        with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666), "wb") as local:
+            local.write(content)
+    else:
+        with filesystem.open_output_stream(target) as file:
+            file.write(content)
     make_durable(filesystem, target, folders=False)
     if target != path:
         filesystem.move(target, path)

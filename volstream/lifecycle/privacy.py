@@ -11,6 +11,9 @@ from pathlib import Path
 from volstream.config import Settings
 from volstream.errors import InvalidValueError
 
+#: Shortest token that is accepted, in characters.
+MIN_TOKEN = 16
+
 
 def make_directory(path: Path) -> None:
     """Creates a folder and its missing parents, accessible by the user only. An existing one is left as it is.
@@ -43,9 +46,16 @@ def secret_in(file: Path) -> str:
     try:
         while not (secret := _secret(file)):
             _make_secret(file)
-        return secret
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidValueError(f"{file} cannot be used: {error}.", "Remove it, and a new one is made.") from None
+    check_token(secret, f"The file {file}", "Remove it, and a new one is made.")
+    return secret
+
+
+def check_token(token: str, what: str, remedy: str = "Choose a longer one.") -> None:
+    """Raises InvalidValueError if a token is easy to guess."""
+    if len(token.strip()) < MIN_TOKEN:
+        raise InvalidValueError(f"{what} has a token of fewer than {MIN_TOKEN} characters.", remedy)
 
 
 def _secret(file: Path) -> str:

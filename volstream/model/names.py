@@ -49,6 +49,14 @@ class Name:
             raise _not_a_name(text)
         return cls(*parts) if len(parts) == 2 else cls(schema, parts[0])
 
+    @classmethod
+    def of(cls, schema: str, name: str) -> Name:
+        """Returns the name of two parts as they are, without backticks. Raises InvalidValueError: see :meth:`parse`."""
+        found = cls(schema.lower(), name.lower())
+        if not (_storable(found.schema) and _storable(found.name)):
+            raise _not_a_name(f"{schema}.{name}")
+        return found
+
     def __str__(self) -> str:
         """Returns the shortest text that :meth:`parse` accepts."""
         name = quote(self.name)

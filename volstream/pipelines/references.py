@@ -14,7 +14,9 @@ _REFERENCE = re.compile(r"(\$?)\$\{(var|env):([^{}]*)\}")
 
 #: Names of values that are secrets, in whatever style they are written.
 _SECRET_NAME = re.compile(
-    r"passw(or)?d|passphrase|secret|token|credential|(api|access|private|account)[_.-]?key|key[_.]pem", re.IGNORECASE
+    r"passw(or)?d|passphrase|secret|token|credential|(api|access|private|account)[_.-]?key|key[_.]pem|pwd|dsn|webhook|cookie|signing"
+    r"|(^|[_.-]|pg|db)pass(?=$|[_.-])|(^|[_.-])(pat|auth)(?=$|[_.-])",
+    re.IGNORECASE,
 )
 
 #: Values that are secrets, whatever they are called: keys of AWS and Alibaba Cloud, private keys, a password in a URL.

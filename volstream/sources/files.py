@@ -149,9 +149,9 @@ def add(home: Home, source: Source, version: int | None, upload: Upload) -> None
                     raise versions.differs(source, version)
                 versions.note(home, source, version)
                 return
-            fields = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
+            columns = folders.dataset(path).schema
         with _first(home, source):
-            _fit(home, location, fields, source)
+            _fit(home, location, columns, source)
             versions.overwrite(home, location, version, lambda session: session.read.parquet(path))
             versions.note(home, source, version)
 
@@ -316,7 +316,10 @@ def _fetcher(home: Home) -> urllib.request.OpenerDirector:
 
     class Redirects(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-            place = urlsplit(newurl)
+            try:
+                place = urlsplit(newurl)
+            except ValueError:
+                raise StorageError(f"{urlsplit(req.full_url).hostname} redirects to what is not a URL.") from None
             if place.scheme not in ("http", "https") or place.hostname not in home.settings.upload_hosts:
                 raise _not_allowed(place.hostname)
             if place.scheme == "http" and urlsplit(req.full_url).scheme == "https":
@@ -383,19 +386,15 @@ def _has(spark: SparkSession, rows: DataFrame, location: str, version: int | Non
         return False
 
 
-def _fit(home: Home, location: str, fields: list[tuple[str, str]], source: Source) -> None:
+def _fit(home: Home, location: str, columns: pa.Schema, source: Source) -> None:
     """Creates the table, or adds the columns that it lacks."""
     schema = DeltaLog(location).schema()
     writer = DeltaWriter(home.gateway)
     if schema is None:
         properties = {**TRACKING, **KEPT, PRIMARY_KEY: json.dumps([source.primary_key])}
-        writer.create(location, _ddl(fields), properties)
+        writer.create(location, to_ddl(columns), properties)
         return
     known = {name.lower() for name in schema.columns}
-    new = [(name, kind) for name, kind in fields if name.lower() not in known]
+    new = [field for field in columns if field.name.lower() not in known]
     if new:
-        writer.add_columns(location, _ddl(new))
-
-
-def _ddl(fields: list[tuple[str, str]]) -> str:
-    return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in fields)
+        writer.add_columns(location, to_ddl(pa.schema(new)))

@@ -55,13 +55,15 @@ class Served:
     session: Session
     schema: str
 
-    def connect(self, token: str | None = "secret") -> dbapi.Connection:
+    def connect(self, token: str | None = "secret-of-the-server") -> dbapi.Connection:
         return volstream.connect(self.server.location, token=token, schema=self.schema)
 
 
 @pytest.fixture
 def served(settings: Settings, gateway: SparkGateway) -> Iterator[Served]:
-    given = settings.model_copy(update={"ingest_address": "127.0.0.1:0", "ingest_token": SecretStr("secret")})
+    given = settings.model_copy(
+        update={"ingest_address": "127.0.0.1:0", "ingest_token": SecretStr("secret-of-the-server")}
+    )
     with session_on(gateway, given) as session:
         server = IngestServer(session)
         server.start()
@@ -122,7 +124,7 @@ def test_errors_of_tables_cross_the_wire(served: Served) -> None:
     location = Path(served.session.home.warehouse, "tables", "public")
     location.mkdir(parents=True)
     tails.create(location)
-    with volstream.connect(served.server.location, token="secret") as connection:
+    with volstream.connect(served.server.location, token="secret-of-the-server") as connection:
         with pytest.raises(NotFoundError, match=r"There is no table missing\. First: CREATE TABLE"):
             connection.get_realtime_stream(table="missing")
         with pytest.raises(InvalidStateError, match="has no primary key"):
@@ -147,7 +149,7 @@ def test_rows_of_many_clients_are_appended_together_and_counted(served: Served) 
 
     def write(name: str) -> None:
         with (
-            volstream.connect(served.server.location, token="secret") as connection,
+            volstream.connect(served.server.location, token="secret-of-the-server") as connection,
             connection.get_realtime_stream(table="t", options=RealtimeOptions(mutation_buffer_lines_num=2)) as stream,
         ):
             for number in range(20):
@@ -177,7 +179,7 @@ def test_a_table_that_was_dropped_and_created_again_takes_rows(served: Served) -
         table = tails.create(location)
         options = RealtimeOptions(request_failed_retry_internal_ms=10)
         with (
-            volstream.connect(served.server.location, token="secret") as connection,
+            volstream.connect(served.server.location, token="secret-of-the-server") as connection,
             connection.get_realtime_stream(table="t", options=options) as stream,
         ):
             row = stream.create_row()
@@ -205,7 +207,7 @@ def test_requests_that_no_client_makes_are_refused(
     location = Path(served.session.home.warehouse, "tables", "public")
     location.mkdir(parents=True)
     tails.create(location)
-    client = Client(served.server.location, "secret")
+    client = Client(served.server.location, "secret-of-the-server")
     rows = pa.table({"__operation": ["insert"], "id": ["a"], "n": [1]})
     writer, reader = client.put(Name("public", "t"), rows.schema)
     writer.write_with_metadata(rows.to_batches()[0], encoded(**{"stream": "s", "sequence": 1, "more": False, **told}))
@@ -244,19 +246,53 @@ def test_rows_that_lead_out_of_their_message_are_refused(served: Served, case: s
     location = Path(served.session.home.warehouse, "tables", "public")
     location.mkdir(parents=True)
     table = tails.create(location)
-    client = Client(served.server.location, "secret")
+    client = Client(served.server.location, "secret-of-the-server")
     rows = _damaged(case)
     writer, reader = client.put(Name("public", "t"), rows.schema)
     writer.write_with_metadata(rows, encoded(stream="s", sequence=1, more=False))
-    with pytest.raises(flight.FlightError, match="The rows are damaged"):
+    reason = "The rows are damaged" if case in ("text", "operation") else "The table has no column id of type"
+    with pytest.raises(flight.FlightError, match=reason):
         _ = reader.read() or writer.close()
     assert everything(table) == []
     client.close()
 
 
+@pytest.mark.parametrize(
+    "path", [("public", "../../../outside"), ("..", "t"), ("public", "a/b"), ("public", b"\xff"), ("public",)]
+)
+def test_a_path_is_the_name_of_a_table(served: Served, path: tuple[str | bytes, ...]) -> None:
+    outside = Path(served.session.home.warehouse).parent / "outside"
+    outside.mkdir(parents=True)
+    tails.create(outside)
+    rows = pa.table({"__operation": ["insert"], "id": ["a"], "n": [1]})
+    options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret-of-the-server")])
+    with flight.connect(served.server.location) as connection:
+        descriptor = flight.FlightDescriptor.for_path(*path)
+        writer, reader = connection.do_put(descriptor, rows.schema, options)
+
+        def send() -> None:
+            writer.write_with_metadata(rows.to_batches()[0], encoded(stream="s", sequence=1, more=False))
+            _ = reader.read() or writer.close()
+
+        with pytest.raises(flight.FlightError, match=r"is not a name|does not name a table|a path of schema and table"):
+            send()
+    assert sorted(one.name for one in (outside / "t").iterdir()) == ["_delta_log"]
+
+
+def test_a_client_without_the_token_cannot_fill_the_memory(served: Served) -> None:
+    with (
+        flight.connect(served.server.location, generic_options=[("grpc.max_send_message_length", -1)]) as stranger,
+        pytest.raises(flight.FlightError) as error,
+    ):
+        list(stranger.do_action(flight.Action("columns", bytes(1 << 30))))
+    assert not isinstance(error.value, flight.FlightUnauthenticatedError), "it was cut off before it was read"
+    with served.connect() as connection:
+        connection.cursor().execute("SELECT 1")
+
+
 @pytest.mark.parametrize("ticket", [b"[" * 100_000, b'{"sql":' * 100_000, b"\xff", b"1", b"{}"])
 def test_a_ticket_that_is_not_understood_is_not_a_fault_of_the_server(served: Served, ticket: bytes) -> None:
-    options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret")])
+    options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret-of-the-server")])
     with (
         flight.connect(served.server.location) as client,
         pytest.raises(flight.FlightError, match=r"not understood|lacks"),
@@ -296,13 +332,16 @@ def test_a_server_with_a_certificate_speaks_tls(settings: Settings, gateway: Spa
     [
         ({"ingest_address": "0.0.0.0:0"}, "open to the network, but there is no certificate"),
         ({"ingest_address": "8643"}, "Write host:port"),
+        ({"ingest_token": SecretStr("${env:SHORT_TOKEN}")}, "ingest_token has a token of fewer than 16 characters"),
+        ({"ingest_token": SecretStr("${env:NO_SUCH_TOKEN}")}, "NO_SUCH_TOKEN is not set"),
         ({"ingest_certificate": Path("/none.pem")}, "belong together"),
         ({"ingest_certificate": Path("/none.pem"), "ingest_key": Path("/none.pem")}, "/none.pem cannot be read"),
     ],
 )
 def test_a_server_that_would_not_be_safe_does_not_start(
-    settings: Settings, gateway: SparkGateway, change: dict[str, object], reason: str
+    settings: Settings, gateway: SparkGateway, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], reason: str
 ) -> None:
+    monkeypatch.setenv("SHORT_TOKEN", "x")
     given = settings.model_copy(update={"ingest_address": "127.0.0.1:0", **change})
     with session_on(gateway, given) as session, pytest.raises(InvalidValueError, match=reason):
         IngestServer(session)

@@ -263,6 +263,16 @@ def test_no_error_of_an_upload_shows_what_signs_its_url(session: Session, uri: s
     assert "T0PS3CR3T" not in f"{caught.value} {caught.value.remedy}"
 
 
+def test_fields_of_objects_have_any_name(session: Session, tmp_path: Path) -> None:
+    rows = [{"id": "1", "of": {"x-y": 1, "a.b": "text", "c`d": None, "e:int>": True}}]
+    columns = pa.struct([("x-y", pa.int64()), ("a.b", pa.string()), ("c`d", pa.string()), ("e:int>", pa.bool_())])
+    pq.write_table(
+        pa.Table.from_pylist(rows, pa.schema([("id", pa.string()), ("of", columns)])), tmp_path / "odd.parquet"
+    )
+    table = session.connector.upload_file(str(tmp_path / "odd.parquet"), "odd", "id")
+    assert dict(table.get("1") or {}) == rows[0]
+
+
 def test_a_name_that_is_taken_is_refused(session: Session, tmp_path: Path) -> None:
     WRITERS["users.csv"](tmp_path / "users.csv")
     session.source.create_stream("taken")

@@ -41,6 +41,18 @@ def test_in_a_shared_warehouse_only_old_leftovers_are_removed(tmp_path: Path, ca
     assert left == ([] if alone else ["new", "new"])
 
 
+@pytest.mark.parametrize("link", ["_staging", "_staging/batch"])
+def test_a_link_in_the_warehouse_leads_to_nothing_that_is_removed(tmp_path: Path, catalog: Catalog, link: str) -> None:
+    document = tmp_path / "documents" / "letters" / "letter.txt"
+    document.parent.mkdir(parents=True)
+    document.touch()
+    linked = tmp_path / "warehouse" / link
+    linked.parent.mkdir(parents=True)
+    linked.symlink_to(tmp_path / "documents")
+    clean(catalog, f"{tmp_path}/warehouse", alone=True)
+    assert document.exists()
+
+
 def test_an_interrupted_listing_of_an_existing_volume_is_kept_for_resumption(tmp_path: Path, catalog: Catalog) -> None:
     volume = objects.volume()
     with catalog.database.transaction() as transaction:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from volstream.delta import folders
-from volstream.delta.places import filesystem_of, make_folder
+from volstream.delta.copying import copy_folder
+from volstream.delta.places import filesystem_of, make_folder, replace_file
 from volstream.errors import DependencyError, InvalidValueError
 
 
@@ -25,3 +26,26 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) 
 
 def test_a_file_below_a_file_does_not_exist() -> None:
     assert folders.content("/dev/null/warehouse/links.json") == b""
+
+
+def test_a_small_file_is_not_written_through_a_link(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    (tmp_path / "state.json.new").symlink_to(other)
+    replace_file(f"{tmp_path}/state.json", b"{}")
+    assert (tmp_path / "state.json").read_bytes() == b"{}"
+    assert not (tmp_path / "state.json").is_symlink()
+    assert other.read_text() == "of somebody else"
+
+
+def test_links_are_not_copied(tmp_path: Path) -> None:
+    (tmp_path / "from" / "part").mkdir(parents=True)
+    (tmp_path / "from" / "part" / "own.txt").touch()
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").write_text("secret")
+    (tmp_path / "from" / "key").symlink_to(tmp_path / "secrets" / "key")
+    (tmp_path / "from" / "keys").symlink_to(tmp_path / "secrets")
+    copy_folder(f"{tmp_path}/from", f"{tmp_path}/to")
+    assert [
+        path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("*") if path.is_file()
+    ] == ["part/own.txt"]

@@ -121,7 +121,14 @@ class TopicSource:
         with _installed():
             from volstream.sources.kafka.client import TopicReader
         properties = {name: references.resolve(value) for name, value in self.properties.items()}
-        return TopicReader(self.brokers, self.topic, properties)
+        try:
+            return TopicReader(self.brokers, self.topic, properties)
+        except InvalidValueError as error:  # it may repeat a value, which may be a secret
+            message = error.message
+            for name, value in self.properties.items():
+                if references.refers(value):
+                    message = message.replace(properties[name], value)
+            raise InvalidValueError(message, error.remedy) from None
 
 
 @contextmanager
