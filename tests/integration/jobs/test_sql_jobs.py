@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import Home, Place
+from volstream.catalog.conditions import About
 from volstream.definitions import JobState, StatementJob, Trigger, TriggerKind
 from volstream.errors import (
     AlreadyExistsError,
@@ -125,7 +126,7 @@ def test_a_statement_job_on_two_streams_advances_and_owns_both(home: Home) -> No
 
 
 @pytest.mark.long
-def test_a_failed_statement_leaves_the_offset_and_is_the_last_outcome(copied: Home) -> None:
+def test_a_failed_statement_leaves_the_offset_and_is_what_is_wrong_with_the_job(copied: Home) -> None:
     copied.sql(f"CREATE OR REPLACE JOB j$ AS {COPY} AND raise_error('no') IS NULL")
     before = copied.offset()
     copied.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
@@ -134,11 +135,12 @@ def test_a_failed_statement_leaves_the_offset_and_is_the_last_outcome(copied: Ho
         copied.session.jobs.run(copied.name("j"))
 
     assert copied.offset() == before
-    outcome = copied.session.jobs.get(copied.name("j")).last_outcome
-    assert outcome is not None
-    assert outcome.startswith("failed: ")
+    conditions = copied.session.home.catalog.conditions
+    job = copied.session.jobs.get(copied.name("j"))
+    assert "no" in str(conditions.cause(About.JOB, job.id))
     copied.sql(f"CREATE OR REPLACE JOB j$ AS {COPY}")
     copied.session.jobs.run(copied.name("j"))
+    assert conditions.cause(About.JOB, copied.session.jobs.get(copied.name("j")).id) is None
     assert copied.rows("SELECT * FROM u$") == [(1, "a")]
 
 
