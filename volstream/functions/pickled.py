@@ -200,12 +200,17 @@ def _dumps(value: Any) -> bytes:
             # cloudpickle would name it in its module, as if that were importable.
             if isinstance(value, _CACHED) and travels(value.__wrapped__):
                 return _cached, (value.__wrapped__, value.cache_parameters())
+            # cloudpickle would send what is left to be read of it now.
+            if isinstance(value, _FILES) and value not in (sys.stdout, sys.stderr):
+                raise pickle.PicklingError("an open file")
             return super().reducer_override(value)
 
     packed = io.BytesIO()
     Pickler(packed).dump(value)
     return packed.getvalue()
 
+
+_FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 
 #: Functions with ``lru_cache`` or ``cache``.
 _CACHED = type(functools.cache(len))

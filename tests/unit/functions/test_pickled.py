@@ -136,6 +136,17 @@ def test_what_cannot_be_sent_is_named_by_its_variable() -> None:
         archive_of(outer)
 
 
+@pytest.mark.parametrize("mode", ["r", "rb", "w"])
+def test_an_open_file_is_not_sent(tmp_path: Path, mode: str) -> None:
+    with (tmp_path / "labels.txt").open("w"), (tmp_path / "labels.txt").open(mode) as labels:
+
+        def f(file: Any) -> dict[str, object]:
+            return {"label": labels.readline()}
+
+        with pytest.raises(InvalidValueError, match=r"f uses the variable 'labels', .*, which cannot be sent"):
+            archive_of(f)
+
+
 def test_a_function_that_takes_too_much_with_it_names_the_variable() -> None:
     import random
 
