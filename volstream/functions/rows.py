@@ -187,13 +187,13 @@ def rows_of(returned: object, expected: Expected) -> tuple[Rows, int]:
                 if not rows and isinstance(item, pa.RecordBatch | pa.Table):
                     return _arrow_rows(_with_first(item, items), expected)
                 raise NotRowsError(
-                    f"The function returned a {type(item).__name__} instead of a row (dict or dataclass)."
+                    f"The function returned a value of type {type(item).__name__} instead of a row (dict or dataclass)."
                 )
             measured.add(row)
             rows.append(row)
         return rows, measured.bytes
     raise NotRowsError(
-        f"The function returned a {type(returned).__name__}; return a dict, a dataclass, several of them, or None."
+        f"The function returned a value of type {type(returned).__name__}; return a dict, a dataclass, several of them, or None."
     )
 
 

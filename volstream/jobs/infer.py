@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from volstream.definitions import Volume
 from volstream.errors import FunctionLoadError, InvalidValueError
@@ -55,7 +57,8 @@ class Inferring:
         """
         infos = sample_of(self.parts, self.volume, self.where, _MOST)
         if not infos:
-            raise self._refused("there are no files yet")
+            none = "there are no files yet" if self.where is None else f"no file satisfies {self.where}"
+            raise self._refused(none)
         found, failed, tried = Inference(), list[FileOutcome](), 0
         began = time.monotonic()
         with closing(ChildWorker(self._work(source, arguments))) as worker:
@@ -73,7 +76,7 @@ class Inferring:
                 if (tried >= _ENOUGH and found.complete) or time.monotonic() - began > _SECONDS:
                     break
         if not found.files and failed:
-            path, message = printable(failed[0].task.info.relative_path), failed[0].message
+            path, message = printable(failed[0].task.info.relative_path), _with_line(failed[0])
             what = f"{counted(len(failed), 'file')} of {tried}, first for {path}" if tried > 1 else path
             raise self._refused(
                 f"the function failed for {what}: {message}", "Correct the function, or name its columns"
@@ -102,3 +105,12 @@ class Inferring:
             f"The columns cannot be inferred from the volume {self.volume.name}: {why.rstrip('.')}.",
             f"{remedy}: returns='label STRING, score DOUBLE', or a dataclass as the annotation.",
         )
+
+
+def _with_line(outcome: FileOutcome) -> str:
+    """Returns the message of a failure with the line of the function where it happened."""
+    lines = re.findall(r'^  File "([^"]*)", line (\d+), in', outcome.traceback or "", re.MULTILINE)
+    if not lines:
+        return outcome.message
+    file, line = lines[0]
+    return f"{outcome.message.rstrip('.')} ({Path(file).name}, line {line})"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from volstream.definitions import FileJob, FileJobOptions, FileJobSpec, Job, Volume
 from volstream.definitions.job import FunctionOptions
 from volstream.definitions.options import keys, read, to_alter
-from volstream.errors import InvalidStateError, StreamBusyError
+from volstream.errors import InvalidStateError, InvalidValueError, StreamBusyError
 from volstream.lifecycle.stop import Stop
 from volstream.model.files import printable
 from volstream.model.locations import local_path, scheme_of
@@ -75,6 +75,13 @@ def _volume(objects: Objects, files: str) -> Volume:
     from volstream.storage import normalise_location
 
     location = normalise_location(files)
+    if "://" not in files and not os.path.isdir(files):
+        path = Path(files)
+        if path.is_file() or (path.parent.is_dir() and any(sign in path.name for sign in "*?[")):
+            raise InvalidValueError(
+                f"{files} is not a directory.",
+                f"Give {path.parent}, and choose files of it: where=\"relative_path LIKE '%{path.suffix}'\", for example.",
+            )
     known = objects.volumes.list()
     found = next((one for one in known if one.location == location), None)
     if found is not None:

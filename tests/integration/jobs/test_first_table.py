@@ -166,8 +166,11 @@ def test_a_function_of_a_file_is_read_from_it(run: Run, home: Home, tmp_path: Pa
     ("function", "why"),
     [
         (lambda file: None, "the function returned no rows for 2 files"),
-        (lambda file: 1 / 0, "the function failed for 2 files of 2, first for a: ZeroDivisionError: division by zero"),
-        (lambda file: 5, "The function returned a int; return a dict"),
+        (
+            lambda file: 1 / 0,
+            "the function failed for 2 files of 2, first for a: ZeroDivisionError: division by zero \\(test_first_table.py, line \\d+\\)",
+        ),
+        (lambda file: 5, "The function returned a value of type int; return a dict"),
         (lambda file: os._exit(3), "The process that ran the function ended with exit status 3"),
         (lambda file: {"n": 1 if file.name == "a" else "x"}, "'n' is BIGINT in a, but STRING in b"),
     ],
@@ -182,6 +185,20 @@ def test_columns_that_cannot_be_inferred_are_asked_for(place: Place, function: A
 
 
 def test_a_volume_without_files_shows_no_columns(place: Place) -> None:
+    place.put("a", "a")
+    with pytest.raises(InvalidValueError, match="no file satisfies size > 5"):
+        place.session.jobs.create("j", sized(), "t", volume="v", where="size > 5")
+
+
+def test_a_file_and_a_pattern_are_no_directory(place: Place, tmp_path: Path) -> None:
+    place.put("a.txt", "a")
+    for given in ("a.txt", "*.txt"):
+        with pytest.raises(InvalidValueError, match=r"txt is not a directory") as caught:
+            place.session.run(sized(), f"{tmp_path}/files/{given}", into="looks")
+        assert "choose files of it: where=" in caught.value.remedy
+
+
+def test_an_empty_volume_shows_no_columns(place: Place) -> None:
     with pytest.raises(InvalidValueError, match="from the volume v: there are no files yet"):
         place.session.jobs.create("j", sized(), "t", volume="v")
 

@@ -93,7 +93,7 @@ def test_a_group_that_fails_is_called_again_file_by_file(run: Runner, store: Mem
     [
         ("return []", "was given 1 file and returned 0 entries"),
         ("return {'n': 1}", "was given 1 file and returned a dict"),
-        ("return [7]", "returned a int"),
+        ("return [7]", "returned a value of type int"),
     ],
 )
 def test_a_group_whose_entries_do_not_fit_says_so(run: Runner, store: MemoryStore, body: str, message: str) -> None:

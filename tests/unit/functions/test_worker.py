@@ -116,8 +116,12 @@ def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) ->
             "E (its message",
         ),
         ("def f(file): return 'text'", FailureKind.WRONG_RESULT, "returned a str"),
-        ("def f(file): return 5", FailureKind.WRONG_RESULT, "returned a int"),
-        ("def f(file): return [{'n': 1}, 5]", FailureKind.WRONG_RESULT, "returned a int instead of a row"),
+        ("def f(file): return 5", FailureKind.WRONG_RESULT, "returned a value of type int"),
+        (
+            "def f(file): return [{'n': 1}, 5]",
+            FailureKind.WRONG_RESULT,
+            "returned a value of type int instead of a row",
+        ),
         ("def f(file): return {'n': 'many'}", FailureKind.WRONG_RESULT, "Column 'n' of row 0 cannot be int64: 'many'"),
         ("def f(file): return [{'n': 1}, {'n': 1 << 70}]", FailureKind.WRONG_RESULT, "Column 'n' of row 1"),
         (
