@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests import tails
+from tests.interrupts import interrupted
 from tests.waiting import eventually
 from volstream.errors import (
     DiskError,
@@ -368,7 +368,6 @@ def test_an_interrupted_close_ends_the_retries_in_the_background(table: Recorded
     )
     apply(stream, "a")
     eventually(lambda: stream.statistics.retries == 1)
-    threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted("call", "volstream.ingest.stream.RealtimeStream._drain"):
         stream.close()
     assert stream.statistics.retries == 1
