@@ -165,7 +165,7 @@ def test_a_damaged_table_is_named_with_what_to_do_and_nothing_is_left_of_the_bac
         name = damaged.split("/")[2]
         with pytest.raises(DependencyError, match=f"The table {name} cannot be backed up: The table at ") as caught:
             make(home.catalog, home.settings, folder)
-        assert caught.value.remedy == f"Mend it; or drop it and back up again: volstream sql 'DROP TABLE {name}'."
+        assert caught.value.remedy == f"Repair it; or drop it and back up again: volstream sql 'DROP TABLE {name}'."
         assert not folder.exists()
         if name == "s":
             session.source.drop("s")

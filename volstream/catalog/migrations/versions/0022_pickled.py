@@ -12,3 +12,6 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("pickled", sa.LargeBinary(), nullable=True))
     op.add_column("functions", sa.Column("pickled", sa.LargeBinary(), nullable=True))
     op.rename_table("feeds", "sources")
+    with op.batch_alter_table("sources") as batch:
+        batch.drop_constraint("uq_feeds_schema_name", type_="unique")
+        batch.create_unique_constraint("uq_sources_schema_name", ["schema_name", "name"])
