@@ -94,6 +94,7 @@ class Work:
         self._audit = audit
         self._tell = tell
         self._told = 0.0
+        self.over = threading.Event()  #: set when it has ended
         self._interrupt: Callable[[], object] | None = None
         self._lock = threading.Lock()
 
@@ -133,8 +134,21 @@ class Work:
             interrupt = self._interrupt
         self.stop.set()
         if interrupt is not None:
-            interrupt()
+            threading.Thread(
+                target=self._interrupt_until_over, args=(interrupt,), name="interrupt", daemon=True
+            ).start()
 
+    def _interrupt_until_over(self, interrupt: Callable[[], object]) -> None:
+        """Again and again: the first may come just before what it is to interrupt has begun."""
+        while True:
+            with suppress(Exception):  # the engine may have ended, or may be ending
+                interrupt()
+            if self.over.wait(_INTERRUPT_SECONDS):
+                return
+
+
+#: Time between two interruptions of a task that is to end.
+_INTERRUPT_SECONDS = 1.0
 
 #: Does a task and returns the result in a sentence.
 Doing = Callable[[Work], str]
@@ -239,6 +253,8 @@ class Background:
         except Exception as exc:  # noqa: BLE001  # the thread's outermost handler
             error, result = exc, work.why or in_brief(exc)
             task.remedy = work.remedy if work.why else getattr(exc, "remedy", "")
+        finally:
+            work.over.set()
         if work.cancelled:
             state, said = TaskState.CANCELLED, f"cancelled: {result}"
         elif error is not None:

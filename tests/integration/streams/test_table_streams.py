@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.integration.conftest import Home
+from volstream.catalog.leases import of_creation
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,
@@ -250,7 +251,7 @@ def test_a_create_table_that_was_killed_leaves_nothing(home: Home, left: str) ->
 
 def test_a_table_is_created_by_one_session_at_a_time(home: Home) -> None:
     leases = home.session.home.catalog.leases
-    assert leases.acquire(f"create:{home.schema}.t", new_owner(), "CREATE TABLE", 60) is None
+    assert leases.acquire(of_creation(f"{home.schema}.t"), new_owner(), "CREATE TABLE", 60) is None
     with pytest.raises(ObjectInUseError, match="is being created by another session"):
         home.sql("CREATE TABLE t$ (id INT)")
 
