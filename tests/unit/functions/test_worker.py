@@ -115,7 +115,7 @@ def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) ->
             FailureKind.RAISED,
             "E (its message",
         ),
-        ("def f(file): return 'text'", FailureKind.WRONG_RESULT, "returned a str"),
+        ("def f(file): return 'text'", FailureKind.WRONG_RESULT, "returned a value of type str"),
         ("def f(file): return 5", FailureKind.WRONG_RESULT, "returned a value of type int"),
         (
             "def f(file): return [{'n': 1}, 5]",
