@@ -92,7 +92,7 @@ def test_a_group_that_fails_is_called_again_file_by_file(run: Runner, store: Mem
     ("body", "message"),
     [
         ("return []", "was given 1 file and returned 0 entries"),
-        ("return {'n': 1}", "was given 1 file and returned a value of type dict"),
+        ("return {'n': 1}", "was given 1 file and returned a dict"),
         ("return [7]", "returned a value of type int"),
     ],
 )
