@@ -85,10 +85,16 @@ def _store_option(name: object) -> object:
 StoreOption = Annotated[str, BeforeValidator(_store_option)]
 
 
+#: Shortest token that is accepted, in characters.
+MIN_TOKEN = 16
+
+
 def _hard_to_guess(token: SecretStr) -> SecretStr:
     value = token.get_secret_value()
-    if "${" not in value and len(value.strip()) < 16:  # what a reference leads to is checked where it is resolved
-        raise ValueError("a token has at least 16 characters")
+    if (
+        "${" not in value and len(value.strip()) < MIN_TOKEN
+    ):  # what a reference leads to is checked where it is resolved
+        raise ValueError(f"a token has at least {MIN_TOKEN} characters")
     return token
 
 

@@ -248,7 +248,7 @@ class Session(Closeable):
 
         Makes a volume of the files, and a job with the table's name, and keeps them: ``volstream run-job`` and a daemon go on
         from there. If the code changed, new files are processed with it and rows of others stay, as with ``run-job``; files
-        that failed are tried again. What was done is told on standard error.
+        that failed are tried again. Progress is reported on standard error.
 
         Args:
             function: ``file.py:func``, ``pkg.mod:func`` or itself, also one of a notebook.

@@ -36,9 +36,9 @@ def with_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("with_secret")
-@pytest.mark.parametrize(("point", "told"), list(zip(POINTS, (1, 2), strict=True)))
+@pytest.mark.parametrize(("point", "deliveries"), list(zip(POINTS, (1, 2), strict=True)))
 def test_a_daemon_that_is_killed_before_or_after_a_delivery_loses_no_alert(
-    home: Home, name: str, files: Path, receiver: Receiver, point: str, told: int
+    home: Home, name: str, files: Path, receiver: Receiver, point: str, deliveries: int
 ) -> None:
     home.ok("create-volume", name, str(files))
     home.create_job(name, "functions.py:read")
@@ -50,10 +50,10 @@ def test_a_daemon_that_is_killed_before_or_after_a_delivery_loses_no_alert(
     assert daemon.ended() < 0
     home.ok("resume", name)  # it is over, but nobody has been told
     with home.daemon(**settings(receiver)) as again:
-        patiently(lambda: len(receiver.posts) == told + 1)
+        patiently(lambda: len(receiver.posts) == deliveries + 1)
         patiently(lambda: again.metric("volstream_alerts_waiting", receiver="ops") == 0)
         assert "T0PS3CR3T" not in again.log
-    assert [payload["state"] for payload in receiver.payloads] == ["active"] * told + ["resolved"]
+    assert [payload["state"] for payload in receiver.payloads] == ["active"] * deliveries + ["resolved"]
     assert len({payload["id"] for payload in receiver.payloads}) == 2
     assert {post.path for post in receiver.posts} == {"/T0PS3CR3T"}
     assert receiver.payloads[0]["name"] == name
@@ -69,7 +69,7 @@ def test_files_that_a_run_outside_of_the_daemon_fails_on_are_told_with_a_page(
     with home.daemon(**settings(receiver)) as daemon:
         home.run("run-job", name)
         patiently(lambda: receiver.posts)
-        (told,) = receiver.payloads
-        assert told["url"] == f"http://127.0.0.1:{daemon.port}/jobs/{name}"
-    assert told["why"].startswith("5 files failed for good")
-    assert "this one is bad" in told["text"]
+        (alert,) = receiver.payloads
+        assert alert["url"] == f"http://127.0.0.1:{daemon.port}/jobs/{name}"
+    assert alert["why"].startswith("5 files failed for good")
+    assert "this one is bad" in alert["text"]

@@ -156,7 +156,9 @@ def _resume(session: Session, name: str, form: Query) -> str:
 def _run(session: Session, name: str, form: Query) -> Doing:
     """Runs the job once, now, or after the current run."""
     del form
-    return lambda work: _told(session.jobs.run(name, waits=work.waits, stop=work.stop, observe=partial(_observe, work)))
+    return lambda work: _summary(
+        session.jobs.run(name, waits=work.waits, stop=work.stop, observe=partial(_observe, work))
+    )
 
 
 def _replay(session: Session, name: str, form: Query) -> Doing:
@@ -164,7 +166,7 @@ def _replay(session: Session, name: str, form: Query) -> Doing:
     where = form.text("where")
     if where is not None:
         check_where(where)
-    return lambda work: _told(
+    return lambda work: _summary(
         session.jobs.replay(
             name,
             where,
@@ -180,7 +182,7 @@ def _observe(work: Work, progress: Progress) -> None:
     work.observe(progress.done_files, progress.files)
 
 
-def _told(report: RunReport) -> str:
+def _summary(report: RunReport) -> str:
     done = report.progress
     if not done.batches:
         return "There was nothing to do."

@@ -93,7 +93,7 @@ class Work:
         self.remedy = ""
         self._audit = audit
         self._tell = tell
-        self._told = 0.0
+        self._reported_at = 0.0
         self.over = threading.Event()  #: set when it has ended
         self._interrupt: Callable[[], object] | None = None
         self._lock = threading.Lock()
@@ -111,8 +111,8 @@ class Work:
         task, news = self.task, (TaskState.RUNNING, step)
         changed = (task.state, task.step) != news
         (task.state, task.step), task.done, task.files = news, done, files
-        if changed or time.monotonic() - self._told > _TELL_SECONDS:
-            self._told = time.monotonic()
+        if changed or time.monotonic() - self._reported_at > _TELL_SECONDS:
+            self._reported_at = time.monotonic()
             self._tell(task)
 
     def interruptible(self, interrupt: Callable[[], object]) -> None:

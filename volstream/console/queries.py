@@ -92,16 +92,16 @@ class Queries:
                 names = frame.columns
         cells = [row for part in parts for row in zip(*map(document_values, part.columns), strict=True)]
         rows = [[_value(cell) for cell in row] for row in cells[:limit]]
-        told = []
+        notes = []
         if any(isinstance(cell, dict) and cell["beginning"] is not None for row in cells[:limit] for cell in row):
-            told.append(f"Values of more than {_MAX_VALUE} characters are cut.")
+            notes.append(f"Values of more than {_MAX_VALUE} characters are cut.")
         if is_full:
-            told.append(f"Rows after the first {format_size(_MAX_BYTES)} are left out.")
+            notes.append(f"Rows after the first {format_size(_MAX_BYTES)} are left out.")
         return {
             "columns": names,
             "rows": rows,
             "more": len(cells) > limit or is_full,
-            "cut": " ".join(told) or None,
+            "cut": " ".join(notes) or None,
             "seconds": round(time.monotonic() - began, 3),
         }
 

@@ -126,7 +126,7 @@ class AlertService(LeasedWorker, Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
-        told = CounterMetricFamily(
+        deliveries = CounterMetricFamily(
             "volstream_alerts", "Deliveries of alerts, by outcome.", labels=["receiver", "outcome"]
         )
         waiting = GaugeMetricFamily("volstream_alerts_waiting", "Alerts to be delivered.", labels=["receiver"])
@@ -135,11 +135,11 @@ class AlertService(LeasedWorker, Collector):
         )
         counts = self._home.catalog.alerts.waiting() if self._couriers else {}
         for courier in self._couriers:
-            told.add_metric([courier.name, "delivered"], courier.delivered)
-            told.add_metric([courier.name, "failed"], courier.failed)
+            deliveries.add_metric([courier.name, "delivered"], courier.delivered)
+            deliveries.add_metric([courier.name, "failed"], courier.failed)
             waiting.add_metric([courier.name], counts.get(courier.name, 0))
             failing.add_metric([courier.name], int(courier.trouble.reason is not None))
-        yield from (told, waiting, failing)
+        yield from (deliveries, waiting, failing)
 
     def work(self, turn: Stop) -> None:
         """See :meth:`LeasedWorker.work`: decides and delivers."""

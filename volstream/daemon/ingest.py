@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -227,7 +227,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
     def do_action(self, context: Any, action: Any) -> Iterator[flight.Result]:
         """Answers :data:`COLUMNS`."""
         self.strangers.met(context.peer())
-        with _told():
+        with _errors_to_client():
             if action.type != COLUMNS:
                 raise InvalidValueError(f"There is no action {action.type!r}.")
             asked = _request(action.body, "schema", "table")
@@ -239,13 +239,13 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self.strangers.met(context.peer())
-        with _told(), as_sql_errors():
+        with _errors_to_client(), as_sql_errors():
             asked = _request(ticket.ticket, "sql", "schema")
             frame = self._session.sql(in_schema(asked["sql"], asked["schema"]))
             columns = to_arrow_schema(frame.schema, timezone="UTC")
 
         def rows() -> Iterator[pa.RecordBatch]:
-            with _told(), as_sql_errors():
+            with _errors_to_client(), as_sql_errors():
                 for table in batches(frame):
                     yield from table.cast(columns).to_batches()
 
@@ -254,12 +254,12 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Appends rows, and acknowledges each request once they are safe."""
         self.strangers.met(context.peer())
-        with _told():
+        with _errors_to_client():
             if len(descriptor.path or ()) != 2:
                 raise InvalidValueError("Rows are sent to a path of schema and table.")
             name = _name(*descriptor.path)
             table = self._table(name)
-            if not _fits(reader.schema, table.columns):
+            if _stray(reader.schema, table.columns) is not None:
                 table = self._table(name, anew=True)
                 _check_columns(reader.schema, table.columns)
         self._counts.connected(1)
@@ -267,7 +267,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         size = 0
         try:
             for chunk in reader:
-                with _told():
+                with _errors_to_client():
                     flush, more = _flush(chunk)
                     waiting.append(flush)
                     size += flush.rows.nbytes
@@ -342,25 +342,26 @@ def _name(schema: Any, table: Any) -> Name:
         raise InvalidValueError("The request does not name a table.", "Use a client of the same version.") from None
 
 
-def _fits(sent: Iterable[pa.Field], columns: pa.Schema) -> bool:
+def _stray(sent: pa.Schema, columns: pa.Schema) -> pa.Field | None:
+    """Returns the first column that the table lacks, or has with another type; None: there is none."""
     known = {OPERATION: pa.string(), **{field.name: field.type for field in columns}}
-    return all(known.get(field.name) == field.type for field in sent)
+    return next((field for field in sent if known.get(field.name) != field.type), None)
 
 
 def _check_columns(sent: pa.Schema, columns: pa.Schema) -> None:
     """Raises InvalidValueError unless columns are the table's, with its types: others could expand without limit."""
-    for field in sent:
-        if not _fits([field], columns):
-            raise InvalidValueError(
-                f"The table has no column {field.name} of type {field.type}.",
-                "Open the stream again: the table has changed, or the client is of another version.",
-            )
+    stray = _stray(sent, columns)
+    if stray is not None:
+        raise InvalidValueError(
+            f"The table has no column {stray.name} of type {stray.type}.",
+            "Open the stream again: the table has changed, or the client is of another version.",
+        )
 
 
 def _flush(chunk: Any) -> tuple[Flush, bool]:
     """Returns the rows that a client has sent, and whether more belong to the same request. Raises InvalidValueError."""
-    told = _request(chunk.app_metadata, "stream", "sequence", "more")
-    stream, sequence = told["stream"], told["sequence"]
+    request = _request(chunk.app_metadata, "stream", "sequence", "more")
+    stream, sequence = request["stream"], request["sequence"]
     if (
         not isinstance(stream, str)
         or len(stream) > _MAX_STREAM
@@ -375,7 +376,7 @@ def _flush(chunk: Any) -> tuple[Flush, bool]:
     rows = pa.Table.from_batches([chunk.data])
     if rows.num_rows > rows.nbytes:  # columns without values, which would be filled with NULL
         raise InvalidValueError("The rows are damaged: there are more than their bytes can hold.", "Send them again.")
-    return Flush(stream, sequence, rows), bool(told["more"])
+    return Flush(stream, sequence, rows), bool(request["more"])
 
 
 def _check_size(size: int) -> None:
@@ -386,7 +387,7 @@ def _check_size(size: int) -> None:
         )
 
 
-class _told:  # noqa: N801  # a context manager, faster than a generator: it runs for each batch
+class _errors_to_client:  # noqa: N801  # a context manager, faster than a generator: it runs for each batch
     """Sends errors to the client; those that are not ours are logged, because they are faults of the server."""
 
     def __enter__(self) -> None:

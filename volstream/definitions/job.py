@@ -121,7 +121,7 @@ class JobOptions(Scheduled):
     alert: Annotated[
         Sequence[str] | None,
         Option(
-            "Who gets alerts about it; none: nobody; default: those of the settings.",
+            "Receivers of its alerts; none: no alerts; default: the receivers in the settings.",
             form=forms.RECEIVERS,
             metavar="RECEIVER",
         ),

@@ -178,7 +178,7 @@ class RealtimeStream(Closeable):
         self._full: deque[_Buffer] = deque()
         self._sending: list[_Buffer] = []
         self._failure: RowsNotSentError | None = None
-        self._told = False  #: the failure was raised
+        self._raised = False  #: the failure was raised
         self._closed = Stop()
         self._sender: threading.Thread | None = None
         if self.options.flush_mode is not FlushMode.MANUAL_FLUSH:
@@ -282,7 +282,7 @@ class RealtimeStream(Closeable):
                 return
             self._close_buffer()
         try:
-            if not self._told:
+            if not self._raised:
                 self._drain()
         finally:
             with self._changed:
@@ -340,7 +340,7 @@ class RealtimeStream(Closeable):
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            self._told = True
+            self._raised = True
             raise self._failure
 
     def _fitted(self, rows: pa.Table, operator: RowOperator) -> pa.Table:
@@ -420,7 +420,7 @@ class RealtimeStream(Closeable):
             try:
                 self._send()
             except RowsNotSentError:
-                self._told = True
+                self._raised = True
                 raise
 
     def _send_in_background(self) -> None:

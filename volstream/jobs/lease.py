@@ -148,16 +148,16 @@ def in_turn(run: Callable[[], T], stop: Stop, waits: Callable[[str], object] | N
         StreamBusyError: another process runs the job, and ``waits`` is None.
         InterruptedByUserError: stopped while it waited.
     """
-    told = False
+    reported = False
     while True:
         try:
             return run()
         except StreamBusyError as busy:
             if waits is None:
                 raise
-            if not told:
+            if not reported:
                 waits(busy.message)
-                told = True
+                reported = True
             if stop.wait(_TURN_SECONDS):
                 raise InterruptedByUserError("Interrupted while it waited for another run of the job.") from None
 

@@ -8,11 +8,8 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from volstream.config import Settings
+from volstream.config import MIN_TOKEN, Settings
 from volstream.errors import InvalidValueError
-
-#: Shortest token that is accepted, in characters.
-MIN_TOKEN = 16
 
 
 def make_directory(path: Path) -> None:

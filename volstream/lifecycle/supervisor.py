@@ -104,7 +104,7 @@ class FailureTracker:
 
     Args:
         name: name of the part.
-        told: called with the reason whenever it is logged, and with None on recovery.
+        report: called with the reason whenever it is logged, and with None on recovery.
 
     Attributes:
         reason: of the newest failure; None if there is none. May be set to what an earlier process reported.
@@ -115,13 +115,13 @@ class FailureTracker:
         name: str,
         log: logs.Logger,
         backoff: Backoff,
-        told: Callable[[str | None], None] = lambda _: None,
+        report: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         self.reason: str | None = None
         self._name = name
         self._log = log
         self._backoff = backoff
-        self._told = told
+        self._report = report
         self._failures = 0
         self._logged = float("-inf")
 
@@ -140,7 +140,7 @@ class FailureTracker:
                 retry_seconds=round(delay, 1),
                 exc_info=not isinstance(error, VolstreamError),
             )
-            self._told(self.reason)
+            self._report(self.reason)
         return delay
 
     def recovered(self) -> None:
@@ -149,7 +149,7 @@ class FailureTracker:
             self._log.info("loop_recovered", loop=self._name, failures=self._failures)
         before, self._failures, self.reason = self.reason, 0, None
         if before is not None:
-            self._told(None)
+            self._report(None)
 
 
 def is_transient(error: Exception) -> bool:

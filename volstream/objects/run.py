@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: Takes a sentence for the person who watches.
 Tell = Callable[[str], None]
 
-#: Failures that are told one by one.
+#: Failures that are reported one by one.
 _SHOWN = 3
 
 #: Seconds between two sentences about the progress.
@@ -75,13 +75,14 @@ def _volume(objects: Objects, files: str) -> Volume:
     from volstream.storage import normalise_location
 
     location = normalise_location(files)
-    if "://" not in files and not os.path.isdir(files):
-        path = Path(files)
-        if path.is_file() or (path.parent.is_dir() and any(sign in path.name for sign in "*?[")):
-            raise InvalidValueError(
-                f"{files} is not a directory.",
-                f"Give {path.parent}, and choose files of it: where=\"relative_path LIKE '%{path.suffix}'\", for example.",
-            )
+    path = Path(local_path(location)) if scheme_of(location) == "file" else None
+    if path is not None and (
+        path.is_file() or (path.parent.is_dir() and not path.exists() and set(path.name) & set("*?["))
+    ):
+        raise InvalidValueError(
+            f"{files} is not a directory.",
+            f"Give {path.parent}, and choose files of it: where=\"relative_path LIKE '%{path.suffix}'\", for example.",
+        )
     known = objects.volumes.list()
     found = next((one for one in known if one.location == location), None)
     if found is not None:
@@ -159,12 +160,12 @@ def _is_other_code(job: FileJob, given: Mapping[str, Any]) -> bool:
 
 def _run(objects: Objects, job: FileJob, tell: Tell) -> RunReport:
     """Runs a job, after the run of a daemon that is in progress."""
-    told = time.monotonic()
+    reported_at = time.monotonic()
 
     def observe(progress: Progress) -> None:
-        nonlocal told
-        if time.monotonic() - told > _PROGRESS_SECONDS and progress.done_files < progress.files:
-            told = time.monotonic()
+        nonlocal reported_at
+        if time.monotonic() - reported_at > _PROGRESS_SECONDS and progress.done_files < progress.files:
+            reported_at = time.monotonic()
             tell(f"{progress.done_files} of {counted(progress.files, 'file')} processed ...")
 
     waiting = Stop()
@@ -176,7 +177,7 @@ def _run(objects: Objects, job: FileJob, tell: Tell) -> RunReport:
 
 
 def _tell(objects: Objects, job: FileJob, report: RunReport, tell: Tell) -> None:
-    """Tells what a run did, and what did not go well."""
+    """Reports what a run did, and which files failed."""
     done = report.progress
     if done.batches:
         tell(f"{counted(done.processed, 'file')} processed, {done.failed} failed, {done.removals} removed.")

@@ -1,6 +1,6 @@
 """Parses messages that OSS sends to MNS into hints: plain JSON, in base64, or wrapped by a topic. Pure.
 
-Events are told apart by their full name. Those of unfinished uploads and of reads are ignored; any other, known or not, is a
+Events are distinguished by their full name. Those of unfinished uploads and of reads are ignored; any other, known or not, is a
 hint: checking an unchanged object costs one HEAD request, whereas a missed change leaves the directory stale.
 """
 

@@ -75,8 +75,8 @@ class _TailCommit:
     def run(self, spark: Callable[[], SparkGateway]) -> int:
         """Makes the move; returns the number of rows read."""
         rows = sum(file.rows for file in self._tail.files(self._step.after))
-        told = {"arrivals": [self._step.after + 1, self._step.until], "cause": "tail"}
-        marker = Marker(self._tail.move_id, self._step.number, told)
+        metadata = {"arrivals": [self._step.after + 1, self._step.until], "cause": "tail"}
+        marker = Marker(self._tail.move_id, self._step.number, metadata)
         change = self._changes()
         if change is None or not direct.commit(self._target, marker, change):
             self._by_spark(marker, spark(), rows)

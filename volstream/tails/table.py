@@ -66,7 +66,7 @@ def columns_of(target: str) -> pa.Schema:
     try:
         with mapped(target):
             opened = open_table(target)
-            schema, told = pa.schema(opened.schema().to_arrow()), json.loads(opened.schema().to_json())["fields"]
+            schema, fields = pa.schema(opened.schema().to_arrow()), json.loads(opened.schema().to_json())["fields"]
             key = opened.metadata().configuration.get(log.PRIMARY_KEY) or "[]"
     except TableNotFoundError:
         raise NotFoundError(f"There is no table at {target}.") from None
@@ -76,13 +76,13 @@ def columns_of(target: str) -> pa.Schema:
             f"The table at {target} has a column {min(taken)}, which real-time streams use themselves.",
             "Rename the column.",
         )
-    variants = [str(one["name"]) for one in told if log.has_type(one["type"], "variant")]
+    variants = [str(one["name"]) for one in fields if log.has_type(one["type"], "variant")]
     if variants:
         raise InvalidStateError(
             f"Column {variants[0]} is a VARIANT, which real-time streams do not support.",
             "Make it a STRING, and parse_json() it when it is read.",
         )
-    limits = [one["metadata"].get(log.CHARACTERS) for one in told]
+    limits = [one["metadata"].get(log.CHARACTERS) for one in fields]
     fields = [
         pa.field(field.name, field.type, field.nullable, None if limit is None else {CHARACTERS: limit})
         for field, limit in zip(schema, limits, strict=True)

@@ -16,12 +16,14 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 def test_what_was_decided_is_stored_with_its_alerts(catalog: Catalog) -> None:
     alerts = catalog.alerts
-    told = Cause("pause:1", NOW, alerted_on=NOW)
+    paused = Cause("pause:1", NOW, alerted_on=NOW)
     waiting = Cause("failed:1:x", NOW, count=3, note='{"why": "\\u0000 \\ud800"}')
-    alerts.record(changed=[told, waiting], gone=[], made=[("ops", {"why": "paused \x00"}), ("team", {"why": "paused"})])
-    assert alerts.causes() == {one.key: one for one in (told, waiting)}
+    alerts.record(
+        changed=[paused, waiting], gone=[], made=[("ops", {"why": "paused \x00"}), ("team", {"why": "paused"})]
+    )
+    assert alerts.causes() == {one.key: one for one in (paused, waiting)}
     assert alerts.waiting() == {"ops": 1, "team": 1}
-    alerts.record(changed=[Cause(waiting.key, NOW, alerted_on=NOW)], gone=[told.key], made=[])
+    alerts.record(changed=[Cause(waiting.key, NOW, alerted_on=NOW)], gone=[paused.key], made=[])
     assert alerts.causes() == {waiting.key: Cause(waiting.key, NOW, alerted_on=NOW)}
 
 

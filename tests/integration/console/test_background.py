@@ -21,8 +21,8 @@ class Desk:
 
     def __init__(self, audit: Audit) -> None:
         self.audit = audit
-        self.told: list[Collection[str]] = []
-        self.background = Background(audit, self.told.append)
+        self.news: list[Collection[str]] = []
+        self.background = Background(audit, self.news.append)
         self.go = threading.Event()
 
     def begin(self, action: str = "run", object_: str = "job j", doing: Doing | None = None) -> Task:
@@ -59,7 +59,7 @@ def test_an_action_is_queued_behind_the_same_on_its_object_and_beside_others(des
     desk.go.set()
     assert [desk.result(one) for one in (first, second, other)] == ["1 file processed."] * 3
     assert [one.state for one in (first, second, other)] == ["finished"] * 3
-    assert {"tasks", "job:j"} in desk.told
+    assert {"tasks", "job:j"} in desk.news
 
 
 def test_what_is_queued_is_cancelled_at_once_and_what_runs_at_its_next_step(desk: Desk) -> None:

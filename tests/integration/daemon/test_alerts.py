@@ -172,9 +172,9 @@ def test_a_run_that_fails_is_alerted_once_although_it_is_tried_again_and_again(
         world.catalog.jobs.change(world.job, state=JobState.ACTIVE, state_reason=None)
         note_ended(world.catalog.database, world.job, "3 files")
         eventually(lambda: len(receiver.posts) == 4)
-    told = [(payload["event"], payload["state"]) for payload in receiver.payloads]
-    assert told[:2] == [("failure", "active"), ("pause", "active")]
-    assert {*told[2:]} == {("failure", "resolved"), ("pause", "resolved")}, "not when it was paused"
+    sent = [(payload["event"], payload["state"]) for payload in receiver.payloads]
+    assert sent[:2] == [("failure", "active"), ("pause", "active")]
+    assert {*sent[2:]} == {("failure", "resolved"), ("pause", "resolved")}, "not when it was paused"
     assert receiver.payloads[0]["why"] == "Its run failed: The bucket b does not exist."
 
 
@@ -192,18 +192,18 @@ def test_volumes_and_the_engine_that_stand_still_are_told(world: World, receiver
         ("problem", "volume"),
         ("problem", "engine"),
     }
-    told = next(payload for payload in payloads if payload["kind"] == "volume")
-    assert (payloads[2]["state"], payloads[2]["key"]) == ("resolved", told["key"])
-    assert payloads[2]["why"] == f"Resolved: {told['why']}"
+    alert = next(payload for payload in payloads if payload["kind"] == "volume")
+    assert (payloads[2]["state"], payloads[2]["key"]) == ("resolved", alert["key"])
+    assert payloads[2]["why"] == f"Resolved: {alert['why']}"
 
 
 def test_a_stale_stream_is_told(tmp_path: Path, receiver: Receiver) -> None:
     world = World(tmp_path, receiver.url, on_stale=("ops",))
     with world.daemon():
         eventually(lambda: receiver.posts)  # its directory does not exist
-    (told,) = receiver.payloads
-    assert (told["event"], told["kind"], told["name"]) == ("stale", "stream", "changes")
-    assert told["do"].startswith("To continue from now: volstream advance-stream changes;")
+    (alert,) = receiver.payloads
+    assert (alert["event"], alert["kind"], alert["name"]) == ("stale", "stream", "changes")
+    assert alert["do"].startswith("To continue from now: volstream advance-stream changes;")
     world.home.close()
 
 
@@ -217,9 +217,9 @@ def test_a_stream_that_will_soon_be_stale_is_told_while_there_is_time(tmp_path: 
     assert direct.commit(location, Marker("test", 1, {}), RowChanges([rows], COLUMNS, "", None))
     with world.daemon():
         eventually(lambda: len(receiver.posts) == 2)  # the job's stream is stale already
-    (told,) = [payload for payload in receiver.payloads if payload["name"] == "late"]
-    assert (told["event"], told["severity"]) == ("stale", "warning")
-    assert "may be deleted in 7 days" in told["why"]
+    (alert,) = [payload for payload in receiver.payloads if payload["name"] == "late"]
+    assert (alert["event"], alert["severity"]) == ("stale", "warning")
+    assert "may be deleted in 7 days" in alert["why"]
     world.home.close()
 
 
