@@ -12,12 +12,24 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from volstream.sqltext import literal
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
 #: Unused views by session. They are collected here because frames end in any thread, where no call can be made.
 _unused: weakref.WeakKeyDictionary[Any, deque[str]] = weakref.WeakKeyDictionary()
+
+
+#: Pattern of the views' names.
+_NAME = "volstream_[0-9a-f]{32}"
+
+
+def without_views(frame: DataFrame) -> DataFrame:
+    """Returns the rows of ``SHOW TABLES`` or ``SHOW VIEWS`` without those of this module: Spark lists them in each schema."""
+    (name,) = {"tableName", "viewName"} & set(frame.columns)
+    return frame.where(f"NOT (isTemporary AND {name} RLIKE {literal(f'^{_NAME}$')})")
 
 
 class Views:

@@ -20,6 +20,7 @@ from volstream.ingest.sources import end
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.plans import check_reads
+from volstream.spark.views import without_views
 from volstream.sql import adapt, grammar, names
 from volstream.sqltext import literal, pairs
 from volstream.statements import arrived, metastore
@@ -154,6 +155,8 @@ class SparkStatements:
                 text = adapt.insert_all_columns(text, self._columns_of_target(statement))
         with nullcontext() if created is None else creating(self._home, created):
             frame = binding.spark.sql(text)
+        if words[:2] in (["SHOW", "TABLES"], ["SHOW", "VIEWS"]):
+            frame = without_views(frame)
         # A user's view may read ours for as long as the session lives.
         return frame if _is_temporary(words) else binding.views.live_with(frame)
 

@@ -249,6 +249,19 @@ def test_a_create_table_that_was_killed_leaves_nothing(home: Home, left: str) ->
     assert not (table / "part-0.parquet").exists()
 
 
+def test_show_tables_has_the_users_temporary_views_and_none_of_ours(home: Home) -> None:
+    home.tracked()
+    home.sql("CREATE OR REPLACE TEMPORARY VIEW mine AS SELECT 1 AS v")
+    read = home.session.table(home.name("s"))  # through a view that lives as long as it does
+    assert "mine" in [row["tableName"] for row in home.sql(f"SHOW TABLES IN {home.schema}")]
+    for shown in ("TABLES", "TABLES IN default", f"VIEWS IN {home.schema}"):
+        rows = home.sql(f"SHOW {shown}")
+        names = {row.get("tableName") or row["viewName"] for row in rows if row["isTemporary"]}
+        assert "mine" in names and not {name for name in names if name.startswith("volstream_")}, shown
+    assert read.count() == 0
+    home.sql("DROP VIEW mine")
+
+
 def test_a_table_is_created_by_one_session_at_a_time(home: Home) -> None:
     leases = home.session.home.catalog.leases
     assert leases.acquire(of_creation(f"{home.schema}.t"), new_owner(), "CREATE TABLE", 60) is None
