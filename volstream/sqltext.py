@@ -9,9 +9,41 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from volstream.model.names import quote
+
 #: A condition lists up to this many rows of a table, so that Spark drops the others before a join; beyond it, it gives their
 #: range.
 MAX_NAMED = 2000
+
+#: Names that sqlglot or Spark misread unless they are quoted.
+_WORDS = frozenset(
+    [
+        "any",
+        "case",
+        "connect_by_root",
+        "constraint",
+        "curdate",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "exclude",
+        "false",
+        "if",
+        "like",
+        "not",
+        "null",
+        "select",
+        "session_user",
+        "true",
+        "unique",
+        "user",
+        "with",
+    ]
+)
+
+#: Types that SQL calls otherwise than Delta's log.
+_IN_SQL = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
 
 
 def table_at(location: str) -> str:
@@ -22,6 +54,28 @@ def table_at(location: str) -> str:
 def parquet_at(location: str) -> str:
     """Returns the SQL name of the Parquet files at a path."""
     return f"parquet.`{location.replace('`', '``')}`"
+
+
+def quote_column(name: str) -> str:
+    """Returns a column's name quoted for SQL."""
+    return quote(name) if name.islower() and name not in _WORDS else "`" + name.replace("`", "``") + "`"
+
+
+def type_of(kind: Any) -> str:
+    """Returns a type as SQL.
+
+    Args:
+        kind: as in a Delta log, and as ``DataType.jsonValue()`` returns it.
+    """
+    if isinstance(kind, str):
+        return _IN_SQL.get(kind, kind.upper())
+    match kind["type"]:
+        case "array":
+            return f"ARRAY<{type_of(kind['elementType'])}>"
+        case "map":
+            return f"MAP<{type_of(kind['keyType'])}, {type_of(kind['valueType'])}>"
+    fields = (f"{quote_column(field['name'])}: {type_of(field['type'])}" for field in kind["fields"])
+    return f"STRUCT<{', '.join(fields)}>"
 
 
 def literal(text: str) -> str:

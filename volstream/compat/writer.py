@@ -14,6 +14,7 @@ from volstream.model.arguments import checked
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import bound_to
+from volstream.sqltext import type_of
 from volstream.statements import metastore
 from volstream.streams.consume import is_unused
 
@@ -101,7 +102,7 @@ class Writer:
         partitions and constraints."""
         schema = DeltaLog(location).schema()
         present = {} if schema is None else {name: schema.sql_type(name) for name in schema.columns}
-        return present != {field.name: field.dataType.simpleString() for field in self._frame.schema.fields}
+        return present != {field.name: type_of(field.dataType.jsonValue()) for field in self._frame.schema.fields}
 
     def _location(self, target: Name) -> str:
         if self._home.catalog.streams.find(target) is not None:

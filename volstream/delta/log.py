@@ -26,6 +26,7 @@ from volstream.delta.places import filesystem_of, is_table, mapped, open_table
 from volstream.delta.vectors import deleted_rows
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
+from volstream.sqltext import type_of
 
 
 @dataclass(frozen=True)
@@ -160,10 +161,7 @@ class Schema:
 
     def sql_type(self, column: str) -> str:
         """Returns the SQL type of a column."""
-        from pyspark.sql.types import StructType
-
-        field = {"name": column, "type": json.loads(self.types[column]), "nullable": True, "metadata": {}}
-        return str(StructType.fromJson({"type": "struct", "fields": [field]})[column].dataType.simpleString())
+        return type_of(json.loads(self.types[column]))
 
     def bears(self, older: Schema) -> bool:
         """True if rows of an ``older`` schema fit this one: all its columns exist, with the same types."""

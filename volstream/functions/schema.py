@@ -16,8 +16,7 @@ from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
 from volstream.functions.classes import fields_of, is_row_class
 from volstream.functions.hints import hints_of
 from volstream.model.files import is_utf8, printable
-from volstream.model.names import quote
-from volstream.sqltext import tree_of
+from volstream.sqltext import quote_column, tree_of
 
 #: Columns that volstream adds to each row of a result table.
 PROVENANCE = pa.schema(
@@ -47,33 +46,6 @@ _SIMPLE: Sequence[tuple[tuple[str, ...], pa.DataType, str]] = (
     (("DATE",), pa.date32(), "DATE"),
     (("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ"), pa.timestamp("us", tz="UTC"), "TIMESTAMP"),
     (("TIMESTAMPNTZ",), pa.timestamp("us"), "TIMESTAMP_NTZ"),
-)
-
-#: Names that sqlglot or Spark misread unless they are quoted.
-_WORDS = frozenset(
-    [
-        "any",
-        "case",
-        "connect_by_root",
-        "constraint",
-        "curdate",
-        "current_date",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "exclude",
-        "false",
-        "if",
-        "like",
-        "not",
-        "null",
-        "select",
-        "session_user",
-        "true",
-        "unique",
-        "user",
-        "with",
-    ]
 )
 
 _BY_PYTHON: Mapping[Any, pa.DataType] = {
@@ -224,11 +196,6 @@ def to_ddl(schema: pa.Schema) -> str:
 def type_names(schema: pa.Schema) -> Mapping[str, str]:
     """Returns the columns with their types as in Spark DDL."""
     return {field.name: _ddl_of(field.type) for field in schema}
-
-
-def quote_column(name: str) -> str:
-    """Returns a column's name quoted for SQL."""
-    return quote(name) if name.islower() and name not in _WORDS else "`" + name.replace("`", "``") + "`"
 
 
 def _ddl_of(kind: pa.DataType) -> str:

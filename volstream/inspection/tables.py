@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.rows import sample
 from volstream.errors import NotFoundError, VolstreamError
-from volstream.functions.schema import quote_column
 from volstream.functions.values import python_values
 from volstream.inspection.details import arrived_rows
 from volstream.model.names import Name
@@ -104,7 +102,7 @@ def described_table(home: Home, text: str) -> dict[str, Any]:
         "not_committed": _arrived(home, name),
         "job": None if job is None else str(job.name),
         "primary_key": list(schema.primary_key),
-        "columns": [{"column": column, "type": _type(json.loads(kind))} for column, kind in schema.types.items()],
+        "columns": [{"column": column, "type": schema.sql_type(column)} for column in schema.types],
         "streams": [str(stream.name) for stream in streams if stream.source_name == name],
         "history": [
             {
@@ -157,23 +155,6 @@ def cut(beginning: str, size: int) -> str:
 def sized(size: int) -> str:
     """Returns what stands for a binary value."""
     return f"({size} bytes)"
-
-
-#: Types that SQL calls otherwise than Delta's log.
-_IN_SQL = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
-
-
-def _type(kind: Any) -> str:
-    """Returns a type of Delta's log as it is written in SQL."""
-    if isinstance(kind, str):
-        return _IN_SQL.get(kind, kind.upper())
-    match kind["type"]:
-        case "array":
-            return f"ARRAY<{_type(kind['elementType'])}>"
-        case "map":
-            return f"MAP<{_type(kind['keyType'])}, {_type(kind['valueType'])}>"
-    fields = (f"{quote_column(field['name'])}: {_type(field['type'])}" for field in kind["fields"])
-    return f"STRUCT<{', '.join(fields)}>"
 
 
 def _arrived(home: Home, name: Name) -> int | None:

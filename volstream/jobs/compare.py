@@ -23,7 +23,7 @@ from volstream.delta.places import reached
 from volstream.errors import FunctionLoadError, InvalidStateError, NotFoundError
 from volstream.functions.bounds import size_of
 from volstream.functions.pickled import code_of
-from volstream.functions.schema import of_job, quote_column
+from volstream.functions.schema import of_job
 from volstream.functions.source import FunctionSource
 from volstream.jobs import plan
 from volstream.jobs.attempt import stage, work_on
@@ -34,7 +34,7 @@ from volstream.jobs.staged import Staged
 from volstream.model.work import OVERTAKEN, FailureKind
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
-from volstream.sqltext import literal, one_of, table_at
+from volstream.sqltext import literal, one_of, quote_column, table_at
 from volstream.volumes.access import store_of
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER, Marker
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.functions.schema import PROVENANCE, of_job, quote_column, to_ddl
+from volstream.functions.schema import PROVENANCE, of_job, to_ddl
 from volstream.jobs.load import loads
 from volstream.jobs.plan import MOVE, REMOVE, going, of_files, of_origins, slice_of
 from volstream.jobs.staged import WITHOUT_STATISTICS, Staged
 from volstream.jobs.target import check_target
 from volstream.log import get
 from volstream.model.work import Batch, Plan
-from volstream.sqltext import MAX_NAMED, literal, one_of, table_at
+from volstream.sqltext import MAX_NAMED, literal, one_of, quote_column, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from volstream.delta.log import Schema
 from volstream.errors import InvalidValueError
-from volstream.functions.schema import PROVENANCE, quote_column
-from volstream.sqltext import tree_of
+from volstream.functions.schema import PROVENANCE
+from volstream.sqltext import quote_column, tree_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def parse_columns(text: str) -> Mapping[str, ColumnDefinition]:
 def columns_text(schema: Schema) -> str:
     """Returns the columns of a table as SQL, without those that jobs add to say where rows come from."""
     return ", ".join(
-        f"{quote_column(name)} {schema.sql_type(name).upper()}{' NOT NULL' if name in schema.required else ''}"
+        f"{quote_column(name)} {schema.sql_type(name)}{' NOT NULL' if name in schema.required else ''}"
         for name in schema.columns
         if name.lower() not in PROVENANCE.names
     )

@@ -8,13 +8,12 @@ from typing import Any
 from volstream.definitions import NO_SCHEDULE, FileJobOptions, JobOptions, LoadKeys
 from volstream.definitions.forms import as_text
 from volstream.definitions.options import keys, to_create
-from volstream.functions.schema import quote_column
 from volstream.model.names import Name
 from volstream.objects.all import Objects
 from volstream.pipelines.columns import missing_columns
 from volstream.pipelines.keys import written
 from volstream.pipelines.model import CODE, Definition, Kind, Step, Verb
-from volstream.sqltext import pairs
+from volstream.sqltext import pairs, quote_column
 
 
 class Maker:

@@ -24,7 +24,7 @@ from volstream.model.names import Name, quote
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.views import Views
 from volstream.sql import incremental, names
-from volstream.sqltext import literal, pairs, parquet_at, table_at
+from volstream.sqltext import literal, pairs, parquet_at, quote_column, table_at, type_of
 from volstream.statements import metastore
 from volstream.statements.bind import Binding
 
@@ -118,7 +118,7 @@ class _Refresh:
         known = {name.lower() for name in columns}
         added = [field for field in result.fields if field.name.lower() not in known]
         if added:
-            listed = ", ".join(f"{quote(one.name)} {one.dataType.simpleString()}" for one in added)
+            listed = ", ".join(f"{quote_column(field.name)} {type_of(field.dataType.jsonValue())}" for field in added)
             spark.sql(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({listed})").collect()
 
     def run(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from volstream.inspection.tables import _type
+from volstream.sqltext import type_of
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ from volstream.inspection.tables import _type
     ],
 )
 def test_types_are_shown_as_they_are_written_in_sql(of_log: object, in_sql: str) -> None:
-    assert _type(of_log) == in_sql
+    assert type_of(of_log) == in_sql
