@@ -59,20 +59,20 @@ def declared_apart(source: FunctionSource, arguments: Mapping[str, str], *, colu
             raise FunctionLoadError(
                 f"The module {source.module} cannot be imported: its process {end_of(ended.returncode)}."
             )
-        found = pickle.loads(answer.read_bytes())
-    if isinstance(found, VolstreamError):
-        raise found
-    schema: pa.Schema | None = found
+        result = pickle.loads(answer.read_bytes())
+    if isinstance(result, VolstreamError):
+        raise result
+    schema: pa.Schema | None = result
     return schema
 
 
 def _answer(place: Path) -> None:
     source, arguments, columns = pickle.load(sys.stdin.buffer)
     try:
-        found = declared_by(source, arguments, columns=columns)
+        result = declared_by(source, arguments, columns=columns)
     except VolstreamError as error:
-        found = error
-    place.write_bytes(pickle.dumps(found))
+        result = error
+    place.write_bytes(pickle.dumps(result))
 
 
 if __name__ == "__main__":
