@@ -31,8 +31,8 @@ def copy(
     counts: dict[str, int] = {}
     for table in _COPIED:
         counts[table.name] = 0
-        found = source.execute(select(table).execution_options(yield_per=_CHUNK))
-        for part in found.mappings().partitions():
+        result = source.execute(select(table).execution_options(yield_per=_CHUNK))
+        for part in result.mappings().partitions():
             rows = [dict(changed(table.name, dict(row))) for row in part]
             target.execute(insert(table), rows)
             counts[table.name] += len(rows)

@@ -67,7 +67,7 @@ def literal_of(value: Any) -> str:
         case list() | tuple():
             return f"array({', '.join(map(literal_of, value))})"
         case Mapping():
-            return f"map({', '.join(literal_of(one) for pair in value.items() for one in pair)})"
+            return f"map({', '.join(literal_of(item) for pair in value.items() for item in pair)})"
     raise InvalidValueError(f"A {type(value).__name__} cannot be a parameter of a statement.")
 
 
