@@ -145,8 +145,8 @@ class AlertService(LeasedWorker, Collector):
         """See :meth:`LeasedWorker.work`: decides and delivers."""
         look, ending = AlertEvaluator(self._home, self._engine, self._addressed), Stop()
         threads = [
-            threading.Thread(target=one.run, args=(ending,), name=f"receiver {one.name}", daemon=True)
-            for one in self._couriers
+            threading.Thread(target=courier.run, args=(ending,), name=f"receiver {courier.name}", daemon=True)
+            for courier in self._couriers
         ]
         for thread in threads:
             thread.start()

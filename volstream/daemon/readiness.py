@@ -45,4 +45,4 @@ class Readiness:
             "held_removals": self.held_removals,
         }
         status = {"status": "ready" if self.ready else "not ready", "volumes": self.kept}
-        return status | {name: found for name, found in parts.items() if found} | {"engine": self.engine}
+        return status | {name: failing for name, failing in parts.items() if failing} | {"engine": self.engine}
