@@ -39,10 +39,10 @@ class ClientChannelBuilder(DefaultChannelBuilder):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Called by PySpark to connect the copy of a session, with a channel of its own."""
-        made = copy.copy(self)
-        made._params = copy.deepcopy(self._params, memo)
-        made._channel = None
-        return made
+        copied = copy.copy(self)
+        copied._params = copy.deepcopy(self._params, memo)
+        copied._channel = None
+        return copied
 
     def close(self) -> None:
         """Closes the channel; calls that wait on it return immediately. Idempotent."""
