@@ -13,7 +13,7 @@ from volstream.catalog.tables import alerts, conditions, identity, leases, metad
 _CHUNK = 1000
 
 #: Leases and conditions are not copied: they describe running processes. Nor are alerts that wait: their receivers would get
-#: them twice. A copy is a catalog of its own.
+#: them twice. A copy is a separate catalog.
 _COPIED = [table for table in metadata.sorted_tables if table not in (leases, conditions, alerts, identity)]
 
 Row = Mapping[str, Any]

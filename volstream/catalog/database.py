@@ -264,10 +264,12 @@ class Database:
             ) from error
         except (OverflowError, DataError) as error:  # SQLite's driver raises the former
             if isinstance(error, DataError) and getattr(error.orig, "sqlstate", None) != _OUT_OF_RANGE:
-                raise InvalidValueError(f"A value cannot be held by the catalog: {error.orig}.") from None
+                raise InvalidValueError(f"The catalog cannot store a value: {error.orig}.") from None
             raise InvalidValueError("A number is larger than the catalog can hold.", "Give a smaller one.") from None
         except UnicodeEncodeError:
-            raise InvalidValueError("A text has half of a character, which the catalog cannot hold.") from None
+            raise InvalidValueError(
+                "A text contains half a character (a lone surrogate), which the catalog cannot store."
+            ) from None
         except DBAPIError as error:
             raise CatalogError(f"The catalog {where} failed: {error.orig}.") from error
         except sqlite3.Error as error:  # from the connection that bypasses SQLAlchemy

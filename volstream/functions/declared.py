@@ -1,4 +1,4 @@
-"""What a function declares: found out by importing it, in this process or in one of its own.
+"""What a function declares: found out by importing it, in this process or a separate one.
 
 Importing runs the user's code, which may end its process, or never return.
 """
@@ -21,7 +21,7 @@ from volstream.functions.schema import of_function
 from volstream.functions.source import FunctionSource, check_signature
 from volstream.model.units import format_duration
 
-#: The longest that an import takes in a process of its own.
+#: The longest that an import takes in a separate process.
 _MAX_SECONDS = 300.0
 
 
@@ -38,7 +38,7 @@ def declared_by(source: FunctionSource, arguments: Mapping[str, str], *, columns
 
 
 def declared_apart(source: FunctionSource, arguments: Mapping[str, str], *, columns: bool) -> pa.Schema | None:
-    """Does the same in a process of its own, for one that has to go on whatever the function does."""
+    """Does the same in a separate process, for one that has to go on whatever the function does."""
     with tempfile.TemporaryDirectory(prefix="volstream-") as folder:
         answer = Path(folder, "answer")
         try:

@@ -107,7 +107,7 @@ def _moment(value: Any, kind: pa.DataType) -> None:
     if not isinstance(value, datetime):
         return
     if value != value:  # NaT
-        raise ValueError("it is no time; for NULL, give None")
+        raise ValueError("it is not a time; for NULL, give None")
     if getattr(value, "nanosecond", 0):
         raise ValueError("its nanoseconds would be lost: the column has microseconds")
     if kind.tz is None:

@@ -172,7 +172,7 @@ def kept(function: str | Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def code_of(definition: FileJob | Function) -> FunctionSource:
-    """Returns the function of a job, or one that SQL calls, with its current code. Raises FunctionLoadError if that is gone."""
+    """Returns the function of a job, or one that SQL calls, with its current code. Raises FunctionLoadError if it is missing."""
     return (
         find(definition.function, definition.search_path)
         if definition.pickled is None

@@ -53,7 +53,7 @@ def _checked(item: Any) -> Any:
 
 
 def call_of(function: Function) -> ScalarCall:
-    """Returns the function with its current code. Raises FunctionLoadError if the code is gone."""
+    """Returns the function with its current code. Raises FunctionLoadError if the code is missing."""
     return ScalarCall(code_of(function), function.of_items)
 
 

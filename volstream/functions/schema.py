@@ -338,5 +338,5 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
     ):
         return _BY_PYTHON[base]
     raise InvalidValueError(
-        f"The type {_written(hint)} of the result column {name!r} has no SQL equivalent.", "Declare it by returns."
+        f"The type {_written(hint)} of the result column {name!r} has no SQL equivalent.", "Declare it with returns."
     )

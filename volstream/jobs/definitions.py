@@ -273,7 +273,7 @@ def with_function(
 ) -> FileJob:
     """Returns what a job would be with another function; None: its columns, or its arguments, stay. See :func:`alter_job`.
 
-    The function is imported in a process of its own: a daemon compares, too.
+    The function is imported in a separate process: a daemon compares, too.
 
     Args:
         given: ``function`` and ``pickled``.

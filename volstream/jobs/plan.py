@@ -332,7 +332,7 @@ def of_origins(column: str, location: str, batch: Batch) -> str | None:
 
 
 def going(location: str, batch: Batch) -> list[str]:
-    """Returns the paths of a batch that are gone, and those that its files were moved from; all in memory."""
+    """Returns the removed paths of a batch, and those that its files were moved from; all in memory."""
     removed = (
         _paths(location, "relative_path", _bounds(batch) & (ds.field("action") == REMOVE)) if batch.removals else ()
     )

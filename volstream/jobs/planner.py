@@ -154,7 +154,7 @@ class Planner:
 
         Args:
             cut_by: the limits that the last call returned for the plan; similar limits would give the same batches, if
-                files are so large that each is a batch of its own.
+                files are so large that each is a separate batch.
 
         Returns:
             The limits by which the plan is cut now, if known.

@@ -26,7 +26,7 @@ _COPIES = 8
 
 @dataclass(frozen=True)
 class Limits:
-    """The maximum size of a batch; a file larger than ``bytes`` is a batch of its own."""
+    """The maximum size of a batch; a file larger than ``bytes`` is a separate batch."""
 
     files: int
     bytes: int

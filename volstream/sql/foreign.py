@@ -162,7 +162,7 @@ FOREIGN: Sequence[Foreign] = (
     ),
     Foreign(
         r"^(?P<word>UNDROP)\b",
-        "What is dropped is not kept; a backup has it: volstream restore.",
+        "Dropped objects are not kept; restore them from a backup: volstream restore.",
         {"UNDROP": "UNDROP TABLE t"},
     ),
     Foreign(

@@ -513,7 +513,7 @@ def _scan(text: str) -> list[Any]:
         starts = [*(token.start for token in tokens), len(text)]
         if any(_CONTINUED.search(text, end, start) for end, start in zip(ends, starts, strict=True)):
             raise SqlError(
-                "A comment ends with a backslash, which continues it in the next line.", "Remove the backslash."
+                "A comment ends with a backslash, which continues it on the next line.", "Remove the backslash."
             )
     return tokens
 

@@ -49,7 +49,8 @@ def literal_of(value: Any) -> str:
             return _decimal(value)
         case str() if not is_utf8(value):
             raise InvalidValueError(
-                f"{value!r:.60} cannot be a parameter.", "It has half a character, which UTF-8 lacks."
+                f"{value!r:.60} cannot be a parameter.",
+                "It contains half a character (a lone surrogate), which UTF-8 cannot encode.",
             )
         case str():
             return literal(value)

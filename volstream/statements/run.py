@@ -199,7 +199,7 @@ class SparkStatements:
         insert = adapt.as_insert(statement)
         if insert is None and words[0] == "CREATE":
             raise SqlError(
-                "A view of a stream is not possible: its rows are gone once they are consumed.",
+                "A view of a stream is not possible: its rows disappear once they are consumed.",
                 "Create a table from it (CREATE TABLE ... AS), or read the stream itself.",
             )
         dml = statement if insert is None else insert[1]

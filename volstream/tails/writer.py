@@ -104,7 +104,7 @@ class TailWriter:
                 if self._table.transaction(SEALED):
                     raise InvalidStateError(
                         f"The table at {self.target} takes no more rows.",
-                        "It was made immutable; or its columns changed, and a new stream can go on.",
+                        "It was made immutable; or its columns changed, and a new stream can continue.",
                     )
                 new = self._new(batches)
                 if not new or self._append_new(view, new):
@@ -180,7 +180,7 @@ class TailWriter:
         if view.rows >= MAX_ROWS or view.bytes >= MAX_BYTES:
             raise TailFullError(
                 f"{view.rows:,} rows have arrived for the table at {self.target} and are not committed yet.",
-                "Try again later. If it does not help, commits fail: see the log of the daemon.",
+                "Try again later. If that does not help, commits fail: see the log of the daemon.",
             )
         try:
             self._append(Tail.of(view), new)
@@ -220,7 +220,7 @@ class TailWriter:
 
     def _fitted(self, tail: Tail, rows: pa.Table) -> pa.Table:
         """Returns rows with the table's columns, which may have changed since the stream began. Raises InvalidStateError."""
-        remedy = "Its columns changed: begin a new stream."
+        remedy = "Its columns changed: open a new stream."
         unknown = [name for name in rows.column_names if name not in self._table.spec.schema.names]
         if unknown:
             raise InvalidStateError(f"The table at {self.target} has no column {unknown[0]}.", remedy)
