@@ -58,6 +58,6 @@ def subject_of(job: Job) -> Subject:
 
 
 def _receivers(stream: Stream, jobs: Iterable[Job]) -> tuple[str, ...] | None:
-    """Returns who gets alerts about a stream, if its job has receivers of its own."""
+    """Returns who gets alerts about a stream, if its job has its own receivers."""
     own: Sequence[str] | None = next((job.alert for job in jobs if stream.id in job.stream_ids), None)
     return None if own is None else tuple(own)

@@ -82,7 +82,7 @@ class Work:
 
     Attributes:
         stop: set when it is to end.
-        cancelled: somebody cancelled it; otherwise the daemon stops, or its time is up.
+        cancelled: a user cancelled it; otherwise the daemon stops, or its time is up.
     """
 
     def __init__(self, task: Task, audit: Audit, tell: Callable[[Task], None]) -> None:

@@ -205,7 +205,7 @@ def _certificates(settings: Settings, host: str) -> list[tuple[bytes, bytes]]:
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publishes no types
-    """Flight's methods, each called in a thread of its own."""
+    """Flight's methods, each called in its own thread."""
 
     def __init__(
         self,

@@ -129,7 +129,7 @@ class DaemonMetrics(Collector):
         runs = CounterMetricFamily(
             "volstream_job_runs", "Runs by outcome since the daemon started.", labels=["job", "outcome"]
         )
-        failing = GaugeMetricFamily("volstream_job_failing", "1 if the job stands still.", labels=["job"])
+        failing = GaugeMetricFamily("volstream_job_failing", "1 if the job is failing.", labels=["job"])
         jobs, probed = self._catalog.jobs.list(), {"failing_jobs": dict(self._scheduler.unrecorded)}
         open_runs = runs_of(self._catalog, jobs)
         for job in jobs:

@@ -44,8 +44,8 @@ def secret_in(file: Path) -> str:
         while not (secret := _secret(file)):
             _make_secret(file)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidValueError(f"{file} cannot be used: {error}.", "Remove it, and a new one is made.") from None
-    check_token(secret, f"The file {file}", "Remove it, and a new one is made.")
+        raise InvalidValueError(f"{file} cannot be used: {error}.", "Remove it; a new one is then created.") from None
+    check_token(secret, f"The file {file}", "Remove it; a new one is then created.")
     return secret
 
 

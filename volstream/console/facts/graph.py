@@ -17,7 +17,7 @@ from volstream.inspection.status import status
 #: Pixels: of a box; from one to the next in a column, and from column to column.
 WIDTH, HEIGHT, _DOWN, _ACROSS = 196, 46, 64, 256
 
-#: Objects that are drawn: a larger picture is read by nobody.
+#: Objects that are drawn: a larger picture is unreadable.
 _MAX_DRAWN = 400
 
 #: How often columns are put in order by their neighbours. It changes little after this.
