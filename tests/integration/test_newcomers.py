@@ -113,7 +113,7 @@ def test_refreshing_or_explaining_something_unknown_is_an_error(shell: Shell) ->
     assert "in the directory" in shell.ok("explain-file", "v", "a.txt")
     shell.job("j", "one", "--where", "size > 99")
     assert "takes only=size > 99" in shell.ok("explain-file", "v", "a.txt")
-    assert "The job j makes it with its first batch." in shell("describe", "table", "t")[2]
+    assert "The job j creates it with its first batch." in shell("describe", "table", "t")[2]
     (shell.files / "a.txt").unlink()
     assert "not in the store now" in shell.ok("explain-file", "v", "a.txt")
 

@@ -19,35 +19,37 @@ _EVENTS = {
 }
 
 
-def conditions(catalog: Catalog, found: Sequence[Problem]) -> tuple[list[Condition], list[str]]:
+def conditions(catalog: Catalog, problems: Sequence[Problem]) -> tuple[list[Condition], list[str]]:
     """Returns problems as conditions; and prefixes of keys of those of which nothing can be said at present: whether the runs of
     a paused job would fail, and whether a stream is stale whose source cannot be reached."""
     jobs = {str(job.name): job for job in catalog.jobs.list()}
     streams = {str(stream.name): stream for stream in catalog.streams.list()}
     unclear = [f"run:{job.id}:" for job in jobs.values() if job.state is JobState.PAUSED]
-    unreached = {one.name for one in found if one.kind == "stream" and one.cause is ProblemCause.OTHER}
+    unreached = {
+        problem.name for problem in problems if problem.kind == "stream" and problem.cause is ProblemCause.OTHER
+    }
     unclear += [f"stale:{streams[name].id}:" for name in unreached & streams.keys()]
-    return list(_conditions(found, jobs, streams)), unclear
+    return list(_conditions(problems, jobs, streams)), unclear
 
 
-def _conditions(found: Iterable[Problem], jobs: dict[str, Job], streams: dict[str, Stream]) -> Iterator[Condition]:
-    for one in found:
-        if one.cause is ProblemCause.FILES:
+def _conditions(problems: Iterable[Problem], jobs: dict[str, Job], streams: dict[str, Stream]) -> Iterator[Condition]:
+    for problem in problems:
+        if problem.cause is ProblemCause.FILES:
             continue
-        event, said = _EVENTS[one.cause], (one.severe, one.why, one.do)
-        job, stream = jobs.get(one.name), streams.get(one.name)
-        if one.cause is ProblemCause.PAUSE and job is not None:
+        event, said = _EVENTS[problem.cause], (problem.severe, problem.why, problem.do)
+        job, stream = jobs.get(problem.name), streams.get(problem.name)
+        if problem.cause is ProblemCause.PAUSE and job is not None:
             # A pause by hand is sent once: it was intended.
-            yield Condition(f"pause:{job.id}", event, subject_of(job), *said, lasting=one.severe)
-        elif one.cause is ProblemCause.RUN and job is not None:
-            key = f"run:{job.id}:{group_id('run', one.why)}"
+            yield Condition(f"pause:{job.id}", event, subject_of(job), *said, lasting=problem.severe)
+        elif problem.cause is ProblemCause.RUN and job is not None:
+            key = f"run:{job.id}:{group_id('run', problem.why)}"
             yield Condition(key, event, subject_of(job), *said, passing=True)
-        elif one.cause is ProblemCause.STALE and stream is not None:
-            key = f"stale:{stream.id}:{'now' if one.severe else 'soon'}"
-            yield Condition(key, event, Subject("stream", one.name, _receivers(stream, jobs.values())), *said)
-        elif one.cause is ProblemCause.OTHER:
-            key = f"problem:{one.kind}:{one.name}:{'severe' if one.severe else 'waits'}"[:200]
-            yield Condition(key, event, Subject(one.kind, one.name), *said, passing=True)
+        elif problem.cause is ProblemCause.STALE and stream is not None:
+            key = f"stale:{stream.id}:{'now' if problem.severe else 'soon'}"
+            yield Condition(key, event, Subject("stream", problem.name, _receivers(stream, jobs.values())), *said)
+        elif problem.cause is ProblemCause.OTHER:
+            key = f"problem:{problem.kind}:{problem.name}:{'severe' if problem.severe else 'waits'}"[:200]
+            yield Condition(key, event, Subject(problem.kind, problem.name), *said, passing=True)
 
 
 def subject_of(job: Job) -> Subject:
@@ -56,6 +58,6 @@ def subject_of(job: Job) -> Subject:
 
 
 def _receivers(stream: Stream, jobs: Iterable[Job]) -> tuple[str, ...] | None:
-    """Returns who gets alerts about a stream, if its job has receivers of its own."""
-    given: Sequence[str] | None = next((job.alert for job in jobs if stream.id in job.stream_ids), None)
-    return None if given is None else tuple(given)
+    """Returns who gets alerts about a stream, if its job has its own receivers."""
+    own: Sequence[str] | None = next((job.alert for job in jobs if stream.id in job.stream_ids), None)
+    return None if own is None else tuple(own)

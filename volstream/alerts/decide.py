@@ -73,10 +73,10 @@ def judge(
         unclear: prefixes of keys of which it cannot be said at present whether they are so.
     """
     skipped = tuple(unclear)
-    left = {key for key in known if not key.startswith((FAILED, SEEN, OPEN, BEGAN)) and not key.startswith(skipped)}
+    vanished = {key for key in known if not key.startswith((FAILED, SEEN, OPEN, BEGAN)) and not key.startswith(skipped)}
     opened = {key: cause for key, cause in known.items() if key.startswith(OPEN)}
     for condition in conditions:
-        left.discard(condition.key)
+        vanished.discard(condition.key)
         alert = Alert.of(condition)
         opened.pop(_open_key(alert), None)
         cause = known.get(condition.key) or Cause(condition.key, now)
@@ -95,8 +95,8 @@ def judge(
         alerted = json.loads(cause.note)
         if not alerted["condition"].startswith(skipped):
             decision.alerts.append(_resolved(alerted))
-            left.add(key)
-    decision.gone |= left
+            vanished.add(key)
+    decision.gone |= vanished
 
 
 def _open_key(alert: Alert) -> str:
@@ -172,7 +172,7 @@ def judge_failures(decision: Decision, subject: Subject, causes: Sequence[Cause]
     due_causes = [cause for cause in causes if cause.key in due and due[cause.key] <= now + pace.after]
     decision.changed |= {cause.key: replace(cause, alerted_on=now, count=0) for cause in due_causes}
     decision.alerts.append(_failure(subject, due_causes))
-    later = [one for key, one in due.items() if one > now + pace.after]
+    later = [moment for key, moment in due.items() if moment > now + pace.after]
     if later:
         decision.wait_until(min(later))
 
@@ -180,15 +180,15 @@ def judge_failures(decision: Decision, subject: Subject, causes: Sequence[Cause]
 def _failure(subject: Subject, due_causes: Sequence[Cause]) -> Alert:
     most_first = sorted(due_causes, key=lambda cause: -cause.count)
     files = sum(cause.count for cause in due_causes)
-    found = [{**json.loads(cause.note), "files": cause.count} for cause in most_first[:_MAX_NAMED]]
+    examples = [{**json.loads(cause.note), "files": cause.count} for cause in most_first[:_MAX_NAMED]]
     if len(due_causes) == 1:
-        why = f"{counted(files, 'file')} failed for good, such as {found[0]['example']}: {found[0]['why']}"
+        why = f"{counted(files, 'file')} failed for good, such as {examples[0]['example']}: {examples[0]['why']}"
     else:
-        causes = "; ".join(f"{one['files']} x {one['why']}" for one in found)
-        more = len(due_causes) - len(found)
+        causes = "; ".join(f"{example['files']} x {example['why']}" for example in examples)
+        more = len(due_causes) - len(examples)
         why = f"{counted(files, 'file')} failed for good, for {len(due_causes)} causes: {causes}" + (
             f"; and {counted(more, 'other cause')}" if more else ""
         )
     do = f"volstream list failures --job {subject.name}"
-    details = {"files": files, "causes": found, "more_causes": len(due_causes) - len(found)}
+    details = {"files": files, "causes": examples, "more_causes": len(due_causes) - len(examples)}
     return Alert(AlertEvent.FAILURE, subject, True, why, do, details)

@@ -92,27 +92,27 @@ class AlertEvaluator:
         catalog, now = self._home.catalog, datetime.now(UTC)
         known, jobs = catalog.alerts.causes(), catalog.jobs.list()
         wrong = problems(health(self._home, streams=streams), {"engine": self._engine()})
-        found, unclear = conditions.conditions(catalog, wrong)
+        present, unclear = conditions.conditions(catalog, wrong)
         if not streams:
             unclear = [*unclear, "stale:", "problem:stream:"]
-        wanted = [one for one in found if recipients(self._settings, one.event, one.subject)]
+        wanted = [condition for condition in present if recipients(self._settings, condition.event, condition.subject)]
         decision = Decision()
         if BEGAN not in known:
             self._begin(decision, wanted, now)
         judge(decision, wanted, {**known, **decision.changed}, unclear, now, self._pace)
         self._failures(decision, jobs, {**known, **decision.changed}, now)
         decision.gone |= _orphans(known, jobs)
-        made = [pair for alert in decision.alerts for pair in self._address(alert)]
-        if decision.changed or decision.gone or made:
-            changed = [one for key, one in decision.changed.items() if key not in decision.gone]
-            catalog.alerts.record(changed=changed, gone=sorted(decision.gone), made=made)
+        new = [pair for alert in decision.alerts for pair in self._address(alert)]
+        if decision.changed or decision.gone or new:
+            changed = [cause for key, cause in decision.changed.items() if key not in decision.gone]
+            catalog.alerts.record(changed=changed, gone=sorted(decision.gone), made=new)
         self._due = decision.due
-        return bool(made)
+        return bool(new)
 
     def _begin(self, decision: Decision, present: Sequence[Condition], now: datetime) -> None:
         """Counts what happened before alerts were configured as sent; what is wrong now is sent."""
-        happened = [one for one in present if one.event in (AlertEvent.PAUSE, AlertEvent.FAILURE)]
-        decision.changed = {one.key: Cause(one.key, now, alerted_on=now) for one in happened}
+        happened = [condition for condition in present if condition.event in (AlertEvent.PAUSE, AlertEvent.FAILURE)]
+        decision.changed = {condition.key: Cause(condition.key, now, alerted_on=now) for condition in happened}
         decision.changed[BEGAN] = Cause(BEGAN, now)
         for job_id, newest in self._home.catalog.alerts.newest_failures().items():
             decision.changed[f"{SEEN}{job_id}"] = Cause(f"{SEEN}{job_id}", now, count=newest)
@@ -121,7 +121,7 @@ class AlertEvaluator:
         """Decides about files that failed for good since the last look, and about earlier ones that were not sent yet."""
         counts = self._home.catalog.alerts.failed_files()
         for job in jobs:
-            causes = {key: one for key, one in known.items() if key.startswith(f"{FAILED}{job.id}:")}
+            causes = {key: cause for key, cause in known.items() if key.startswith(f"{FAILED}{job.id}:")}
             if counts.get(job.id, 0) != self._counts.get(job.id, 0):
                 new = self._new_failures(decision, job, known, now)
                 decision.changed |= new
@@ -140,9 +140,9 @@ class AlertEvaluator:
         seen = known.get(key) or Cause(key, now)
         changed = dict[str, Cause]()
         after = seen.count
-        while found := self._home.catalog.alerts.failures_after(job.id, after, _FAILURES):
-            changed |= gather(job.id, found, {**known, **changed}, now)
-            after = found[-1].id
+        while failures := self._home.catalog.alerts.failures_after(job.id, after, _FAILURES):
+            changed |= gather(job.id, failures, {**known, **changed}, now)
+            after = failures[-1].id
         if after != seen.count:
             decision.changed[key] = Cause(key, seen.since, count=after)
         return changed

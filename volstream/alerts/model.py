@@ -35,7 +35,7 @@ class Subject:
 
     Attributes:
         kind, name: as in commands; the name is empty for the engine and the home.
-        to: receivers that the object's job has of its own; None: those of the settings.
+        to: the job's own receivers; None: those of the settings.
     """
 
     kind: str

@@ -52,10 +52,10 @@ def check_names(settings: Settings, names: Sequence[str], what: str) -> None:
     """Raises InvalidValueError if one of the names is not a receiver's."""
     for name in names:
         if name not in settings.receivers:
-            known = ", ".join(settings.receivers) or "none"
+            defined = ", ".join(settings.receivers) or "none"
             raise InvalidValueError(
                 f"{what} names an unknown receiver {name!r}.",
-                f"Write [receivers.{name}] into volstream.toml, with webhook or command. There are: {known}.",
+                f"Write [receivers.{name}] into volstream.toml, with webhook or command. There are: {defined}.",
             )
 
 

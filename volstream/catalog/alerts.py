@@ -84,10 +84,10 @@ class Alerts:
             for receiver, payload in made
         ]
         with self._database.transaction() as transaction:
-            for some in groups([*gone, *(one.key for one in changed)], MAX_BOUND):
+            for some in groups([*gone, *(cause.key for cause in changed)], MAX_BOUND):
                 transaction.execute(delete(alert_causes).where(alert_causes.c.key.in_(some)))
             if changed:
-                transaction.execute(insert(alert_causes), [asdict(one) for one in changed])
+                transaction.execute(insert(alert_causes), [asdict(cause) for cause in changed])
             if rows:
                 transaction.execute(insert(alerts), rows)
 
@@ -138,12 +138,12 @@ class Alerts:
         """Returns the receivers to which deliveries fail."""
         query = select(alerts).where(alerts.c.error.is_not(None)).order_by(alerts.c.receiver, alerts.c.id)
         with self._database.reading() as transaction:
-            found: dict[str, Undelivered] = {}
+            undelivered: dict[str, Undelivered] = {}
             for row in transaction.execute(query):
-                first = found.get(row.receiver)
+                first = undelivered.get(row.receiver)
                 count, since = (1, row.created_on) if first is None else (first.count + 1, first.since)
-                found[row.receiver] = Undelivered(row.receiver, count, since, row.error)
-            return list(found.values())
+                undelivered[row.receiver] = Undelivered(row.receiver, count, since, row.error)
+            return list(undelivered.values())
 
     def failed_files(self) -> Mapping[str, int]:
         """Returns how many times a file of each job has failed, ever, by the job's id."""

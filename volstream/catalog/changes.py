@@ -77,14 +77,16 @@ def _marks(transaction: Connection) -> dict[str, object]:
     elsewhere = [row for row in wrong if row[1] in (About.SOURCE, About.TABLE)]
     marks: dict[str, object] = {
         f"volume:{Name(row[1], row[2])}": (row, unusable.get(row[0]), wrong_with.get(row[0])) for row in of_volumes
-    } | {f"job:{Name(row[1], row[2])}": (row, *(found.get(row[0]) for found in (*work, wrong_with))) for row in of_jobs}
+    } | {
+        f"job:{Name(row[1], row[2])}": (row, *(by_job.get(row[0]) for by_job in (*work, wrong_with))) for row in of_jobs
+    }
     acted = rows(select(func.max(audit.c.id), func.max(audit.c.ended_on)))
-    marks[HOME] = [elsewhere, acted, *(rows(select(one)) for one in (streams, sources, tails))]
+    marks[HOME] = [elsewhere, acted, *(rows(select(table)) for table in (streams, sources, tails))]
     return {topic: repr(mark) for topic, mark in marks.items()}
 
 
-def _by_first(found: Iterable[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
+def _by_first(rows: Iterable[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
     groups: dict[Any, list[tuple[Any, ...]]] = {}
-    for row in found:
+    for row in rows:
         groups.setdefault(row[0], []).append(row)
     return groups

@@ -63,7 +63,7 @@ class Conditions:
 
     def causes(self, about: About) -> Mapping[str, str]:
         """Returns only the causes of :meth:`of`."""
-        return {subject: one.cause for subject, one in self.of(about).items()}
+        return {subject: condition.cause for subject, condition in self.of(about).items()}
 
     def cause(self, about: About, subject: str) -> str | None:
         """Returns what is wrong with an object; None: nothing."""

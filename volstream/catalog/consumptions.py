@@ -84,7 +84,7 @@ class Consumptions:
         self._database = database
         self.listeners: list[AttemptListener] = []
 
-    def open(self, *made: tuple[Plan, Sequence[Batch], Stream]) -> None:
+    def open(self, *opened: tuple[Plan, Sequence[Batch], Stream]) -> None:
         """Stores plans with their batches; each becomes the one open consumption of its stream.
 
         Raises:
@@ -92,7 +92,7 @@ class Consumptions:
             FencedError: a stream moved or was dropped since the plan was made.
         """
         with self._database.transaction() as transaction:
-            for plan, slices, stream in made:
+            for plan, slices, stream in opened:
                 row = self._locked(transaction, stream.id)
                 if row is None or row.offset != stream.offset or row.initial != stream.initial:
                     raise FencedError(f"The stream {stream.name} was moved while its changes were being planned.")
@@ -199,8 +199,8 @@ class Consumptions:
         with self._database.transaction() as transaction:
             first: Intent | None = None
             for batch in these:
-                made = self._begin(transaction, batch, first, owner, [target])
-                first = made if first is None else first
+                intent = self._begin(transaction, batch, first, owner, [target])
+                first = intent if first is None else first
             assert first is not None, "there is a batch"
         for listener in self.listeners:
             listener.began(first)
@@ -330,8 +330,8 @@ class Consumptions:
                     "Run its job to the end first.",
                 )
             transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
-            known = {"clean": False, "may_have_strays": True}
-            transaction.execute(update(jobs).where(jobs.c.stream_id == stream.id).values(**known))
+            flags = {"clean": False, "may_have_strays": True}
+            transaction.execute(update(jobs).where(jobs.c.stream_id == stream.id).values(**flags))
         return dataclasses.replace(stream, **values)
 
     def soil(self, volume_id: str) -> None:
@@ -376,12 +376,12 @@ class Consumptions:
 
     def plans(self, identities: Iterable[str]) -> Mapping[str, Plan]:
         """Returns plans by id, of those ids that exist."""
-        found = dict[str, Plan]()
+        by_id = dict[str, Plan]()
         with self._database.reading() as transaction:
             for some in groups(sorted({*identities}), MAX_BOUND):
                 query = select(plans).where(plans.c.id.in_(some))
-                found |= {row.id: _plan(row) for row in transaction.execute(query)}
-        return found
+                by_id |= {row.id: _plan(row) for row in transaction.execute(query)}
+        return by_id
 
     def measured(self, job_id: str, *, plan_id: str | None = None, limit: int = 20) -> Sequence[Batch]:
         """Returns the newest batches of a job, or of one of its plans, whose duration is known."""
@@ -419,7 +419,7 @@ class Consumptions:
             before: a batch of an earlier answer: those that follow it.
         """
         order = (batches.c.created_on, batches.c.number, batches.c.id)
-        query = select(batches).order_by(*(one.desc() for one in order)).limit(limit)
+        query = select(batches).order_by(*(column.desc() for column in order)).limit(limit)
         if before is not None:
             query = query.where(tuple_(*order) < (before.created_on, before.number, before.id))
         if job_id is not None:
@@ -476,8 +476,8 @@ class Consumptions:
     def _end_attempt(self, transaction: Transaction, intent: Intent, state: str) -> Sequence[str]:
         """Ends all intents of an attempt; returns their batches."""
         open_ones = (intents.c.attempt == intent.attempt) & (intents.c.state == "intent")
-        found = transaction.execute(select(intents.c.batch_id).where(open_ones).order_by(intents.c.stream_id))
-        ended = found.scalars().all()
+        result = transaction.execute(select(intents.c.batch_id).where(open_ones).order_by(intents.c.stream_id))
+        ended = result.scalars().all()
         changed = transaction.execute(update(intents).where(open_ones).values(state=state, ended_on=datetime.now(UTC)))
         if not ended or changed.rowcount != len(ended):
             raise FencedError(f"The attempt {intent.attempt} was already ended by another process.")
@@ -524,10 +524,10 @@ class Consumptions:
 
     def _finish(self, transaction: Transaction, plan: Plan) -> None:
         """Closes the plan and moves the offset if no batch is left."""
-        left = select(batches.c.id).where(
+        unfinished = select(batches.c.id).where(
             batches.c.plan_id == plan.id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT])
         )
-        if transaction.execute(left.limit(1)).first() is not None:
+        if transaction.execute(unfinished.limit(1)).first() is not None:
             return
         transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DONE))
         if plan.kind in (PlanKind.STREAM, PlanKind.STATEMENT):

@@ -13,7 +13,7 @@ from volstream.catalog.tables import alerts, conditions, identity, leases, metad
 _CHUNK = 1000
 
 #: Leases and conditions are not copied: they describe running processes. Nor are alerts that wait: their receivers would get
-#: them twice. A copy is a catalog of its own.
+#: them twice. A copy is a separate catalog.
 _COPIED = [table for table in metadata.sorted_tables if table not in (leases, conditions, alerts, identity)]
 
 Row = Mapping[str, Any]
@@ -31,8 +31,8 @@ def copy(
     counts: dict[str, int] = {}
     for table in _COPIED:
         counts[table.name] = 0
-        found = source.execute(select(table).execution_options(yield_per=_CHUNK))
-        for part in found.mappings().partitions():
+        result = source.execute(select(table).execution_options(yield_per=_CHUNK))
+        for part in result.mappings().partitions():
             rows = [dict(changed(table.name, dict(row))) for row in part]
             target.execute(insert(table), rows)
             counts[table.name] += len(rows)

@@ -179,8 +179,8 @@ class Database:
         if not rows:
             return
         statement = self._insert(table)
-        given = statement.excluded
-        changed = {name: table.c[name] + given[name] for name in sums} | {name: given[name] for name in latest}
+        excluded = statement.excluded
+        changed = {name: table.c[name] + excluded[name] for name in sums} | {name: excluded[name] for name in latest}
         connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed), rows)
 
     def _insert(self, table: Table) -> Any:
@@ -218,24 +218,26 @@ class Database:
             if not path.exists():
                 _make_file(path)
         with self._engine.connect() as connection:
-            known = inspect(connection).has_table("alembic_version")
-            found = connection.execute(text("select version_num from alembic_version")).scalar() if known else None
-        if found is not None and found > SCHEMA_REVISION:
+            versioned = inspect(connection).has_table("alembic_version")
+            version = (
+                connection.execute(text("select version_num from alembic_version")).scalar() if versioned else None
+            )
+        if version is not None and version > SCHEMA_REVISION:
             raise InvalidValueError(
-                f"The catalog was created by a newer volstream (schema {found}; this version supports up to {SCHEMA_REVISION}).",
+                f"The catalog was created by a newer volstream (schema {version}; this one supports up to {SCHEMA_REVISION}).",
                 "Upgrade volstream.",
             )
-        if found is not None and found < _FIRST_REVISION:
+        if version is not None and version < _FIRST_REVISION:
             raise InvalidValueError(
-                f"The catalog was created by a volstream before its first release (schema {found}).",
+                f"The catalog was created by a volstream before its first release (schema {version}).",
                 "Create a new home.",
             )
-        if found != SCHEMA_REVISION:
+        if version != SCHEMA_REVISION:
             with self._engine.connect() as connection:
                 if not self.is_embedded:
                     # If two hosts start on a new database, the second one waits and finds nothing left to do.
                     connection.execute(text("select pg_advisory_xact_lock(761253)"))
-                _make_tables(connection) if found is None else _migrate(connection)
+                _make_tables(connection) if version is None else _migrate(connection)
                 faults.point("catalog.migrate")
                 connection.commit()
         self._migrated = True
@@ -262,10 +264,12 @@ class Database:
             ) from error
         except (OverflowError, DataError) as error:  # SQLite's driver raises the former
             if isinstance(error, DataError) and getattr(error.orig, "sqlstate", None) != _OUT_OF_RANGE:
-                raise InvalidValueError(f"A value cannot be held by the catalog: {error.orig}.") from None
+                raise InvalidValueError(f"The catalog cannot store a value: {error.orig}.") from None
             raise InvalidValueError("A number is larger than the catalog can hold.", "Give a smaller one.") from None
         except UnicodeEncodeError:
-            raise InvalidValueError("A text has half of a character, which the catalog cannot hold.") from None
+            raise InvalidValueError(
+                "A text contains half a character (a lone surrogate), which the catalog cannot store."
+            ) from None
         except DBAPIError as error:
             raise CatalogError(f"The catalog {where} failed: {error.orig}.") from error
         except sqlite3.Error as error:  # from the connection that bypasses SQLAlchemy
@@ -311,15 +315,15 @@ def _make_file(path: Path) -> None:
     The mode is stored in the file. Two processes that set it on the same new file would each wait for the other's lock, which
     SQLite refuses immediately, ignoring the busy time-out. The file therefore appears only once it is ready.
     """
-    made = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        made.touch(mode=0o600)  # SQLite gives its other files the same mode
-        with closing(sqlite3.connect(made)) as connection:
+        temporary.touch(mode=0o600)  # SQLite gives its other files the same mode
+        with closing(sqlite3.connect(temporary)) as connection:
             connection.execute("pragma journal_mode = wal")
         with suppress(OSError):  # it exists by now; or links are not supported, and the mode is set on opening
-            os.link(made, path)
+            os.link(temporary, path)
     finally:
-        made.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _begin_immediately(connection: Connection) -> None:

@@ -55,17 +55,17 @@ class Definitions(Generic[T]):
         self.kind = kind
         self._database = database
         self._table = table
-        self._classes: Mapping[str, type[T]] = {one.__name__: one for one in classes}
+        self._classes: Mapping[str, type[T]] = {class_.__name__: class_ for class_ in classes}
         self._dependents = dependents
         self._replaceable = replaceable
 
     def get(self, name: Name) -> T:
         """Returns the object called ``name``. Raises NotFoundError."""
-        found = self.find(name)
-        if found is None:
-            near = similar(name, (one.name for one in self.list()))
+        definition = self.find(name)
+        if definition is None:
+            near = similar(name, (definition.name for definition in self.list()))
             raise NotFoundError(f"There is no {self.kind} {name}.", f"{near}See: volstream list {self.kind}s.")
-        return found
+        return definition
 
     def find(self, name: Name) -> T | None:
         """Returns the object called ``name``, or None."""
@@ -80,10 +80,10 @@ class Definitions(Generic[T]):
             InvalidValueError: both were asked for.
         """
         check_exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
-        found = self.find(name)
-        if found is not None and not (or_replace or if_not_exists):
+        existing = self.find(name)
+        if existing is not None and not (or_replace or if_not_exists):
             raise self._taken(name)
-        return found
+        return existing
 
     def by_id(self, identity: str) -> T | None:
         """Returns the object with that id, or None if it was dropped."""

@@ -125,8 +125,8 @@ def rows(database: Database, name: str) -> Iterator[Sequence[Mapping[str, Any]]]
     of, query = FACTS[name]
     own = list(types(name))[1:]
     with database.reading() as transaction:
-        found = transaction.execute(query.execution_options(yield_per=_CHUNK))
-        for part in found.partitions():
+        result = transaction.execute(query.execution_options(yield_per=_CHUNK))
+        for part in result.partitions():
             yield [
                 {of: None if owner is None else str(Name(schema, owner)), **dict(zip(own, row, strict=True))}
                 for schema, owner, *row in part

@@ -61,21 +61,21 @@ class Failures:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add_pending(self, found: Iterable[Failure]) -> None:
+    def add_pending(self, pending: Iterable[Failure]) -> None:
         """Stores failures of an attempt that is not committed yet.
 
         Raises:
             FencedError: the attempt was ended by another process, which took this one for dead: the failures would stay forever.
         """
-        # One transaction per chunk: ``found`` may be slow, and other writers would wait for it.
-        for chunk in groups(found, MAX_BOUND):
-            attempts = {one.attempt for one in chunk}
+        # One transaction per chunk: ``pending`` may be slow, and other writers would wait for it.
+        for chunk in groups(pending, MAX_BOUND):
+            attempts = {failure.attempt for failure in chunk}
             open_ones = select(intents.c.attempt).where(intents.c.attempt.in_(attempts), intents.c.state == "intent")
             with self._database.transaction() as transaction:
                 # Locked, so that another process ends the attempt either before this check or after these rows.
                 if attempts - {*transaction.execute(open_ones.with_for_update()).scalars()}:
                     raise FencedError("The attempt was already ended by another process.")
-                transaction.execute(insert(failures), [_columns(one) for one in chunk])
+                transaction.execute(insert(failures), [_columns(failure) for failure in chunk])
 
     def active(
         self,
@@ -132,16 +132,16 @@ class Failures:
             return int(transaction.execute(query).scalar_one())
 
     def _are(self, wanted: Wanted) -> ColumnElement[bool]:
-        found: ColumnElement[bool] = failures.c.state.in_(wanted.states)
+        condition: ColumnElement[bool] = failures.c.state.in_(wanted.states)
         if wanted.kinds:
-            found &= failures.c.kind.in_(wanted.kinds)
+            condition &= failures.c.kind.in_(wanted.kinds)
         if wanted.like is None:
-            return found
+            return condition
         if self._database.is_embedded:  # SQLite's LIKE is not case-sensitive
-            return found & failures.c.path.op("GLOB", is_comparison=True)(_as_glob(wanted.like))
+            return condition & failures.c.path.op("GLOB", is_comparison=True)(_as_glob(wanted.like))
         # A backslash at the end stands for itself, which PostgreSQL otherwise refuses.
         bare = (len(wanted.like) - len(wanted.like.rstrip("\\"))) % 2
-        return found & failures.c.path.like(wanted.like + "\\" * bare)
+        return condition & failures.c.path.like(wanted.like + "\\" * bare)
 
     def due(self, job_id: str, now: datetime, limit: int) -> Sequence[Failure]:
         """Returns failures that are due for a retry, the longest overdue first, including files that may be back unchanged.
@@ -220,9 +220,9 @@ class Failures:
         may also return unchanged, which no stream reports, so these are checked again at growing intervals."""
         now = datetime.now(UTC)
         with self._database.transaction() as transaction:
-            for one in those:
-                later = now + min(max(now - one.failed_on, _SOON), _LATE)
-                mine = (failures.c.job_id == one.job_id, failures.c.path_digest == digest(one.path))
+            for failure in those:
+                later = now + min(max(now - failure.failed_on, _SOON), _LATE)
+                mine = (failures.c.job_id == failure.job_id, failures.c.path_digest == digest(failure.path))
                 transaction.execute(
                     update(failures)
                     .where(*mine, failures.c.state.in_(_DUE))
@@ -265,26 +265,26 @@ def cut(text: str, limit: int = 8000) -> str:
 
 def _as_glob(pattern: str) -> str:
     """Converts a LIKE pattern to SQLite's GLOB, which is case-sensitive; a backslash escapes a wildcard."""
-    found: list[str] = []
+    parts: list[str] = []
     characters = iter(pattern)
     for character in characters:
         plain = next(characters, "\\") if character == "\\" else None
         if plain is None and character in "%_":
-            found.append("*" if character == "%" else "?")
+            parts.append("*" if character == "%" else "?")
         else:
-            one = plain or character
-            found.append(f"[{one}]" if one in "*?[" else one)
-    return "".join(found)
+            letter = plain or character
+            parts.append(f"[{letter}]" if letter in "*?[" else letter)
+    return "".join(parts)
 
 
 def _among(paths: Sequence[str]) -> ColumnElement[bool]:
     return failures.c.path_digest.in_([digest(path) for path in paths])
 
 
-def _columns(one: Failure) -> dict[str, Any]:
-    values = {name: getattr(one, name) for name in Failure.__dataclass_fields__}
-    values["path_digest"] = digest(one.path)
-    return {**values, "message": cut(one.message, 2000), "traceback": one.traceback and cut(one.traceback)}
+def _columns(failure: Failure) -> dict[str, Any]:
+    values = {name: getattr(failure, name) for name in Failure.__dataclass_fields__}
+    values["path_digest"] = digest(failure.path)
+    return {**values, "message": cut(failure.message, 2000), "traceback": failure.traceback and cut(failure.traceback)}
 
 
 def _failure(row: Row[Any]) -> Failure:

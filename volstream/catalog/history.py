@@ -30,8 +30,8 @@ class History:
             kept: number of newest refreshes of each volume that are kept regardless of age.
         """
         forgotten = 0
-        while found := self._forget_plans(before):
-            forgotten += found
+        while removed := self._forget_plans(before):
+            forgotten += removed
         with self._database.transaction() as transaction:
             forgotten += transaction.execute(delete(audit).where(audit.c.began_on < before)).rowcount
         with self._database.reading() as transaction:
@@ -39,8 +39,8 @@ class History:
         for volume_id, count in counts:
             needed = self._refreshes.needed_after(volume_id)
             until = count - kept if needed is None else min(count - kept, needed)
-            while found := self._forget_refreshes(volume_id, until, before):
-                forgotten += found
+            while removed := self._forget_refreshes(volume_id, until, before):
+                forgotten += removed
         return forgotten
 
     def _forget_plans(self, before: datetime) -> int:
@@ -48,13 +48,13 @@ class History:
         ended = plans.c.state.in_([PlanState.DONE, PlanState.DROPPED])
         with self._database.transaction() as transaction:
             query = select(plans.c.id).where(ended, plans.c.created_on < before).limit(_CHUNK)
-            found = transaction.execute(query).scalars().all()
-            mine = select(batches.c.id).where(batches.c.plan_id.in_(found)).limit(_CHUNK)
+            ids = transaction.execute(query).scalars().all()
+            mine = select(batches.c.id).where(batches.c.plan_id.in_(ids)).limit(_CHUNK)
             some = transaction.execute(mine).scalars().all()
             transaction.execute(delete(intents).where(intents.c.batch_id.in_(some)))
             transaction.execute(delete(batches).where(batches.c.id.in_(some)))
-            left = select(batches.c.id).where(batches.c.plan_id == plans.c.id)
-            gone = transaction.execute(delete(plans).where(plans.c.id.in_(found), ~left.exists())).rowcount
+            remaining = select(batches.c.id).where(batches.c.plan_id == plans.c.id)
+            gone = transaction.execute(delete(plans).where(plans.c.id.in_(ids), ~remaining.exists())).rowcount
             return len(some) + gone
 
     def _forget_refreshes(self, volume_id: str, until: int, before: datetime) -> int:

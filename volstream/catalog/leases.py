@@ -121,7 +121,7 @@ class Leases:
 
     def running_jobs(self) -> frozenset[str]:
         """Returns the ids of the jobs that any process runs now."""
-        return frozenset(one.name.removeprefix(_JOB) for one in self.held() if one.name.startswith(_JOB))
+        return frozenset(held.name.removeprefix(_JOB) for held in self.held() if held.name.startswith(_JOB))
 
 
 @contextmanager

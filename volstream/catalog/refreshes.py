@@ -96,8 +96,8 @@ class Refreshes:
             refreshes.c.volume_id == volume_id, refreshes.c.committed_on <= time
         )
         with self._database.reading() as transaction:
-            found = transaction.execute(query).scalar()
-            return None if found is None else int(found)
+            number = transaction.execute(query).scalar()
+            return None if number is None else int(number)
 
     def needed_after(self, volume_id: str) -> int | None:
         """Returns the oldest refresh of a volume that a stream, or one of its open plans, still reads from, or None."""
@@ -109,8 +109,8 @@ class Refreshes:
             select(begun).join(streams, streams.c.id == plans.c.stream_id).where(mine, plans.c.state == PlanState.OPEN)
         )
         with self._database.reading() as transaction:
-            found = [transaction.execute(query).scalar() for query in (offsets, opened)]
-            return min((int(one) for one in found if one is not None), default=None)
+            oldest = [transaction.execute(query).scalar() for query in (offsets, opened)]
+            return min((int(offset) for offset in oldest if offset is not None), default=None)
 
     def last(self, volume_id: str) -> Refresh | None:
         """Returns the newest refresh, or None."""
@@ -161,8 +161,8 @@ class Refreshes:
             refreshes.c.volume_id == volume_id, refreshes.c.number > (number or 0)
         )
         with self._database.reading() as transaction:
-            found: datetime | None = transaction.execute(query).scalar()
-            return found
+            time: datetime | None = transaction.execute(query).scalar()
+            return time
 
     def file_count(self, volume_id: str) -> int:
         """Returns the number of files in the directory table, computed from its refreshes."""
@@ -192,12 +192,12 @@ class Refreshes:
                     mine.where(key_checks.c.path_digest == digest(path), key_checks.c.asked_on == asked_on)
                 )
 
-    def note_reconcile(self, found: Completeness) -> None:
+    def note_reconcile(self, result: Completeness) -> None:
         """Records the result of a full listing, and keeps the newest hundred."""
-        mine = reconciles.c.volume_id == found.volume_id
+        mine = reconciles.c.volume_id == result.volume_id
         old = select(reconciles.c.began_on).where(mine).order_by(reconciles.c.began_on.desc()).offset(_KEPT).limit(1)
         with self._database.transaction() as transaction:
-            row = dataclasses.asdict(found)
+            row = dataclasses.asdict(result)
             self._database.add_missing(transaction, reconciles, ["volume_id", "began_on"], [row])
             oldest = transaction.execute(old).scalar_one_or_none()
             if oldest is not None:
@@ -220,14 +220,14 @@ class Refreshes:
         rows = [
             {
                 "volume_id": volume_id,
-                "digest": digest(f"{one.subject}\0{one.reason}"),
-                "subject": one.subject,
-                "reason": one.reason,
+                "digest": digest(f"{message.subject}\0{message.reason}"),
+                "subject": message.subject,
+                "reason": message.reason,
                 "count": count,
                 "first_seen": now,
                 "last_seen": now,
             }
-            for one, count in islice(counts.items(), _KEPT_REJECTED)
+            for message, count in islice(counts.items(), _KEPT_REJECTED)
         ]
         if not rows:
             return

@@ -22,13 +22,13 @@ def to_row(value: Any) -> dict[str, Any]:
     """Returns an object's columns."""
     row: dict[str, Any] = {}
     for field in dataclasses.fields(value):
-        one = getattr(value, field.name)
-        if isinstance(one, Name):
-            row |= dict(zip(_columns(field.name), (one.schema, one.name), strict=True))
-        elif isinstance(one, Mapping):
-            row[field.name] = dict(one)
+        attribute = getattr(value, field.name)
+        if isinstance(attribute, Name):
+            row |= dict(zip(_columns(field.name), (attribute.schema, attribute.name), strict=True))
+        elif isinstance(attribute, Mapping):
+            row[field.name] = dict(attribute)
         else:
-            row[field.name] = [*one] if isinstance(one, tuple | list) else one
+            row[field.name] = [*attribute] if isinstance(attribute, tuple | list) else attribute
     return row
 
 
@@ -62,7 +62,7 @@ def _reader(name: str, kind: Any) -> Callable[[Mapping[Any, Any]], Any]:
 def _plain(kind: Any) -> Any:
     """Returns the type without None."""
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        return next(one for one in typing.get_args(kind) if one is not type(None))
+        return next(argument for argument in typing.get_args(kind) if argument is not type(None))
     return kind
 
 

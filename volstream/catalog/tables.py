@@ -117,14 +117,14 @@ def _options(*described: type[Any], nullable: bool | None = None) -> list[Column
     Args:
         nullable: objects of other classes are in the table, too; None: only what may be None is NULL.
     """
-    found = {name: key for one in described for name, key in keys(one).items()}
+    options = {name: key for class_ in described for name, key in keys(class_).items()}
     return [
         Column(
             name,
             String(20) if key.form.values is not None else _TYPES[key.kind],
             nullable=key.optional if nullable is None else nullable,
         )
-        for name, key in found.items()
+        for name, key in options.items()
     ]
 
 

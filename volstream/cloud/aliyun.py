@@ -62,8 +62,8 @@ def keys(
 
 def region(access: Access) -> str | None:
     """Returns the region, such as ``cn-hangzhou``, from the access or its endpoint, else from the environment."""
-    found = _OWN_HOST.fullmatch(urlsplit(access.endpoint or "").hostname or "")
-    named = access.region or (found[1] if found else None)
+    own = _OWN_HOST.fullmatch(urlsplit(access.endpoint or "").hostname or "")
+    named = access.region or (own[1] if own else None)
     return (named or config.environment("ALIBABA_CLOUD_REGION_ID", "OSS_REGION") or "").removeprefix("oss-") or None
 
 
@@ -95,7 +95,7 @@ def _source_keys(access: Access, passing: type[DependencyError], denied: type[De
     from Tea.exceptions import RetryError
 
     try:
-        found = _provider(profile).get_credentials()
+        credentials = _provider(profile).get_credentials()
     except RetryError as exc:
         raise passing(f"The credentials of Alibaba Cloud cannot be fetched: {exc}.") from exc
     except (CredentialException, OSError, ValueError, KeyError) as exc:
@@ -104,7 +104,9 @@ def _source_keys(access: Access, passing: type[DependencyError], denied: type[De
             f"There are no Alibaba Cloud credentials in {where}.",
             "Set ALIBABA_CLOUD_ACCESS_KEY_ID and ALIBABA_CLOUD_ACCESS_KEY_SECRET, or correct the connection.",
         ) from exc
-    return Keys(found.get_access_key_id(), found.get_access_key_secret(), found.get_security_token() or None)
+    return Keys(
+        credentials.get_access_key_id(), credentials.get_access_key_secret(), credentials.get_security_token() or None
+    )
 
 
 @cache
@@ -134,9 +136,9 @@ def _assume(access: Access, source: Keys, passing: type[DependencyError], denied
             f"{what}: {said.get('Message')} ({said.get('Code')}).",
             "Compare the role's trust policy with what `volstream describe connection NAME` prints.",
         )
-    found = said["Credentials"]
-    ends = datetime.strptime(found["Expiration"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    return Keys(found["AccessKeyId"], found["AccessKeySecret"], found["SecurityToken"], ends)
+    credentials = said["Credentials"]
+    ends = datetime.strptime(credentials["Expiration"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return Keys(credentials["AccessKeyId"], credentials["AccessKeySecret"], credentials["SecurityToken"], ends)
 
 
 def _sts(access: Access) -> str:

@@ -154,9 +154,9 @@ def _sqs_arn(queue: str, partition: str, region: str, account: str) -> str:
 
 def _mns_name(queue: str, region: str, account: str) -> str:
     """Returns the resource of a queue given by name or URL: ``https://<account>.mns.<region>.aliyuncs.com/queues/<name>``."""
-    found = _MNS_HOST.fullmatch(urlsplit(queue).hostname or "")
-    if found is not None:
-        account, region = found[1], found[2]
+    match = _MNS_HOST.fullmatch(urlsplit(queue).hostname or "")
+    if match is not None:
+        account, region = match[1], match[2]
     return f"acs:mns:{region}:{account}:/queues/{_last(queue)}"
 
 
@@ -177,4 +177,4 @@ def _account(role_arn: str | None, position: int) -> str:
 
 def _literal(prefix: str) -> str:
     """Returns ``prefix`` with characters escaped that IAM would read as a wildcard or variable."""
-    return "".join(f"${{{one}}}" if one in "*?$" else one for one in prefix)
+    return "".join(f"${{{character}}}" if character in "*?$" else character for character in prefix)

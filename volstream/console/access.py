@@ -88,9 +88,9 @@ class Access:
         path = request.scope["path"]
         if self._token is None or path in _OPEN or path.startswith(_OPEN_BELOW):
             return None
-        given = request.query_params.get("token")
-        if given is not None and request.method in _SAFE:
-            if not _same(given, self._token):
+        token = request.query_params.get("token")
+        if token is not None and request.method in _SAFE:
+            if not _same(token, self._token):
                 return self._refuse(request, 401, "The token is wrong: it belongs to another home, or was replaced.")
             return self._welcome(request)
         bearer = _bearer(request.headers)
@@ -109,10 +109,10 @@ class Access:
     def _welcome(self, request: Request) -> Response:
         """Redirects to the same URL without the token, which the browser keeps as a cookie."""
         assert self._token is not None, "it was given"
-        rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
+        parameters = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
         # Of the path only what cannot name another host.
         path = f"/{quote(request.scope['path'].lstrip('/'))}"
-        answer = RedirectResponse(f"{path}?{urlencode(rest)}" if rest else path, status_code=303)
+        answer = RedirectResponse(f"{path}?{urlencode(parameters)}" if parameters else path, status_code=303)
         answer.set_cookie(
             cookie_name(request),
             cookie_value(self._token),
@@ -143,8 +143,8 @@ def is_same_origin(headers: Headers, scheme: str) -> bool:
     origin = headers.get("origin")
     if origin is None:
         return site == "same-origin"
-    found = urlsplit(origin)
-    return (found.scheme, found.netloc.lower()) == (scheme, headers.get("host", "").lower())
+    parts = urlsplit(origin)
+    return (parts.scheme, parts.netloc.lower()) == (scheme, headers.get("host", "").lower())
 
 
 def _bearer(headers: Headers) -> str | None:
@@ -156,6 +156,6 @@ def _cookies(headers: Headers) -> dict[str, str]:
     return cookie_parser(headers.get("cookie", ""))
 
 
-def _same(given: str, wanted: str) -> bool:
+def _same(sent: str, wanted: str) -> bool:
     """Compares in a time that does not depend on the content."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), wanted.encode())
+    return hmac.compare_digest(sent.encode("utf-8", "surrogatepass"), wanted.encode())

@@ -106,17 +106,17 @@ class Actions:
         return Done(action.verb, named, result, True, entry)
 
     def cancel(self, task: str, who: str) -> Done:
-        """Cancels what is queued or being done in the background.
+        """Cancels a queued or running task.
 
         Raises:
             NotFoundError: there is no such task.
             InvalidStateError: it has ended.
         """
-        found = self.background.cancel(task)
-        result = "It ends after the current piece of work, unless it has ended before."
-        entry = self._audit.begin("cancel", f"{found.action} {found.object}", who)
+        cancelled = self.background.cancel(task)
+        result = "It stops after the current piece of work, unless it has finished already."
+        entry = self._audit.begin("cancel", f"{cancelled.action} {cancelled.object}", who)
         self._audit.end(entry, result)
-        return Done("cancel", f"{found.action} {found.object}", result, True, entry)
+        return Done("cancel", f"{cancelled.action} {cancelled.object}", result, True, entry)
 
 
 def _retry(session: Session, name: str, form: Query) -> str:
@@ -132,7 +132,7 @@ def _skip(session: Session, name: str, form: Query) -> str:
 def _paths(session: Session, name: str, form: Query) -> list[str] | None:
     """Returns the chosen files; None: all."""
     paths, group = form.texts("path"), form.text("group")
-    if (len([one for one in (paths, group, form.text("all")) if one])) != 1:
+    if (len([choice for choice in (paths, group, form.text("all")) if choice])) != 1:
         raise InvalidValueError("Choose files.", "Give one of path, group and all=1.")
     if group is not None:
         return list(paths_of_group(session.home, session.jobs.get(name), group))

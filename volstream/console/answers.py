@@ -27,15 +27,15 @@ from volstream.model.documents import to_json
 _MAX_FORM, _FORM_SECONDS, _MAX_FIELDS = 1 << 20, 10.0, 10_000
 
 _TITLES = {
-    400: "This cannot be done as asked",
+    400: "Invalid request",
     401: "The console is locked",
     403: "Refused",
     404: "Not found",
-    405: "Not possible here",
+    405: "Method not allowed",
     409: "Not now",
-    421: "Another host was asked",
+    421: "Unknown host",
     500: "A bug in volstream",
-    503: "Something is not available",
+    503: "Service unavailable",
 }
 
 
@@ -63,10 +63,10 @@ async def form_of(request: Request) -> Query:
     except (TimeoutError, ClientDisconnect):
         raise HTTPException(408, "The form did not arrive.") from None
     try:
-        found = parse_qs(body.decode("ascii"), errors="surrogateescape", max_num_fields=_MAX_FIELDS)
+        fields = parse_qs(body.decode("ascii"), errors="surrogateescape", max_num_fields=_MAX_FIELDS)
     except ValueError:
         raise HTTPException(400, "The body is not a form.") from None
-    return Query(found)
+    return Query(fields)
 
 
 def json_answer(value: Any, status: int = 200) -> Response:

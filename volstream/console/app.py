@@ -94,13 +94,13 @@ class Console:
 
     def _readiness(self) -> tuple[bool, Mapping[str, Any]]:
         """Returns what the daemon knows of itself, with all that is wrong in the home, which other daemons may keep."""
-        ready, known = self._ready()
+        ready, details = self._ready()
         try:
-            found = problems(status(self._session.home), known)
+            wrong = problems(status(self._session.home), details)
         except CatalogError as error:
-            return False, {**known, "status": "not ready", "catalog": str(error)}
-        jobs = {one.name: one.why for one in found if one.kind == "job" and one.severe}
-        return ready, {**known, **({"failing_jobs": jobs} if jobs else {}), "problems": found}
+            return False, {**details, "status": "not ready", "catalog": str(error)}
+        jobs = {problem.name: problem.why for problem in wrong if problem.kind == "job" and problem.severe}
+        return ready, {**details, **({"failing_jobs": jobs} if jobs else {}), "problems": wrong}
 
     def _routes(self) -> list[BaseRoute]:
         pages = [Route(page.path, partial(self._page, page), methods=["GET"]) for page in PAGES]
@@ -156,7 +156,7 @@ class Console:
 
     async def _query(self, request: Request) -> Response:
         form = await form_of(request)
-        text, page = form.text("q") or "", next(one for one in PAGES if one.path == "/sql")
+        text, page = form.text("q") or "", next(page for page in PAGES if page.path == "/sql")
         facts = {**page.facts(self._asked(request)), "query": text}
         try:
             facts["result"] = await anyio.to_thread.run_sync(partial(self._queries.run, text, form.limit))
@@ -168,7 +168,7 @@ class Console:
 
     async def _examine(self, request: Request) -> Response:
         form = await form_of(request)
-        page = next(one for one in PAGES if one.path == "/doctor")
+        page = next(page for page in PAGES if page.path == "/doctor")
 
         def make() -> Response:
             name = form.text("volume")
@@ -231,7 +231,7 @@ async def _error(request: Request, error: Exception) -> Response:
 
 
 class _Bugs:
-    """Answers requests that end with an error that is none of ours, inside of what adds headers to all answers."""
+    """Answers requests that end with an unexpected error, inside the middleware that adds headers to all answers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -270,7 +270,7 @@ def _who(request: Request) -> str:
     return f"{request.scope['state']['who']} {address}".strip()
 
 
-def _back(given: str | None) -> str:
+def _back(back: str | None) -> str:
     """Returns the path of one of our pages to go back to after an action."""
-    path = (given or "/").partition("?")[0]
+    path = (back or "/").partition("?")[0]
     return path if path.startswith("/") and not path.startswith("//") and "\\" not in path else "/"

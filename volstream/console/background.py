@@ -82,7 +82,7 @@ class Work:
 
     Attributes:
         stop: set when it is to end.
-        cancelled: somebody cancelled it; otherwise the daemon stops, or its time is up.
+        cancelled: a user cancelled it; otherwise the daemon stops, or its time is up.
     """
 
     def __init__(self, task: Task, audit: Audit, tell: Callable[[Task], None]) -> None:
@@ -184,7 +184,7 @@ class Background:
             self._in_hand[entry] = work
             named = f"{action} {object_}"
             thread = threading.Thread(target=self._run, args=(work, doing), name=named, daemon=True)
-            self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+            self._threads = [*(running for running in self._threads if running.is_alive()), thread]
             thread.start()
         return task
 
@@ -208,7 +208,7 @@ class Background:
         if task is None:
             raise NotFoundError(
                 f"There is no task {identity}.",
-                "The newest are kept until the daemon ends; the audit has all. Begin it again.",
+                "Only the newest tasks are kept, until the daemon stops; the audit lists all of them. Start it again.",
             )
         return task
 
@@ -223,7 +223,7 @@ class Background:
         with self._changed:
             work = self._in_hand.get(task.id)
             if work is None:
-                raise InvalidStateError(f"The task {identity} has ended.")
+                raise InvalidStateError(f"The task {identity} has already ended.")
             work.cancelled = True
         self._end(work, "It was cancelled.")
         return task
@@ -270,7 +270,7 @@ class Background:
             del self._in_hand[task.id]
             self._working.discard(task.id)
             task.state, task.step, task.result, task.ended_on = state, "", result, datetime.now(UTC)
-            ended = [known for known in self._tasks if known not in self._in_hand]
+            ended = [entry for entry in self._tasks if entry not in self._in_hand]
             for oldest in ended[:-_KEPT]:
                 del self._tasks[oldest]
             self._changed.notify_all()
@@ -280,14 +280,16 @@ class Background:
         """Waits until the task may begin. Raises InvalidStateError if it is to end before."""
         with self._changed:
             while not work.stop and not self._may_begin(work.task):
-                work.task.step = "Waits for earlier actions."
+                work.task.step = "Waiting for earlier actions."
                 self._changed.wait()
             work.check()
             self._working.add(work.task.id)
 
     def _may_begin(self, task: Task) -> bool:
         first = next(
-            one for one in self._in_hand.values() if (one.task.action, one.task.object) == (task.action, task.object)
+            work
+            for work in self._in_hand.values()
+            if (work.task.action, work.task.object) == (task.action, task.object)
         )
         return first.task is task and len(self._working) < _MAX_WORKING
 

@@ -1,4 +1,4 @@
-"""Comparisons of code that pages ask for: in the background, with a limit of time.
+"""Comparisons of code that pages ask for: in the background, with a time limit.
 
 What does not belong here: the comparing (``jobs.compare``), and how it is queued and cancelled (``background``).
 """
@@ -59,7 +59,7 @@ def compare(session: Session, name: str, form: Query, *, max_seconds: float = MA
         raise InvalidValueError("The other code is missing.", "Give FILE.py:FUNC or pkg.mod:FUNC.")
     if sample > MAX_SAMPLE:
         raise InvalidValueError(
-            f"A sample cannot have {sample} files here.",
+            f"A sample of {sample} files is too large here.",
             f"Give up to {MAX_SAMPLE}; for more: volstream compare {job.name}.",
         )
     run = partial(
@@ -74,21 +74,23 @@ def compare(session: Session, name: str, form: Query, *, max_seconds: float = MA
     )
 
     def do(work: Work) -> str:
-        limit = f"The comparison took longer than {format_duration(max_seconds)} and was ended."
+        limit = f"The comparison took longer than {format_duration(max_seconds)} and was stopped."
         timer = threading.Timer(
-            max_seconds, work.end, (limit, f"Without a limit of time: volstream compare {job.name}.")
+            max_seconds, work.end, (limit, f"To run it without a time limit: volstream compare {job.name}.")
         )
         timer.daemon = True
         timer.start()
         try:
             work.observe(None, None, "Choosing files")
             work.interruptible(session.home.gateway.session().interruptAll)
-            found = run(observe=partial(_observe, work))
+            comparison = run(observe=partial(_observe, work))
         finally:
             timer.cancel()
-        work.task.outcome = Compared(found, found.commands_to_switch(found.function, form.text("returns")))
-        files = found.differences.files
-        return f"{files - found.differences.same} of {counted(files, 'file')} would change; nothing was written."
+        work.task.outcome = Compared(
+            comparison, comparison.commands_to_switch(comparison.function, form.text("returns"))
+        )
+        files = comparison.differences.files
+        return f"{files - comparison.differences.same} of {counted(files, 'file')} would change; nothing was written."
 
     return do
 

@@ -49,5 +49,5 @@ _HOST = re.compile(r"(?:\[([0-9a-z:.]+)\]|([0-9a-z._-]+))(?::[0-9]{1,5})?")
 
 def host_of(header: str) -> str:
     """Returns the host of a ``Host`` header without the port; empty if it is anything but a host and a port."""
-    found = _HOST.fullmatch(header.lower())
-    return "" if found is None else found[1] or found[2]
+    match = _HOST.fullmatch(header.lower())
+    return "" if match is None else match[1] or match[2]

@@ -19,7 +19,7 @@ from volstream.log import get
 #: Interval of looks while a page is open.
 _LOOK_SECONDS = 1.0
 
-#: Something is sent at least this often, so that a connection that is gone is noticed.
+#: Something is sent at least this often, so that a dropped connection is noticed.
 _QUIET_SECONDS = 15.0
 
 #: Pages that may be open at once; a connection each.

@@ -15,8 +15,12 @@ _REFUSED = {"description": "The token is missing or wrong."}
 
 #: What is served beside the pages: the path, the summary, the type of the answer.
 _OTHERS = (
-    ("/healthz", "Whether the daemon lives.", "application/json"),
-    ("/readyz", "Whether all that the daemon keeps moves on; 503 with the reasons if not.", "application/json"),
+    ("/healthz", "Whether the daemon is alive.", "application/json"),
+    (
+        "/readyz",
+        "Whether all objects that the daemon keeps make progress; 503 with the reasons if not.",
+        "application/json",
+    ),
     ("/metrics", "Metrics for Prometheus.", "text/plain"),
     ("/events", "Server-sent events `change`, with the names of what changed.", "text/event-stream"),
     ("/volumes/{volume}/content", "A file of the volume, if it is a picture.", "image/*"),
@@ -36,7 +40,7 @@ def document(version: str) -> dict[str, Any]:
         path = f"/{action.kind}s/{{{action.kind}}}/{action.verb}"
         paths.setdefault(path, {})["post"] = _posted(path, _summary(action.work), action.parameters, waits=action.waits)
     cancel = "/tasks/{task}/cancel"
-    paths[cancel] = {"post": _posted(cancel, "Cancels what is queued or being done in the background.", {})}
+    paths[cancel] = {"post": _posted(cancel, "Cancels a queued or running task.", {})}
     paths["/sql"]["post"] = _posted("/sql", "Runs a query.", {"q": "The query.", "limit": "Rows, up to 500."})
     paths["/doctor"]["post"] = _posted("/doctor", "Checks the home.", {"volume": "Also check this volume."})
     return {
@@ -71,7 +75,7 @@ def _posted(path: str, summary: str, parameters: Mapping[str, str], *, waits: bo
     }
     if waits:
         described["responses"]["202"] = {
-            "description": "It is queued; `url` follows it.",
+            "description": "Queued; `url` shows its progress.",
             "content": _JSON,
         }
         del described["responses"]["200"]

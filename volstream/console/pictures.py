@@ -25,15 +25,15 @@ def picture(home: Home, volume: str, path: str) -> tuple[str, bytes]:
         NotFoundError: it is not in the volume's directory, or gone from the store.
         InvalidValueError: it is no picture, or too large.
     """
-    found = home.catalog.volumes.get(Name.parse(volume))
-    directory = snapshot_of(home, found)
+    definition = home.catalog.volumes.get(Name.parse(volume))
+    directory = snapshot_of(home, definition)
     rows = [] if directory is None else directory.find([path]).to_pylist()
     if not rows:
-        raise NotFoundError(f"There is no file {printable(path)} in volume {found.name}.")
+        raise NotFoundError(f"There is no file {printable(path)} in volume {definition.name}.")
     if rows[0]["size"] > _MAX_BYTES:
         raise InvalidValueError(f"The file is larger than {format_size(_MAX_BYTES)}.")
     try:
-        with store_of(found, home.catalog, home.settings).open(path) as file:
+        with store_of(definition, home.catalog, home.settings).open(path) as file:
             content = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise NotFoundError(f"The file {printable(path)} no longer exists in the store.") from None

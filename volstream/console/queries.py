@@ -1,4 +1,4 @@
-"""Queries from the console's SQL page: one at a time, read-only, with few rows, short values and a limit of time."""
+"""Queries from the console's SQL page: one at a time, read-only, with few rows, short values and a time limit."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Queries:
         Raises:
             SqlError: it is no query, or is wrong.
             InvalidStateError: another query is running, or this one took too long.
-            EngineError: Spark is not there.
+            EngineError: Spark is not available.
         """
         statement = one_query(text)
         if not self._busy.acquire(blocking=False):
-            raise InvalidStateError("Another query is being run.", "Try again when it has ended.")
+            raise InvalidStateError("Another query is running.", "Try again when it has finished.")
         if text in self.recent:
             self.recent.remove(text)
         self.recent.appendleft(text)
@@ -73,7 +73,7 @@ class Queries:
             if self._spark is not None:
                 self._spark.interruptAll()
             raise InvalidStateError(
-                f"The query took longer than {format_duration(_MAX_SECONDS)} and was ended.", "Use volstream sql."
+                f"The query took longer than {format_duration(_MAX_SECONDS)} and was cancelled.", "Use volstream sql."
             ) from None
 
     def stop(self) -> None:
@@ -94,9 +94,9 @@ class Queries:
         rows = [[_value(cell) for cell in row] for row in cells[:limit]]
         notes = []
         if any(isinstance(cell, dict) and cell["beginning"] is not None for row in cells[:limit] for cell in row):
-            notes.append(f"Values of more than {_MAX_VALUE} characters are cut.")
+            notes.append(f"Values longer than {_MAX_VALUE} characters are truncated.")
         if is_full:
-            notes.append(f"Rows after the first {format_size(_MAX_BYTES)} are left out.")
+            notes.append(f"Only the first {format_size(_MAX_BYTES)} of rows are shown.")
         return {
             "columns": names,
             "rows": rows,
@@ -108,18 +108,18 @@ class Queries:
 
 def _some(parts: Iterator[pa.Table]) -> tuple[Sequence[pa.Table], bool]:
     """Returns the parts until they have too many bytes, and whether they do."""
-    found: list[pa.Table] = []
+    kept: list[pa.Table] = []
     for part in parts:
-        found.append(part)
-        if sum(one.nbytes for one in found) > _MAX_BYTES:
-            return found, True
-    return found, False
+        kept.append(part)
+        if sum(table.nbytes for table in kept) > _MAX_BYTES:
+            return kept, True
+    return kept, False
 
 
 def _bounded(frame: DataFrame) -> DataFrame:
     """Returns a frame whose values are small: those of types without a limit are structs that :func:`_value` reads."""
     named = frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
-    return named.selectExpr(*(_expression(one.name, one.dataType) for one in named.schema))
+    return named.selectExpr(*(_expression(column.name, column.dataType) for column in named.schema))
 
 
 def _expression(name: str, kind: DataType) -> str:

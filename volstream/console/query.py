@@ -22,26 +22,26 @@ class Query:
 
     def text(self, name: str) -> str | None:
         """Returns a parameter; None if it is missing or empty."""
-        found = self.values.get(name, ())
-        return found[-1] if found and found[-1] else None
+        values = self.values.get(name, ())
+        return values[-1] if values and values[-1] else None
 
     def texts(self, name: str) -> Sequence[str]:
         """Returns all values of a parameter that are not empty."""
-        return [one for one in self.values.get(name, ()) if one]
+        return [value for value in self.values.get(name, ()) if value]
 
     def number(self, name: str) -> int | None:
         """Returns a parameter as a number; None if it is missing. Raises InvalidValueError."""
-        found = self.text(name)
-        if found is None:
+        text = self.text(name)
+        if text is None:
             return None
-        if not found.isascii() or not found.isdecimal() or len(found) > 16 or int(found) > _MAX_NUMBER:
-            raise InvalidValueError(f"{name} cannot be {found[:50]!r}.", "Give a whole number.")
-        return int(found)
+        if not text.isascii() or not text.isdecimal() or len(text) > 16 or int(text) > _MAX_NUMBER:
+            raise InvalidValueError(f"{name} cannot be {text[:50]!r}.", "Give a whole number.")
+        return int(text)
 
     @property
     def limit(self) -> int:
         """Returns how many rows a table of the answer may have. Raises InvalidValueError."""
-        found = self.number("limit")
-        if found is not None and not 1 <= found <= _MAX_ROWS:
-            raise InvalidValueError(f"limit cannot be {found}.", f"Give a number from 1 to {_MAX_ROWS}.")
-        return found or _ROWS
+        number = self.number("limit")
+        if number is not None and not 1 <= number <= _MAX_ROWS:
+            raise InvalidValueError(f"limit cannot be {number}.", f"Give a number from 1 to {_MAX_ROWS}.")
+        return number or _ROWS

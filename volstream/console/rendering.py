@@ -91,31 +91,31 @@ def when(moment: datetime | None, missing: str = "—") -> Markup:
     )
 
 
-def value(found: Any) -> Any:
+def value(cell: Any) -> Any:
     """Returns a value of a table's row, whatever its type is."""
-    if found is None:
+    if cell is None:
         return Markup('<span class="none">null</span>')
-    if isinstance(found, Thumbnail):
-        return Markup('<img class="picture" alt="" src="{}">').format(found)
-    if isinstance(found, datetime):
-        return when(found) if found.tzinfo is not None else found.isoformat(" ", "seconds")
-    if isinstance(found, bool):
-        return "true" if found else "false"
-    if isinstance(found, float):
-        return f"{found:g}"
-    if isinstance(found, timedelta):
-        return f"{found.total_seconds():g} s"
-    if isinstance(found, str) and "\n" in found:
-        return Markup('<span class="lines">{}</span>').format(block(found))
-    return to_json(found) if isinstance(found, Mapping | list | tuple) else found
+    if isinstance(cell, Thumbnail):
+        return Markup('<img class="picture" alt="" src="{}">').format(cell)
+    if isinstance(cell, datetime):
+        return when(cell) if cell.tzinfo is not None else cell.isoformat(" ", "seconds")
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, float):
+        return f"{cell:g}"
+    if isinstance(cell, timedelta):
+        return f"{cell.total_seconds():g} s"
+    if isinstance(cell, str) and "\n" in cell:
+        return Markup('<span class="lines">{}</span>').format(block(cell))
+    return to_json(cell) if isinstance(cell, Mapping | list | tuple) else cell
 
 
 def url(*parts: str, **query: Any) -> str:
     """Returns the path of a page from its parts, which may be any text, with a query of those values that are there."""
     path = "".join(f"/{quote(part.encode('utf-8', 'surrogateescape'), safe='')}" for part in parts) or "/"
-    given = {
-        name: str(one).encode("utf-8", "surrogateescape")
-        for name, one in query.items()
-        if one is not None and one != ""
+    present = {
+        name: str(item).encode("utf-8", "surrogateescape")
+        for name, item in query.items()
+        if item is not None and item != ""
     }
-    return f"{path}?{urlencode(given)}" if given else path
+    return f"{path}?{urlencode(present)}" if present else path

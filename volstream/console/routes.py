@@ -68,8 +68,8 @@ def _overview(asked: Asked) -> dict[str, Any]:
 
 def _volume(asked: Asked) -> dict[str, Any]:
     """A volume: its state, a part of its directory, its newest refreshes."""
-    found = volumes.volume(asked.session.home, asked.names["volume"], asked.query, asked.probed())
-    return {**found, "tasks": asked.background.newest(f"volume {found['status']['volume']}")[:_FEW_TASKS]}
+    facts = volumes.volume(asked.session.home, asked.names["volume"], asked.query, asked.probed())
+    return {**facts, "tasks": asked.background.newest(f"volume {facts['status']['volume']}")[:_FEW_TASKS]}
 
 
 def _file(asked: Asked) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def _file(asked: Asked) -> dict[str, Any]:
 
 def _job(asked: Asked) -> dict[str, Any]:
     """A job: its run in progress, its newest batches, its failures by cause, and rows of its table."""
-    found = jobs.job(asked.session.home, asked.names["job"], asked.probed())
-    return {**found, "tasks": asked.background.newest(f"job {found['status']['job']}")[:_FEW_TASKS]}
+    facts = jobs.job(asked.session.home, asked.names["job"], asked.probed())
+    return {**facts, "tasks": asked.background.newest(f"job {facts['status']['job']}")[:_FEW_TASKS]}
 
 
 def _batches(asked: Asked) -> dict[str, Any]:
@@ -104,34 +104,34 @@ def _log(asked: Asked) -> dict[str, Any]:
 
 
 def _comparisons(asked: Asked) -> dict[str, Any]:
-    """The comparisons of a job's code with other code since the daemon began, newest first. POST begins one."""
-    found = asked.session.jobs.get(asked.names["job"])
+    """The comparisons of a job's code with other code since the daemon started, newest first. POST starts one."""
+    job = asked.session.jobs.get(asked.names["job"])
     return {
-        "job": str(found.name),
-        "function": getattr(found, "function", None),
+        "job": str(job.name),
+        "function": getattr(job, "function", None),
         "sample": SAMPLE,
         "max_sample": MAX_SAMPLE,
         "max_seconds": MAX_SECONDS,
-        "comparisons": asked.background.newest(f"job {found.name}", "compare"),
+        "comparisons": asked.background.newest(f"job {job.name}", "compare"),
     }
 
 
 def _comparison(asked: Asked) -> dict[str, Any]:
     """A comparison: how far it is, and what other code would change."""
     task = asked.background.get(asked.names["comparison"])
-    name, found = str(asked.session.jobs.get(asked.names["job"]).name), task.outcome
+    name, outcome = str(asked.session.jobs.get(asked.names["job"]).name), task.outcome
     if (task.action, task.object) != ("compare", f"job {name}"):
         raise NotFoundError(f"There is no comparison {task.id} of the job {name}.")
     return {
         "job": name,
         "task": replace(task, outcome=None),
-        "comparison": found and found.comparison,
-        "next": found and found.next,
+        "comparison": outcome and outcome.comparison,
+        "next": outcome and outcome.next,
     }
 
 
 def _tasks(asked: Asked) -> dict[str, Any]:
-    """What was begun in the background since the daemon began, as far as it is, newest first."""
+    """Background tasks since the daemon started, with their progress, newest first."""
     return {"tasks": asked.background.newest()}
 
 
@@ -147,8 +147,8 @@ def _table(asked: Asked) -> dict[str, Any]:
 
 def _graph(asked: Asked) -> dict[str, Any]:
     """All objects of the home and the arrows between them, with what is wrong; ``picture`` has pixels."""
-    found = graph.graph(asked.session.home, asked.probed())
-    return {**found, "width": graph.WIDTH, "height": graph.HEIGHT}
+    facts = graph.graph(asked.session.home, asked.probed())
+    return {**facts, "width": graph.WIDTH, "height": graph.HEIGHT}
 
 
 def _sql(asked: Asked) -> dict[str, Any]:
@@ -178,15 +178,15 @@ def _settings(asked: Asked) -> dict[str, Any]:
 
 def _doctor(asked: Asked) -> dict[str, Any]:
     """The volumes that can be checked. POST checks the home, and one of them."""
-    found = asked.session.home.catalog.volumes.list()
-    return {"volumes": [str(one.name) for one in found], "volume": asked.query.text("volume"), "checks": None}
+    defined = asked.session.home.catalog.volumes.list()
+    return {"volumes": [str(volume.name) for volume in defined], "volume": asked.query.text("volume"), "checks": None}
 
 
 def _audit(asked: Asked) -> dict[str, Any]:
     """What was done from the console, newest first."""
     limit = asked.query.limit
-    found = asked.session.home.catalog.audit.newest(before=asked.query.number("before"), limit=limit)
-    return {"entries": found, "next": found[-1].id if len(found) == limit else None}
+    entries = asked.session.home.catalog.audit.newest(before=asked.query.number("before"), limit=limit)
+    return {"entries": entries, "next": entries[-1].id if len(entries) == limit else None}
 
 
 _LIMIT = {"limit": "Rows of the answer, up to 500."}
@@ -242,7 +242,7 @@ PAGES = (
     Page("/tables", "tables.html", _tables),
     Page("/tables/{table}", "table.html", _table),
     Page("/graph", "graph.html", _graph, "*"),
-    Page("/sql", "sql.html", _sql, parameters={"q": "The query, which is shown and not run."}),
+    Page("/sql", "sql.html", _sql, parameters={"q": "The query to show; it is not run."}),
     Page("/settings", "settings.html", _settings),
     Page("/doctor", "doctor.html", _doctor),
     Page("/audit", "audit.html", _audit, "home", {"before": "`next` of an earlier answer.", **_LIMIT}),

@@ -190,11 +190,11 @@ def _bounded(silent_seconds: float) -> type[asyncio.Protocol]:
                 self._silence.cancel()
                 self._silence = None
 
-    def _waits(one: H11Protocol) -> bool:
-        return one.cycle is None or one.cycle.response_complete
+    def _waits(connection: H11Protocol) -> bool:
+        return connection.cycle is None or connection.cycle.response_complete
 
-    def _close(one: H11Protocol) -> None:
-        connections.pop(one, None)
-        one.transport.abort()
+    def _close(connection: H11Protocol) -> None:
+        connections.pop(connection, None)
+        connection.transport.abort()
 
     return Connection

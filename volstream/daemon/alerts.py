@@ -1,4 +1,4 @@
-"""Tells people what is wrong: one daemon on a catalog looks and decides, and delivers to each receiver in a thread of its own.
+"""Tells people what is wrong: one daemon on a catalog looks and decides, and delivers to each receiver in its own thread.
 
 What was decided is in the catalog before it is delivered. A crash between a delivery and its record delivers an alert again, with
 the same id: each is delivered at least once. What does not belong here: what is sent and when (``alerts``).
@@ -145,8 +145,8 @@ class AlertService(LeasedWorker, Collector):
         """See :meth:`LeasedWorker.work`: decides and delivers."""
         look, ending = AlertEvaluator(self._home, self._engine, self._addressed), Stop()
         threads = [
-            threading.Thread(target=one.run, args=(ending,), name=f"receiver {one.name}", daemon=True)
-            for one in self._couriers
+            threading.Thread(target=courier.run, args=(ending,), name=f"receiver {courier.name}", daemon=True)
+            for courier in self._couriers
         ]
         for thread in threads:
             thread.start()

@@ -84,10 +84,10 @@ def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
     kept = {
         "_plans": plans,
         "_staging": set[str](),
-        "_listings": {*volumes, *(f"{one}-beside" for one in volumes)},
+        "_listings": {*volumes, *(f"{volume}-beside" for volume in volumes)},
         "_logs": {job.id for job in catalog.jobs.list()},
     }
-    found = [
+    unneeded = [
         f"{warehouse}/{kind}/{name}"
         for kind, needed in kept.items()
         if not folders.is_link(f"{warehouse}/{kind}")  # made by somebody else: it may lead to anything
@@ -95,7 +95,7 @@ def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
         if name not in needed
     ]
     now = datetime.now(UTC)
-    gone = [location for location in found if alone or now - folders.last_written(location) > _LEFT]
+    gone = [location for location in unneeded if alone or now - folders.last_written(location) > _LEFT]
     for location in gone:
         folders.remove(location)
     if gone:
@@ -106,6 +106,6 @@ def _clean_temporary() -> None:
     """Removes copies of files that killed workers left on this host."""
     before = time.time() - _LEFT.total_seconds()
     for folder in Path(tempfile.gettempdir()).glob(f"{COPIES}*"):
-        found = folder.lstat()
-        if folder.is_dir() and not folder.is_symlink() and found.st_uid == os.getuid() and found.st_mtime < before:
+        status = folder.lstat()
+        if folder.is_dir() and not folder.is_symlink() and status.st_uid == os.getuid() and status.st_mtime < before:
             shutil.rmtree(folder, ignore_errors=True)

@@ -205,7 +205,7 @@ def _certificates(settings: Settings, host: str) -> list[tuple[bytes, bytes]]:
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publishes no types
-    """Flight's methods, each called in a thread of its own."""
+    """Flight's methods, each called in its own thread."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
             self._counts.connected(-1)
 
     def _append(self, name: Name, table: LocalTable, waiting: list[Flush], size: int) -> None:
-        rows = sum(one.rows.num_rows for one in waiting)
+        rows = sum(flush.rows.num_rows for flush in waiting)
         try:
             table.append(waiting)
         except Exception as error:
@@ -295,10 +295,10 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         """Returns a table that all clients share, with the columns that it has now if ``anew``."""
         with self._opening:
             if anew or name not in self._open:
-                found = self._tables.table(name)
-                known = self._open.get(name)
-                if known is None or known.columns != found.columns:
-                    self._open[name] = found
+                current = self._tables.table(name)
+                opened = self._open.get(name)
+                if opened is None or opened.columns != current.columns:
+                    self._open[name] = current
             return self._open[name]
 
     def _forget(self, name: Name, table: LocalTable) -> None:
@@ -317,21 +317,21 @@ class _TokenFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def start_call(self, info: Any, headers: Any) -> None:
         """Raises FlightUnauthenticatedError."""
         del info
-        given = next(iter(headers.get("authorization") or ()), "")
-        if not secrets.compare_digest(str(given).encode(), self._wanted):
+        token = next(iter(headers.get("authorization") or ()), "")
+        if not secrets.compare_digest(str(token).encode(), self._wanted):
             raise flight.FlightUnauthenticatedError("The token is missing or wrong.")
 
 
 def _request(content: Any, *needed: str) -> dict[str, Any]:
     """Returns the values of a request. Raises InvalidValueError."""
     try:
-        found = decoded(content)
+        request = decoded(content)
     except (TypeError, ValueError):
         raise InvalidValueError("The request is not understood.", "Use a client of the same version.") from None
-    missing = [name for name in needed if name not in found]
+    missing = [name for name in needed if name not in request]
     if missing:
         raise InvalidValueError(f"The request lacks {missing[0]}.", "Use a client of the same version.")
-    return found
+    return request
 
 
 def _name(schema: Any, table: Any) -> Name:
@@ -344,8 +344,8 @@ def _name(schema: Any, table: Any) -> Name:
 
 def _stray(sent: pa.Schema, columns: pa.Schema) -> pa.Field | None:
     """Returns the first column that the table lacks, or has with another type; None: there is none."""
-    known = {OPERATION: pa.string(), **{field.name: field.type for field in columns}}
-    return next((field for field in sent if known.get(field.name) != field.type), None)
+    types = {OPERATION: pa.string(), **{field.name: field.type for field in columns}}
+    return next((field for field in sent if types.get(field.name) != field.type), None)
 
 
 def _check_columns(sent: pa.Schema, columns: pa.Schema) -> None:

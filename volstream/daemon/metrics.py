@@ -129,13 +129,13 @@ class DaemonMetrics(Collector):
         runs = CounterMetricFamily(
             "volstream_job_runs", "Runs by outcome since the daemon started.", labels=["job", "outcome"]
         )
-        failing = GaugeMetricFamily("volstream_job_failing", "1 if the job stands still.", labels=["job"])
-        jobs, known = self._catalog.jobs.list(), {"failing_jobs": dict(self._scheduler.unrecorded)}
+        failing = GaugeMetricFamily("volstream_job_failing", "1 if the job is failing.", labels=["job"])
+        jobs, probed = self._catalog.jobs.list(), {"failing_jobs": dict(self._scheduler.unrecorded)}
         open_runs = runs_of(self._catalog, jobs)
         for job in jobs:
             name = str(job.name)
-            wrong = problems({"jobs": [{**job_health(job, open_runs), "failures": {}}]}, known)
-            failing.add_metric([name], int(any(one.severe for one in wrong)))
+            wrong = problems({"jobs": [{**job_health(job, open_runs), "failures": {}}]}, probed)
+            failing.add_metric([name], int(any(problem.severe for problem in wrong)))
             load = self._catalog.consumptions.waiting(job.id)
             waiting.add_metric([name], load.files)
             waiting_bytes.add_metric([name], load.bytes)

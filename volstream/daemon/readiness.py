@@ -14,7 +14,7 @@ class Readiness:
     Attributes:
         serving: it has begun to follow the catalog, and does not end.
         kept: number of volumes that it keeps.
-        engine: the state of its engine, which restarts by itself.
+        engine: the state of its engine, which restarts automatically.
         volumes, sources, tables: the reasons of those that stand still, by name: a volume or its queue is gone, a topic cannot
             be read, rows that arrived cannot be committed.
         jobs: the reasons of those that fail, where the catalog cannot be written and so does not have them.
@@ -45,4 +45,4 @@ class Readiness:
             "held_removals": self.held_removals,
         }
         status = {"status": "ready" if self.ready else "not ready", "volumes": self.kept}
-        return status | {name: found for name, found in parts.items() if found} | {"engine": self.engine}
+        return status | {name: failing for name, failing in parts.items() if failing} | {"engine": self.engine}

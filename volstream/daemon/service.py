@@ -240,7 +240,7 @@ class Daemon:
 
     def _readiness(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
         workers = list(self._workers.values())
-        found = Readiness(
+        readiness = Readiness(
             serving=self._serving,
             kept=len(self._kept),
             engine=engine.status(),
@@ -248,6 +248,6 @@ class Daemon:
             sources={} if self._sources is None else self._sources.failing,
             tables={} if self._committer is None else self._committer.failing,
             jobs=dict(scheduler.unrecorded),
-            held_removals={str(one.volume.name): one.held_removals for one in self._kept if one.held_removals},
+            held_removals={str(kept.volume.name): kept.held_removals for kept in self._kept if kept.held_removals},
         )
-        return found.ready, found.said()
+        return readiness.ready, readiness.said()

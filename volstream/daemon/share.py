@@ -24,7 +24,7 @@ class Members:
     """The daemons of a cluster, including this one. For use by one thread.
 
     Args:
-        seconds: a daemon that has not renewed its lease for this long is gone.
+        seconds: a daemon that has not renewed its lease for this long is considered dead.
     """
 
     def __init__(self, leases: Leases, virtual_cluster: str, seconds: float) -> None:

@@ -91,12 +91,12 @@ class Strangers:
 
     def _look(self, spare: int) -> None:
         """Closes connections that have been strangers for too long, and the oldest of too many."""
-        now, known = time.monotonic(), set(self._known)
+        now, before = time.monotonic(), set(self._known)
         sent: dict[Peer, int] = {}
         here: dict[Peer, int] = {}
         for descriptor, peer, size in self._connections(spare):
             here[peer], sent[peer] = descriptor, size
-        self._known -= known - here.keys()
+        self._known -= before - here.keys()
         self._since = {peer: self._since.get(peer, now) for peer in here.keys() - self._known}
         waiting = sorted(self._since, key=self._since.__getitem__)
         crowd = len(waiting) - _MAX_STRANGERS

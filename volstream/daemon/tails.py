@@ -41,8 +41,8 @@ class Committer:
         self._next_sweep = time.monotonic()
         self._to_expire: dict[Name, Source] = {}
         # What is recorded, also by a daemon that ended.
-        known = home.catalog.conditions.causes(About.TABLE)
-        self._troubles = {Name.parse(name): cause for name, cause in known.items()}
+        causes = home.catalog.conditions.causes(About.TABLE)
+        self._troubles = {Name.parse(name): cause for name, cause in causes.items()}
 
     @property
     def failing(self) -> dict[str, str]:

@@ -59,7 +59,7 @@ def engine_status(settings: Settings) -> EngineStatus | None:
 
 
 def stop_engine(settings: Settings, *, at_once: bool = False) -> bool:
-    """Ends the background engine and waits until it is gone; returns True if there was one.
+    """Ends the background engine and waits until it has exited; returns True if there was one.
 
     Args:
         at_once: do not let its clients finish.
@@ -95,7 +95,7 @@ def _signal(owner: Owner) -> None:
 
 
 def _end_orphan(address: EngineAddress | None) -> bool:
-    """Ends a JVM whose owner is gone."""
+    """Ends a JVM whose owner died."""
     if address is None or not identity.is_alive(address.jvm_pid, address.jvm_started):
         return False
     try:

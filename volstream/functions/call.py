@@ -97,7 +97,7 @@ class Caller:
         outcomes = self._call(group)
         if len(group) > 1 and all(outcome.kind is not None for outcome in outcomes):
             self._printed = [*self._printed, *outcomes[0].printed]
-            return [outcome for one in group for outcome in self._call([one])]
+            return [outcome for member in group for outcome in self._call([member])]
         return outcomes
 
     def _prepare(self) -> Callable[..., Any]:

@@ -54,12 +54,12 @@ def travels(value: Any) -> bool:
     if not isinstance(value, types.FunctionType | type):
         return False
     module = sys.modules.get(value.__module__)
-    found: Any = module
+    named: Any = module
     for part in value.__qualname__.split("."):
-        found = getattr(found, part, None)
+        named = getattr(named, part, None)
     # What decorates a function has its name, and leads to it.
-    known = value is found or value is getattr(found, "__wrapped__", None)
-    return module is None or module.__name__ == "__main__" or not known
+    importable = value is named or value is getattr(named, "__wrapped__", None)
+    return module is None or module.__name__ == "__main__" or not importable
 
 
 def fingerprint_of(function: Any, files: Mapping[str, bytes]) -> str:
@@ -89,8 +89,8 @@ def _identify(value: Any, put: Callable[[bytes], None], seen: set[int]) -> None:
         for part in (value.co_consts, value.co_names, value.co_varnames, value.co_freevars, value.co_exceptiontable):
             _identify(part, put, seen)
     elif isinstance(value, list | tuple):
-        for one in value:
-            _identify(one, put, seen)
+        for item in value:
+            _identify(item, put, seen)
     elif isinstance(value, set | frozenset):
         put("\0".join(sorted(map(repr, value))).encode("utf-8", "surrogatepass"))
     elif isinstance(value, Mapping):

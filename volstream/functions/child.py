@@ -149,7 +149,7 @@ class ChildWorker:
             self._broken = self._cause()
 
     def _cause(self) -> tuple[str, str | None]:
-        """Returns why the child is gone, and its last output."""
+        """Returns why the child died, and its last output."""
         assert self._child is not None
         code = self._child.wait()
         words = self._last_words()

@@ -27,12 +27,12 @@ def fields_of(kind: type) -> Sequence[str]:
     """Returns the names of the columns of a class of rows, in order."""
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind)]
-    found: Any = kind
+    row_class: Any = kind
     if _is_named_tuple(kind):
-        return list(found._fields)
+        return list(row_class._fields)
     if _is_model(kind):
-        return list(found.model_fields)
-    return list(typing.get_type_hints(found))
+        return list(row_class.model_fields)
+    return list(typing.get_type_hints(row_class))
 
 
 def row_of(value: object) -> Mapping[str, Any] | None:
@@ -48,7 +48,9 @@ def row_of(value: object) -> Mapping[str, Any] | None:
     else:
         return None
     # Looking into values is ten times slower.
-    return row if all(type(one) in LEAVES for one in row.values()) else {name: _deep(one) for name, one in row.items()}
+    return (
+        row if all(type(item) in LEAVES for item in row.values()) else {name: _deep(item) for name, item in row.items()}
+    )
 
 
 def _deep(value: Any) -> Any:
@@ -56,11 +58,11 @@ def _deep(value: Any) -> Any:
     if type(value) in LEAVES:
         return value
     if type(value) in (list, tuple):
-        return [_deep(one) for one in value]
+        return [_deep(item) for item in value]
     row = row_of(value)
     if row is None:
         return value
-    return {key: _deep(one) for key, one in row.items()}
+    return {key: _deep(item) for key, item in row.items()}
 
 
 def _is_named_tuple(kind: type) -> bool:

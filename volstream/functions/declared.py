@@ -1,4 +1,4 @@
-"""What a function declares: found out by importing it, in this process or in one of its own.
+"""What a function declares: found out by importing it, in this process or a separate one.
 
 Importing runs the user's code, which may end its process, or never return.
 """
@@ -21,7 +21,7 @@ from volstream.functions.schema import of_function
 from volstream.functions.source import FunctionSource, check_signature
 from volstream.model.units import format_duration
 
-#: The longest that an import takes in a process of its own.
+#: The longest that an import takes in a separate process.
 _MAX_SECONDS = 300.0
 
 
@@ -38,7 +38,7 @@ def declared_by(source: FunctionSource, arguments: Mapping[str, str], *, columns
 
 
 def declared_apart(source: FunctionSource, arguments: Mapping[str, str], *, columns: bool) -> pa.Schema | None:
-    """Does the same in a process of its own, for one that has to go on whatever the function does."""
+    """Does the same in a separate process, for one that has to go on whatever the function does."""
     with tempfile.TemporaryDirectory(prefix="volstream-") as folder:
         answer = Path(folder, "answer")
         try:
@@ -59,20 +59,20 @@ def declared_apart(source: FunctionSource, arguments: Mapping[str, str], *, colu
             raise FunctionLoadError(
                 f"The module {source.module} cannot be imported: its process {end_of(ended.returncode)}."
             )
-        found = pickle.loads(answer.read_bytes())
-    if isinstance(found, VolstreamError):
-        raise found
-    schema: pa.Schema | None = found
+        result = pickle.loads(answer.read_bytes())
+    if isinstance(result, VolstreamError):
+        raise result
+    schema: pa.Schema | None = result
     return schema
 
 
 def _answer(place: Path) -> None:
     source, arguments, columns = pickle.load(sys.stdin.buffer)
     try:
-        found = declared_by(source, arguments, columns=columns)
+        result = declared_by(source, arguments, columns=columns)
     except VolstreamError as error:
-        found = error
-    place.write_bytes(pickle.dumps(found))
+        result = error
+    place.write_bytes(pickle.dumps(result))
 
 
 if __name__ == "__main__":

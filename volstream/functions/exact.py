@@ -45,9 +45,9 @@ def cast(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
     """Returns Arrow's values as those of another type. Raises pa.ArrowException if it cannot hold a value as it is."""
     if values.type == kind:
         return values
-    found = values.cast(kind)
-    _compare(_whole(values), _whole(found))
-    return found
+    stored = values.cast(kind)
+    _compare(_whole(values), _whole(stored))
+    return stored
 
 
 def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -56,32 +56,32 @@ def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _check(values: Sequence[Any], kind: pa.DataType) -> None:
     """Raises ValueError if PyArrow would store another value than the one given."""
-    given = [value for value in values if value is not None]
+    present = [value for value in values if value is not None]
     if pa.types.is_struct(kind):
-        named = [one for one in given if isinstance(one, Mapping)]
-        for one in named:
-            unknown = one.keys() - {field.name for field in kind}
+        named = [mapping for mapping in present if isinstance(mapping, Mapping)]
+        for mapping in named:
+            unknown = mapping.keys() - {field.name for field in kind}
             if unknown:
                 raise ValueError(f"the struct has no field {min(map(str, unknown))!r}")
         for field in kind:
-            _check([one.get(field.name) for one in named], field.type)
+            _check([mapping.get(field.name) for mapping in named], field.type)
     elif pa.types.is_map(kind):
-        pairs = [*chain.from_iterable(one.items() if isinstance(one, Mapping) else one for one in given)]
+        pairs = [*chain.from_iterable(value.items() if isinstance(value, Mapping) else value for value in present)]
         _check([key for key, _ in pairs], kind.key_type)
         _check([item for _, item in pairs], kind.item_type)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        if any(isinstance(one, str | bytes | Mapping) for one in given):
+        if any(isinstance(value, str | bytes | Mapping) for value in present):
             raise ValueError("a list is needed")
-        lists = (one.tolist() if isinstance(one, np.ndarray) else one for one in given)
+        lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in present)
         _check([*chain.from_iterable(lists)], kind.value_type)
     else:
         expected, check = next(((plain, check) for is_one, plain, check in _CHECKS if is_one(kind)), ((), None))
         # Nearly always there is nothing to look at.
-        if check is not None and not {*map(type, given)} <= {*expected}:
-            for one in given:
-                check(one, kind)
+        if check is not None and not {*map(type, present)} <= {*expected}:
+            for value in present:
+                check(value, kind)
         if pa.types.is_float32(kind):
-            _check_singles(given)
+            _check_singles(present)
 
 
 def _whole_number(value: Any, _: pa.DataType) -> None:
@@ -107,7 +107,7 @@ def _moment(value: Any, kind: pa.DataType) -> None:
     if not isinstance(value, datetime):
         return
     if value != value:  # NaT
-        raise ValueError("it is no time; for NULL, give None")
+        raise ValueError("it is not a time; for NULL, give None")
     if getattr(value, "nanosecond", 0):
         raise ValueError("its nanoseconds would be lost: the column has microseconds")
     if kind.tz is None:
@@ -128,9 +128,9 @@ _CHECKS: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[type], Callable[
 )
 
 
-def _check_singles(given: Sequence[Any]) -> None:
+def _check_singles(values: Sequence[Any]) -> None:
     try:
-        numbers = np.array(given, np.float64)
+        numbers = np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):
         return  # PyArrow refuses these
     _compare_floats(numbers, pa.float32())
@@ -145,32 +145,32 @@ def _compare_floats(numbers: Any, kind: pa.DataType) -> None:
         raise pa.ArrowInvalid(f"{numbers[lost][0]!s} is out of the range of {kind}")
 
 
-def _compare(given: pa.Array, stored: pa.Array) -> None:
+def _compare(values: pa.Array, stored: pa.Array) -> None:
     """Raises pa.ArrowInvalid if values are others than they were before a cast."""
-    one, other = given.type, stored.type
-    if one == other or pa.types.is_null(one):
+    before, after = values.type, stored.type
+    if before == after or pa.types.is_null(before):
         return
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        unknown = {field.name for field in one} - {field.name for field in other}
+    if pa.types.is_struct(before) and pa.types.is_struct(after):
+        unknown = {field.name for field in before} - {field.name for field in after}
         if unknown:
             raise pa.ArrowInvalid(f"the struct has no field {min(unknown)!r}")
-        for field in one:
-            _compare(given.field(field.name), stored.field(field.name))
-    elif pa.types.is_map(one) and pa.types.is_map(other):
-        _compare(given.keys, stored.keys)
-        _compare(given.items, stored.items)
-    elif pa.types.is_nested(one) and pa.types.is_nested(other):
-        _compare(given.flatten(), stored.flatten())
-    elif pa.types.is_floating(other):
-        if pa.types.is_floating(one):
-            _compare_floats(given.drop_null().to_numpy(zero_copy_only=False), other)
-        elif pa.types.is_decimal(one):
+        for field in before:
+            _compare(values.field(field.name), stored.field(field.name))
+    elif pa.types.is_map(before) and pa.types.is_map(after):
+        _compare(values.keys, stored.keys)
+        _compare(values.items, stored.items)
+    elif pa.types.is_nested(before) and pa.types.is_nested(after):
+        _compare(values.flatten(), stored.flatten())
+    elif pa.types.is_floating(after):
+        if pa.types.is_floating(before):
+            _compare_floats(values.drop_null().to_numpy(zero_copy_only=False), after)
+        elif pa.types.is_decimal(before):
             large = pc.greater_equal(pc.abs(stored), float(_EXACT))
-            _raise_unless_equal(given.filter(large), stored.filter(large).cast(one))
-    elif pa.types.is_timestamp(one) and pa.types.is_timestamp(other) and one.tz is not None and other.tz is None:
+            _raise_unless_equal(values.filter(large), stored.filter(large).cast(before))
+    elif pa.types.is_timestamp(before) and pa.types.is_timestamp(after) and before.tz is not None and after.tz is None:
         raise pa.ArrowInvalid("the time zone would be lost: the column has none")
-    elif not any(_is_text(kind) for kind in (one, other)):
-        _raise_unless_equal(given, stored.cast(one))
+    elif not any(_is_text(kind) for kind in (before, after)):
+        _raise_unless_equal(values, stored.cast(before))
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -179,7 +179,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return not any(is_one(kind) for is_one in plain)
 
 
-def _raise_unless_equal(given: pa.Array, back: pa.Array) -> None:
-    differs = pc.not_equal(given, back)
+def _raise_unless_equal(values: pa.Array, back: pa.Array) -> None:
+    differs = pc.not_equal(values, back)
     if pc.any(differs).as_py():
-        raise pa.ArrowInvalid(f"{given.filter(differs)[0]} cannot be stored as it is")
+        raise pa.ArrowInvalid(f"{values.filter(differs)[0]} cannot be stored as it is")

@@ -10,11 +10,11 @@ from typing import Any
 
 def hints_of(function: Any) -> Mapping[str, Any]:
     """Returns the resolved annotations of a function's parameters and of its result, ``return``, in order."""
-    found: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
     for name, annotation in getattr(function, "__annotations__", {}).items():
         alone = types.SimpleNamespace(__annotations__={name: annotation})
         try:
-            found |= typing.get_type_hints(alone, getattr(function, "__globals__", {}))
+            hints |= typing.get_type_hints(alone, getattr(function, "__globals__", {}))
         except Exception:  # noqa: BLE001  # text that is resolved can raise anything
             continue
-    return found
+    return hints

@@ -124,7 +124,7 @@ class Inference:
     @property
     def complete(self) -> bool:
         """True if all columns that were seen had values."""
-        return bool(self._seen) and not any(pa.types.is_null(one.type) for one in self._seen.values())
+        return bool(self._seen) and not any(pa.types.is_null(column.type) for column in self._seen.values())
 
     def add(self, path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> None:
         """Takes the rows that a function returned for a file.
@@ -151,8 +151,8 @@ class Inference:
                 "The columns cannot be inferred: the function returned no rows.",
                 "Name the columns: returns='label STRING, score DOUBLE', or a dataclass as the annotation.",
             )
-        empty = [name for name, one in self._seen.items() if pa.types.is_null(one.type)]
-        columns = [pa.field(name, _without_null(one.type)) for name, one in self._seen.items()]
+        empty = [name for name, column in self._seen.items() if pa.types.is_null(column.type)]
+        columns = [pa.field(name, _without_null(column.type)) for name, column in self._seen.items()]
         return Inferred(checked(pa.schema(columns)), self.files, empty)
 
 
@@ -160,15 +160,15 @@ def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mappin
     """Returns the types of the columns that the rows of a file have; null for what is always empty. Raises InvalidValueError."""
     if isinstance(rows, ArrowRows):
         return {column.name: _near(column.type) for column in rows.columns}
-    found: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = {}
     for row in rows:
         for name, value in row.items():
             if not isinstance(name, str):
                 raise InvalidValueError(
-                    f"{printable(path)}: the function returned a column {name!r}, which is no text."
+                    f"{printable(path)}: the function returned a column {name!r} whose name is not a string."
                 )
-            found[name] = _merged_in(name, found.get(name, pa.null()), _type_of(path, name, value), path, path)
-    return found
+            types[name] = _merged_in(name, types.get(name, pa.null()), _type_of(path, name, value), path, path)
+    return types
 
 
 def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, second: str) -> pa.DataType:
@@ -184,10 +184,10 @@ def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, seco
         ) from None
 
 
-def with_known(known: pa.Schema, found: pa.Schema) -> pa.Schema:
+def with_known(known: pa.Schema, new: pa.Schema) -> pa.Schema:
     """Returns the columns of a table, and after them those that were found besides: a table keeps the types that it has."""
     names = {name.lower() for name in known.names}
-    return checked(pa.schema([*known, *(one for one in found if one.name.lower() not in names)]))
+    return checked(pa.schema([*known, *(column for column in new if column.name.lower() not in names)]))
 
 
 def _type_of(path: str, name: str, value: Any) -> pa.DataType:
@@ -198,12 +198,12 @@ def _type_of(path: str, name: str, value: Any) -> pa.DataType:
         value = value.tolist()
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         item = pa.null()
-        for one in value:
-            item = _of_items(path, name, item, _type_of(path, name, one))
+        for element in value:
+            item = _of_items(path, name, item, _type_of(path, name, element))
         return pa.list_(item)
     row = row_of(value)
     if row is not None and all(isinstance(key, str) for key in row):
-        return pa.struct([pa.field(key, _type_of(path, name, one)) for key, one in row.items()])
+        return pa.struct([pa.field(key, _type_of(path, name, element)) for key, element in row.items()])
     raise InvalidValueError(
         f"{printable(path)}: the column {name!r} has a {type(value).__name__}, which no column can hold.",
         f"Return a number, text, bytes, a time, a list or a dict, for example str({name}).",

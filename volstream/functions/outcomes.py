@@ -193,8 +193,8 @@ class OutcomeCodec:
         for number, row in enumerate(rows):
             unknown = sorted(str(name) for name in row.keys() - self._names)
             if unknown:
-                known = ", ".join(self._result.names)
-                return f"Row {number} has an undeclared column {unknown[0]!r} (the result declares {known})."
+                declared = ", ".join(self._result.names)
+                return f"Row {number} has an undeclared column {unknown[0]!r} (the result declares {declared})."
             for field in self._result:
                 try:
                     exact.array([row.get(field.name)], field.type)

@@ -138,7 +138,7 @@ def source_of(archive: bytes) -> PickledSource:
             content = {name: opened.read(name) for name in opened.namelist()}
         facts = json.loads(content[_FACTS])
         text = content.get(_TEXT)
-        files = {name.removeprefix(_BESIDE): one for name, one in content.items() if name.startswith(_BESIDE)}
+        files = {name.removeprefix(_BESIDE): data for name, data in content.items() if name.startswith(_BESIDE)}
         return PickledSource(
             module="__main__",
             attribute=facts["name"],
@@ -171,17 +171,21 @@ def kept(function: str | Callable[..., Any]) -> Mapping[str, Any]:
     return {"function": name_of(function), "pickled": archive_of(function)}
 
 
-def code_of(one: FileJob | Function) -> FunctionSource:
-    """Returns the function of a job, or one that SQL calls, with its current code. Raises FunctionLoadError if that is gone."""
-    return find(one.function, one.search_path) if one.pickled is None else source_of(one.pickled)
+def code_of(definition: FileJob | Function) -> FunctionSource:
+    """Returns the function of a job, or one that SQL calls, with its current code. Raises FunctionLoadError if it is missing."""
+    return (
+        find(definition.function, definition.search_path)
+        if definition.pickled is None
+        else source_of(definition.pickled)
+    )
 
 
-def missing_code(one: FileJob | Function) -> str | None:
+def missing_code(definition: FileJob | Function) -> str | None:
     """Returns why the code would not be found, or cannot be run; None: neither."""
-    if one.pickled is None:
-        return missing(one.function, one.search_path)
+    if definition.pickled is None:
+        return missing(definition.function, definition.search_path)
     try:
-        return source_of(one.pickled).unfit
+        return source_of(definition.pickled).unfit
     except FunctionLoadError as error:
         return error.message
 
@@ -217,8 +221,8 @@ _CACHED = type(functools.cache(len))
 
 
 def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callable[..., Any]:
-    found: Callable[..., Any] = functools.lru_cache(**parameters)(function)
-    return found
+    decorated: Callable[..., Any] = functools.lru_cache(**parameters)(function)
+    return decorated
 
 
 def _text_of(function: Any) -> str | None:
@@ -235,7 +239,9 @@ def _class_of(function: Any) -> Any:
 
 def _beside(pickled: bytes, text: str | None) -> Mapping[str, bytes]:
     """Returns the source of the modules that are not installed and that a function refers to, or imports when it is called."""
-    named = {one for _, one, _ in pickletools.genops(pickled) if isinstance(one, str)} & sys.modules.keys()
+    named = {
+        argument for _, argument, _ in pickletools.genops(pickled) if isinstance(argument, str)
+    } & sys.modules.keys()
     if text is not None:
         try:
             tree = parsed(text)
@@ -243,7 +249,7 @@ def _beside(pickled: bytes, text: str | None) -> Mapping[str, bytes]:
             tree = ast.Module([], [])
         named |= {*imported_by(tree)}
     files: dict[str, bytes] = {}
-    for name in sorted({one.partition(".")[0] for one in named} - {"__main__"}):
+    for name in sorted({module.partition(".")[0] for module in named} - {"__main__"}):
         files |= found_beside(name)
     return files
 
@@ -252,8 +258,8 @@ def _unpicklable(name: str, function: Any, error: Exception) -> InvalidValueErro
     seen: set[int] = set()
     waiting = [(name, function)]
     while waiting:
-        where, one = waiting.pop(0)
-        for variable, value in captured(one):
+        where, user = waiting.pop(0)
+        for variable, value in captured(user):
             if id(value) in seen or isinstance(value, types.ModuleType):
                 continue
             seen.add(id(value))
@@ -280,7 +286,7 @@ def _too_large(name: str, function: Any, size: int) -> InvalidValueError:
         for variable, value in captured(function)
         if not isinstance(value, types.ModuleType)
     }
-    largest = max(sizes, key=lambda one: sizes[one], default=None)
+    largest = max(sizes, key=lambda variable: sizes[variable], default=None)
     most = f", most of it in the variable {largest!r}" if largest is not None and sizes[largest] > size // 2 else ""
     return InvalidValueError(
         f"The function {name} with what it uses has {format_size(size)}{most}; at most {format_size(MAX_BYTES)} are kept.",

@@ -93,7 +93,7 @@ def _moved(store: ObjectStore, task: FileTask) -> FileOutcome | None:
     except StorageError as error:
         return FileOutcome(task, kind=FailureKind.UNREADABLE, message=str(error))
     if now is None:
-        return FileOutcome(task, kind=FailureKind.VANISHED, message="The file was gone when it was processed.")
+        return FileOutcome(task, kind=FailureKind.VANISHED, message="The file no longer existed when it was processed.")
     if now.version != task.info.version:
         return FileOutcome(task, kind=FailureKind.CHANGED, message="The file changed before or while it was processed.")
     return None

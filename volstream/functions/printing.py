@@ -137,10 +137,10 @@ class Capture:
             self._keep(stream, self._begun.pop((stream, thread)))
         if not self._lines:
             return ()
-        found = Printed(tuple(files), [line for line, _ in self._lines], self._dropped)
+        output = Printed(tuple(files), [line for line, _ in self._lines], self._dropped)
         self._lines.clear()
         self._bytes = self._dropped = 0
-        return (found,)
+        return (output,)
 
     def add(self, stream: str, text: str) -> None:
         """Adds text written to a stream."""
@@ -151,11 +151,11 @@ class Capture:
             self._dropped += text.count("\n", 0, cut)
             text = text[cut:]
         begun = (stream, threading.get_ident())
-        *lines, rest = (self._begun.pop(begun, "") + text).split("\n")
+        *lines, unfinished = (self._begun.pop(begun, "") + text).split("\n")
         for line in lines:
             self._keep(stream, line)
-        if rest:
-            self._begun[begun] = _unfinished(rest)
+        if unfinished:
+            self._begun[begun] = _unfinished(unfinished)
 
     def _keep(self, stream: str, text: str) -> None:
         text = _as_on_a_terminal(text)

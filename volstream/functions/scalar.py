@@ -53,7 +53,7 @@ def _checked(item: Any) -> Any:
 
 
 def call_of(function: Function) -> ScalarCall:
-    """Returns the function with its current code. Raises FunctionLoadError if the code is gone."""
+    """Returns the function with its current code. Raises FunctionLoadError if the code is missing."""
     return ScalarCall(code_of(function), function.of_items)
 
 
@@ -79,9 +79,9 @@ def new_function(
         InvalidValueError: the type is unknown.
     """
     folder = directory or Path.cwd()
-    given = kept(function)
-    pickled: bytes | None = given["pickled"]
-    resolved = given["function"] if pickled else absolute(given["function"], folder)
+    definition = kept(function)
+    pickled: bytes | None = definition["pickled"]
+    resolved = definition["function"] if pickled else absolute(definition["function"], folder)
     source = source_of(pickled) if pickled else find(resolved, str(folder))
     source.load()
     return Function(

@@ -91,8 +91,8 @@ def from_ddl(text: str) -> pa.Schema:
 
 def reason_of(error: Exception) -> str:
     """Returns sqlglot's error message in one line, without the text itself."""
-    found: list[dict[str, str]] = getattr(error, "errors", [])
-    return found[0]["description"] if found else str(error).partition("\n")[0]
+    errors: list[dict[str, str]] = getattr(error, "errors", [])
+    return errors[0]["description"] if errors else str(error).partition("\n")[0]
 
 
 def of_job(job: FileJob) -> pa.Schema:
@@ -116,7 +116,7 @@ def of_function(function: Callable[..., Any]) -> pa.Schema | None:
     if "return" not in hints:
         return None
     try:
-        found = row_class_in(hints["return"])
+        row_class = row_class_in(hints["return"])
     except TypeError as error:
         name = getattr(function, "__name__", type(function).__name__)
         raise InvalidValueError(
@@ -124,7 +124,7 @@ def of_function(function: Callable[..., Any]) -> pa.Schema | None:
             "Annotate it with a dataclass, a NamedTuple, a TypedDict or a pydantic model, or with dict to have the columns "
             "inferred; or give returns, 'label STRING, score DOUBLE'.",
         ) from None
-    return None if found is None else from_declaration(found)
+    return None if row_class is None else from_declaration(row_class)
 
 
 def _written(annotation: Any) -> str:
@@ -259,18 +259,18 @@ def row_class_in(annotation: Any) -> type | None:
         return annotation
     if origin in (typing.Union, types.UnionType):
         rows = [argument for argument in arguments if argument is not type(None) and not _is(argument, BaseException)]
-        found = [row_class_in(row) for row in rows]
-        if any(one != found[0] for one in found):
+        classes = [row_class_in(row) for row in rows]
+        if any(row_class != classes[0] for row_class in classes):
             raise TypeError("its rows have different columns")
-        return found[0] if found else None
+        return classes[0] if classes else None
     kind = origin or annotation
     if kind in _OPEN or not isinstance(kind, type) or issubclass(kind, Mapping):
         return None
     if issubclass(kind, Iterable) and not issubclass(kind, str | bytes | bytearray):
         # What a generator receives and returns are no rows; of a tuple, all are.
         items = arguments if issubclass(kind, tuple) else arguments[:1]
-        found = [row_class_in(item) for item in items if item is not ...]
-        return found[0] if found else None
+        classes = [row_class_in(item) for item in items if item is not ...]
+        return classes[0] if classes else None
     raise TypeError(f"a function returns rows, and {_a(kind)} is none")
 
 
@@ -286,12 +286,12 @@ def _a(kind: type) -> str:
 def _type_of_hint(name: str, hint: Any) -> pa.DataType:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        rest = [argument for argument in arguments if argument is not type(None)]
-        if len(rest) == 1:
-            return _type_of_hint(name, rest[0])
+        others = [argument for argument in arguments if argument is not type(None)]
+        if len(others) == 1:
+            return _type_of_hint(name, others[0])
     elif hint in _BY_PYTHON:
         return _BY_PYTHON[hint]
-    elif origin is typing.Literal and len({type(one) for one in arguments}) == 1:
+    elif origin is typing.Literal and len({type(argument) for argument in arguments}) == 1:
         return _type_of_hint(name, type(arguments[0]))
     elif origin in (list, Sequence) and arguments:
         return pa.list_(_type_of_hint(name, arguments[0]))
@@ -300,9 +300,10 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
     elif is_row_class(hint):
         return pa.struct(list(from_declaration(hint)))
     elif (
-        isinstance(hint, type) and (base := next((one for one in hint.__mro__ if one in _BY_PYTHON), None)) is not None
+        isinstance(hint, type)
+        and (base := next((base for base in hint.__mro__ if base in _BY_PYTHON), None)) is not None
     ):
         return _BY_PYTHON[base]
     raise InvalidValueError(
-        f"The type {_written(hint)} of the result column {name!r} has no SQL equivalent.", "Declare it by returns."
+        f"The type {_written(hint)} of the result column {name!r} has no SQL equivalent.", "Declare it with returns."
     )

@@ -323,13 +323,13 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
         ]
     else:
         calls = [(function, (None,), arguments, "called with a file")]
-    for called, given, named, what in calls:
+    for called, positional, named, what in calls:
         try:
             signature = inspect.signature(called)
         except (TypeError, ValueError):
             continue
         try:
-            signature.bind(*given, **named)
+            signature.bind(*positional, **named)
         except TypeError as error:
             raise FunctionLoadError(
                 f"{getattr(function, '__name__', type(function).__name__)}{signature} cannot be {what}: {error}.",
@@ -369,8 +369,8 @@ def _defined(path: Path) -> str:
     """Returns what a file can be asked for, without running it."""
     tree = parsed(_content(_file(path)), str(path))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    found = [one.name for one in tree.body if isinstance(one, kinds) and not one.name.startswith("_")]
-    return f"Write {path}:FUNCTION." + (f" It defines: {', '.join(found)}." if found else "")
+    defined = [node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
+    return f"Write {path}:FUNCTION." + (f" It defines: {', '.join(defined)}." if defined else "")
 
 
 def _file(path: Path) -> Path:

@@ -51,9 +51,9 @@ def try_function(
         FunctionLoadError: the function cannot be imported.
         InvalidValueError: its annotation names no rows.
     """
-    given = kept(function)
-    pickled: bytes | None = given["pickled"]
-    source = source_of(pickled) if pickled else find(absolute(given["function"], Path.cwd()), os.getcwd())
+    definition = kept(function)
+    pickled: bytes | None = definition["pickled"]
+    source = source_of(pickled) if pickled else find(absolute(definition["function"], Path.cwd()), os.getcwd())
     schema = from_ddl(returns) if returns is not None else of_function(source.load())
     files: list[tuple[FileTask, File]] = []
     for path in paths:
@@ -65,7 +65,7 @@ def try_function(
         files.append((FileTask(info, 0), File(store, info)))
     caller = Caller(source, arguments, timeout_seconds, Shown(sys.stderr), Expected(schema, Bounds()))
     size = caller.batch_size or 1
-    outcomes = [one for start in range(0, len(files), size) for one in caller(files[start : start + size])]
+    outcomes = [outcome for start in range(0, len(files), size) for outcome in caller(files[start : start + size])]
     trial = _inferred(outcomes) if schema is None else Trial(outcomes)
     for outcome in outcomes:
         if schema is not None:
@@ -77,10 +77,10 @@ def try_function(
 
 def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:
     """Returns outcomes with the columns of their rows, if there are any."""
-    found = Inference()
+    inference = Inference()
     try:
         for outcome in outcomes:
-            found.add(outcome.task.info.relative_path, outcome.rows)
-        return Trial(outcomes, found.result() if found.files else None)
+            inference.add(outcome.task.info.relative_path, outcome.rows)
+        return Trial(outcomes, inference.result() if inference.files else None)
     except InvalidValueError as error:
         return Trial(outcomes, unfit=error)

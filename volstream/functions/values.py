@@ -12,16 +12,16 @@ from volstream.model.documents import to_json
 def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Returns values as Python's; a time outside of its years 1 to 9999 as text, also inside of others."""
     try:
-        found: list[Any] = values.to_pylist()
+        items: list[Any] = values.to_pylist()
     except (OverflowError, ValueError):
         return [_python_value(value) for value in values]
-    return found
+    return items
 
 
 def document_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Returns values as Python's, for JSON: maps are dicts, whose keys are texts, those of other types as JSON writes them."""
-    found = python_values(values)
-    return [_document(one, values.type) for one in found] if "map<" in str(values.type) else found
+    items = python_values(values)
+    return [_document(item, values.type) for item in items] if "map<" in str(values.type) else items
 
 
 def _document(value: Any, kind: pa.DataType) -> Any:
@@ -31,22 +31,22 @@ def _document(value: Any, kind: pa.DataType) -> Any:
         pairs = ((_document(key, kind.key_type), _document(item, kind.item_type)) for key, item in value)
         return {key if isinstance(key, str) else to_json(key).strip('"'): item for key, item in pairs}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [_document(one, kind.value_type) for one in value]
+        return [_document(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind):
         return {field.name: _document(value[field.name], field.type) for field in kind}
     return value
 
 
-def _python_value(one: pa.Scalar) -> Any:
+def _python_value(scalar: pa.Scalar) -> Any:
     try:
-        return one.as_py()
+        return scalar.as_py()
     except (OverflowError, ValueError):
         pass
-    if isinstance(one, pa.StructScalar):
-        return {field.name: _python_value(one[at]) for at, field in enumerate(one.type)}
-    if isinstance(one, pa.MapScalar):
-        keys, items = (python_values(one.values.field(at)) for at in range(2))
+    if isinstance(scalar, pa.StructScalar):
+        return {field.name: _python_value(scalar[at]) for at, field in enumerate(scalar.type)}
+    if isinstance(scalar, pa.MapScalar):
+        keys, items = (python_values(scalar.values.field(at)) for at in range(2))
         return list(zip(keys, items, strict=True))
-    if isinstance(one, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar):
-        return python_values(one.values)
-    return one.cast(pa.string()).as_py()
+    if isinstance(scalar, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar):
+        return python_values(scalar.values)
+    return scalar.cast(pa.string()).as_py()

@@ -33,14 +33,18 @@ if TYPE_CHECKING:
 Object = Connection | Volume | Stream | Job | Function | Source
 
 
-def values(one: Any) -> dict[str, Any]:
+def values(definition: Any) -> dict[str, Any]:
     """Returns the attributes of a definition, with names as text."""
-    found = {field.name: getattr(one, field.name) for field in dataclasses.fields(one) if field.name != "pickled"}
-    if isinstance(one, Job):  # all jobs have the same attributes here, so that programs need not tell them apart
-        query = found.pop("query", None)
+    attributes = {
+        field.name: getattr(definition, field.name)
+        for field in dataclasses.fields(definition)
+        if field.name != "pickled"
+    }
+    if isinstance(definition, Job):  # all jobs have the same attributes here, so that programs need not tell them apart
+        query = attributes.pop("query", None)
         every = {field.name: None for field in dataclasses.fields(FileJob) if field.name != "pickled"}
-        found = {**every, "statement": query, "dynamic": isinstance(one, DynamicJob), **found}
-    return {key: _plain(value) for key, value in found.items()}
+        attributes = {**every, "statement": query, "dynamic": isinstance(definition, DynamicJob), **attributes}
+    return {key: _plain(value) for key, value in attributes.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -51,34 +55,36 @@ def _plain(value: Any) -> Any:
 
 def shown(home: Home, objects: Sequence[Object]) -> list[dict[str, Any]]:
     """Returns the attributes of objects that a list shows."""
-    jobs = [one for one in objects if isinstance(one, Job)]
+    jobs = [item for item in objects if isinstance(item, Job)]
     open_runs = runs_of(home.catalog, jobs) if jobs else None
-    unread = home.catalog.conditions.of(About.SOURCE) if any(isinstance(one, Source) for one in objects) else {}
-    return [_shown(home, one, open_runs, unread) for one in objects]
+    unread = home.catalog.conditions.of(About.SOURCE) if any(isinstance(item, Source) for item in objects) else {}
+    return [_shown(home, item, open_runs, unread) for item in objects]
 
 
-def _shown(home: Home, one: Object, open_runs: Runs | None, unread: Mapping[str, Condition]) -> dict[str, Any]:
-    found = values(one)
-    match one:
+def _shown(home: Home, item: Object, open_runs: Runs | None, unread: Mapping[str, Condition]) -> dict[str, Any]:
+    attributes = values(item)
+    match item:
         case Job():
             assert open_runs is not None, "there is a job"
-            found["trigger"] = str(one.trigger)
-            found["last_outcome"] = outcome(one, open_runs)
+            attributes["trigger"] = str(item.trigger)
+            attributes["last_outcome"] = outcome(item, open_runs)
         case Stream():
-            found |= _state(home, one)
+            attributes |= _state(home, item)
         case Source():
-            wrong = unread.get(one.id)
-            found |= {"error": wrong and wrong.cause, "error_on": wrong and wrong.since}
-            found["retention"] = keys(SourceDefinition)["retention_policy"].write(found.pop("retention_policy"))
-            found["versions"] = ", ".join(sorted(found["options"].get("versions", {}), key=int)) or None
+            wrong = unread.get(item.id)
+            attributes |= {"error": wrong and wrong.cause, "error_on": wrong and wrong.since}
+            attributes["retention"] = keys(SourceDefinition)["retention_policy"].write(
+                attributes.pop("retention_policy")
+            )
+            attributes["versions"] = ", ".join(sorted(attributes["options"].get("versions", {}), key=int)) or None
         case _:
             pass
-    return found
+    return attributes
 
 
-def described(home: Home, one: Object) -> dict[str, Any]:
+def described(home: Home, item: Object) -> dict[str, Any]:
     """Returns all details of an object."""
-    return {**shown(home, [one])[0], **_more(home, one)}
+    return {**shown(home, [item])[0], **_more(home, item)}
 
 
 def described_batch(home: Home, batch: Batch, failures: Iterable[Failure]) -> dict[str, Any]:
@@ -103,42 +109,42 @@ def _state(home: Home, stream: Stream) -> dict[str, Any]:
         return {"has_data": None, "stale": error.message, "stale_after": None}
 
 
-def _more(home: Home, one: Object) -> dict[str, Any]:
+def _more(home: Home, item: Object) -> dict[str, Any]:
     catalog = home.catalog
-    match one:
+    match item:
         case Connection():
-            users = catalog.volumes.list(connection_id=one.id)
-            return {"volumes": [str(volume.name) for volume in users], **policies(one, catalog)}
+            users = catalog.volumes.list(connection_id=item.id)
+            return {"volumes": [str(volume.name) for volume in users], **policies(item, catalog)}
         case Volume():
-            last = catalog.refreshes.last(one.id)
+            last = catalog.refreshes.last(item.id)
             return {
-                "files": catalog.refreshes.file_count(one.id),
-                "rejected": catalog.refreshes.rejected_count(one.id),
-                "completeness": next(map(values, catalog.refreshes.reconciles(one.id)), None),
+                "files": catalog.refreshes.file_count(item.id),
+                "rejected": catalog.refreshes.rejected_count(item.id),
+                "completeness": next(map(values, catalog.refreshes.reconciles(item.id)), None),
                 "last_refresh": None if last is None else values(last),
-                "streams": [str(stream.name) for stream in catalog.streams.list(source_id=one.id)],
+                "streams": [str(stream.name) for stream in catalog.streams.list(source_id=item.id)],
             }
         case Stream():
-            job = catalog.job_of(one)
-            if one.source_kind is SourceKind.TABLE:
+            job = catalog.job_of(item)
+            if item.source_kind is SourceKind.TABLE:
                 return {"job": str(job.name) if job else None}
-            behind = home.reader.lag(one) or (None, None)
+            behind = home.reader.lag(item) or (None, None)
             return {"unread": behind[0], "unread_bytes": behind[1], "job": str(job.name) if job else None}
         case Job():
-            streams = [str(stream.name) for stream in map(catalog.streams.by_id, one.stream_ids) if stream]
+            streams = [str(stream.name) for stream in map(catalog.streams.by_id, item.stream_ids) if stream]
             return {
                 "stream": next(iter(streams), None),
                 "streams": streams,
-                "failures": catalog.failures.counts(one.id),
-                "next_retry": next_retry(home, one),
-                "totals": catalog.consumptions.totals(one.id),
-                "code": _code(one),
-                "source": _source(one),
+                "failures": catalog.failures.counts(item.id),
+                "next_retry": next_retry(home, item),
+                "totals": catalog.consumptions.totals(item.id),
+                "code": _code(item),
+                "source": _source(item),
             }
         case Function():
-            return {"source": _source(one)}
+            return {"source": _source(item)}
         case Source():
-            return _rows(home, one)
+            return _rows(home, item)
         case _:
             return {}
 
@@ -178,17 +184,17 @@ def _code(job: Job) -> str | None:
     except VolstreamError as error:
         return error.message
     if same:
-        return f"{where}as when the job was made"
+        return f"{where}unchanged since the job was created"
     return f"{where}changed since; new files use it, old results stay until: volstream replay {job.name}"
 
 
-def _source(one: Job | Function) -> str | None:
+def _source(definition: Job | Function) -> str | None:
     """Returns the source of a function that has no file; None: it has one."""
     from volstream.functions.pickled import source_of
 
-    if not isinstance(one, FileJob | Function) or one.pickled is None:
+    if not isinstance(definition, FileJob | Function) or definition.pickled is None:
         return None
     try:
-        return source_of(one.pickled).text or "(not known: Python read the program from standard input)"
+        return source_of(definition.pickled).text or "(unknown: Python read the program from standard input)"
     except VolstreamError as error:
         return error.message

@@ -105,12 +105,12 @@ def _home(home: Home) -> Iterator[Check]:
     else:
         yield Check("daemon", CheckState.OK, f"{status.state}, pid {status.pid}, up {about(status.up_seconds)}")
     try:
-        found = problems(health(home, streams=True), {})
+        wrong = problems(health(home, streams=True), {})
     except CatalogError:  # see above
         return
-    for one in found:
-        state = CheckState.FAILED if one.severe else CheckState.WARNING
-        yield Check(f"{one.kind} {one.name}".rstrip(), state, one.why, one.do)
+    for problem in wrong:
+        state = CheckState.FAILED if problem.severe else CheckState.WARNING
+        yield Check(f"{problem.kind} {problem.name}".rstrip(), state, problem.why, problem.do)
 
 
 def home_check(home: Path) -> Check:
@@ -195,36 +195,36 @@ class _Patient:
 
     def _listing(self, store: ObjectStore) -> str:
         listed = store.list("", self._volume.selection)
-        self._found = [one for one in islice(listed, _TRIED) if isinstance(one, FileInfo)]
+        self._found = [entry for entry in islice(listed, _TRIED) if isinstance(entry, FileInfo)]
         if not self._found:
             return f"{self._volume.location} can be listed, and has no file that the volume selects"
         return f"{self._volume.location} can be listed; the first file is {printable(self._found[0].relative_path)}"
 
     def _reading(self, store: ObjectStore) -> str:
-        for one in self._found:
-            path = one.relative_path
+        for info in self._found:
+            path = info.relative_path
             if store.head(path) is None:
                 continue  # deleted since
             with store.open(path) as file:
                 file.read(1)
             return f"{printable(path)} can be accessed and read"
-        raise StorageError("None of the listed files exists any more.", "Is the volume being emptied?")
+        raise StorageError("None of the listed files still exists.", "Is the volume being emptied?")
 
     def _queue(self) -> Iterator[Check]:
         queue = queue_of(self._volume, self._home.catalog, self._home.settings)
         if not isinstance(queue, SelfDescribing):
             yield Check("queue", CheckState.OK, f"{self._volume.queue_type}: no external service needed")
             return
-        found: list[QueueState] = []
+        states: list[QueueState] = []
 
         def ask() -> str:
             state = queue.describe()
-            found.append(state)
+            states.append(state)
             counts = "" if state.waiting is None else f": {state.waiting} waiting, {state.in_flight} in flight"
             return f"{self._volume.queue_name}{counts}"
 
         yield _try("queue", ask)
-        for state in found:
+        for state in states:
             yield from self._queue_settings(state)
 
     def _queue_settings(self, state: QueueState) -> Iterator[Check]:
@@ -276,7 +276,7 @@ class _Patient:
 
     def _writer(self) -> Check:
         name = of_volume(self._volume.id)
-        holder = next((one for one in self._home.catalog.leases.held() if one.name == name), None)
+        holder = next((lease for lease in self._home.catalog.leases.held() if lease.name == name), None)
         trouble = self._home.catalog.conditions.cause(About.VOLUME, self._volume.id)
         if holder is not None and trouble is not None:
             fix = "It is retried until it succeeds; see the daemon's log for details."
@@ -292,8 +292,8 @@ class _Patient:
         )
 
     def _completeness(self) -> Check:
-        found = next(iter(self._home.catalog.refreshes.reconciles(self._volume.id)), None)
-        if found is None:
+        listing = next(iter(self._home.catalog.refreshes.reconciles(self._volume.id)), None)
+        if listing is None:
             fix = f"Run: volstream refresh {self._volume.name}."
             return Check("completeness", CheckState.WARNING, "The volume was never listed.", fix)
         current = self._home.catalog.volumes.by_id(self._volume.id)
@@ -301,22 +301,22 @@ class _Patient:
             return Check(
                 "completeness",
                 CheckState.WARNING,
-                f"{counted(current.held_removals, 'file')} gone, and the removal is on hold.",
+                f"{counted(current.held_removals, 'file')} missing from the store; the removal is on hold.",
                 f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals.",
             )
-        untold = found.missing + found.changed + found.phantom - found.late
+        untold = listing.missing + listing.changed + listing.phantom - listing.late
         said = (
-            f"{found.began_on:%F %T}: {counted(found.listed, 'file')} listed, {found.missing} missing, {found.changed} changed, "
-            f"{found.phantom} phantom, {found.late} of them too recent to judge"
+            f"{listing.began_on:%F %T}: {counted(listing.listed, 'file')} listed, {listing.missing} missing, "
+            f"{listing.changed} changed, {listing.phantom} phantom, {listing.late} of them too recent to judge"
         )
         # Without an event source, listings are the regular way in which files arrive.
-        if untold <= 0 or found.cause == "bootstrap" or self._volume.queue_type in (QueueType.NONE, QueueType.POLL):
+        if untold <= 0 or listing.cause == "bootstrap" or self._volume.queue_type in (QueueType.NONE, QueueType.POLL):
             return Check("completeness", CheckState.OK, said)
         return Check(
             "completeness",
             CheckState.WARNING,
             f"{said}: {counted(untold, 'change')} came without an event.",
-            "If a daemon was running all the time, events are lost: check the wiring, and its prefix and event types.",
+            "If a daemon was running all the time, events are being lost: check the wiring, and its prefix and event types.",
         )
 
     def _rejected(self) -> Check:
@@ -335,7 +335,7 @@ class _Patient:
         suffixes = [Path(glob).suffix for glob in self._volume.patterns] or [""]
         path = next((path + suffix for suffix in suffixes if self._volume.selection.accepts(path + suffix)), "")
         if not path or not isinstance(store, Writable):
-            return Check("canary", CheckState.SKIPPED, "No free name that the volume selects was found.")
+            return Check("canary", CheckState.SKIPPED, "Found no free name that the volume selects.")
         if self._volume.queue_type is QueueType.NONE:
             return Check("canary", CheckState.SKIPPED, "The volume has no event source.")
         began = time.monotonic()
@@ -353,13 +353,13 @@ class _Patient:
         return Check(
             "canary",
             CheckState.FAILED,
-            f"It was not in the directory after {_CANARY_SECONDS:.0f} s.",
+            f"It did not appear in the directory within {_CANARY_SECONDS:.0f} s.",
             "Is a daemon running, and does the bucket notify the volume's queue?",
         )
 
     def _is_there(self, path: str) -> bool:
-        found = VolumeSource(self._home.catalog, self._home.warehouse, self._volume.id).find()
-        return found is not None and bool(found.find([path]).num_rows)
+        directory = VolumeSource(self._home.catalog, self._home.warehouse, self._volume.id).find()
+        return directory is not None and bool(directory.find([path]).num_rows)
 
 
 def wiring(configuration: Mapping[str, Any], queue: str, root: str) -> Check:
@@ -372,7 +372,11 @@ def wiring(configuration: Mapping[str, Any], queue: str, root: str) -> Check:
     if "EventBridgeConfiguration" in configuration:
         return Check("wiring", CheckState.OK, "The bucket notifies EventBridge, whose rules are not checked.")
     name = queue.rpartition("/")[2]
-    mine = [one for one in configuration.get("QueueConfigurations", ()) if one["QueueArn"].rpartition(":")[2] == name]
+    mine = [
+        notification
+        for notification in configuration.get("QueueConfigurations", ())
+        if notification["QueueArn"].rpartition(":")[2] == name
+    ]
     if not mine:
         if configuration.get("TopicConfigurations"):
             return Check(
@@ -384,11 +388,11 @@ def wiring(configuration: Mapping[str, Any], queue: str, root: str) -> Check:
             f"The bucket does not notify the queue {name}.",
             "Add a notification of s3:ObjectCreated:* and s3:ObjectRemoved:* to it, as deploy/aws does.",
         )
-    covering = [one for one in mine if _covers(one.get("Filter", {}), root)]
+    covering = [notification for notification in mine if _covers(notification.get("Filter", {}), root)]
     if not covering:
         fix = "Remove the notification's filter, or set its prefix to one that covers the volume."
         return Check("wiring", CheckState.FAILED, "The notification is for other prefixes or suffixes.", fix)
-    events = {event for one in covering for event in one["Events"]}
+    events = {event for notification in covering for event in notification["Events"]}
     missing = [kind for kind in ("ObjectCreated", "ObjectRemoved") if f"s3:{kind}:*" not in events]
     if missing:
         listed = ", ".join(f"s3:{kind}:*" for kind in missing)

@@ -48,16 +48,18 @@ def as_mermaid(graph: Graph) -> str:
     return "\n".join(["flowchart LR", *lines])
 
 
-def _tree(graph: Graph, node: Node, drawn: set[Node], first: str = "", rest: str = "") -> Iterator[str]:
+def _tree(graph: Graph, node: Node, drawn: set[Node], first: str = "", indent: str = "") -> Iterator[str]:
     again = node in drawn and bool(graph.after(node))
     yield f"{first}{_label(node)}{' (above)' if again else ''}"
     if node in drawn:
         return
     drawn.add(node)
     below = graph.after(node)
-    for number, one in enumerate(below, start=1):
+    for number, child in enumerate(below, start=1):
         last = number == len(below)
-        yield from _tree(graph, one, drawn, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")
+        yield from _tree(
+            graph, child, drawn, f"{indent}{'└─ ' if last else '├─ '}", f"{indent}{'   ' if last else '│  '}"
+        )
 
 
 def _label(node: Node) -> str:
@@ -70,4 +72,6 @@ def _dot(text: str) -> str:
 
 def _mermaid(text: str) -> str:
     """Returns text with the characters that Mermaid, or the HTML that it makes, would read as more than text."""
-    return "".join(one if one.isalnum() or one in " _.-" else f"#{ord(one)};" for one in text)
+    return "".join(
+        character if character.isalnum() or character in " _.-" else f"#{ord(character)};" for character in text
+    )

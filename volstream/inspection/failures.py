@@ -68,10 +68,10 @@ def grouped(failures: Iterable[BriefFailure]) -> list[FailureGroup]:
     Args:
         failures: newest first.
     """
-    found: dict[str, list[BriefFailure]] = {}
+    by_id: dict[str, list[BriefFailure]] = {}
     for failure in failures:
-        found.setdefault(group_id(failure.kind, failure.message, failure.path), []).append(failure)
-    groups = [_group(identity, members) for identity, members in found.items()]
+        by_id.setdefault(group_id(failure.kind, failure.message, failure.path), []).append(failure)
+    groups = [_group(identity, members) for identity, members in by_id.items()]
     return sorted(groups, key=lambda group: (-len(group.ids), group.why))
 
 
@@ -102,8 +102,8 @@ def _id(kind: str, pattern: str) -> str:
 
 def _group(identity: str, members: Sequence[BriefFailure]) -> FailureGroup:
     states: dict[str, int] = {}
-    for one in members:
-        states[one.state] = states.get(one.state, 0) + 1
+    for failure in members:
+        states[failure.state] = states.get(failure.state, 0) + 1
     first = members[0]
     ids, paths = [member.id for member in members], [member.path for member in members]
     why = why_of((member.message, member.path) for member in members)

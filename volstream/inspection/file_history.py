@@ -45,7 +45,7 @@ _ROWS = pa.schema(
 #: Maximum number of other files checked for the same content, since a move involves two.
 _MAX_ALIKE = 100
 
-#: Maximum number of other files compared with one that there is not.
+#: Maximum number of other files compared with a missing one.
 _MAX_BESIDE = 1000
 
 
@@ -82,14 +82,14 @@ def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
         history = _history(home, volume, path)
         events += [_seen(change) for change in history[path]]
         # The rows of a statement do not refer to files.
-        for job in (one for one in jobs_on(home.catalog, volume) if isinstance(one, FileJob)):
+        for job in (job for job in jobs_on(home.catalog, volume) if isinstance(job, FileJob)):
             events += _of_job(home, job, path, history)
-    known = [event for event in events if event.time is not None]
+    dated = [event for event in events if event.time is not None]
     events = [event for event in events if event.time is None] + sorted(
-        known, key=lambda event: event.time or datetime.max
+        dated, key=lambda event: event.time or datetime.max
     )
     now = _now(home, volume, path)
-    if now is None and not known:
+    if now is None and not dated:
         raise NotFoundError(
             f"There is no record of {printable(path)} in volume {volume_name}, and it is not in the store.",
             like(path, _beside(home, volume, path)).rstrip(),
@@ -99,10 +99,10 @@ def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
 
 def _beside(home: Home, volume: Volume, path: str) -> Iterator[str]:
     """Yields paths of files in the folder of a file."""
-    found = VolumeSource(home.catalog, home.warehouse, volume.id).find()
-    paths = (one for part in (found.at() if found else ()) for one in part["relative_path"].to_pylist())
+    directory = VolumeSource(home.catalog, home.warehouse, volume.id).find()
+    paths = (name for part in (directory.at() if directory else ()) for name in part["relative_path"].to_pylist())
     folder = path.rpartition("/")[0]
-    return islice((one for one in paths if one.rpartition("/")[0] == folder), _MAX_BESIDE)
+    return islice((name for name in paths if name.rpartition("/")[0] == folder), _MAX_BESIDE)
 
 
 def _history(home: Home, volume: Volume, path: str) -> dict[str, list[dict[str, Any]]]:
@@ -110,12 +110,12 @@ def _history(home: Home, volume: Volume, path: str) -> dict[str, list[dict[str, 
 
     What existed when the kept history begins counts as inserted when it was written.
     """
-    found = VolumeSource(home.catalog, home.warehouse, volume.id).find()
-    if found is None:
+    directory = VolumeSource(home.catalog, home.warehouse, volume.id).find()
+    if directory is None:
         return {path: []}
-    changes = found.history()
+    changes = directory.history()
     mine = _by_path(changes.filter(pc.equal(changes["relative_path"], path)))
-    history = {path: [*_before(found, path, mine.get(path, [])), *mine.get(path, [])]}
+    history = {path: [*_before(directory, path, mine.get(path, [])), *mine.get(path, [])]}
     etags = pa.array(sorted({row["etag"] for row in history[path]}), pa.string())
     alike = changes.filter(
         pc.and_(pc.is_in(changes["etag"], value_set=etags), pc.not_equal(changes["relative_path"], path))
@@ -125,20 +125,20 @@ def _history(home: Home, volume: Volume, path: str) -> dict[str, list[dict[str, 
 
 
 def _by_path(changes: pa.Table) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_path: dict[str, list[dict[str, Any]]] = {}
     for change in changes.to_pylist():
-        found.setdefault(change["relative_path"], []).append(change)
-    return found
+        by_path.setdefault(change["relative_path"], []).append(change)
+    return by_path
 
 
-def _before(found: Snapshot, path: str, changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _before(directory: Snapshot, path: str, changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns how the file was added, if that is before the kept history."""
     if changes:
         old = {name: changes[0][f"old_{name}"] for name in ("size", "last_modified_time", "etag", *WROTE)}
-        known = [] if changes[0]["change"] == INSERT else [old]
+        added = [] if changes[0]["change"] == INSERT else [old]
     else:
-        known = found.find([path]).to_pylist()
-    return [{**row, "relative_path": path, "change": INSERT} for row in known]
+        added = directory.find([path]).to_pylist()
+    return [{**row, "relative_path": path, "change": INSERT} for row in added]
 
 
 def _seen(change: Mapping[str, Any]) -> FileEvent:
@@ -159,14 +159,14 @@ def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: 
     """
     gone: dict[tuple[str, int], list[str]] = {}
     came: dict[tuple[str, int], list[str]] = {}
-    for one, changes in history.items():
+    for name, changes in history.items():
         inside = [change for change in changes if after < change["refresh_id"] <= to]
         if not inside:
             continue
         had, has = inside[0]["change"] != INSERT, inside[-1]["change"] != DELETE
         content = (inside[-1]["etag"], inside[-1]["size"]) if has else (inside[0]["old_etag"], inside[0]["old_size"])
         if had != has:
-            (gone if had else came).setdefault(content, []).append(one)
+            (gone if had else came).setdefault(content, []).append(name)
     for content in gone.keys() & came.keys():
         if len(gone[content]) == len(came[content]) == 1:
             (old,), (new,) = gone[content], came[content]
@@ -224,8 +224,8 @@ def _rows(home: Home, job: FileJob, path: str) -> list[FileEvent]:
     version = DeltaLog(location).latest_version()
     if version is None:
         return []
-    found = rows.read(location, version, _ROWS, f"_file_path = {rows.text(path)}")
-    counted = found.group_by(["_batch_id", "_file_version"]).aggregate(
+    current = rows.read(location, version, _ROWS, f"_file_path = {rows.text(path)}")
+    counted = current.group_by(["_batch_id", "_file_version"]).aggregate(
         [("_processed_at", "max"), ("_file_path", "count")]
     )
     return [

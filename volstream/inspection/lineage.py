@@ -79,21 +79,21 @@ class Graph:
 def lineage(home: Home) -> Graph:
     """Returns the graph of a home's objects."""
     catalog = home.catalog
-    streams = {one.id: one for one in catalog.streams.list()}
+    streams = {stream.id: stream for stream in catalog.streams.list()}
     jobs = catalog.jobs.list()
     volumes = {volume.name for volume in catalog.volumes.list()}
-    known = _Known(
-        dynamic={one.name for one in jobs if isinstance(one, DynamicJob)},
+    objects = _Known(
+        dynamic={job.name for job in jobs if isinstance(job, DynamicJob)},
         sources={source.name for source in catalog.sources.list()},
-        streams={one.name for one in streams.values()},
+        streams={stream.name for stream in streams.values()},
         functions={function.name for function in catalog.functions.list()},
     )
     nodes = {Node(NodeKind.VOLUME, str(name)) for name in volumes}
-    nodes |= {known.relation(name) for name in (*known.dynamic, *known.sources, *known.streams)}
-    nodes |= {Node(NodeKind.FUNCTION, str(name)) for name in known.functions}
-    edges = {edge for stream in streams.values() for edge in _of_stream(stream, known)}
+    nodes |= {objects.relation(name) for name in (*objects.dynamic, *objects.sources, *objects.streams)}
+    nodes |= {Node(NodeKind.FUNCTION, str(name)) for name in objects.functions}
+    edges = {edge for stream in streams.values() for edge in _of_stream(stream, objects)}
     for job in jobs:
-        edges |= set(_of_job(job, streams, known))
+        edges |= set(_of_job(job, streams, objects))
     nodes |= {node for edge in edges for node in (edge.source, edge.target)}
     return Graph(sorted(nodes), sorted(edges))
 
@@ -118,37 +118,45 @@ class _Known:
         return Node(kind, str(name))
 
 
-def _of_stream(stream: Stream, known: _Known) -> Iterator[Edge]:
+def _of_stream(stream: Stream, objects: _Known) -> Iterator[Edge]:
     if stream.source_kind is SourceKind.VOLUME:
         source = Node(NodeKind.VOLUME, str(stream.source_name))
     else:
-        source = known.relation(stream.source_name)
+        source = objects.relation(stream.source_name)
     yield Edge(source, Node(NodeKind.STREAM, str(stream.name)))
 
 
-def _of_job(job: Job, streams: Mapping[str, Stream], known: _Known) -> Iterator[Edge]:
+def _of_job(job: Job, streams: Mapping[str, Stream], objects: _Known) -> Iterator[Edge]:
     node = Node(NodeKind.DYNAMIC_TABLE if isinstance(job, DynamicJob) else NodeKind.JOB, str(job.name))
     for stream in filter(None, map(streams.get, job.stream_ids)):
         yield Edge(Node(NodeKind.STREAM, str(stream.name)), node)
     match job:
         case FileJob():
-            yield Edge(node, known.relation(job.into))
+            yield Edge(node, objects.relation(job.into))
         case StatementJob():
-            yield Edge(node, known.relation(job.into))
-            yield from (Edge(one, node) for one in _mentioned(job.statement, known) if one.name != str(job.into))
+            yield Edge(node, objects.relation(job.into))
+            yield from (
+                Edge(mentioned, node)
+                for mentioned in _mentioned(job.statement, objects)
+                if mentioned.name != str(job.into)
+            )
         case DynamicJob():  # it reads its sources through streams of its own
-            yield from (Edge(one, node) for one in _mentioned(job.query, known) if one.kind is NodeKind.FUNCTION)
+            yield from (
+                Edge(mentioned, node)
+                for mentioned in _mentioned(job.query, objects)
+                if mentioned.kind is NodeKind.FUNCTION
+            )
         case _:
             raise AssertionError(job)
 
 
-def _mentioned(text: str, known: _Known) -> Iterator[Node]:
+def _mentioned(text: str, objects: _Known) -> Iterator[Node]:
     """Yields relations, volumes and functions that a statement names."""
     for reference in names.references(text):
         if reference.directory:
             yield Node(NodeKind.VOLUME, str(reference.name))
         else:
-            yield known.relation(reference.name)
+            yield objects.relation(reference.name)
     for call in names.calls(text):
-        if call.name in known.functions:
+        if call.name in objects.functions:
             yield Node(NodeKind.FUNCTION, str(call.name))

@@ -60,7 +60,7 @@ def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Probl
         status: see :func:`volstream.inspection.status.status`; a part of it will do.
         probed: what a daemon knows of itself, also while it cannot write the catalog; empty in other processes.
     """
-    found = [
+    wrong = [
         *_engine(status, probed),
         *_volumes(status, probed),
         *_streams(status),
@@ -70,14 +70,14 @@ def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Probl
         *_sources(status, probed),
         *_alerts(status),
     ]
-    return sorted(found, key=lambda one: not one.severe)
+    return sorted(wrong, key=lambda problem: not problem.severe)
 
 
-def worst(found: Iterable[Problem]) -> dict[tuple[str, str], Problem]:
+def worst(wrong: Iterable[Problem]) -> dict[tuple[str, str], Problem]:
     """Returns the first, most severe problem of each object, by kind and name."""
     first: dict[tuple[str, str], Problem] = {}
-    for one in found:
-        first.setdefault((one.kind, one.name), one)
+    for problem in wrong:
+        first.setdefault((problem.kind, problem.name), problem)
     return first
 
 
@@ -85,112 +85,116 @@ def _engine(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Pr
     recorded = status.get("engine")
     engine = probed.get("engine") or ({} if recorded is None else vars(recorded))
     if engine.get("reason"):
-        do = "Jobs wait, and the daemon tries again. The log of the engine is in the home's folder log/."
+        do = "Jobs wait; the daemon retries. The engine's log is in the home's log/ folder."
         yield Problem(True, "engine", "", f"The Spark engine is down: {engine['reason']}", do)
 
 
 def _volumes(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
-    for one in _with(status.get("volumes", ()), "volume", "trouble", probed.get("failing_volumes", {})):
-        name, held = one["volume"], one.get("held_removals")
-        if one["trouble"]:
-            yield Problem(True, "volume", name, one["trouble"], f"volstream doctor {name}")
+    for volume in _with(status.get("volumes", ()), "volume", "trouble", probed.get("failing_volumes", {})):
+        name, held = volume["volume"], volume.get("held_removals")
+        if volume["trouble"]:
+            yield Problem(True, "volume", name, volume["trouble"], f"volstream doctor {name}")
         if held:
-            why = f"{counted(held, 'file')} gone from the store, more than the volume's limit: kept until you confirm."
+            why = (
+                f"{counted(held, 'file')} missing from the store, more than the volume's limit: kept until you confirm."
+            )
             do = f"If they were deleted on purpose: volstream refresh {name} --accept-removals"
             yield Problem(False, "volume", name, why, do)
 
 
 def _streams(status: Mapping[str, Any]) -> Iterator[Problem]:
-    for one in status.get("streams", ()):
-        name = one["stream"]
-        if one["stale"]:
+    for stream in status.get("streams", ()):
+        name = stream["stream"]
+        if stream["stale"]:
             do = (
                 f"To continue from now: volstream advance-stream {name}; "
                 f"from a version: volstream reset-stream {name} --to-version N"
             )
-            yield Problem(True, "stream", name, one["note"], do, ProblemCause.STALE)
-        elif one["note"]:
-            yield Problem(True, "stream", name, one["note"], f"volstream describe stream {name}")
-        elif one["stale_soon"]:
-            left = (one["stale_after"] - datetime.now(UTC)).total_seconds()
-            when = f"in {about(left)}" if left > 0 else "at any time from now on"
+            yield Problem(True, "stream", name, stream["note"], do, ProblemCause.STALE)
+        elif stream["note"]:
+            yield Problem(True, "stream", name, stream["note"], f"volstream describe stream {name}")
+        elif stream["stale_soon"]:
+            seconds = (stream["stale_after"] - datetime.now(UTC)).total_seconds()
+            when = f"in {about(seconds)}" if seconds > 0 else "at any time"
             why = f"Changes that it has not consumed may be deleted {when}; then it can no longer be read."
             do = "Run its job, or keep the history of its table for longer."
             yield Problem(False, "stream", name, why, do, ProblemCause.STALE)
 
 
 def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
-    for one in _with(status.get("jobs", ()), "job", "trouble", probed.get("failing_jobs", {})):
-        stopped = _stopped(one)
+    for job in _with(status.get("jobs", ()), "job", "trouble", probed.get("failing_jobs", {})):
+        stopped = _stopped(job)
         if stopped is not None:
             yield stopped
-        files = _files(one)
+        files = _files(job)
         if files is not None:
             yield files
 
 
-def _stopped(one: Mapping[str, Any]) -> Problem | None:
+def _stopped(job: Mapping[str, Any]) -> Problem | None:
     """Returns why a job as a whole does not go on."""
-    name = one["job"]
-    again = f"volstream run-job {name}" if one["trigger"] == TriggerKind.MANUAL else f"volstream describe job {name}"
-    if one["state"] == JobState.PAUSED:
-        why = f"It paused itself: {one['reason']}" if one["reason"] else "It was paused by hand."
-        return Problem(bool(one["reason"]), "job", name, why, f"volstream resume {name}", ProblemCause.PAUSE)
-    if one["code"]:
-        do = f"Put it back, or name another: volstream alter-job {name} --function FILE.py:FUNCTION"
-        return Problem(True, "job", name, f"Its function is missing: {one['code']}", do, ProblemCause.RUN)
-    if one["trouble"]:
-        return Problem(True, "job", name, f"Its run failed: {one['trouble']}", again, ProblemCause.RUN)
-    if one["interrupted"]:
+    name = job["job"]
+    again = f"volstream run-job {name}" if job["trigger"] == TriggerKind.MANUAL else f"volstream describe job {name}"
+    if job["state"] == JobState.PAUSED:
+        why = f"It paused itself: {job['reason']}" if job["reason"] else "It was paused manually."
+        return Problem(bool(job["reason"]), "job", name, why, f"volstream resume {name}", ProblemCause.PAUSE)
+    if job["code"]:
+        do = f"Restore it, or name another: volstream alter-job {name} --function FILE.py:FUNCTION"
+        return Problem(True, "job", name, f"Its function is missing: {job['code']}", do, ProblemCause.RUN)
+    if job["trouble"]:
+        return Problem(True, "job", name, f"Its run failed: {job['trouble']}", again, ProblemCause.RUN)
+    if job["interrupted"]:
         why = "Its last run was interrupted: the process died, or could not write the catalog."
         return Problem(True, "job", name, why, again, ProblemCause.RUN)
     return None
 
 
-def _files(one: Mapping[str, Any]) -> Problem | None:
+def _files(job: Mapping[str, Any]) -> Problem | None:
     """Returns how many files of a job failed."""
-    lost, trying = (one["failures"].get(state, 0) for state in (FailureState.QUARANTINED, FailureState.RETRYING))
+    lost, trying = (job["failures"].get(state, 0) for state in (FailureState.QUARANTINED, FailureState.RETRYING))
     if not lost and not trying:
         return None
-    manual = one["trigger"] == TriggerKind.MANUAL
+    manual = job["trigger"] == TriggerKind.MANUAL
     retried = f"will be retried{' by the next run' if manual else ''}."
     said = [f"{counted(lost, 'file')} failed for good."] if lost else []
     said += (
         [f"{trying} more {retried}" if lost else f"{counted(trying, 'file')} failed and {retried}"] if trying else []
     )
-    do = f"volstream list failures --job {one['job']}"
-    return Problem(False, "job", one["job"], " ".join(said), do, ProblemCause.FILES)
+    do = f"volstream list failures --job {job['job']}"
+    return Problem(False, "job", job["job"], " ".join(said), do, ProblemCause.FILES)
 
 
 def _functions(status: Mapping[str, Any]) -> Iterator[Problem]:
-    for one in status.get("functions", ()):
-        if one["code"]:
-            do = 'Put it back, or create it again: volstream sql "CREATE OR REPLACE FUNCTION ..."'
-            yield Problem(True, "function", one["function"], f"Its code is missing: {one['code']}", do)
+    for function in status.get("functions", ()):
+        if function["code"]:
+            do = 'Restore it, or create it again: volstream sql "CREATE OR REPLACE FUNCTION ..."'
+            yield Problem(True, "function", function["function"], f"Its code is missing: {function['code']}", do)
 
 
 def _tables(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
-    for one in _with(status.get("tables", ()), "table", "note", probed.get("failing_tables", {})):
-        if one["note"]:
-            do = "The rows that have arrived are safe; the daemon tries again."
-            yield Problem(True, "table", one["table"], one["note"], do)
+    for table in _with(status.get("tables", ()), "table", "note", probed.get("failing_tables", {})):
+        if table["note"]:
+            do = "The rows that have arrived are safe; the daemon retries."
+            yield Problem(True, "table", table["table"], table["note"], do)
 
 
 def _sources(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
-    for one in _with(status.get("sources", ()), "name", "error", probed.get("failing_sources", {})):
-        if one["error"]:
-            yield Problem(True, "source", one["name"], one["error"], f"volstream describe source {one['name']}")
+    for source in _with(status.get("sources", ()), "name", "error", probed.get("failing_sources", {})):
+        if source["error"]:
+            yield Problem(
+                True, "source", source["name"], source["error"], f"volstream describe source {source['name']}"
+            )
 
 
 def _alerts(status: Mapping[str, Any]) -> Iterator[Problem]:
-    for one in status.get("alerts", ()):
-        why = f"{counted(one['waiting'], 'alert')} could not be delivered: {one['error']}"
-        yield Problem(True, "receiver", one["receiver"], why, f"volstream alert test {one['receiver']}")
+    for receiver in status.get("alerts", ()):
+        why = f"{counted(receiver['waiting'], 'alert')} could not be delivered: {receiver['error']}"
+        yield Problem(True, "receiver", receiver["receiver"], why, f"volstream alert test {receiver['receiver']}")
 
 
 def _with(
-    rows: Iterable[Mapping[str, Any]], name: str, why: str, known: Mapping[str, str]
+    rows: Iterable[Mapping[str, Any]], name: str, why: str, reasons: Mapping[str, str]
 ) -> Iterator[Mapping[str, Any]]:
     """Yields rows with the reasons that the daemon knows for some, by name."""
     for row in rows:
-        yield {**row, why: known.get(row[name]) or row[why]}
+        yield {**row, why: reasons.get(row[name]) or row[why]}

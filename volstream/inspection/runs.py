@@ -56,17 +56,17 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
     plan = home.catalog.consumptions.open_plan(job.stream_id)
     if plan is None or plan.job_id != job.id:
         return None
-    left, rate = home.catalog.consumptions.waiting(job.id), sizing.usual(measured)
+    waiting, rate = home.catalog.consumptions.waiting(job.id), sizing.usual(measured)
     return OpenRun(
         plan=plan.id,
         kind=plan.kind,
         created_on=plan.created_on,
-        files=max(plan.files, left.files + left.removals),
+        files=max(plan.files, waiting.files + waiting.removals),
         bytes=plan.bytes,
-        left_files=left.files + left.removals,
-        left_bytes=left.bytes,
-        left_batches=left.batches,
-        seconds_left=None if rate is None else rate.seconds(left.files + left.removals, left.bytes),
+        left_files=waiting.files + waiting.removals,
+        left_bytes=waiting.bytes,
+        left_batches=waiting.batches,
+        seconds_left=None if rate is None else rate.seconds(waiting.files + waiting.removals, waiting.bytes),
     )
 
 
@@ -129,7 +129,7 @@ def outcome(job: Job, open_runs: Runs) -> str | None:
 
 
 def next_retry(home: Home, job: Job) -> datetime | None:
-    """Returns when a failed file of the job is retried next; None: there is none, or only when somebody runs the job."""
+    """Returns when a failed file of the job is retried next; None: no file waits, or only for a manual run."""
     manual = job.trigger.kind is TriggerKind.MANUAL or job.state is JobState.PAUSED
     return None if manual else home.catalog.failures.next_due(job.id)
 
@@ -154,14 +154,14 @@ def history(measured: Sequence[Batch]) -> list[dict[str, Any]]:
     """Returns throughput and duration of committed batches, oldest first: the points of a chart."""
     return [
         {
-            "batch": one.id,
-            "time": one.committed_on,
-            "files": one.files + one.removals,
-            "failed": one.failed,
-            "bytes": one.bytes,
-            "seconds": one.seconds,
-            "files_per_second": one.rate,
+            "batch": batch.id,
+            "time": batch.committed_on,
+            "files": batch.files + batch.removals,
+            "failed": batch.failed,
+            "bytes": batch.bytes,
+            "seconds": batch.seconds,
+            "files_per_second": batch.rate,
         }
-        for one in reversed(measured)
-        if one.committed_on is not None
+        for batch in reversed(measured)
+        if batch.committed_on is not None
     ]

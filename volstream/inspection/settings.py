@@ -44,12 +44,12 @@ def meanings() -> Mapping[str, str]:
 
 
 def _pairs(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for one, following in zip(tree.body, tree.body[1:], strict=False):
-        named = isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    for statement, following in zip(tree.body, tree.body[1:], strict=False):
+        named = isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
         if named and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            assert isinstance(one, ast.AnnAssign), "see above"
-            assert isinstance(one.target, ast.Name), "see above"
-            yield one.target.id, " ".join(str(following.value.value).split()).replace("``", "`")
+            assert isinstance(statement, ast.AnnAssign), "see above"
+            assert isinstance(statement.target, ast.Name), "see above"
+            yield statement.target.id, " ".join(str(following.value.value).split()).replace("``", "`")
 
 
 def _masked(value: Any, *, hidden: bool) -> Any:
@@ -62,9 +62,9 @@ def _masked(value: Any, *, hidden: bool) -> Any:
             for name, field in type(value).model_fields.items()
         }
     if isinstance(value, Mapping):
-        return {key: MASK if hidden else _masked(one, hidden=False) for key, one in value.items()}
+        return {key: MASK if hidden else _masked(item, hidden=False) for key, item in value.items()}
     if hidden and value:
         return MASK
     if isinstance(value, str | int | float | bool) or value is None:
         return value
-    return [str(one) for one in value] if isinstance(value, tuple | list) else str(value)
+    return [str(item) for item in value] if isinstance(value, tuple | list) else str(value)

@@ -69,25 +69,30 @@ def health(home: Home, *, streams: bool) -> dict[str, Any]:
 def alerts_status(home: Home) -> list[dict[str, Any]]:
     """Returns the receivers of alerts to which deliveries fail."""
     return [
-        {"receiver": one.receiver, "waiting": one.count, "since": one.since, "error": one.error}
-        for one in home.catalog.alerts.undelivered()
-        if one.receiver in home.settings.receivers
+        {
+            "receiver": undelivered.receiver,
+            "waiting": undelivered.count,
+            "since": undelivered.since,
+            "error": undelivered.error,
+        }
+        for undelivered in home.catalog.alerts.undelivered()
+        if undelivered.receiver in home.settings.receivers
     ]
 
 
 def volume_status(home: Home, volume: Volume, failing: Mapping[str, str]) -> dict[str, Any]:
     """Returns how complete a volume's directory is, and what is wrong with it."""
-    found = next(iter(home.catalog.refreshes.reconciles(volume.id)), None)
+    listing = next(iter(home.catalog.refreshes.reconciles(volume.id)), None)
     # Without a queue, listings find all changes, and none of them was missed.
-    missed = found if volume.queue_type not in (QueueType.NONE, QueueType.POLL) else None
+    missed = listing if volume.queue_type not in (QueueType.NONE, QueueType.POLL) else None
     return {
         **volume_health(volume, failing),
         "location": volume.location,
         "queue": volume.queue_type,
         "files": home.catalog.refreshes.file_count(volume.id),
         "reconciled": volume.reconciled_on,
-        "listed": found and found.listed,
-        "listed_bytes": found and found.bytes,
+        "listed": listing and listing.listed,
+        "listed_bytes": listing and listing.bytes,
         "missing": missed and missed.missing,
         "changed": missed and missed.changed,
         "phantom": missed and missed.phantom,
@@ -105,11 +110,11 @@ def volume_health(volume: Volume, failing: Mapping[str, str]) -> dict[str, Any]:
 
 def stream_status(home: Home, stream: Stream) -> dict[str, Any]:
     """Returns how far a stream is behind its source."""
-    found = stream_health(home, stream)
-    unread = None if found["note"] else home.reader.has_data(stream)
+    state = stream_health(home, stream)
+    unread = None if state["note"] else home.reader.has_data(stream)
     rows, size = (home.reader.lag(stream) or (None, None)) if unread else (0, 0)
     return {
-        **found,
+        **state,
         "source": f"{stream.source_kind} {stream.source_name}",
         "offset": stream.offset,
         "unread": rows,
@@ -124,16 +129,16 @@ def stream_health(home: Home, stream: Stream) -> dict[str, Any]:
     Raises:
         CatalogError: the catalog is unavailable.
     """
-    found: dict[str, Any] = {"stream": str(stream.name), "note": None, "stale": False, "stale_after": None}
+    state: dict[str, Any] = {"stream": str(stream.name), "note": None, "stale": False, "stale_after": None}
     try:
         home.reader.pin(stream)
         until = home.reader.stale_after(stream)
     except CatalogError:
         raise
     except VolstreamError as error:
-        return {**found, "note": error.message, "stale": isinstance(error, StreamStaleError), "stale_soon": False}
+        return {**state, "note": error.message, "stale": isinstance(error, StreamStaleError), "stale_soon": False}
     soon = datetime.now(UTC) + timedelta(seconds=home.settings.stale_warning_seconds)
-    return {**found, "stale_after": until, "stale_soon": until is not None and until <= soon}
+    return {**state, "stale_after": until, "stale_soon": until is not None and until <= soon}
 
 
 def job_status(home: Home, job: Job, open_runs: Runs) -> dict[str, Any]:

@@ -67,10 +67,10 @@ def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True) -
 def _extent(log: DeltaLog) -> dict[str, Any]:
     """Returns the rows, the bytes and the last write of a table; ``note``: why they are not known."""
     try:
-        found = log.extent()
+        extent = log.extent()
     except VolstreamError as error:
         return {**_NO_EXTENT, "note": error.message}
-    return {**_NO_EXTENT, "note": "not made yet"} if found is None else {**vars(found), "note": None}
+    return {**_NO_EXTENT, "note": "not created yet"} if extent is None else {**vars(extent), "note": None}
 
 
 def described_table(home: Home, text: str) -> dict[str, Any]:
@@ -84,11 +84,11 @@ def described_table(home: Home, text: str) -> dict[str, Any]:
     location = folders.table_location(home.warehouse, name)
     log = DeltaLog(location)
     version, schema = log.latest_version(), log.schema()
-    job = next((one for one in home.catalog.jobs.list() if one.into == name), None)
+    job = next((job for job in home.catalog.jobs.list() if job.into == name), None)
     if version is None or schema is None:
         if job is not None:
             raise NotFoundError(
-                f"The table {name} is not made yet.", f"The job {job.name} makes it with its first batch."
+                f"The table {name} does not exist yet.", f"The job {job.name} creates it with its first batch."
             )
         near = folders.like_one(home.warehouse, name)
         raise NotFoundError(f"There is no table {name}.", near.rstrip())
@@ -121,10 +121,10 @@ def described_table(home: Home, text: str) -> dict[str, Any]:
 def sample_of(location: str, version: int, where: str = "true") -> dict[str, Any]:
     """Returns ``columns`` and a few ``rows`` of a table, with long values cut; an ``error`` if they cannot be read."""
     try:
-        found = sample(location, version, _ROWS, where)
+        rows = sample(location, version, _ROWS, where)
     except VolstreamError as error:
         return {"columns": [], "rows": [], "error": error.message}
-    return {"columns": found.column_names, "rows": _cut(found), "error": None}
+    return {"columns": rows.column_names, "rows": _cut(rows), "error": None}
 
 
 def _cut(rows: pa.Table) -> list[dict[str, Any]]:

@@ -31,8 +31,8 @@ def what_next(failure: Failure, job: FileJob, now: datetime) -> str:
         case FailureState.RETRYING:
             if job.trigger.kind is TriggerKind.MANUAL:
                 return f"retried by the next run ({failure.attempts} of {job.retries + 1} attempts done)"
-            left = 0.0 if failure.next_try is None else (failure.next_try - now).total_seconds()
-            when = f"in {about(left)}" if left > 0 else "at the next run"
+            seconds = 0.0 if failure.next_try is None else (failure.next_try - now).total_seconds()
+            when = f"in {about(seconds)}" if seconds > 0 else "at the next run"
             return f"retry {when} ({failure.attempts} of {job.retries + 1} attempts done)"
         case FailureState.WAITING:
             return "waits until the directory shows the change"

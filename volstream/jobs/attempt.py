@@ -129,7 +129,7 @@ class BatchExecutor:
         self._preparation = preparation
         self._committed = committed
 
-    def process(self, made: Plan, batch: Batch, ahead: Ahead | None) -> Ahead | None:
+    def process(self, open_plan: Plan, batch: Batch, ahead: Ahead | None) -> Ahead | None:
         """Runs and commits a batch; while it is committed, the function runs on the next one.
 
         Args:
@@ -139,25 +139,25 @@ class BatchExecutor:
             The staged outcomes of the next batch.
         """
         with span("batch", **self._about(batch)):
-            return self._process(made, batch, ahead)
+            return self._process(open_plan, batch, ahead)
 
-    def _process(self, made: Plan, batch: Batch, ahead: Ahead | None) -> Ahead | None:
+    def _process(self, open_plan: Plan, batch: Batch, ahead: Ahead | None) -> Ahead | None:
         intent = self._parts.consumer.begin(batch, owner=self._owner, location=self._location)
         committing: Future[None] | None = None
         following: Ahead | None = None
         try:
-            done = ahead or self._stage(made, batch, str(intent.attempt), isolate=self._isolates(batch))
+            done = ahead or self._stage(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch))
             # Nothing of it is committed, so the same files are read again, now with their columns.
             while done.totals.new_columns and self._adopts(done.staged.new_columns()):
-                done = self._stage(made, batch, str(intent.attempt), isolate=self._isolates(batch))
-            earlier = earlier_failures(self._parts, self._job, made, batch)
+                done = self._stage(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch))
+            earlier = earlier_failures(self._parts, self._job, open_plan, batch)
             outcome = self._note(batch, intent, done, earlier)
-            again = [one for one in earlier.values() if one.batch_id in self._committed]
+            again = [failure for failure in earlier.values() if failure.batch_id in self._committed]
             faults.point("batch.staged")
             with ThreadPoolExecutor(1, thread_name_prefix=f"commit of {self._job.name}") as pool:
                 context = copy_context()  # in which the span is the batch's
-                committing = pool.submit(context.run, self._commit, made, batch, intent, done, outcome, again)
-                following = self._stage_ahead(made, batch, done)
+                committing = pool.submit(context.run, self._commit, open_plan, batch, intent, done, outcome, again)
+                following = self._stage_ahead(open_plan, batch, done)
                 committing.result()
         except BaseException as error:
             self.forget(following)
@@ -184,7 +184,13 @@ class BatchExecutor:
             folders.remove(f"{self._parts.staging}/{ahead.batch_id}")
 
     def _commit(
-        self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: BatchOutcome, again: Sequence[Failure]
+        self,
+        open_plan: Plan,
+        batch: Batch,
+        intent: Intent,
+        done: Ahead,
+        outcome: BatchOutcome,
+        again: Sequence[Failure],
     ) -> None:
         """Commits the staged outcomes of a batch, in the table and in the catalog.
 
@@ -192,18 +198,18 @@ class BatchExecutor:
             again: failures of the batch's files in this run: these files count already.
         """
         with span("commit", **self._about(batch), rows=outcome.rows, failed=outcome.failed):
-            self._commit_now(made, batch, intent, done, outcome)
+            self._commit_now(open_plan, batch, intent, done, outcome)
         self._committed.add(batch.id)
-        self._progress.take_back(sum(one.kind in OVERTAKEN for one in again), len(again))
+        self._progress.take_back(sum(failure.kind in OVERTAKEN for failure in again), len(again))
 
-    def _commit_now(self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: BatchOutcome) -> None:
+    def _commit_now(self, open_plan: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: BatchOutcome) -> None:
         began = time.monotonic()
 
         def commit(session: SparkSession) -> None:
-            write_batch(session, self._parts.delta, self._job, made, batch, self._location, done.staged)
+            write_batch(session, self._parts.delta, self._job, open_plan, batch, self._location, done.staged)
 
         def directly(marker: Marker) -> bool:
-            return put_batch(self._job, made, batch, self._location, done.staged, marker)
+            return put_batch(self._job, open_plan, batch, self._location, done.staged, marker)
 
         self._parts.consumer.write(intent, outcome.counts(), commit, directly=directly)
         self._preparation.used()
@@ -229,10 +235,10 @@ class BatchExecutor:
             failed=outcome.failed,
             overtaken=outcome.overtaken,
             rows=outcome.rows,
-            version=made.to_version,
+            version=open_plan.to_version,
         )
 
-    def _stage_ahead(self, made: Plan, batch: Batch, done: Ahead) -> Ahead | None:
+    def _stage_ahead(self, open_plan: Plan, batch: Batch, done: Ahead) -> Ahead | None:
         """Runs the function on the next batch, while this one is committed; None if that does not apply, or failed.
 
         It does not apply after an attempt that died: the function may have caused it, which only counted attempts detect; nor
@@ -246,7 +252,7 @@ class BatchExecutor:
         ):
             return None
         with suppress(VolstreamError):  # the batch is run again in its own attempt, which reports the error
-            return self._stage(made, following, "ahead", isolate=self._job.isolate)
+            return self._stage(open_plan, following, "ahead", isolate=self._job.isolate)
         folders.remove(f"{self._parts.staging}/{following.id}")
         return None
 
@@ -275,14 +281,14 @@ class BatchExecutor:
         """Returns whether each file of a batch runs in its own child process."""
         return self._job.isolate or batch.attempts >= _ATTEMPTS_BEFORE_ISOLATION
 
-    def _stage(self, made: Plan, batch: Batch, attempt: str, *, isolate: bool) -> Ahead:
+    def _stage(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> Ahead:
         """Runs the function on the batch's files and stages the outcomes.
 
         Args:
             attempt: name of the folder.
         """
         with span("run", **self._about(batch)) as current:
-            done = self._stage_now(made, batch, attempt, isolate=isolate)
+            done = self._stage_now(open_plan, batch, attempt, isolate=isolate)
             current.set(rows=done.totals.rows, failed=done.totals.failed)
             return done
 
@@ -290,13 +296,15 @@ class BatchExecutor:
         """Returns what spans say about a batch."""
         return {"job": str(self._job.name), "batch": batch.id, "files": batch.files, "bytes": batch.bytes}
 
-    def _stage_now(self, made: Plan, batch: Batch, attempt: str, *, isolate: bool) -> Ahead:
+    def _stage_now(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> Ahead:
         began = time.monotonic()
         staged = Staged(f"{self._parts.staging}/{batch.id}/{attempt}", of_job(self._job))
         work = replace(work_on(self._parts.settings, self._job, self._source, self._store), isolate=isolate)
         if batch.files:
             with self._parts.session() as session:
-                stage(staged, self._files_to_run(session, made, batch), work, job=str(self._job.name), batch=batch.id)
+                stage(
+                    staged, self._files_to_run(session, open_plan, batch), work, job=str(self._job.name), batch=batch.id
+                )
         else:
             staged.write_nothing()
         totals = staged.totals()
@@ -339,12 +347,12 @@ class BatchExecutor:
         failed = totals.failed - totals.overtaken
         return BatchOutcome(totals.succeeded + kept, failed, totals.rows, list(earlier), overtaken=totals.overtaken)
 
-    def _files_to_run(self, session: SparkSession, made: Plan, batch: Batch) -> DataFrame:
+    def _files_to_run(self, session: SparkSession, open_plan: Plan, batch: Batch) -> DataFrame:
         """Returns the files of a batch to call the function on: all but moved ones whose rows follow them."""
-        files = plan.work_of(session, made, batch)
+        files = plan.work_of(session, open_plan, batch)
         if self._job.on_move is OnMove.RERUN:
             return files
-        origins = plan.of_origins("t._file_path", made.location, batch)
+        origins = plan.of_origins("t._file_path", open_plan.location, batch)
         if origins is None:
             return files
         return without_followed(session, files, self._location, origins)
@@ -426,23 +434,23 @@ def recover(parts: JobServices, job: FileJob, why: str = "Its process ended.") -
     """
 
     def superseded_in(batch: Batch) -> list[str]:
-        made = parts.catalog.consumptions.plan(batch.plan_id)
-        assert made is not None, "a batch refers to its plan"
-        return list(earlier_failures(parts, job, made, batch)) if parts.has_files(job, made) else []
+        open_plan = parts.catalog.consumptions.plan(batch.plan_id)
+        assert open_plan is not None, "a batch refers to its plan"
+        return list(earlier_failures(parts, job, open_plan, batch)) if parts.has_files(job, open_plan) else []
 
     return parts.consumer.settle(job.stream_id, superseded_in, why) is not None
 
 
-def earlier_failures(parts: JobServices, job: FileJob, made: Plan, batch: Batch) -> dict[str, Failure]:
+def earlier_failures(parts: JobServices, job: FileJob, open_plan: Plan, batch: Batch) -> dict[str, Failure]:
     """Returns active failures of the files in this batch, by path: whatever the files' outcome now, these end."""
     active = parts.catalog.failures.active(job.id, after=batch.after_path, until=batch.until_path)
-    by_path = {one.path: one for one in active}
-    ending = plan.among(made.location, by_path, batch) if by_path else set()
-    origins = plan.origins(made.location, batch)
+    by_path = {failure.path: failure for failure in active}
+    ending = plan.among(open_plan.location, by_path, batch) if by_path else set()
+    origins = plan.origins(open_plan.location, batch)
     if origins is not None:
         moved = parts.catalog.failures.active(job.id, until=origins[1])
-        by_path |= {one.path: one for one in moved}
-        ending |= plan.among(made.location, [one.path for one in moved], batch, column="old_path")
+        by_path |= {failure.path: failure for failure in moved}
+        ending |= plan.among(open_plan.location, [failure.path for failure in moved], batch, column="old_path")
     return {path: by_path[path] for path in ending}
 
 

@@ -138,8 +138,8 @@ class _Run:
                 new.forget()
                 self._observe(dataclasses.replace(progress, compared=len(files)))
         seconds, memory = (
-            Spread.of(one for one in found if one is not None)
-            for found in ([file.seconds for file in files], [file.memory for file in files])
+            Spread.of(value for value in costs if value is not None)
+            for costs in ([file.seconds for file in files], [file.memory for file in files])
         )
         return comparer.found, CostSpread(seconds, memory)
 
@@ -187,8 +187,10 @@ class _Run:
     def _newest(self, session: SparkSession, query: str) -> str:
         """Returns SQL for the rows of a log that the job wrote last for each file. Other jobs may append to it, too."""
         present = session.sql(f"SELECT DISTINCT _batch_id FROM ({query})").toArrow()["_batch_id"].to_pylist()
-        known = ((one, self._parts.catalog.consumptions.batch(one)) for one in present if one is not None)
-        others = [one for one, batch in known if batch is not None and batch.job_id != self._job.id]
+        pairs = (
+            (identity, self._parts.catalog.consumptions.batch(identity)) for identity in present if identity is not None
+        )
+        others = [identity for identity, batch in pairs if batch is not None and batch.job_id != self._job.id]
         mine = f"_batch_id NOT IN ({', '.join(map(literal, others))})" if others else "true"
         last = "rank() OVER (PARTITION BY path ORDER BY _processed_at DESC) AS age"
         return f"SELECT * FROM (SELECT *, {last} FROM ({query}) q WHERE {mine}) r WHERE age = 1"
@@ -196,14 +198,14 @@ class _Run:
     def _failed(self) -> dict[str, CodeOutcome]:
         """Returns the current failures of the sample's files in their current version, by path."""
         versions = dict(zip(self._paths, self._versions.to_pylist(), strict=True))
-        found: dict[str, CodeOutcome] = {}
+        failed: dict[str, CodeOutcome] = {}
         after: str | None = None
         while part := self._parts.catalog.failures.active(self._job.id, after=after, limit=_FAILURES):
-            for one in part:
-                if versions.get(one.path) == one.file_version:
-                    found[one.path] = CodeOutcome(kind=one.kind, message=one.message)
+            for failure in part:
+                if versions.get(failure.path) == failure.file_version:
+                    failed[failure.path] = CodeOutcome(kind=failure.kind, message=failure.message)
             after = part[-1].path
-        return found
+        return failed
 
 
 class _Gathered:

@@ -31,7 +31,7 @@ class Chosen:
     def condition(self) -> str | None:
         """All of it as one condition."""
         named = one_of("relative_path", self.paths) if self.paths else None
-        return " AND ".join(f"({one})" for one in (self.where, named) if one) or None
+        return " AND ".join(f"({condition})" for condition in (self.where, named) if condition) or None
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class Comparison:
         if self.columns.retyped:
             return ()
         pairs = [f"{key}={value}" for key, value in (arguments or {}).items()]
-        given = [*(["--returns", returns] if returns else []), *(word for pair in pairs for word in ("--arg", pair))]
+        options = [*(["--returns", returns] if returns else []), *(word for pair in pairs for word in ("--arg", pair))]
         return (
-            shlex.join(["volstream", "alter-job", self.job, "--function", function, *given]),
+            shlex.join(["volstream", "alter-job", self.job, "--function", function, *options]),
             shlex.join(["volstream", "replay", self.job]),
         )

@@ -106,8 +106,8 @@ def create_job(
     function: Mapping[str, Any] = {}
     if isinstance(spec, FileJobSpec):
         function = function_of(vars(spec), spec.returns, spec.arguments, infer=infer, directory=directory)
-    made = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
-    streams = made or [_unused(catalog, name, existing) for name in _given_streams(spec)]
+    own_streams = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
+    streams = own_streams or [_unused(catalog, name, existing) for name in _given_streams(spec)]
     _check_alone(catalog, spec, existing)
     if catalog.streams.find(spec.into) is not None:
         raise AlreadyExistsError(f"{spec.into} is a stream.", "Choose another name for the table.")
@@ -119,7 +119,7 @@ def create_job(
         "into": spec.into,
         "state": JobState.ACTIVE,
         "state_reason": None,
-        "owns_stream": bool(made),
+        "owns_stream": bool(own_streams),
         "created_on": datetime.now(UTC),
         **{name: getattr(spec, name) for name in keys(FileJobOptions if isinstance(spec, FileJobSpec) else JobOptions)},
     }
@@ -141,7 +141,7 @@ def create_job(
     with catalog.database.transaction() as transaction:
         if existing is not None:
             _remove(catalog, transaction, existing, keep=job.stream_ids)
-        for stream in made:
+        for stream in own_streams:
             catalog.streams.add(transaction, stream)
         catalog.jobs.add(transaction, job)
     return job
@@ -180,8 +180,8 @@ def alter_job(
     if not isinstance(job, FileJob):
         return catalog.jobs.change(job, **changes)
     check_no_plan(catalog, job, changes)
-    given = {key: value for key, value in changes.items() if key not in ("function", "pickled", "returns")}
-    _check_options(dataclasses.replace(job, **given))
+    others = {key: value for key, value in changes.items() if key not in ("function", "pickled", "returns")}
+    _check_options(dataclasses.replace(job, **others))
     arguments = changes.get("arguments", job.arguments)
     if loads(job):
         changes = _load_changes(job, changes)
@@ -273,7 +273,7 @@ def with_function(
 ) -> FileJob:
     """Returns what a job would be with another function; None: its columns, or its arguments, stay. See :func:`alter_job`.
 
-    The function is imported in a process of its own: a daemon compares, too.
+    The function is imported in a separate process: a daemon compares, too.
 
     Args:
         given: ``function`` and ``pickled``.
@@ -307,8 +307,8 @@ def function_of(
     text, pickled = given["function"], given.get("pickled")
     resolved = text if pickled is not None else absolute(text, folder)
     source = find(resolved, str(folder)) if pickled is None else source_of(pickled)
-    found = declared(source, arguments, columns=returns is None)
-    schema = from_ddl(returns) if returns is not None else found
+    annotated = declared(source, arguments, columns=returns is None)
+    schema = from_ddl(returns) if returns is not None else annotated
     if schema is None and infer is not None:
         schema = _inferred(infer, source, arguments, job)
     if schema is None and job is None:

@@ -144,34 +144,34 @@ class Comparer:
 
     def add(self, path: str, old: CodeOutcome, new: CodeOutcome) -> None:
         """Compares the outcomes of one file."""
-        found = self.found
-        found.files += 1
-        found.old_rows += old.count
-        found.new_rows += new.count
+        differences = self.found
+        differences.files += 1
+        differences.old_rows += old.count
+        differences.new_rows += new.count
         if old.kind is not None and new.kind is not None:
-            found.still_failing += 1
-            found.same += 1
+            differences.still_failing += 1
+            differences.same += 1
         elif new.kind is not None:
-            self._group("new", found.new_failures, path, new)
+            self._group("new", differences.new_failures, path, new)
         elif old.kind is not None:
-            self._group("healed", found.healed, path, old)
+            self._group("healed", differences.healed, path, old)
         elif not self._compare(path, old, new):
-            found.same += 1
+            differences.same += 1
 
     def _compare(self, path: str, old: CodeOutcome, new: CodeOutcome) -> bool:
         """Compares rows; returns whether any differ."""
-        found = self.found
+        differences = self.found
         if old.count != new.count:
-            (found.more if new.count > old.count else found.fewer).add(path, old.count, new.count)
+            (differences.more if new.count > old.count else differences.fewer).add(path, old.count, new.count)
         if old.rows is None or new.rows is None:
-            found.uncompared += 1
+            differences.uncompared += 1
             return old.count != new.count
         pairs = _pairs(*_without_equal(old.rows, new.rows, self._columns), self._columns)
         for before, after in pairs:
-            found.rows += 1
+            differences.rows += 1
             for name in _unlike(before, after, self._columns):
-                found.columns.setdefault(name, Examples()).add(path, before.get(name), after.get(name))
-        found.differing += bool(pairs)
+                differences.columns.setdefault(name, Examples()).add(path, before.get(name), after.get(name))
+        differences.differing += bool(pairs)
         return bool(pairs) or old.count != new.count
 
     def _group(self, of: str, groups: list[ErrorGroup], path: str, outcome: CodeOutcome) -> None:
@@ -214,14 +214,14 @@ def _without_equal(
 
 
 def _beyond(rows: Sequence[Row], others: Counter[Any], columns: Sequence[str]) -> Sequence[Row]:
-    left: list[Row] = []
+    beyond: list[Row] = []
     for row in rows:
         key = _key(row, columns)
         if others[key]:
             others[key] -= 1
         else:
-            left.append(row)
-    return left
+            beyond.append(row)
+    return beyond
 
 
 def _pairs(old: Sequence[Row], new: Sequence[Row], columns: Sequence[str]) -> list[tuple[Row, Row]]:
@@ -231,10 +231,10 @@ def _pairs(old: Sequence[Row], new: Sequence[Row], columns: Sequence[str]) -> li
     """
     if max(len(old), len(new)) > _PAIRED:
         return list(zip(old, new, strict=False))
-    left, pairs = list(new), []
-    for row in old[: len(left)]:
-        nearest = min(range(len(left)), key=lambda at: len(_unlike(row, left[at], columns)))
-        pairs.append((row, left.pop(nearest)))
+    unpaired, pairs = list(new), []
+    for row in old[: len(unpaired)]:
+        nearest = min(range(len(unpaired)), key=lambda at: len(_unlike(row, unpaired[at], columns)))
+        pairs.append((row, unpaired.pop(nearest)))
     return pairs
 
 
@@ -254,7 +254,7 @@ def _frozen(value: Any) -> Any:
         case list() | tuple():
             return tuple(map(_frozen, value))
         case Mapping():
-            return tuple((name, _frozen(one)) for name, one in value.items())
+            return tuple((name, _frozen(item)) for name, item in value.items())
         case bytearray():
             return bytes(value)
         case _:

@@ -59,11 +59,11 @@ class Inferring:
         if not infos:
             none = "there are no files yet" if self.where is None else f"no file satisfies {self.where}"
             raise self._refused(none)
-        found, failed, tried = Inference(), list[FileOutcome](), 0
+        inference, failed, tried = Inference(), list[FileOutcome](), 0
         began = time.monotonic()
         with closing(ChildWorker(self._work(source, arguments))) as worker:
             # At first some that are far apart.
-            for info in [*infos[::4], *(one for at, one in enumerate(infos) if at % 4)]:
+            for info in [*infos[::4], *(info for at, info in enumerate(infos) if at % 4)]:
                 [outcome] = worker.call([FileTask(info, 0)])
                 tried += 1
                 if outcome.kind is FailureKind.SET_UP:
@@ -72,18 +72,18 @@ class Inferring:
                     failed.append(outcome)
                 else:
                     assert not isinstance(outcome.rows, ArrowRows), "these are types"
-                    found.add_types(info.relative_path, outcome.rows)
-                if (tried >= _ENOUGH and found.complete) or time.monotonic() - began > _SECONDS:
+                    inference.add_types(info.relative_path, outcome.rows)
+                if (tried >= _ENOUGH and inference.complete) or time.monotonic() - began > _SECONDS:
                     break
-        if not found.files and failed:
+        if not inference.files and failed:
             path, message = printable(failed[0].task.info.relative_path), _with_line(failed[0])
             what = f"{counted(len(failed), 'file')} of {tried}, first for {path}" if tried > 1 else path
             raise self._refused(
                 f"the function failed for {what}: {message}", "Correct the function, or name its columns"
             )
-        if not found.files:
+        if not inference.files:
             raise self._refused(f"the function returned no rows for {counted(tried, 'file')}")
-        return found.result()
+        return inference.result()
 
     def _work(self, source: FunctionSource, arguments: Mapping[str, str]) -> Work:
         settings = self.parts.settings

@@ -185,10 +185,10 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
     """
     unended = {job.id: job.last_started for job in jobs if job.unended}
     in_hand = catalog.leases.running_jobs()
-    left = {identity: catalog.jobs.by_id(identity) for identity in unended.keys() - in_hand}
+    reread = {identity: catalog.jobs.by_id(identity) for identity in unended.keys() - in_hand}
     interrupted = {
         identity
-        for identity, job in left.items()
+        for identity, job in reread.items()
         if job is not None and job.unended and job.last_started == unended[identity]
     }
     return Runs(in_hand, frozenset(interrupted), catalog.conditions.causes(About.JOB))

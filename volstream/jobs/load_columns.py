@@ -54,8 +54,8 @@ def first_columns(parts: JobServices, volume: Volume, into: Name, options: LoadO
         StorageError: a file cannot be read.
     """
     existing = _existing(parts, into)
-    found = _sampled(parts, volume, options, where)
-    own = [field for field in found if field.name.lower() not in existing]
+    sampled = _sampled(parts, volume, options, where)
+    own = [field for field in sampled if field.name.lower() not in existing]
     if existing:
         own = [*existing.values(), *(own if options.new_columns is NewColumns.ADD else ())]
     if not own and options.new_columns is not NewColumns.ADD:
@@ -71,13 +71,13 @@ def first_columns(parts: JobServices, volume: Volume, into: Name, options: LoadO
     return to_ddl(checked(pa.schema([*own, _RESCUED])))
 
 
-def adopt(parts: JobServices, job: FileJob, found: Iterable[str]) -> FileJob | None:
+def adopt(parts: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob | None:
     """Adds columns that files have to a job and to its table; returns the job. None: the job does not take them.
 
     The catalog comes first: the next run of the job completes its table, as after a change by the user.
 
     Args:
-        found: DDL of columns that the job lacks.
+        ddls: of columns that the job lacks.
 
     Raises:
         InvalidValueError: the table has one of the columns with a type that a result cannot have.
@@ -87,7 +87,7 @@ def adopt(parts: JobServices, job: FileJob, found: Iterable[str]) -> FileJob | N
     columns = of_job(job)
     known, existing = {name.lower() for name in columns.names}, _existing(parts, job.into)
     new: dict[str, pa.Field] = {}
-    for field in (one for ddl in found for one in from_ddl(ddl)):
+    for field in (column for ddl in ddls for column in from_ddl(ddl)):
         name = field.name.lower()
         before = new.get(name, field)
         new[name] = existing.get(name) or pa.field(before.name, wider(before.type, field.type))
@@ -105,13 +105,13 @@ def _existing(parts: JobServices, table: Name) -> Mapping[str, pa.Field]:
     """Returns the columns that a table has besides volstream's own, by their names in lower case."""
     schema = DeltaLog(folders.table_location(parts.warehouse, table)).schema()
     reserved = {*PROVENANCE.names, RESCUED}
-    found: dict[str, pa.Field] = {}
+    columns: dict[str, pa.Field] = {}
     for name in [] if schema is None else schema.columns:
         if schema is not None and name.lower() not in reserved:
             # A column whose type no result can have is not the job's.
             with suppress(InvalidValueError):
-                found[name.lower()] = pa.field(name, from_ddl(f"c {schema.sql_type(name)}").field(0).type)
-    return found
+                columns[name.lower()] = pa.field(name, from_ddl(f"c {schema.sql_type(name)}").field(0).type)
+    return columns
 
 
 def _sampled(parts: JobServices, volume: Volume, options: LoadOptions, where: str | None) -> pa.Schema:
@@ -129,5 +129,5 @@ def _sampled(parts: JobServices, volume: Volume, options: LoadOptions, where: st
         ) from None
 
 
-def _suits(options: LoadOptions, one: FileInfo) -> bool:
-    return bool(one.size) and not is_marker(one.relative_path) and recognize(one.relative_path, options) is not None
+def _suits(options: LoadOptions, info: FileInfo) -> bool:
+    return bool(info.size) and not is_marker(info.relative_path) and recognize(info.relative_path, options) is not None

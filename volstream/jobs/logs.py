@@ -53,10 +53,10 @@ def write(location: str, batch: str, entries: Iterable[str], most_bytes: int) ->
     kept = TruncatedLog(most_bytes)
     lost = 0
     for entry in entries:
-        found = json.loads(entry)
-        lost += found.get("lost", 0)
-        if "files" in found:
-            kept.add(entry, failed=found["failed"])
+        decoded = json.loads(entry)
+        lost += decoded.get("lost", 0)
+        if "files" in decoded:
+            kept.add(entry, failed=decoded["failed"])
     kept.dropped += lost
     ordered = sorted(kept.encoded(), key=_began)
     make_folder(location)
@@ -70,40 +70,40 @@ def read(location: str, most: int, *, batch: str | None = None, path: str | None
         most: maximum number of lines.
         batch, path: only this batch; only calls with this file.
     """
-    found: list[LogLine] = []
+    newest: list[LogLine] = []
     for file in folders.files(location):
         name = file.name.removesuffix(_SUFFIX)
-        if (batch is None or batch == name) and len(found) < most:
+        if (batch is None or batch == name) and len(newest) < most:
             lines = _lines(name, folders.content(f"{location}/{file.name}"), path)
-            found = [*lines[-(most - len(found)) :], *found]
-    return found
+            newest = [*lines[-(most - len(newest)) :], *newest]
+    return newest
 
 
 def trim(location: str, most_bytes: int, before: datetime) -> None:
     """Removes files older than ``before``, and the oldest ones beyond ``most_bytes``."""
-    left = most_bytes
+    remaining = most_bytes
     for number, file in enumerate(folders.files(location)):
-        left -= file.size
-        if (left < 0 and number) or number >= _MAX_FILES or file.written_on < before:
+        remaining -= file.size
+        if (remaining < 0 and number) or number >= _MAX_FILES or file.written_on < before:
             folders.remove_file(f"{location}/{file.name}")
 
 
 def _lines(batch: str, content: bytes, path: str | None) -> list[LogLine]:
-    found: list[LogLine] = []
+    printed: list[LogLine] = []
     entries: list[dict[str, Any]] = [json.loads(line) for line in content.splitlines()]
     began = next((_time(entry["lines"][0][0]) for entry in entries if "lines" in entry), datetime.now(UTC))
     for entry in entries:
         if "lost" in entry:
             if path is None:
                 text = f"({entry['lost']} calls printed more, which was not kept: see log_batch_bytes)"
-                found.append(LogLine(batch, (), began, None, text))
+                printed.append(LogLine(batch, (), began, None, text))
         elif path is None or path in entry["files"]:
             of = (batch, entry["files"])
             if entry["dropped"]:
                 text = f"({entry['dropped']} lines before these were not kept: see log_file_bytes)"
-                found.append(LogLine(*of, _time(entry["lines"][0][0]), None, text))
-            found += [LogLine(*of, _time(time), stream, text) for time, stream, text in entry["lines"]]
-    return found
+                printed.append(LogLine(*of, _time(entry["lines"][0][0]), None, text))
+            printed += [LogLine(*of, _time(time), stream, text) for time, stream, text in entry["lines"]]
+    return printed
 
 
 def _began(entry: str) -> float:

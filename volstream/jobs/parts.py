@@ -59,6 +59,8 @@ class JobServices:
         """Returns the location of a job's result table."""
         return folders.table_location(self.warehouse, job.into)
 
-    def has_files(self, job: FileJob, made: Plan) -> bool:
+    def has_files(self, job: FileJob, open_plan: Plan) -> bool:
         """Returns whether the files of a plan are known; those of a range of versions are re-created if missing."""
-        return plan.exists(made.location) or self.planner.write_again(self.session, job, made, self.stream(job))
+        return plan.exists(open_plan.location) or self.planner.write_again(
+            self.session, job, open_plan, self.stream(job)
+        )

@@ -89,7 +89,7 @@ def files_of_changes(changed: pa.Table, moves: Moves) -> pa.Table:
             actions.append((REPLACE if had else INSERT) if has else REMOVE)
     came_from = [origins.get(path, (None, None)) for path in changed["relative_path"].to_pylist()]
     columns = [*changed.select([*COLUMNS, "commit_version"]).columns, pa.array(actions, pa.string())]
-    columns += [pa.array([one[at] for one in came_from], pa.string()) for at in (0, 1)]
+    columns += [pa.array([origin[at] for origin in came_from], pa.string()) for at in (0, 1)]
     planned = pa.table(columns, schema=_SCHEMA)
     return planned.filter(pc.is_valid(planned["action"]))
 
@@ -100,9 +100,9 @@ def files_of_rows(rows: pa.Table, action: str) -> pa.Table:
     Args:
         rows: with the directory's columns and ``commit_version``.
     """
-    given = rows.select([*COLUMNS, "commit_version"]).columns
+    columns = rows.select([*COLUMNS, "commit_version"]).columns
     nothing = pa.nulls(rows.num_rows, pa.string())
-    return pa.table([*given, pa.array([action] * rows.num_rows, pa.string()), nothing, nothing], schema=_SCHEMA)
+    return pa.table([*columns, pa.array([action] * rows.num_rows, pa.string()), nothing, nothing], schema=_SCHEMA)
 
 
 def _origins(changed: pa.Table) -> Mapping[str, tuple[str, str]]:
@@ -174,8 +174,8 @@ def stray_files(session: SparkSession, snapshot: Snapshot, now: int, where: str,
         for field, kind in zip(_SCHEMA, (column.split()[1] for column in _DDL.split(", ")), strict=True)
     )
     present = f"SELECT relative_path FROM (SELECT * FROM ({snapshot.at_query(now)}) d) p WHERE ({where})"
-    known = f"SELECT DISTINCT _file_path FROM {table_at(location)} WHERE _file_path IS NOT NULL"
-    return session.sql(f"SELECT {values} FROM ({known}) LEFT ANTI JOIN ({present}) ON relative_path = _file_path")
+    recorded = f"SELECT DISTINCT _file_path FROM {table_at(location)} WHERE _file_path IS NOT NULL"
+    return session.sql(f"SELECT {values} FROM ({recorded}) LEFT ANTI JOIN ({present}) ON relative_path = _file_path")
 
 
 def _check(session: SparkSession, where: str | None) -> None:
@@ -326,13 +326,13 @@ def of_origins(column: str, location: str, batch: Batch) -> str | None:
         return None
     if batch.moves <= MAX_NAMED:
         return one_of(column, _paths(location, "old_path", _bounds(batch)))
-    found = origins(location, batch)
-    assert found is not None, "there are moves"
-    return between(column, *found)
+    extent = origins(location, batch)
+    assert extent is not None, "there are moves"
+    return between(column, *extent)
 
 
 def going(location: str, batch: Batch) -> list[str]:
-    """Returns the paths of a batch that are gone, and those that its files were moved from; all in memory."""
+    """Returns the removed paths of a batch, and those that its files were moved from; all in memory."""
     removed = (
         _paths(location, "relative_path", _bounds(batch) & (ds.field("action") == REMOVE)) if batch.removals else ()
     )
@@ -364,10 +364,10 @@ def origins(location: str, batch: Batch) -> tuple[str, str] | None:
         return None
     first = last = None
     for rows in folders.dataset(location).to_batches(columns=["old_path"], filter=_bounds(batch)):
-        found = pc.min_max(rows["old_path"])
-        if found["min"].is_valid:
-            first = min(first or found["min"].as_py(), found["min"].as_py(), key=str.encode)
-            last = max(last or found["max"].as_py(), found["max"].as_py(), key=str.encode)
+        extremes = pc.min_max(rows["old_path"])
+        if extremes["min"].is_valid:
+            first = min(first or extremes["min"].as_py(), extremes["min"].as_py(), key=str.encode)
+            last = max(last or extremes["max"].as_py(), extremes["max"].as_py(), key=str.encode)
     assert first is not None, "a moved file has its old path"
     assert last is not None, "as above"
     return first, last
@@ -412,8 +412,8 @@ def _bounds(batch: Batch) -> Any:
 
 def _paths(location: str, column: str, condition: Any) -> Sequence[str]:
     """Returns the values of a plan's column in the rows that meet a condition; they must be few."""
-    found = folders.dataset(location).scanner([column], filter=condition).to_table()[column]
-    paths: list[str] = found.drop_null().to_pylist()
+    values = folders.dataset(location).scanner([column], filter=condition).to_table()[column]
+    paths: list[str] = values.drop_null().to_pylist()
     return paths
 
 

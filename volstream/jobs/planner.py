@@ -52,14 +52,14 @@ class Planner:
 
     def of_retries(self, job: FileJob, covered: Range, due: Sequence[Failure]) -> tuple[Plan, Sequence[Batch]]:
         """Makes a plan of failed files whose version the directory still shows; newer ones come through the stream."""
-        failed = {one.path: one for one in due}
-        found = _source(covered).snapshot().find(list(failed))
-        versions = pc.coalesce(found["version_id"], found["etag"]).to_pylist()
+        failed = {failure.path: failure for failure in due}
+        entries = _source(covered).snapshot().find(list(failed))
+        versions = pc.coalesce(entries["version_id"], entries["etag"]).to_pylist()
         same = [
             failed[path].file_version == version
-            for path, version in zip(found["relative_path"].to_pylist(), versions, strict=True)
+            for path, version in zip(entries["relative_path"].to_pylist(), versions, strict=True)
         ]
-        rows = found.filter(pa.array(same, pa.bool_())).sort_by("relative_path")
+        rows = entries.filter(pa.array(same, pa.bool_())).sort_by("relative_path")
         commits = pa.array([failed[path].commit_version for path in rows["relative_path"].to_pylist()], pa.int64())
         location = self._new_location()
         plan.write([plan.files_of_rows(rows.append_column("commit_version", commits), plan.REPLACE)], location)
@@ -69,9 +69,9 @@ class Planner:
         """Returns the failed files that the directory shows and the job's condition, which may have changed, excludes."""
         if job.where is None:
             return []
-        found = _source(covered).snapshot().find([one.path for one in failed])
+        entries = _source(covered).snapshot().find([failure.path for failure in failed])
         with spark() as session:
-            return plan.excluded(session, found, job.where)
+            return plan.excluded(session, entries, job.where)
 
     def of_strays(self, spark: Spark, job: FileJob, covered: Range, table: str) -> tuple[Plan, Sequence[Batch]]:
         """Makes a plan of removals: files that have rows in the table at ``table``, but are not among those that the directory
@@ -87,7 +87,7 @@ class Planner:
 
     def of_replay(self, spark: Spark, job: FileJob, covered: Range, where: str | None) -> tuple[Plan, Sequence[Batch]]:
         """Makes a plan of the delivered files that meet the job's condition and ``where``."""
-        both = " AND ".join(f"({one})" for one in (job.where, where) if one) or None
+        both = " AND ".join(f"({condition})" for condition in (job.where, where) if condition) or None
         location = self._new_location()
         self._write_replay(spark, covered, both, location)
         return self._cut(job, PlanKind.REPLAY, covered, location, both)
@@ -101,43 +101,45 @@ class Planner:
             most: maximum number of rows returned, ordered by path.
         """
         assert covered.from_version is not None, "something was delivered"
-        both = " AND ".join(f"({one})" for one in (job.where, where) if one) or "true"
+        both = " AND ".join(f"({condition})" for condition in (job.where, where) if condition) or "true"
         snapshot = _source(covered).snapshot()
         with spark() as session:
             _compile_if_large(session, covered)
             files = plan.replay_files(session, snapshot, covered.from_version, covered.to_version, both)
             return plan.least_by_hash(files, most), files.count()
 
-    def write_again(self, spark: Spark, job: FileJob, made: Plan, stream: Stream) -> bool:
+    def write_again(self, spark: Spark, job: FileJob, open_plan: Plan, stream: Stream) -> bool:
         """Re-creates the files of a plan; returns False if their content is no longer known."""
-        covered = self._reader.range_of(made, stream)
-        match made.kind:
+        covered = self._reader.range_of(open_plan, stream)
+        match open_plan.kind:
             case PlanKind.STREAM:
-                self._write_range(spark, job, covered, made.where, made.location)
+                self._write_range(spark, job, covered, open_plan.where, open_plan.location)
             case PlanKind.REPLAY:
-                self._write_replay(spark, covered, made.where, made.location)
+                self._write_replay(spark, covered, open_plan.where, open_plan.location)
             case _:
                 return False
         return True
 
-    def files_of(self, session: SparkSession, job: FileJob, made: Plan, batch: Batch, stream: Stream) -> DataFrame:
+    def files_of(self, session: SparkSession, job: FileJob, open_plan: Plan, batch: Batch, stream: Stream) -> DataFrame:
         """Returns the files of a batch, lazily: the directory's columns, ``commit_version``, ``action`` and ``old_path``.
 
         Raises:
             InvalidStateError: the batch is one of retries, and its plan has ended; or the history of its files is no longer
                 kept.
         """
-        if plan.exists(made.location):
-            return plan.slice_of(session, made, batch)
-        covered = self._reader.range_of(made, stream)
-        match made.kind:
+        if plan.exists(open_plan.location):
+            return plan.slice_of(session, open_plan, batch)
+        covered = self._reader.range_of(open_plan, stream)
+        match open_plan.kind:
             case PlanKind.STREAM:
-                return plan.within(plan.stream_files(session, covered, made.where, self._moves(job, covered)), batch)
+                return plan.within(
+                    plan.stream_files(session, covered, open_plan.where, self._moves(job, covered)), batch
+                )
             case PlanKind.REPLAY:
                 assert covered.from_version is not None, "something was delivered"
                 snapshot = _source(covered).snapshot()
                 files = plan.replay_files(
-                    session, snapshot, covered.from_version, covered.to_version, made.where or "true"
+                    session, snapshot, covered.from_version, covered.to_version, open_plan.where or "true"
                 )
                 return plan.within(files, batch)
             case _:
@@ -146,38 +148,38 @@ class Planner:
                     f"Its rows have _batch_id = '{batch.id}'; for its failures: volstream describe batch {batch.id}.",
                 )
 
-    def resize(self, job: FileJob, made: Plan, cut_by: Limits | None) -> Limits | None:
+    def resize(self, job: FileJob, open_plan: Plan, cut_by: Limits | None) -> Limits | None:
         """Re-cuts the waiting batches of an open plan if they exceed the job's limits, which were lowered, or would take much
         longer or shorter than they should.
 
         Args:
             cut_by: the limits that the last call returned for the plan; similar limits would give the same batches, if
-                files are so large that each is a batch of its own.
+                files are so large that each is a separate batch.
 
         Returns:
             The limits by which the plan is cut now, if known.
         """
         target, most = self._settings.batch_seconds, self._most(job)
-        rate = sizing.latest(self._catalog.consumptions.measured(job.id, plan_id=made.id), target / 2)
+        rate = sizing.latest(self._catalog.consumptions.measured(job.id, plan_id=open_plan.id), target / 2)
         limits = most if rate is None else rate.limits(target, most)
         # Also a batch that ended its engine: with lower limits it may be committed.
-        waiting = self._catalog.consumptions.remaining(made, begun=cut_by is None)
+        waiting = self._catalog.consumptions.remaining(open_plan, begun=cut_by is None)
         if cut_by is not None or waiting is None or not sizing.exceeds(waiting, most):
             if waiting is not None and waiting.first.attempts:
-                waiting = self._catalog.consumptions.remaining(made, begun=False)
+                waiting = self._catalog.consumptions.remaining(open_plan, begun=False)
             if rate is None or waiting is None:
                 return cut_by
             if (cut_by is not None and not sizing.differ(limits, cut_by)) or not sizing.misses(
                 waiting, rate, limits, target
             ):
                 return cut_by
-        batches = plan.recut(made, waiting.first, limits)
-        self._catalog.consumptions.recut(made, batches)
+        batches = plan.recut(open_plan, waiting.first, limits)
+        self._catalog.consumptions.recut(open_plan, batches)
         faults.point("plan.recut")
         _log.info(
             "batches_recut",
             job=str(job.name),
-            plan=made.id,
+            plan=open_plan.id,
             after=waiting.first.number - 1,
             batches=len(batches),
             before=waiting.count,

@@ -59,6 +59,6 @@ def _changes(parts: JobServices, job: FileJob, stream: Stream) -> Load:
     covered = parts.reader.pin(stream) if parts.reader.has_data(stream) else None
     if covered is None or covered.empty:
         return Load()
-    made, batches = parts.planner.of_range(parts.session, job, covered)
-    folders.remove(made.location)
+    plan, batches = parts.planner.of_range(parts.session, job, covered)
+    folders.remove(plan.location)
     return Load.of(batches)

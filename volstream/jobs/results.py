@@ -106,12 +106,12 @@ class ResultTables:
         present = {name.lower(): kind for name, kind in existing.items()}
         missing: list[pa.Field] = []
         for field, kind in zip(wanted, _delta_types(wanted), strict=True):
-            found = present.get(field.name.lower())
-            if found is None:
+            current = present.get(field.name.lower())
+            if current is None:
                 missing.append(field)
-            elif found != kind:
+            elif current != kind:
                 raise InvalidValueError(
-                    f"Column {field.name} of table {job.into} is {found}, but the function returns {kind}.",
+                    f"Column {field.name} of table {job.into} is {current}, but the function returns {kind}.",
                     "Let the job write another table, or change the function's columns.",
                 )
         if missing:
@@ -132,11 +132,11 @@ def without_followed(session: SparkSession, files: DataFrame, location: str, ori
     )
 
 
-def put_batch(job: FileJob, made: Plan, batch: Batch, location: str, staged: Staged, marker: Marker) -> bool:
+def put_batch(job: FileJob, plan: Plan, batch: Batch, location: str, staged: Staged, marker: Marker) -> bool:
     """Commits like :func:`write_batch`, without Spark; does nothing and returns False if Spark is needed."""
     if batch.moves and job.on_move is OnMove.REKEY:
         return False
-    gone = None if _is_blind(job, batch) else [*going(made.location, batch), *staged.succeeded()]
+    gone = None if _is_blind(job, batch) else [*going(plan.location, batch), *staged.succeeded()]
     schema = pa.schema([*of_job(job), *PROVENANCE])
     return direct.commit(location, marker, direct.RowChanges(staged.rows(batch.id), schema, "_file_path", gone))
 
@@ -160,22 +160,22 @@ def _small_footers(session: SparkSession, staged: Staged) -> Iterator[None]:
 
 
 def write_batch(
-    session: SparkSession, delta: DeltaWriter, job: FileJob, made: Plan, batch: Batch, location: str, staged: Staged
+    session: SparkSession, delta: DeltaWriter, job: FileJob, plan: Plan, batch: Batch, location: str, staged: Staged
 ) -> None:
     """Commits a batch's outcomes in one statement, or none if every file failed.
 
     Args:
         session: the session marked for this attempt.
-        made: the batch's plan.
+        plan: of the batch.
         location: of the result table.
         staged: the attempt's outcomes.
     """
     with _small_footers(session, staged):
-        _write_batch(session, delta, job, made, batch, location, staged)
+        _write_batch(session, delta, job, plan, batch, location, staged)
 
 
 def _write_batch(
-    session: SparkSession, delta: DeltaWriter, job: FileJob, made: Plan, batch: Batch, location: str, staged: Staged
+    session: SparkSession, delta: DeltaWriter, job: FileJob, plan: Plan, batch: Batch, location: str, staged: Staged
 ) -> None:
     staged.read(session).createOrReplaceTempView("staged")
     own = [field.name for field in of_job(job)]
@@ -189,12 +189,12 @@ def _write_batch(
         return
     if batch.files + batch.removals + batch.moves <= MAX_NAMED and not (batch.moves and job.on_move is OnMove.REKEY):
         # Removes the rows of removed and of processed files; a failed file keeps its rows.
-        paths = [*going(made.location, batch), *staged.succeeded()]
+        paths = [*going(plan.location, batch), *staged.succeeded()]
         if paths:
             rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
             delta.replace(session, rows.coalesce(1), location, one_of("_file_path", paths))
         return
-    slice_of(session, made, batch).createOrReplaceTempView("planned")
+    slice_of(session, plan, batch).createOrReplaceTempView("planned")
     # As above.
     gone = (
         f"SELECT relative_path AS gone FROM planned WHERE action = '{REMOVE}' "
@@ -204,7 +204,7 @@ def _write_batch(
     source = (
         f"SELECT CAST(NULL AS STRING) AS gone, {columns} FROM ({new_rows}) UNION ALL SELECT gone, {empty} FROM ({gone})"
     )
-    within, origins = (of("t._file_path", made.location, batch) for of in (of_files, of_origins))
+    within, origins = (of("t._file_path", plan.location, batch) for of in (of_files, of_origins))
     follow = ""
     if origins is not None:
         source += f" UNION ALL {_moved(own, batch)}"

@@ -169,22 +169,22 @@ class _Run:
             return
         self._make_table()
         with self._planning(PlanKind.REPLAY) as noted:
-            made, batches = noted(self._parts.planner.of_replay(self._parts.session, self._job, covered, where))
+            open_plan, batches = noted(self._parts.planner.of_replay(self._parts.session, self._job, covered, where))
         if where is None:
             self._job = self._parts.catalog.jobs.change(self._job, fingerprint=self._source.fingerprint)
             self.report.progress.code_changed = False
         # From now on the table may have rows of any file.
         self._job = self._parts.catalog.jobs.change(self._job, clean=False)
-        self._open(made, batches, stream)
+        self._open(open_plan, batches, stream)
         if self._stop and is_cancelled():
-            left = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
-            if left is not None and left.id == made.id:
-                self._drop(left)
+            remaining = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
+            if remaining is not None and remaining.id == open_plan.id:
+                self._drop(remaining)
                 self._job = self._parts.catalog.jobs.change(self._job, fingerprint=fingerprint)
 
-    def _drop(self, made: Plan) -> None:
-        self._parts.catalog.consumptions.drop_plan(made)
-        folders.remove(made.location)
+    def _drop(self, open_plan: Plan) -> None:
+        self._parts.catalog.consumptions.drop_plan(open_plan)
+        folders.remove(open_plan.location)
 
     @property
     def _ended(self) -> bool:
@@ -235,8 +235,10 @@ class _Run:
             covered.source.make_durable(covered.table_id, covered.to_version)
             table = folders.table_location(self._parts.warehouse, self._job.into)
             with self._planning(PlanKind.STRAYS) as noted:
-                made, batches = noted(self._parts.planner.of_strays(self._parts.session, self._job, covered, table))
-            self._open(made, batches, stream)
+                open_plan, batches = noted(
+                    self._parts.planner.of_strays(self._parts.session, self._job, covered, table)
+                )
+            self._open(open_plan, batches, stream)
         if not self._ended:
             self._job = self._parts.catalog.jobs.change(self._job, may_have_strays=False)
 
@@ -255,9 +257,9 @@ class _Run:
         self._make_table()
         self._preparation.begin()
         with self._planning(PlanKind.STREAM) as noted:
-            made, batches = noted(self._parts.planner.of_range(self._parts.session, self._job, covered))
+            open_plan, batches = noted(self._parts.planner.of_range(self._parts.session, self._job, covered))
         faults.point("plan.written")
-        if not self._open(made, batches, stream):
+        if not self._open(open_plan, batches, stream):
             self._parts.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
         return True  # changes follow even if none of the initial rows is wanted
 
@@ -274,16 +276,16 @@ class _Run:
         unwanted = self._parts.planner.excluded(self._parts.session, self._job, covered, due)
         if unwanted:
             self._parts.catalog.failures.forget(self._job.id, unwanted)
-            due = [one for one in due if one.path not in unwanted]
+            due = [failure for failure in due if failure.path not in unwanted]
         if not due:
             return True  # there may be more
         self._make_table()
         with self._planning(PlanKind.RETRY) as noted:
-            made, batches = noted(self._parts.planner.of_retries(self._job, covered, due))
-        asked = [one.path for one in due]
-        planned = plan.among(made.location, asked)
-        self._parts.catalog.failures.postpone([one for one in due if one.path not in planned])
-        self._open(made, batches, stream)
+            open_plan, batches = noted(self._parts.planner.of_retries(self._job, covered, due))
+        asked = [failure.path for failure in due]
+        planned = plan.among(open_plan.location, asked)
+        self._parts.catalog.failures.postpone([failure for failure in due if failure.path not in planned])
+        self._open(open_plan, batches, stream)
         return True
 
     @contextmanager
@@ -292,35 +294,35 @@ class _Run:
         with span("plan", job=str(self._job.name), kind=str(kind)) as current:
 
             def noted(result: Planned) -> Planned:
-                made, batches = result
-                current.set(plan=made.id, files=made.files, bytes=made.bytes, batches=len(batches))
+                open_plan, batches = result
+                current.set(plan=open_plan.id, files=open_plan.files, bytes=open_plan.bytes, batches=len(batches))
                 return result
 
             yield noted
 
-    def _open(self, made: Plan, batches: Sequence[Batch], stream: Stream) -> bool:
+    def _open(self, open_plan: Plan, batches: Sequence[Batch], stream: Stream) -> bool:
         """Opens a plan and processes its batches; discards it and returns False if it has none."""
         if not batches:
-            folders.remove(made.location)
+            folders.remove(open_plan.location)
             return False
-        self._parts.catalog.consumptions.open((made, batches, stream))
+        self._parts.catalog.consumptions.open((open_plan, batches, stream))
         # The stream cannot be moved from now on, so it is now certain whether it was, and old rows may exist.
         current = self._parts.catalog.jobs.by_id(self._job.id)
         self._job = replace(self._job, clean=isinstance(current, FileJob) and current.clean)
         faults.point("plan.opened")
-        self._process(made)
+        self._process(open_plan)
         return True
 
-    def _process(self, made: Plan) -> None:
+    def _process(self, open_plan: Plan) -> None:
         """Processes the batches of an open plan that are not committed, in order."""
-        if not self._parts.has_files(self._job, made):
-            self._parts.catalog.consumptions.drop_plan(made)
+        if not self._parts.has_files(self._job, open_plan):
+            self._parts.catalog.consumptions.drop_plan(open_plan)
             return
         self._make_table()
         progress = self.report.progress
-        left = self._parts.catalog.consumptions.waiting(self._job.id)
-        progress.files += left.files
-        progress.bytes += left.bytes
+        waiting = self._parts.catalog.consumptions.waiting(self._job.id)
+        progress.files += waiting.files
+        progress.bytes += waiting.bytes
         self._observe(progress)
         attempts = BatchExecutor(
             self._parts,
@@ -337,15 +339,15 @@ class _Run:
         ahead: Ahead | None = None
         try:
             while not self._ended:
-                cut_by = self._parts.planner.resize(self._job, made, cut_by)
-                batch = self._parts.catalog.consumptions.next_batch(made)
+                cut_by = self._parts.planner.resize(self._job, open_plan, cut_by)
+                batch = self._parts.catalog.consumptions.next_batch(open_plan)
                 if batch is None:
-                    folders.remove(made.location)
+                    folders.remove(open_plan.location)
                     return
                 self._preparation.begin()
                 mine, ahead = (ahead, None) if ahead is not None and ahead.batch_id == batch.id else (None, ahead)
                 attempts.forget(ahead)
-                ahead = attempts.process(made, batch, mine)
+                ahead = attempts.process(open_plan, batch, mine)
                 self._job = attempts.job
                 self._observe(progress)
                 self._look_at_job()

@@ -38,16 +38,16 @@ def sample_of(
 def _candidates(
     parts: JobServices, volume: Volume, where: str | None, suits: Callable[[FileInfo], bool]
 ) -> Sequence[FileInfo]:
-    found = VolumeSource(parts.catalog, parts.warehouse, volume.id).find()
-    if found is None:
+    snapshot = VolumeSource(parts.catalog, parts.warehouse, volume.id).find()
+    if snapshot is None:
         return ()
     infos: list[FileInfo] = []
-    for rows in found.at():
+    for rows in snapshot.at():
         if where is not None and rows.num_rows:
             with parts.session() as session:
                 rows = relation(session, rows.select(COLUMNS)).where(where).toArrow()
-        given = (FileInfo(*row.values()) for row in rows.select(list(FileInfo._fields)).to_pylist())
-        infos += islice(filter(suits, given), _CANDIDATES - len(infos))
+        candidates = (FileInfo(*row.values()) for row in rows.select(list(FileInfo._fields)).to_pylist())
+        infos += islice(filter(suits, candidates), _CANDIDATES - len(infos))
         if len(infos) >= _CANDIDATES:
             break
     return infos

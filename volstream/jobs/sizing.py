@@ -26,7 +26,7 @@ _COPIES = 8
 
 @dataclass(frozen=True)
 class Limits:
-    """The maximum size of a batch; a file larger than ``bytes`` is a batch of its own."""
+    """The maximum size of a batch; a file larger than ``bytes`` is a separate batch."""
 
     files: int
     bytes: int
@@ -72,7 +72,7 @@ def latest(batches: Iterable[Batch], seconds: float) -> Rate | None:
 
 def usual(batches: Iterable[Batch]) -> Rate | None:
     """Returns the rate of the largest batch: in small ones the commit, not the function, dominates."""
-    return latest(sorted(batches, key=lambda one: one.files + one.removals, reverse=True)[:1], math.inf)
+    return latest(sorted(batches, key=lambda batch: batch.files + batch.removals, reverse=True)[:1], math.inf)
 
 
 def exceeds(waiting: Waiting, most: Limits) -> bool:
@@ -92,17 +92,18 @@ def misses(waiting: Waiting, rate: Rate, limits: Limits, seconds: float) -> bool
     return waiting.count >= _TOLERANCE * needed
 
 
-def differ(one: Limits, other: Limits) -> bool:
+def differ(limits: Limits, other: Limits) -> bool:
     """Returns whether two limits differ so much that they give different batches."""
-    pairs = ((one.files, other.files), (one.bytes, other.bytes))
+    pairs = ((limits.files, other.files), (limits.bytes, other.bytes))
     return any(max(pair) > _TOLERANCE * min(pair) for pair in pairs)
 
 
 def bounds(settings: Settings) -> Bounds:
     """Returns the bounds of a file's results by the settings; rows are also bounded by the memory of the home's own engine."""
-    one = settings
-    room = one.driver_memory // one.slots // _COPIES
-    if room >= one.result_row_bytes or one.spark_remote or "spark.master" in one.spark_conf:
-        return Bounds(one.result_row_bytes, one.result_file_bytes, one.log_file_bytes, one.log_batch_bytes)
-    rule = f"1/{_COPIES} of driver_memory for each of the engine's {one.slots} slots, setting cores"
-    return Bounds(room, one.result_file_bytes, one.log_file_bytes, one.log_batch_bytes, rule)
+    room = settings.driver_memory // settings.slots // _COPIES
+    if room >= settings.result_row_bytes or settings.spark_remote or "spark.master" in settings.spark_conf:
+        return Bounds(
+            settings.result_row_bytes, settings.result_file_bytes, settings.log_file_bytes, settings.log_batch_bytes
+        )
+    rule = f"1/{_COPIES} of driver_memory for each of the engine's {settings.slots} slots, setting cores"
+    return Bounds(room, settings.result_file_bytes, settings.log_file_bytes, settings.log_batch_bytes, rule)

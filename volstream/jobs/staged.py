@@ -104,8 +104,8 @@ class Staged:
 
     def new_columns(self) -> Sequence[str]:
         """Returns the columns that files have and the result lacks, as DDL, each once."""
-        found = self._dataset().to_table(columns=["new_columns"], filter=ds.field("new_columns").is_valid())
-        distinct: list[str] = pc.unique(found["new_columns"]).to_pylist()
+        rows = self._dataset().to_table(columns=["new_columns"], filter=ds.field("new_columns").is_valid())
+        distinct: list[str] = pc.unique(rows["new_columns"]).to_pylist()
         return distinct
 
     def printed(self) -> Iterator[str]:
@@ -115,8 +115,8 @@ class Staged:
 
     def broken(self) -> Mapping[str, Any] | None:
         """Returns the failure, as in :meth:`failures`, of a file for which the function could not be set up; None if none."""
-        found = self._dataset().head(1, columns=list(_FAILURE), filter=ds.field("error_kind") == FailureKind.SET_UP)
-        return found.to_pylist()[0] if found.num_rows else None
+        failed = self._dataset().head(1, columns=list(_FAILURE), filter=ds.field("error_kind") == FailureKind.SET_UP)
+        return failed.to_pylist()[0] if failed.num_rows else None
 
     def failures(self) -> Iterator[Mapping[str, Any]]:
         """Yields the failed files: ``path``, ``file_version``, ``commit_version`` and the ``error_`` columns."""
@@ -128,11 +128,16 @@ class Staged:
         """Yields the function's rows with their provenance, in chunks with the columns of a result table."""
         names = [*self.result.names, *PROVENANCE.names]
         needed = ["result", "path", "file_version", "commit_version", "processed_at"]
-        found = self._dataset().to_batches(columns=needed, batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
-        for batch in found:
-            given = batch.filter(batch["result"].is_valid())
-            columns = [*given["result"].flatten(), given["path"], given["file_version"], given["commit_version"]]
-            columns += [pa.repeat(batch_id, len(given)), given["processed_at"]]
+        staged = self._dataset().to_batches(columns=needed, batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
+        for batch in staged:
+            succeeded = batch.filter(batch["result"].is_valid())
+            columns = [
+                *succeeded["result"].flatten(),
+                succeeded["path"],
+                succeeded["file_version"],
+                succeeded["commit_version"],
+            ]
+            columns += [pa.repeat(batch_id, len(succeeded)), succeeded["processed_at"]]
             yield pa.table(columns, names=names)
 
     def has_large_rows(self) -> bool:

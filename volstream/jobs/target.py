@@ -34,6 +34,6 @@ def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable
         return
     if log.rows() != 0 or catalog.streams.list(source_kind=SourceKind.TABLE, source_id=str(table)):
         raise InvalidStateError(
-            f"The table {table} was not made by a job, and the job would add columns to it: {', '.join(missing)}.",
+            f"The table {table} was not created by a job, and the job would add columns to it: {', '.join(missing)}.",
             f"Name another table. To fill this one nevertheless: ALTER TABLE {table} SET PROPERTIES ('{WRITERS}' = 'any').",
         )

@@ -7,7 +7,7 @@ from typing import Literal
 
 from volstream.lifecycle import identity
 
-#: The owner of an engine: the daemon, or a process of its own that ends when unused.
+#: The owner of an engine: the daemon, or a separate process that ends when unused.
 Kind = Literal["daemon", "background"]
 
 
@@ -38,7 +38,7 @@ class EngineAddress:
     reason: str = ""
 
     def missing(self) -> str | None:
-        """Returns which of the two processes is gone; None if both are alive."""
+        """Returns which of the two processes died; None if both are alive."""
         if not identity.is_alive(self.jvm_pid, self.jvm_started):
             return f"its JVM (pid {self.jvm_pid}) ended"
         if not identity.is_alive(self.engine_pid, self.engine_started):

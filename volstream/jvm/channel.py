@@ -38,11 +38,11 @@ class ClientChannelBuilder(DefaultChannelBuilder):
         return self._channel
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Called by PySpark to connect the copy of a session, with a channel of its own."""
-        made = copy.copy(self)
-        made._params = copy.deepcopy(self._params, memo)
-        made._channel = None
-        return made
+        """Called by PySpark to connect the copy of a session, with its own channel."""
+        copied = copy.copy(self)
+        copied._params = copy.deepcopy(self._params, memo)
+        copied._channel = None
+        return copied
 
     def close(self) -> None:
         """Closes the channel; calls that wait on it return immediately. Idempotent."""
@@ -69,7 +69,7 @@ class LocalChannelBuilder(ClientChannelBuilder):
 
 
 class LocalPolicy(DefaultPolicy):
-    """Retries for the home's engine: only calls that it asks to repeat. An engine that is gone does not return."""
+    """Retries for the home's engine: only calls that it asks to repeat. A dead engine does not return."""
 
     def __init__(self) -> None:
         super().__init__(max_retries=5, max_backoff=1000, max_server_retry_delay=1000)

@@ -88,9 +88,9 @@ def noted(address: Address) -> str | None:
     while not identity.is_alive(address.jvm_pid, address.jvm_started):
         present = log_file.jvm_log(Path(address.logs))
         for log in (present, present.with_name(f"{present.name}.1")):  # the next JVM may have started a new log
-            found = re.search(f"^{re.escape(_mark(address.jvm_pid))}(.*)$", log_file.last_lines(log), re.MULTILINE)
-            if found:
-                return found[1]
+            match = re.search(f"^{re.escape(_mark(address.jvm_pid))}(.*)$", log_file.last_lines(log), re.MULTILINE)
+            if match:
+                return match[1]
         if time.monotonic() >= deadline or not identity.is_alive(address.engine_pid, address.engine_started):
             return None
         # There is nothing to stop here: the caller's operation has failed already.

@@ -67,10 +67,10 @@ def find(usual_places: Iterable[str] = _USUAL_PLACES) -> Java:
 
 def parse_major(text: str) -> int | None:
     """Returns the feature release from the output of ``java -version``, or None if it contains none."""
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
-    if found is None:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if match is None:
         return None
-    first, second = int(found[1]), int(found[2] or 0)
+    first, second = int(match[1]), int(match[2] or 0)
     return second if first == 1 else first  # Java 8 calls itself 1.8
 
 

@@ -22,9 +22,9 @@ def disk_error(error: BaseException | str, what: str) -> DiskError | None:
         what: was to be written.
     """
     number, text = getattr(error, "errno", None), str(error)
-    if number in _FULL or any(one in text for one in _FULL_TEXTS):
+    if number in _FULL or any(fragment in text for fragment in _FULL_TEXTS):
         return DiskError(f"No space left on the disk of {what}.", "Free space, then try again.")
-    if number == errno.EROFS or any(one in text for one in _SEALED_TEXTS):
+    if number == errno.EROFS or any(fragment in text for fragment in _SEALED_TEXTS):
         return read_only_error(what)
     return None
 

@@ -44,8 +44,8 @@ def secret_in(file: Path) -> str:
         while not (secret := _secret(file)):
             _make_secret(file)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidValueError(f"{file} cannot be used: {error}.", "Remove it, and a new one is made.") from None
-    check_token(secret, f"The file {file}", "Remove it, and a new one is made.")
+        raise InvalidValueError(f"{file} cannot be used: {error}.", "Remove it; a new one is then created.") from None
+    check_token(secret, f"The file {file}", "Remove it; a new one is then created.")
     return secret
 
 
@@ -64,20 +64,20 @@ def _secret(file: Path) -> str:
 
 def _make_secret(file: Path) -> None:
     """Makes the file at once with its content, durable: another process may look for it now, or make its own."""
-    made = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
-        made.touch(mode=0o600)
-        with made.open("w", encoding="ascii") as target:
+        temporary.touch(mode=0o600)
+        with temporary.open("w", encoding="ascii") as target:
             target.write(f"{secrets.token_urlsafe(32)}\n")
             target.flush()
             os.fsync(target.fileno())
         if file.exists() and not _secret(file):
-            made.replace(file)
+            temporary.replace(file)
         else:
             with suppress(FileExistsError):
-                os.link(made, file)
+                os.link(temporary, file)
     finally:
-        made.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def keep_private(settings: Settings) -> None:

@@ -59,7 +59,7 @@ class Supervisor:
         """
         thread = threading.Thread(target=self._watch, args=(name, part, may_end), name=name, daemon=True)
         with self._lock:
-            self._threads = [one for one in self._threads if one.is_alive()]
+            self._threads = [running for running in self._threads if running.is_alive()]
             self._threads.append(thread)
             thread.start()
 
@@ -94,9 +94,9 @@ class Supervisor:
 def join_all(threads: Iterable[threading.Thread], timeout: float) -> bool:
     """Waits up to ``timeout`` seconds in total for threads to end; returns True if all have."""
     those, deadline = list(threads), time.monotonic() + timeout
-    for one in those:
-        one.join(max(0.0, deadline - time.monotonic()))
-    return not any(one.is_alive() for one in those)
+    for thread in those:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return not any(thread.is_alive() for thread in those)
 
 
 class FailureTracker:

@@ -99,7 +99,7 @@ class MnsService:
             except MNSServerException as exc:
                 if exc.sub_errors is None and exc.type not in _GONE:
                     raise
-                return [one["ReceiptHandle"] for one in exc.sub_errors or () if one["ErrorCode"] not in _GONE]
+                return [failed["ReceiptHandle"] for failed in exc.sub_errors or () if failed["ErrorCode"] not in _GONE]
         return ()
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:

@@ -72,8 +72,8 @@ class SqsService:
             )
         # Lone surrogates, which JSON can contain, are left to the parser to reject.
         return [
-            Delivery(one["MessageId"], one["ReceiptHandle"], one["Body"].encode("utf-8", "surrogatepass"))
-            for one in answer.get("Messages", ())
+            Delivery(message["MessageId"], message["ReceiptHandle"], message["Body"].encode("utf-8", "surrogatepass"))
+            for message in answer.get("Messages", ())
         ]
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
@@ -81,7 +81,7 @@ class SqsService:
         entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(handles)]
         with self._errors("did not delete messages"):
             answer = self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
-        return [handles[int(one["Id"])] for one in answer.get("Failed", ()) if not one.get("SenderFault")]
+        return [handles[int(entry["Id"])] for entry in answer.get("Failed", ()) if not entry.get("SenderFault")]
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
         """See :meth:`Service.keep`. Handles stay the same; after twelve hours in total SQS gives a message up."""
@@ -92,9 +92,11 @@ class SqsService:
         with self._errors("did not extend the visibility of messages"):
             answer = self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
         kept: dict[str, str | None] = {
-            handles[int(one["Id"])]: handles[int(one["Id"])] for one in answer.get("Successful", ())
+            handles[int(entry["Id"])]: handles[int(entry["Id"])] for entry in answer.get("Successful", ())
         }
-        return kept | {handles[int(one["Id"])]: None for one in answer.get("Failed", ()) if one.get("SenderFault")}
+        return kept | {
+            handles[int(entry["Id"])]: None for entry in answer.get("Failed", ()) if entry.get("SenderFault")
+        }
 
     def describe(self) -> QueueState:
         """See :meth:`Service.describe`."""

@@ -36,7 +36,7 @@ class SparkConnection:
     builder: ClientChannelBuilder
 
     def release(self) -> None:
-        """Ends the session on the server and closes the channel. Does not fail if the engine is gone, as the session is too."""
+        """Ends the session on the server and closes the channel. Does not fail if the engine died, and the session with it."""
         client = self.session.client
         # PySpark releases finished statements in the background. A release after the session's end is an error with a long
         # stack trace in the engine's log.

@@ -109,8 +109,8 @@ def condition_of(error: BaseException | None) -> str | None:
     condition = error.getCondition()
     if condition:
         return condition
-    found = _CONDITION.search(str(error))
-    return found[1] if found else None
+    match = _CONDITION.search(str(error))
+    return match[1] if match else None
 
 
 def is_conflict(condition: str | None) -> bool:
@@ -126,8 +126,8 @@ def sql_error(error: BaseException) -> SqlError:
     text = text.split(";\n'", 1)[0]  # the unresolved plan, which begins with a quote
     text = _CLASS.sub("", text)
     for pattern, (message, remedy) in _NO_VERSION:
-        if found := re.search(pattern, text, re.DOTALL):
-            return SqlError(found.expand(message), found.expand(remedy))
+        if match := re.search(pattern, text, re.DOTALL):
+            return SqlError(match.expand(message), match.expand(remedy))
     return SqlError(_MILLISECONDS.sub(r"\1", text).strip())
 
 

@@ -82,20 +82,20 @@ def check_reads(frame: DataFrame, tables: Collection[Name] = (), views: Collecti
         plan: str = cast(Any, frame)._explain_string(mode="extended")
     finally:
         conf.set(_LENGTH, str(before))
-    _, begin, rest = plan.partition(_BEGIN)
-    analysed, end, _ = rest.rpartition(_END)
+    _, begin, following = plan.partition(_BEGIN)
+    analysed, end, _ = following.rpartition(_END)
     if not begin or not end:
         raise SqlError("Spark does not say what the query reads.", "Use volstream sql.")
-    known = tuple(f"spark_catalog.{table.schema}.{table.name}" for table in tables)
+    relations = tuple(f"spark_catalog.{table.schema}.{table.name}" for table in tables)
     trusted: int | None = None
     for line in analysed.split("\n"):
-        found = _STEP.fullmatch(line)
-        if found is None or (trusted is not None and len(found["depth"]) > trusted):
+        step = _STEP.fullmatch(line)
+        if step is None or (trusted is not None and len(step["depth"]) > trusted):
             continue
-        view = _VIEW.fullmatch(found["step"])
-        trusted = len(found["depth"]) if view is not None and view["name"] in views else None
+        view = _VIEW.fullmatch(step["step"])
+        trusted = len(step["depth"]) if view is not None and view["name"] in views else None
         if trusted is None:
-            _check_step(found["name"], found["step"], known)
+            _check_step(step["name"], step["step"], relations)
 
 
 def _check_step(name: str, step: str, tables: tuple[str, ...]) -> None:

@@ -186,7 +186,7 @@ class SparkGateway:
             raise engine_lost(reason) from error
 
     def _reason(self, error: Exception) -> str | None:
-        """Returns why the engine is gone, if that caused the error; None if it did not, or the reason is unknown."""
+        """Returns why the engine died, if that caused the error; None if it did not, or the reason is unknown."""
         from volstream.spark.connection import BROKEN
 
         if not isinstance(error, (*BROKEN, EngineLostError)):

@@ -38,9 +38,9 @@ class Views:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self._mine: list[str] = []
-        left = _unused.setdefault(spark, deque())
-        while left:
-            spark.catalog.dropTempView(left.popleft())
+        unused = _unused.setdefault(spark, deque())
+        while unused:
+            spark.catalog.dropTempView(unused.popleft())
 
     def new(self) -> str:
         """Returns a unique name for a view, because a frame keeps the range that it was created with."""

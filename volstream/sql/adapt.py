@@ -36,7 +36,7 @@ def create_table(
     edits = types.edits(tokens)
     key: list[str] = []
     for position, token in enumerate(tokens):
-        follows = [one.text.upper() for one in tokens[position + 1 : position + 3]]
+        follows = [token.text.upper() for token in tokens[position + 1 : position + 3]]
         if token.token_type is TokenType.PRIMARY_KEY:
             if key:
                 raise SqlError("A table can have only one PRIMARY KEY.")
@@ -169,8 +169,8 @@ def as_insert(statement: str) -> tuple[str, str, str] | None:
                 raise SqlError("CREATE TABLE must be followed by the name of a table.")
             name = statement[named.start : named.end]
             query = statement[tokens[position].end + 1 :]
-            made = f"{statement[: tokens[position].end + 1]} SELECT * FROM ({query}\n) LIMIT 0"
-            return made, f"INSERT INTO {name} {query}", name
+            create = f"{statement[: tokens[position].end + 1]} SELECT * FROM ({query}\n) LIMIT 0"
+            return create, f"INSERT INTO {name} {query}", name
     return None
 
 
@@ -200,7 +200,7 @@ def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str
     # A column constraint: the column is between the commas or parentheses on this level.
     at, end = _edge(tokens, position, -1), _edge(tokens, position, 1)
     column = [token.text.upper() for token in tokens[at + 1 : end]]
-    required = any(column[one : one + 2] == ["NOT", "NULL"] for one in range(len(column)))
+    required = any(column[index : index + 2] == ["NOT", "NULL"] for index in range(len(column)))
     edit = (tokens[position].start, tokens[position].end + 1, "" if required else "NOT NULL")
     return [_unquoted(statement, tokens[at + 1])], edit
 
@@ -211,9 +211,9 @@ def _check_partitions(tokens: Sequence[Any], key: Sequence[str]) -> None:
     end = None if at is None else _closing([token.text for token in tokens], at + 1)
     if at is None or end is None:
         return
-    known = {name.lower() for name in key}
+    keys = {name.lower() for name in key}
     for before, token in pairwise(tokens[at + 1 : end]):
-        if before.text in ("(", ",") and token.text.lower() not in known:
+        if before.text in ("(", ",") and token.text.lower() not in keys:
             raise SqlError(
                 f"The partition column {token.text} is not part of the PRIMARY KEY.",
                 f"Add it to the key: PRIMARY KEY ({', '.join((*key, token.text))}).",

@@ -162,7 +162,7 @@ FOREIGN: Sequence[Foreign] = (
     ),
     Foreign(
         r"^(?P<word>UNDROP)\b",
-        "What is dropped is not kept; a backup has it: volstream restore.",
+        "Dropped objects are not kept; restore them from a backup: volstream restore.",
         {"UNDROP": "UNDROP TABLE t"},
     ),
     Foreign(
@@ -292,17 +292,17 @@ FOREIGN: Sequence[Foreign] = (
 
 def found_in(statement: str) -> Found | None:
     """Returns what of another platform a statement has, or None. Raises SqlError if it cannot be split into tokens."""
-    text = " ".join("''" if one.token_type is TokenType.STRING else one.text for one in tokenize(statement))
-    for one in FOREIGN:
-        if (match := re.search(one.pattern, text, re.IGNORECASE)) is not None:
+    text = " ".join("''" if token.token_type is TokenType.STRING else token.text for token in tokenize(statement))
+    for construct in FOREIGN:
+        if (match := re.search(construct.pattern, text, re.IGNORECASE)) is not None:
             typed = next(filter(None, match.groupdict().values()))
             word = re.sub(r" ?([$.]) ?", r"\1", typed)
-            return Found(one.words.format(word=word), one.remedy.replace("{word}", word))
+            return Found(construct.words.format(word=word), construct.remedy.replace("{word}", word))
     return None
 
 
 def check(statement: str) -> None:
     """Raises SqlError with what to write instead if a statement has words of another platform."""
-    one = found_in(statement)
-    if one is not None:
-        raise SqlError(f"volstream has no {one.words}.", one.remedy)
+    construct = found_in(statement)
+    if construct is not None:
+        raise SqlError(f"volstream has no {construct.words}.", construct.remedy)

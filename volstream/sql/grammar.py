@@ -95,13 +95,13 @@ def in_schema(text: str, schema: str, queried: Callable[[str], str]) -> str:
     """
     [tree] = _parsed(text).children
     kind = str(tree.data).partition("_")[2]
-    objects = [str(one) for one in tree.children if getattr(one, "type", "") == "OBJECT"]
+    objects = [str(node) for node in tree.children if getattr(node, "type", "") == "OBJECT"]
     named = tree.data != "show" and "connection" not in (kind, *map(_kind, objects))
     edits: list[tuple[int, int, str]] = []
     for child in tree.iter_subtrees():
         if child.data != "name" or len(child.children) > 1:
             continue
-        of_connection = any(child is one for used in tree.find_data("using_connection") for one in used.children)
+        of_connection = any(child is part for used in tree.find_data("using_connection") for part in used.children)
         if named and not of_connection:
             edits.append((child.meta.start_pos, child.meta.start_pos, f"{quote(schema)}."))
     for query in tree.find_data("as_statement"):
@@ -121,10 +121,10 @@ def _parser() -> Lark:
 
 
 def _refused(text: str, error: Any) -> SqlError:
-    found = str(getattr(error, "token", "") or getattr(error, "char", ""))
-    line, column = (error.line, error.column) if found else _end(text)
+    unexpected = str(getattr(error, "token", "") or getattr(error, "char", ""))
+    line, column = (error.line, error.column) if unexpected else _end(text)
     lines = text.splitlines() or [""]
-    said = f"unexpected {found!r}" if found else "the statement is incomplete"
+    said = f"unexpected {unexpected!r}" if unexpected else "the statement is incomplete"
     wanted = sorted({_wanted(name) for name in getattr(error, "accepts", None) or error.__dict__.get("allowed") or ()})
     expected = f"; expected {', '.join(wanted)}" if 0 < len(wanted) <= 8 else ""
     caret = " " * (column - 1) + "^"
@@ -197,10 +197,12 @@ class _Reader:
                 return {str(children[0]).lower(): self._string(children[1])}
             case "notification":
                 return {
-                    rule: {self._string(one.children[0]).lower(): self._string(one.children[1]) for one in children}
+                    rule: {
+                        self._string(child.children[0]).lower(): self._string(child.children[1]) for child in children
+                    }
                 }
             case "load":
-                return {rule: {str(one.children[0]).lower(): self._string(one.children[1]) for one in children}}
+                return {rule: {str(child.children[0]).lower(): self._string(child.children[1]) for child in children}}
             case "properties" | "options":
                 return {rule: self._properties(children)}
             case "property":

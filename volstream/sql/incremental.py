@@ -51,7 +51,7 @@ def group_key(query: str, columns: Collection[str]) -> Sequence[int] | None:
         return None  # ROLLUP, CUBE, GROUPING SETS
     if not all(map(own.has, wanted)) or not own.are_stable(select.args.get("where")):
         return None
-    names = {one.name.lower() for one in wanted}
+    names = {column.name.lower() for column in wanted}
     shown: dict[str, int] = {}
     for position, output in enumerate(select.expressions):
         value = output.unalias()

@@ -135,8 +135,8 @@ def references(statement: str) -> Sequence[Reference]:
 @lru_cache(maxsize=64)  # a statement is asked for them several times on its way to Spark
 def _references(statement: str) -> Sequence[Reference]:
     tokens = tokenize(statement)
-    found = _parsed(statement, tokens)
-    return tuple(_by_tokens(statement, tokens) if found is None else found)
+    mentions = _parsed(statement, tokens)
+    return tuple(_by_tokens(statement, tokens) if mentions is None else mentions)
 
 
 def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
@@ -145,9 +145,11 @@ def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
 
     directories, text = _extensions(statement, tokens)
     tree = _tree(text)
-    if tree is None or any(one.name.upper() == "TABLE" and not one.quoted for one in tree.find_all(exp.Identifier)):
+    if tree is None or any(
+        identifier.name.upper() == "TABLE" and not identifier.quoted for identifier in tree.find_all(exp.Identifier)
+    ):
         return None  # sqlglot does not know TABLE t as a query, and takes the word for a name
-    found = []
+    mentions = []
     for table in tree.find_all(exp.Table):
         parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
         if len(parts) != len(table.parts) or table.find_ancestor(exp.Hint):
@@ -160,12 +162,12 @@ def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
             continue
         alias = not table.alias and _may_have_alias(table) and _takes_alias(tokens, _index_after(tokens, end))
         if directory is not None:
-            found.append(replace(directory, takes_alias=alias))
+            mentions.append(replace(directory, takes_alias=alias))
             continue
         with suppress(InvalidValueError):
             name = Name.parse(statement[start:end])
-            found.append(Reference(name, start, end, takes_alias=alias, qualified=len(parts) > 1))
-    return sorted(found, key=lambda one: one.start)
+            mentions.append(Reference(name, start, end, takes_alias=alias, qualified=len(parts) > 1))
+    return sorted(mentions, key=lambda reference: reference.start)
 
 
 @lru_cache(maxsize=64)
@@ -203,13 +205,13 @@ def _extensions(statement: str, tokens: list[Token]) -> tuple[dict[int, Referenc
     directories: dict[int, Reference] = {}
     text = statement
     for position in range(len(tokens)):
-        found = _directory(statement, tokens, position)
-        if found is not None:
-            one = found[0]
-            directories[one.start] = one
-            text = f"{text[: one.start]}`{'_' * (one.end - one.start - 2)}`{text[one.end :]}"
+        directory = _directory(statement, tokens, position)
+        if directory is not None:
+            reference = directory[0]
+            directories[reference.start] = reference
+            text = f"{text[: reference.start]}`{'_' * (reference.end - reference.start - 2)}`{text[reference.end :]}"
     for position, token in enumerate(tokens):
-        if [one.text.upper() for one in tokens[position : position + 2]] == ["CHANGES", "FROM"]:
+        if [following.text.upper() for following in tokens[position : position + 2]] == ["CHANGES", "FROM"]:
             clause = _changes(tokens[position:])
             if clause is not None:
                 text = text[: token.start] + " " * (clause.end - token.start) + text[clause.end :]
@@ -231,13 +233,13 @@ def _is_common_expression(table: exp.Table) -> bool:
     while node.parent is not None:
         inside = node if isinstance(node, exp.CTE) else inside
         node = node.parent
-        known = node.args.get("with_")
-        if known is None:
+        with_ = node.args.get("with_")
+        if with_ is None:
             continue
-        visible = list(known.expressions)
+        visible = list(with_.expressions)
         if inside in visible:  # those before it, and itself if it is recursive
-            visible = visible[: visible.index(inside) + bool(known.args.get("recursive"))]
-        if any(one.alias.lower() == name for one in visible):
+            visible = visible[: visible.index(inside) + bool(with_.args.get("recursive"))]
+        if any(expression.alias.lower() == name for expression in visible):
             return True
     return False
 
@@ -257,7 +259,7 @@ def _index_after(tokens: list[Token], end: int) -> int:
 
 def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
     expressions = _common_expressions(tokens)
-    found: list[Reference] = []
+    mentions: list[Reference] = []
     clauses = [""]  # the current clause of each open parenthesis, and of the statement
     from_ = True  # the last FROM began a clause
     position = 0
@@ -266,7 +268,7 @@ def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
         directory = _directory(statement, tokens, position)
         if directory is not None:
             reference, position = directory
-            found.append(replace(reference, takes_alias=_takes_alias(tokens, position)))
+            mentions.append(replace(reference, takes_alias=_takes_alias(tokens, position)))
             continue
         before = tokens[position - 1].text.upper() if position else ""
         if before in ("DESCRIBE", "DESC") and word in _DESCRIBED and position + 1 < len(tokens):
@@ -276,10 +278,12 @@ def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
         begins = before in _BEFORE_RELATION and (before != "FROM" or from_)
         if (begins or listed) and word != "(" and _is_name(tokens[position]):
             named, after = _name(statement, tokens, position)
-            known = named is not None and tokens[after - 1] is tokens[position] and named.name.name in expressions
-            if named is not None and not known:
+            is_expression = (
+                named is not None and tokens[after - 1] is tokens[position] and named.name.name in expressions
+            )
+            if named is not None and not is_expression:
                 alias = (before in _BEFORE_ALIAS or listed) and _takes_alias(tokens, after)
-                found.append(replace(named, takes_alias=alias))
+                mentions.append(replace(named, takes_alias=alias))
             position = after
             continue
         if word == "(":
@@ -293,7 +297,7 @@ def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
         elif word in _CLAUSES:
             clauses[-1] = word
         position += 1
-    return found
+    return mentions
 
 
 #: In place of a clause: the arguments of a function, in which FROM may stand between two.
@@ -303,7 +307,7 @@ _ARGUMENTS = "()"
 def calls(statement: str) -> Sequence[Reference]:
     """Returns possible names of called functions, in order. Raises SqlError."""
     tokens = tokenize(statement)
-    found: list[Reference] = []
+    mentions: list[Reference] = []
     position = 0
     while position < len(tokens):
         before = tokens[position - 1].text.upper() if position else ""
@@ -318,8 +322,8 @@ def calls(statement: str) -> Sequence[Reference]:
         if position < len(tokens) and tokens[position].token_type is TokenType.L_PAREN:
             with suppress(InvalidValueError):
                 name = Name.parse(statement[first.start : last.end + 1])
-                found.append(Reference(name, first.start, last.end + 1, qualified=last is not first))
-    return found
+                mentions.append(Reference(name, first.start, last.end + 1, qualified=last is not first))
+    return mentions
 
 
 #: The first or last of a range of changes: a version, or a time.
@@ -346,16 +350,16 @@ def _changes(tokens: list[Token]) -> ChangesClause | None:
     words = [token.text.upper() for token in tokens]
     if words[:2] != ["CHANGES", "FROM"] or words[2:3] not in (["VERSION"], ["TIMESTAMP"]):
         return None
-    found = _bound(tokens, 2, excluded=1)
-    if found is None:
+    bound = _bound(tokens, 2, excluded=1)
+    if bound is None:
         return None
-    first, at = found
+    first, at = bound
     last: Bound | None = None
     if words[at : at + 1] == ["TO"] and words[at + 1 : at + 2] in (["VERSION"], ["TIMESTAMP"]):
-        found = _bound(tokens, at + 1, excluded=-1)
-        if found is None:
+        bound = _bound(tokens, at + 1, excluded=-1)
+        if bound is None:
             return None
-        last, at = found
+        last, at = bound
     options: dict[str, str] = {}
     if words[at : at + 2] == ["WITH", "("]:
         if ")" not in words[at:]:
@@ -394,10 +398,10 @@ def _bound(tokens: Sequence[Token], at: int, *, excluded: int) -> tuple[Bound, i
 def moment_of(text: str) -> datetime:
     """Returns a time that is written as text, in UTC unless it has a zone. Raises SqlError."""
     try:
-        found = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise SqlError(f"{text!r} is not a time.", "Write for example '2026-03-01 12:00:00'.") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def target(statement: str) -> Reference | None:
@@ -485,12 +489,12 @@ _COMMAND = (TokenType.COMMAND, TokenType.SHOW, TokenType.EXECUTE, TokenType.FETC
 
 def tokenize(text: str) -> list[Token]:
     """Returns the tokens of a statement, without its comments. Raises SqlError."""
-    found = [Token(one.text, one.token_type, one.start, one.end) for one in _scan(text)]
-    if found and found[0].token_type in _COMMAND and len(found) == 2 and found[1].token_type is TokenType.STRING:
-        at = found[0].end + 1
-        rest = _scan(text[at:])
-        found[1:] = [Token(one.text, one.token_type, one.start + at, one.end + at) for one in rest]
-    return found
+    tokens = [Token(token.text, token.token_type, token.start, token.end) for token in _scan(text)]
+    if tokens and tokens[0].token_type in _COMMAND and len(tokens) == 2 and tokens[1].token_type is TokenType.STRING:
+        at = tokens[0].end + 1
+        arguments = _scan(text[at:])
+        tokens[1:] = [Token(token.text, token.token_type, token.start + at, token.end + at) for token in arguments]
+    return tokens
 
 
 #: Spark takes the next line as part of a comment that ends like this, and sqlglot does not.
@@ -509,7 +513,7 @@ def _scan(text: str) -> list[Any]:
         starts = [*(token.start for token in tokens), len(text)]
         if any(_CONTINUED.search(text, end, start) for end, start in zip(ends, starts, strict=True)):
             raise SqlError(
-                "A comment ends with a backslash, which continues it in the next line.", "Remove the backslash."
+                "A comment ends with a backslash, which continues it on the next line.", "Remove the backslash."
             )
     return tokens
 
@@ -534,12 +538,12 @@ def _takes_alias(tokens: list[Token], position: int) -> bool:
 
 def _common_expressions(tokens: list[Token]) -> set[str]:
     """Returns the names that ``WITH name AS (`` or ``, name AS (`` gives to queries."""
-    found: set[str] = set()
+    names: set[str] = set()
     for position, token in enumerate(tokens[:-2]):
         begins = position > 0 and tokens[position - 1].text.upper() in ("WITH", ",", "RECURSIVE")
         if begins and tokens[position + 1].text.upper() == "AS" and tokens[position + 2].text == "(":
-            found.add(token.text.lower())
-    return found
+            names.add(token.text.lower())
+    return names
 
 
 def _name(statement: str, tokens: list[Token], position: int, *, columns: bool = False) -> tuple[Reference | None, int]:

@@ -49,7 +49,8 @@ def literal_of(value: Any) -> str:
             return _decimal(value)
         case str() if not is_utf8(value):
             raise InvalidValueError(
-                f"{value!r:.60} cannot be a parameter.", "It has half a character, which UTF-8 lacks."
+                f"{value!r:.60} cannot be a parameter.",
+                "It contains half a character (a lone surrogate), which UTF-8 cannot encode.",
             )
         case str():
             return literal(value)
@@ -67,7 +68,7 @@ def literal_of(value: Any) -> str:
         case list() | tuple():
             return f"array({', '.join(map(literal_of, value))})"
         case Mapping():
-            return f"map({', '.join(literal_of(one) for pair in value.items() for one in pair)})"
+            return f"map({', '.join(literal_of(item) for pair in value.items() for item in pair)})"
     raise InvalidValueError(f"A {type(value).__name__} cannot be a parameter of a statement.")
 
 

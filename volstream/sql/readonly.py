@@ -72,7 +72,7 @@ def one_query(text: str) -> str:
         before, after = upper[position - 1 : position], upper[position + 1 : position + 2]
         if plain and upper[position] in _WRITING and before != ["."] and after != ["("]:
             raise SqlError(
-                f"A query cannot have the word {upper[position]}.",
+                f"A query cannot contain the word {upper[position]}.",
                 f"If it is a name, write it in backticks: `{token.text}`.",
             )
     return statement

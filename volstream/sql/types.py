@@ -55,7 +55,7 @@ def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, st
     Raises:
         InvalidValueError: a table cannot have a type; or there is none of that name, but one that is like it.
     """
-    found = []
+    replacements = []
     for at in _positions(tokens, depth):
         token, word = tokens[at], tokens[at].text.upper()
         following = tokens[at + 1].text if at + 1 < len(tokens) else ""
@@ -65,16 +65,16 @@ def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, st
                 "Use BIGINT for a number of seconds or months, and make_dt_interval() or make_ym_interval() in queries.",
             )
         if word in _SPARKS:
-            found.append((token.start, token.end + 1, _SPARKS[word]))
+            replacements.append((token.start, token.end + 1, _SPARKS[word]))
         elif word in ("CHAR", "VARCHAR") and following != "(":
-            found.append((token.start, token.end + 1, "STRING"))
+            replacements.append((token.start, token.end + 1, "STRING"))
         elif (
             token.token_type is TokenType.VAR
             and tokens[at - 2].text.upper() != "COLUMN"
             and (near := like(word, _KNOWN))
         ):
             raise InvalidValueError(f"There is no type {token.text}.", near.rstrip())
-    return found
+    return replacements
 
 
 def _positions(tokens: Sequence[Token], depth: int) -> Iterator[int]:

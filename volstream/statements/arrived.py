@@ -53,11 +53,11 @@ def query(views: Views, statement: str, reference: names.Reference, location: st
     """
     if not table.exists(location) or not _reads(statement, reference):
         return None
-    found = TailedTable.open(location)
-    if found is None or not found.has_unmoved:
+    tailed = TailedTable.open(location)
+    if tailed is None or not tailed.has_unmoved:
         return None
-    few = found.few_unmoved()
-    return found.query(None if few is None else f"SELECT * FROM {views.show(relation(views.spark, few))}")
+    few = tailed.few_unmoved()
+    return tailed.query(None if few is None else f"SELECT * FROM {views.show(relation(views.spark, few))}")
 
 
 def commit_before(home: Home, statement: str) -> None:
@@ -87,8 +87,8 @@ def commit_before(home: Home, statement: str) -> None:
 
 def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
     location = folders.table_location(home.warehouse, name)
-    found = TailedTable.open(location)
-    if found is not None and found.has_unmoved and (found.key or not only_with_key):
+    tailed = TailedTable.open(location)
+    if tailed is not None and tailed.has_unmoved and (tailed.key or not only_with_key):
         commit_tail(location, lambda: home.gateway)
 
 

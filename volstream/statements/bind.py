@@ -131,17 +131,17 @@ class Binding:
             changes.last,
             options.get("deduplicationmode", Deduplication.DROP_CARRYOVERS),
             compute_updates=options.get("computeupdates", "false").lower() == "true",
-            identity=[one.strip() for one in options.get("identity", "").split(",") if one.strip()],
+            identity=[column.strip() for column in options.get("identity", "").split(",") if column.strip()],
             directory=reference.directory,
         )
         return self.views.of(text)
 
     def _with_functions(self, statement: str) -> str:
         """Renames calls to the home's functions in the statement to one-part names, all that Spark's registry allows."""
-        known = {function.name: function for function in self._home.catalog.functions.list()}
+        functions = {function.name: function for function in self._home.catalog.functions.list()}
         text = statement
-        for call in reversed(names.calls(statement) if known else []):
-            function = known.get(call.name)
+        for call in reversed(names.calls(statement) if functions else []):
+            function = functions.get(call.name)
             # Spark's own functions, and those of this session, take precedence, as in Spark.
             if function is None or (not call.qualified and self.spark.catalog.functionExists(call.name.name)):
                 continue
@@ -190,12 +190,12 @@ class Binding:
     def _directory(self, name: Name) -> DataFrame:
         volume = self._home.catalog.volumes.get(name)
         source = VolumeSource(self._home.catalog, self._home.warehouse, volume.id)
-        found = source.find()
-        if found is None:
+        snapshot = source.find()
+        if snapshot is None:
             return relation(self.spark, directory.SCHEMA.empty_table())
         if source.is_large:
             compile_in(self.spark)
-        return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM ({found.at_query(found.newest)})")
+        return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM ({snapshot.at_query(snapshot.newest)})")
 
     def _use_schema(self, schema: str) -> None:
         place = literal(f"{self._tables}/{schema}")

@@ -88,7 +88,7 @@ def refresh(home: Home, job: DynamicJob) -> int:
             "Create it again: CREATE OR REPLACE DYNAMIC TABLE.",
         )
     log.check_plain(job.into)
-    streams = [one for one in map(home.catalog.streams.by_id, job.stream_ids) if one is not None]
+    streams = [stream for stream in map(home.catalog.streams.by_id, job.stream_ids) if stream is not None]
     with as_sql_errors(), home.block(job_id=job.id) as block:
         block.take(*streams)
         refreshing = _Refresh(
@@ -115,8 +115,8 @@ class _Refresh:
         """Adds those columns of the query's result to the table at ``location`` that it does not have. Raises SqlError."""
         result = spark.sql(self._present(spark)).schema
         self._check(result.names, columns)
-        known = {name.lower() for name in columns}
-        added = [field for field in result.fields if field.name.lower() not in known]
+        existing = {name.lower() for name in columns}
+        added = [field for field in result.fields if field.name.lower() not in existing]
         if added:
             listed = ", ".join(f"{quote_column(field.name)} {type_of(field.dataType.jsonValue())}" for field in added)
             spark.sql(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({listed})").collect()
@@ -128,7 +128,9 @@ class _Refresh:
         self._check(outputs, columns)
         relation = incremental.relation(whole)
         read = (
-            {} if relation is None else {one.name: one.dataType.simpleString() for one in spark.table(relation).schema}
+            {}
+            if relation is None
+            else {field.name: field.dataType.simpleString() for field in spark.table(relation).schema}
         )
         positions = incremental.group_key(whole, read)
         grouped = {outputs[at].lower() for at in positions or ()}
@@ -174,9 +176,9 @@ class _Refresh:
 
     def _check(self, outputs: Sequence[str], columns: Sequence[str]) -> None:
         """Raises SqlError unless a result has each column of the table, and none twice."""
-        found = [name.lower() for name in outputs]
-        missing = [name for name in columns if name.lower() not in found]
-        twice = [name for name in outputs if found.count(name.lower()) > 1]
+        lowered = [name.lower() for name in outputs]
+        missing = [name for name in columns if name.lower() not in lowered]
+        twice = [name for name in outputs if lowered.count(name.lower()) > 1]
         if missing or twice:
             what = f"no longer has the column {missing[0]}" if missing else f"has the column {twice[0]} twice"
             raise SqlError(
@@ -208,7 +210,7 @@ def streams_of(home: Home, name: Name, query: str) -> Sequence[StreamSpec]:
     sources = dict.fromkeys(_key(reference) for reference in names.references(query))
     if not sources:
         raise SqlError(f"The query of the dynamic table {name} reads no table or volume.")
-    found = []
+    tracked = []
     for number, (kind, source) in enumerate(sources, 1):
         if kind is SourceKind.TABLE and home.catalog.streams.find(source) is not None:
             raise SqlError(f"{source} is a stream, which a dynamic table cannot consume.", "Select from its source.")
@@ -218,8 +220,8 @@ def streams_of(home: Home, name: Name, query: str) -> Sequence[StreamSpec]:
             metastore.locate(home, source)
         own = Name(name.schema, f"{name.name}_stream" + (f"_{number}" if number > 1 else ""))
         volume, table = (source, None) if kind is SourceKind.VOLUME else (None, source)
-        found.append(StreamSpec(name=own, volume=volume, table=table, show_initial_rows=True))
-    return found
+        tracked.append(StreamSpec(name=own, volume=volume, table=table, show_initial_rows=True))
+    return tracked
 
 
 def _key(reference: names.Reference) -> tuple[SourceKind, Name]:

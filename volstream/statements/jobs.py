@@ -46,17 +46,17 @@ def spec_of_statement(
     streams = streams_of(home, statement)
     if not streams:
         raise SqlError(f"The statement of job {name} reads no stream.", "A run consumes a stream, so select from one.")
-    if stream is not None and stream not in [one.name for one in streams]:
+    if stream is not None and stream not in [read.name for read in streams]:
         raise InvalidValueError(
             f"The statement of job {name} does not read the stream {stream}.", "Leave ON STREAM out."
         )
-    fed = [one for one in streams if one.source_kind is SourceKind.TABLE and one.source_name == target]
+    fed = [read for read in streams if read.source_kind is SourceKind.TABLE and read.source_name == target]
     if options.get("on_change") and fed:
         raise InvalidValueError(
             f"The job {name} would run forever: it writes {target}, which is the source of its stream {fed[0].name}.",
             "Let it write another table, or run on a schedule.",
         )
-    first, *others = sorted((one.name for one in streams), key=lambda one: one != (stream or streams[0].name))
+    first, *others = sorted((read.name for read in streams), key=lambda read: read != (stream or streams[0].name))
     return StatementJobSpec(
         name=name,
         into=target,
@@ -120,17 +120,17 @@ class StatementRunner:
     def _recover(self) -> bool:
         """Recovers what an earlier run left open, before checking for remaining work."""
         consumptions = self._home.catalog.consumptions
-        left = [stream for stream in self._streams() if consumptions.open_plan(stream.id) is not None]
-        if left:
+        unfinished = [stream for stream in self._streams() if consumptions.open_plan(stream.id) is not None]
+        if unfinished:
             with self._home.block() as block:
-                for stream in left:
+                for stream in unfinished:
                     block.free(stream)
-        return bool(left)
+        return bool(unfinished)
 
     def _is_any_to_read(self) -> bool:
         """True if a stream has more than commits without data; those are skipped here, without Spark."""
-        found = [stream for stream in self._streams() if self._is_to_read(stream)]
-        return bool(found)
+        unread = [stream for stream in self._streams() if self._is_to_read(stream)]
+        return bool(unread)
 
     def _is_to_read(self, stream: Stream) -> bool:
         reader = self._home.reader
@@ -144,5 +144,5 @@ class StatementRunner:
         return True
 
     def _streams(self) -> list[Stream]:
-        found = map(self._home.catalog.streams.by_id, self._job.stream_ids)
-        return [stream for stream in found if stream is not None]
+        streams = map(self._home.catalog.streams.by_id, self._job.stream_ids)
+        return [stream for stream in streams if stream is not None]

@@ -58,7 +58,7 @@ def positions_in_query() -> Iterator[None]:
 
 def _in_query(message: str) -> str:
     cut = _EXCERPT.sub(r"\1\2", message).removesuffix("\n)")
-    return _POSITION.sub(lambda found: str(max(0, int(found[0]) - len(_BEFORE))), cut)
+    return _POSITION.sub(lambda match: str(max(0, int(match[0]) - len(_BEFORE))), cut)
 
 
 def consume(home: Home, statement: str, job_id: str) -> int:
@@ -77,12 +77,12 @@ def consume(home: Home, statement: str, job_id: str) -> int:
 
 def streams_of(home: Home, statement: str) -> list[Stream]:
     """Returns the streams that a statement reads, without duplicates. Raises SqlError if it cannot be parsed."""
-    found = {
+    streams = {
         stream.id: stream
         for reference in names.references(statement)
         if not reference.directory and (stream := home.catalog.streams.find(reference.name)) is not None
     }
-    return list(found.values())
+    return list(streams.values())
 
 
 def target_of(home: Home, dml: str) -> tuple[Name, str]:
@@ -196,15 +196,15 @@ class SparkStatements:
 
     def _consume(self, statement: str, words: list[str], streams: list[Stream]) -> DataFrame | Result:
         """Runs DML that reads streams, once, and moves their offsets with it."""
-        made = adapt.as_insert(statement)
-        if made is None and words[0] == "CREATE":
+        insert = adapt.as_insert(statement)
+        if insert is None and words[0] == "CREATE":
             raise SqlError(
-                "A view of a stream is not possible: its rows are gone once they are consumed.",
+                "A view of a stream is not possible: its rows disappear once they are consumed.",
                 "Create a table from it (CREATE TABLE ... AS), or read the stream itself.",
             )
-        dml = statement if made is None else made[1]
+        dml = statement if insert is None else insert[1]
         target, location = target_of(self._home, dml)
-        if made is not None:
+        if insert is not None:
             if "REPLACE" in words[:3]:
                 raise SqlError(
                     "Replacing a table by the rows of a stream could lose the table's own rows if it failed.",
@@ -213,13 +213,13 @@ class SparkStatements:
             if "EXISTS" in words[:6] and DeltaLog(location).exists():
                 return Result([], [])  # nothing is done, so nothing is consumed
             with creating(self._home, target):
-                self._create_empty(made[0])
+                self._create_empty(insert[0])
         else:
             check_exists(self._home, target, location)
         try:
             count = self.write(dml, words, streams, location)
         except BaseException:
-            if made is not None and is_unused(self._home.catalog, location, [stream.id for stream in streams]):
+            if insert is not None and is_unused(self._home.catalog, location, [stream.id for stream in streams]):
                 self._drop_table(self._home.spark, target, f"DROP TABLE {target.qualified}")
             raise
         return Result(["num_affected_rows"], [{"num_affected_rows": count}])

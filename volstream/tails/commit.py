@@ -67,7 +67,7 @@ class _TailCommit:
         self._arrived = pa.schema([field for field in tail.view.spec.schema if field.name not in OWN])
         schema = DeltaLog(target).schema()
         if schema is None:
-            raise DependencyError(f"There is no table at {target} any more.")
+            raise DependencyError(f"The table at {target} no longer exists.")
         check_columns(target, self._arrived, schema.columns)
         self._key = list(schema.primary_key)
         self._chars = schema.chars

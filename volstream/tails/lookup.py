@@ -75,11 +75,11 @@ class Lookup:
                     return self._in_base(values)
                 moved = tail.moved(self._base.transaction(tail.move_id))
                 if moved is not None:
-                    found = self._in_tail(tail, moved, values)
-                    if found is None:
+                    row = self._in_tail(tail, moved, values)
+                    if row is None:
                         return self._in_base(values)
-                    own = {name: value for name, value in found.items() if name not in OWN}
-                    return None if found[OPERATION] == DELETE else own
+                    own = {name: value for name, value in row.items() if name not in OWN}
+                    return None if row[OPERATION] == DELETE else own
         raise table.unfitting(self._location)
 
     def _newest_tail(self) -> Tail | None:
@@ -101,15 +101,15 @@ class Lookup:
         return None if newest is None else self._tail_keys.row(newest[1], tail.view.spec.schema, newest[2])
 
     def _in_base(self, values: Sequence[Any]) -> Mapping[str, Any] | None:
-        found: list[tuple[str, int]] = []
+        hits: list[tuple[str, int]] = []
         for path in self._base.candidates(self._key, values):
             places = _places(self._keys.of(path, self._base.schema, self._key), self._key, values)
             if places.size:
                 deleted = self._base.deleted(path)
-                found += [(path, int(at)) for at in places if deleted is None or at not in deleted]
-        if len(found) > 1:
-            raise InvalidStateError(f"{len(found)} rows of the table at {self._location} have the key {values[0]!r}.")
-        return self._keys.row(found[0][0], self._base.schema, found[0][1]) if found else None
+                hits += [(path, int(at)) for at in places if deleted is None or at not in deleted]
+        if len(hits) > 1:
+            raise InvalidStateError(f"{len(hits)} rows of the table at {self._location} have the key {values[0]!r}.")
+        return self._keys.row(hits[0][0], self._base.schema, hits[0][1]) if hits else None
 
 
 class _Base:
@@ -193,8 +193,8 @@ class _Keys:
                 count = file.metadata.row_group(number).num_rows
                 if at < count:
                     group = fitted(file.read_row_group(number).slice(at, 1), schema)
-                    found: Mapping[str, Any] = group.to_pylist()[0]
-                    return found
+                    row: Mapping[str, Any] = group.to_pylist()[0]
+                    return row
                 at -= count
         raise IndexError(f"{path} has fewer rows.")
 

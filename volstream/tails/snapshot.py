@@ -67,8 +67,8 @@ class Tail:
 
     def rows(self, after: int, until: int) -> pa.Table:
         """Returns the same rows in the order in which they arrived."""
-        found = pa.concat_tables([self.view.spec.schema.empty_table(), *self.parts(after, until)])
-        return found.sort_by([(ARRIVAL, "ascending"), (POSITION, "ascending")])
+        rows = pa.concat_tables([self.view.spec.schema.empty_table(), *self.parts(after, until)])
+        return rows.sort_by([(ARRIVAL, "ascending"), (POSITION, "ascending")])
 
     def query(self, after: int, until: int) -> str:
         """Returns SQL for the same rows, in no particular order."""
@@ -112,15 +112,15 @@ class TailedTable:
                 return None
             spec, tail_id = present
             # The table first: what leaves the tail afterwards is in the tail's version that is read next, or later.
-            found = DeltaLog(location).state(table.move_id(tail_id))
+            state = DeltaLog(location).state(table.move_id(tail_id))
             view = spec.view()
-            if found is None or view is None or view.table_id != tail_id:
+            if state is None or view is None or view.table_id != tail_id:
                 continue
             tail = Tail.of(view)
-            moved = tail.moved(found.transaction)
+            moved = tail.moved(state.transaction)
             if moved is not None and tail.floor <= moved:
-                columns, key = tuple(found.schema.columns), tuple(found.schema.primary_key)
-                return cls(location, found.version, columns, key, found.schema.chars, tail, moved)
+                columns, key = tuple(state.schema.columns), tuple(state.schema.primary_key)
+                return cls(location, state.version, columns, key, state.schema.chars, tail, moved)
         raise table.unfitting(location)
 
     @property
@@ -185,7 +185,7 @@ def same_key(key: Sequence[str], chars: Collection[str], base: str, arrived: str
         base, arrived: aliases of the two.
     """
     columns = [(f"{base}.{quote(name)}", f"{arrived}.{quote(name)}", name in chars) for name in key]
-    return " AND ".join(f"{f'rtrim({one})' if char else one} <=> {other}" for one, other, char in columns)
+    return " AND ".join(f"{f'rtrim({left})' if char else left} <=> {other}" for left, other, char in columns)
 
 
 def newest_of_each(arrived: str, key: tuple[str, ...], columns: str) -> str:

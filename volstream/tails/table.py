@@ -76,13 +76,13 @@ def columns_of(target: str) -> pa.Schema:
             f"The table at {target} has a column {min(taken)}, which real-time streams use themselves.",
             "Rename the column.",
         )
-    variants = [str(one["name"]) for one in fields if log.has_type(one["type"], "variant")]
+    variants = [str(field["name"]) for field in fields if log.has_type(field["type"], "variant")]
     if variants:
         raise InvalidStateError(
             f"Column {variants[0]} is a VARIANT, which real-time streams do not support.",
             "Make it a STRING, and parse_json() it when it is read.",
         )
-    limits = [one["metadata"].get(log.CHARACTERS) for one in fields]
+    limits = [field["metadata"].get(log.CHARACTERS) for field in fields]
     fields = [
         pa.field(field.name, field.type, field.nullable, None if limit is None else {CHARACTERS: limit})
         for field, limit in zip(schema, limits, strict=True)
@@ -115,7 +115,9 @@ def move_id(tail_id: str) -> str:
 
 def numbers(transactions: Mapping[str, int]) -> tuple[int, int, int, int, int]:
     """Returns the versions of the tail's transactions in the order of their definition; 0: never set."""
-    newest, floor, move, through, before = (transactions.get(one, 0) for one in (NEWEST, FLOOR, MOVE, THROUGH, BEFORE))
+    newest, floor, move, through, before = (
+        transactions.get(name, 0) for name in (NEWEST, FLOOR, MOVE, THROUGH, BEFORE)
+    )
     return newest, floor, move, through, before
 
 

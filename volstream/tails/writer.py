@@ -104,7 +104,7 @@ class TailWriter:
                 if self._table.transaction(SEALED):
                     raise InvalidStateError(
                         f"The table at {self.target} takes no more rows.",
-                        "It was made immutable; or its columns changed, and a new stream can go on.",
+                        "It was made immutable; or its columns changed, and a new stream can continue.",
                     )
                 new = self._new(batches)
                 if not new or self._append_new(view, new):
@@ -135,7 +135,7 @@ class TailWriter:
         """
         with self._lock:
             view = next(self._attempts())
-            return view.table_id, {one: self._sequence(one) for one in stream_ids}
+            return view.table_id, {stream_id: self._sequence(stream_id) for stream_id in stream_ids}
 
     def _reopen(self) -> None:
         """Takes a seal off that was set to replace the tail, by a process that died before it did."""
@@ -158,9 +158,9 @@ class TailWriter:
     def _new(self, batches: Sequence[Flush]) -> Sequence[Flush]:
         """Returns the batches that the tail does not have. Raises FencedError."""
         new: list[Flush] = []
-        known: dict[str, int] = {}
+        sequences: dict[str, int] = {}
         for batch in batches:
-            newest = known.setdefault(batch.stream_id, self._sequence(batch.stream_id))
+            newest = sequences.setdefault(batch.stream_id, self._sequence(batch.stream_id))
             if batch.sequence <= newest:
                 continue
             if batch.after is not None and batch.after != newest:
@@ -168,7 +168,7 @@ class TailWriter:
                     f"Another process has written rows of {batch.stream_id} up to {newest} to the table at {self.target}; "
                     f"this one has rows after {batch.after}."
                 )
-            known[batch.stream_id] = batch.sequence
+            sequences[batch.stream_id] = batch.sequence
             new.append(batch)
         return new
 
@@ -180,7 +180,7 @@ class TailWriter:
         if view.rows >= MAX_ROWS or view.bytes >= MAX_BYTES:
             raise TailFullError(
                 f"{view.rows:,} rows have arrived for the table at {self.target} and are not committed yet.",
-                "Try again later. If it does not help, commits fail: see the log of the daemon.",
+                "Try again later. If that does not help, commits fail: see the log of the daemon.",
             )
         try:
             self._append(Tail.of(view), new)
@@ -195,7 +195,7 @@ class TailWriter:
         try:
             file.write(rows)
             added = [file.close()]
-            small = [one for one in tail.view.files if one.rows < _SMALL_ROWS]
+            small = [file for file in tail.view.files if file.rows < _SMALL_ROWS]
             removed: Sequence[DataFile] = small if len(small) >= _SMALL_FILES else ()
             if removed:
                 added.append(self._merged(tail, removed))
@@ -220,7 +220,7 @@ class TailWriter:
 
     def _fitted(self, tail: Tail, rows: pa.Table) -> pa.Table:
         """Returns rows with the table's columns, which may have changed since the stream began. Raises InvalidStateError."""
-        remedy = "Its columns changed: begin a new stream."
+        remedy = "Its columns changed: open a new stream."
         unknown = [name for name in rows.column_names if name not in self._table.spec.schema.names]
         if unknown:
             raise InvalidStateError(f"The table at {self.target} has no column {unknown[0]}.", remedy)
@@ -230,7 +230,7 @@ class TailWriter:
             raise InvalidStateError(f"The rows do not fit the table at {self.target}: {error}.", remedy) from None
 
     def _merged(self, tail: Tail, files: Iterable[DataFile]) -> AddAction:
-        rows = pa.concat_tables([tail.view.read(one) for one in files])
+        rows = pa.concat_tables([tail.view.read(source) for source in files])
         file = self._table.new_file()
         file.write(rows.sort_by([(ARRIVAL, "ascending"), (POSITION, "ascending")]))
         return file.close()
@@ -338,8 +338,8 @@ def _writer(stream_id: str) -> str:
 
 def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> bool:
     """Gives a tail the columns of its table: adds new ones and returns True, or removes it if nothing is in it."""
-    known = {field.name: field.type for field in present}
-    if all(field.type == known.get(field.name, field.type) for field in wanted) and {*known} <= {*wanted.names}:
+    types = {field.name: field.type for field in present}
+    if all(field.type == types.get(field.name, field.type) for field in wanted) and {*types} <= {*wanted.names}:
         location = table.location(target)
         with mapped(location):
             newest = open_table(location).transaction_version(NEWEST)

@@ -55,7 +55,7 @@ def test_an_action_is_queued_behind_the_same_on_its_object_and_beside_others(des
     first, second, other = desk.begin(), desk.begin(), desk.begin("compare")
     eventually(lambda: (first.done, other.done) == (1, 1))
     assert [one.state for one in (first, second, other)] == ["running", "queued", "running"]
-    assert (second.step, first.step, first.files) == ("Waits for earlier actions.", "Waiting", 2)
+    assert (second.step, first.step, first.files) == ("Waiting for earlier actions.", "Waiting", 2)
     desk.go.set()
     assert [desk.result(one) for one in (first, second, other)] == ["1 file processed."] * 3
     assert [one.state for one in (first, second, other)] == ["finished"] * 3
@@ -70,7 +70,7 @@ def test_what_is_queued_is_cancelled_at_once_and_what_runs_at_its_next_step(desk
     assert (second.state, second.began_on, first.state) == ("cancelled", None, "running")
     desk.background.cancel(str(first.id))
     assert desk.result(first) == "cancelled: 1 file processed."
-    with pytest.raises(InvalidStateError, match="has ended"):
+    with pytest.raises(InvalidStateError, match="has already ended"):
         desk.background.cancel(str(first.id))
     with pytest.raises(NotFoundError):
         desk.background.cancel("x")

@@ -103,7 +103,7 @@ def test_a_comparison_is_cancelled_while_the_code_runs(busy: Site) -> None:
     assert (found["task"]["state"], found["comparison"]) == ("cancelled", None)
     assert ("compare", "job j with slow.py:f", "cancelled: It was cancelled.") in busy.audited()
     assert ">Cancelled<" in busy.page(begun["url"])
-    assert busy.post(f"/tasks/{begun['audit']}/cancel", 409)["error"]["message"].endswith("has ended.")
+    assert busy.post(f"/tasks/{begun['audit']}/cancel", 409)["error"]["message"].endswith("has already ended.")
     other = busy.post("/jobs/j/compare", 202, function=code(busy, OTHER))
     assert ended(busy, other["url"])["task"]["state"] == "finished"
 
@@ -116,6 +116,6 @@ def test_a_comparison_ends_at_its_limit_of_time(busy: Site) -> None:
     task = background.begin(entry, "compare", "job j", {}, slow)
     eventually(lambda: task.ended_on is not None, 60)
     assert (task.state, task.outcome) == (TaskState.FAILED, None)
-    assert task.result == "The comparison took longer than 2s and was ended."
-    assert task.remedy == "Without a limit of time: volstream compare j."
+    assert task.result == "The comparison took longer than 2s and was stopped."
+    assert task.remedy == "To run it without a time limit: volstream compare j."
     background.stop()

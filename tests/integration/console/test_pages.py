@@ -367,7 +367,7 @@ def test_values_of_queries_are_cut_before_they_arrive(busy: Site, monkeypatch: p
     assert found["columns"] == ["a", "a", "l", "s", "n"]
     row = ["x" * 1000 + " ... (1000000 characters)", "(1000000 bytes)", "[" + "é" * 999 + " ... (1000002 characters)"]
     assert found["rows"] == [[*row, [1, None], None]] * 20
-    assert (found["more"], found["cut"]) == (False, "Values of more than 1000 characters are cut.")
+    assert (found["more"], found["cut"]) == (False, "Values longer than 1000 characters are truncated.")
     assert arrived < 200_000
     assert busy.post("/sql", q="SELECT '' AS a, CAST(NULL AS BINARY) AS b, X'' AS c, map('k', 1) AS m")["result"][
         "rows"
@@ -383,7 +383,7 @@ def test_rows_of_queries_end_where_they_are_too_large_and_the_page_says_so(
         "/sql", data={"q": f"SELECT {columns} FROM range(500)", "limit": "500"}, headers={"accept": "text/html"}
     )
     assert "and there are more" in page.text
-    assert "Rows after the first 1.0 MiB are left out." in page.text
+    assert "Only the first 1.0 MiB of rows are shown." in page.text
 
 
 def test_settings_have_no_secrets(place: Place) -> None:

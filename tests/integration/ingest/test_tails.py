@@ -307,7 +307,7 @@ def test_a_tail_whose_replacement_did_not_happen_takes_rows_once_its_columns_are
 
 
 def refused(writer: TailWriter) -> None:
-    with pytest.raises(InvalidStateError, match=r"takes no more rows\. .* a new stream can go on"):
+    with pytest.raises(InvalidStateError, match=r"takes no more rows\. .* a new stream can continue"):
         writer.append([batch(2, "b")])
 
 

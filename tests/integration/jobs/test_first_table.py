@@ -83,7 +83,7 @@ def test_changed_code_takes_new_files_and_the_rest_after_a_replay(run: Run, home
     assert "changed since" in details.described(home.session.home, job)["code"]
     home.session.jobs.replay(home.name("t"))
     job = objects.file_job(home.session.jobs.get(home.name("t")))
-    assert "as when the job was made" in details.described(home.session.home, job)["code"]
+    assert "unchanged since the job was created" in details.described(home.session.home, job)["code"]
 
 
 def test_files_that_failed_are_told_and_tried_again_with_other_code(run: Run, home: Home, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_another_session_runs_a_function_that_no_file_has(place: Place) -> None:
         other.jobs.run("j")
     assert place.table() == [("a", 9)]
     found = details.described(place.session.home, place.session.jobs.get("j"))
-    assert found["code"] == "in the catalog, because the function has no file; as when the job was made"
+    assert found["code"] == "in the catalog, because the function has no file; unchanged since the job was created"
     assert "len(file.read_text()) * by" in found["source"]
     assert "pickled" not in found
 

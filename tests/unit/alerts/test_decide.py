@@ -19,7 +19,7 @@ GONE = Condition(
     "problem:volume:v", AlertEvent.PROBLEM, Subject("volume", "v"), True, "It is gone.", "Mount it.", passing=True
 )
 PAUSED = Condition(
-    "pause:1", AlertEvent.PAUSE, JOB, False, "It was paused by hand.", "volstream resume sizes", lasting=False
+    "pause:1", AlertEvent.PAUSE, JOB, False, "It was paused manually.", "volstream resume sizes", lasting=False
 )
 
 

@@ -62,7 +62,7 @@ def test_everything_that_fails_is_found() -> None:
 @pytest.mark.parametrize(
     ("given", "severe", "why", "do"),
     [
-        ({"state": "paused"}, False, "It was paused by hand.", "volstream resume j"),
+        ({"state": "paused"}, False, "It was paused manually.", "volstream resume j"),
         ({"state": "paused", "reason": "no file works"}, True, "It paused itself: no file works", "volstream resume j"),
         ({"trouble": "no Java"}, True, "Its run failed: no Java", "volstream describe job j"),
         ({"trouble": "no Java", "trigger": "manual"}, True, "Its run failed: no Java", "volstream run-job j"),

@@ -32,8 +32,8 @@ def newest(home: Home, job: Job, query: Query) -> dict[str, Any]:
     """Returns a page of a job's batches, newest first. Raises NotFoundError."""
     before, limit = query.text("before"), query.limit
     last = None if before is None else _batch(home, job, before)
-    found = home.catalog.consumptions.batches_of(job.id, before=last, limit=limit)
-    return {"batches": found, "next": found[-1].id if len(found) == limit else None}
+    batches = home.catalog.consumptions.batches_of(job.id, before=last, limit=limit)
+    return {"batches": batches, "next": batches[-1].id if len(batches) == limit else None}
 
 
 def batch(home: Home, name: str, identity: str, query: Query) -> dict[str, Any]:
@@ -43,38 +43,38 @@ def batch(home: Home, name: str, identity: str, query: Query) -> dict[str, Any]:
         NotFoundError: the job has no such batch, or no longer.
     """
     job = home.catalog.jobs.get(Name.parse(name))
-    found = _batch(home, job, identity)
+    record = _batch(home, job, identity)
     failures = home.catalog.failures.active(
-        job.id, wanted=ANY, after=found.after_path, until=found.until_path, batch_id=found.id, limit=_FAILURES
+        job.id, wanted=ANY, after=record.after_path, until=record.until_path, batch_id=record.id, limit=_FAILURES
     )
-    plan = home.catalog.consumptions.plan(found.plan_id)
+    plan = home.catalog.consumptions.plan(record.plan_id)
     return {
         "job": str(job.name),
-        "batch": details.described_batch(home, found, failures),
-        "attempts": [_attempt(one) for one in home.catalog.consumptions.attempts_at(found.id)],
+        "batch": details.described_batch(home, record, failures),
+        "attempts": [_attempt(attempt) for attempt in home.catalog.consumptions.attempts_at(record.id)],
         "failures": explained(home, failures),
-        **_files(home, found, plan, query),
+        **_files(home, record, plan, query),
     }
 
 
 def _batch(home: Home, job: Job, identity: str) -> Batch:
-    found = home.catalog.consumptions.batch(identity)
-    if found is None or found.job_id != job.id:
+    record = home.catalog.consumptions.batch(identity)
+    if record is None or record.job_id != job.id:
         raise NotFoundError(f"The job {job.name} has no batch {identity}.", "The history is kept for history_seconds.")
-    return found
+    return record
 
 
-def _attempt(one: Attempt) -> dict[str, Any]:
+def _attempt(attempt: Attempt) -> dict[str, Any]:
     """Returns an attempt with the host of its process."""
-    found = asdict(one)
-    owner = found.pop("owner")
-    return {**found, "host": host_of(owner)}
+    values = asdict(attempt)
+    owner = values.pop("owner")
+    return {**values, "host": host_of(owner)}
 
 
-def _files(home: Home, found: Batch, plan: Plan | None, query: Query) -> dict[str, Any]:
+def _files(home: Home, record: Batch, plan: Plan | None, query: Query) -> dict[str, Any]:
     """Returns a page of the batch's files from the directory's history, or the reason why there are none to show."""
     nothing: dict[str, Any] = {"volume": None, "files": [], "next": None}
-    stream = home.catalog.streams.by_id(found.stream_id)
+    stream = home.catalog.streams.by_id(record.stream_id)
     if stream is None or stream.source_kind is not SourceKind.VOLUME or plan is None:
         return {**nothing, "files_note": "The batch is one of rows, not of files."}
     volume = home.catalog.volumes.by_id(stream.source_id)
@@ -87,14 +87,14 @@ def _files(home: Home, found: Batch, plan: Plan | None, query: Query) -> dict[st
     if plan.kind is PlanKind.STRAYS:
         return {**nothing, "files_note": "The batch removed rows of files that are no longer in the volume."}
     note = None if plan.where is None else f"Of these, the job takes only files with: {plan.where}"
-    after = query.text("after") or found.after_path
+    after = query.text("after") or record.after_path
     try:
         if plan.initial or plan.from_version is None or plan.kind is PlanKind.REPLAY:
-            part = browse.between(snapshot, after, found.until_path, query.limit, plan.to_version)
+            part = browse.between(snapshot, after, record.until_path, query.limit, plan.to_version)
             rows = [{"path": entry.path, "action": "new", "size": entry.size} for entry in part.entries]
             return {**nothing, "files": rows, "next": part.next, "files_note": note}
         changed = snapshot.changed(plan.from_version, plan.to_version)
-        inside = pc.less_equal(changed[PATH], found.until_path or "")
+        inside = pc.less_equal(changed[PATH], record.until_path or "")
         if after is not None:
             inside = pc.and_(inside, pc.greater(changed[PATH], after))
         changed = changed.filter(inside)

@@ -17,7 +17,7 @@ from volstream.inspection.status import status
 #: Pixels: of a box; from one to the next in a column, and from column to column.
 WIDTH, HEIGHT, _DOWN, _ACROSS = 196, 46, 64, 256
 
-#: Objects that are drawn: a larger picture is read by nobody.
+#: Objects that are drawn: a larger picture is unreadable.
 _MAX_DRAWN = 400
 
 #: How often columns are put in order by their neighbours. It changes little after this.
@@ -30,25 +30,25 @@ def graph(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         probed: what the daemon says about itself; see ``/readyz``.
     """
-    found = lineage(home)
+    graph = lineage(home)
     wrong = worst(problems(status(home), probed))
-    values = found.values()
+    values = graph.values()
     return {
         "nodes": [
             {**shown, "problem": _problem(node, wrong)}
-            for node, shown in zip(found.nodes, values["nodes"], strict=True)
+            for node, shown in zip(graph.nodes, values["nodes"], strict=True)
         ],
         "edges": values["edges"],
-        "picture": _picture(found) if len(found.nodes) <= _MAX_DRAWN else None,
-        "text": as_text(found),
+        "picture": _picture(graph) if len(graph.nodes) <= _MAX_DRAWN else None,
+        "text": as_text(graph),
     }
 
 
 def _problem(node: Node, wrong: Mapping[tuple[str, str], Problem]) -> dict[str, Any] | None:
     """Returns what is wrong with an object: of a dynamic table, with the job that keeps it."""
     kinds = {"dynamic table": "job"}
-    found = wrong.get((kinds.get(node.kind, str(node.kind)), node.name))
-    return None if found is None else {"severe": found.severe, "why": found.why}
+    problem = wrong.get((kinds.get(node.kind, str(node.kind)), node.name))
+    return None if problem is None else {"severe": problem.severe, "why": problem.why}
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ def places(graph: Graph) -> Places:
     for node, depth in depths.items():
         columns[depth].append(node)
     for way in ways:
-        for one in way[1:-1]:
-            assert isinstance(one, Bend), "objects are at the ends"
-            columns[one.column].append(one)
+        for bend in way[1:-1]:
+            assert isinstance(bend, Bend), "objects are at the ends"
+            columns[bend.column].append(bend)
     steps = [step for way in ways for step in pairwise(way)]
     for sweep in range(_SWEEPS):
         rightwards = sweep % 2 == 0
@@ -81,9 +81,9 @@ def places(graph: Graph) -> Places:
         for left, right in steps:
             near.setdefault(right if rightwards else left, []).append(left if rightwards else right)
         for column in columns if rightwards else reversed(columns):
-            rows = {one: row for other in columns for row, one in enumerate(other)}
-            column.sort(key=lambda one: fmean(map(rows.__getitem__, near.get(one, [one]))))  # called at once
-    return {one: (depth, row) for depth, column in enumerate(columns) for row, one in enumerate(column)}
+            rows = {point: row for other in columns for row, point in enumerate(other)}
+            column.sort(key=lambda point: fmean(map(rows.__getitem__, near.get(point, [point]))))  # called at once
+    return {point: (depth, row) for depth, column in enumerate(columns) for row, point in enumerate(column)}
 
 
 def _way(edge: Edge, depths: Mapping[Node, int]) -> list[Node | Bend]:
@@ -104,39 +104,39 @@ def _depths(graph: Graph) -> Mapping[Node, int]:
         path, below = [start], {start}
         while path:
             node = path[-1]
-            open_ones = [one for one in before[node] if one not in depths and one not in below]
+            open_ones = [source for source in before[node] if source not in depths and source not in below]
             if open_ones:
                 path.append(open_ones[0])
                 below.add(open_ones[0])
                 continue
-            depths.setdefault(node, max((depths[one] + 1 for one in before[node] if one in depths), default=0))
+            depths.setdefault(node, max((depths[source] + 1 for source in before[node] if source in depths), default=0))
             below.discard(path.pop())
     # What nothing leads to stands beside what it leads to, such as a function beside its job.
     for node in graph.roots():
-        depths[node] = max(0, min((depths[one] for one in graph.after(node)), default=1) - 1)
+        depths[node] = max(0, min((depths[target] for target in graph.after(node)), default=1) - 1)
     return depths
 
 
-def _boxes(found: Places) -> dict[Node | Bend, tuple[int, int]]:
+def _boxes(positions: Places) -> dict[Node | Bend, tuple[int, int]]:
     """Returns the upper left corner of each box, with columns centred."""
     heights: dict[int, int] = {}
-    for column, row in found.values():
+    for column, row in positions.values():
         heights[column] = max(heights.get(column, 0), row + 1)
     highest = max(heights.values(), default=0)
     return {
-        one: (column * _ACROSS + 1, row * _DOWN + (highest - heights[column]) * _DOWN // 2 + 1)
-        for one, (column, row) in found.items()
+        point: (column * _ACROSS + 1, row * _DOWN + (highest - heights[column]) * _DOWN // 2 + 1)
+        for point, (column, row) in positions.items()
     }
 
 
 def _picture(graph: Graph) -> dict[str, Any]:
     """Returns the corners of boxes, the curves of arrows as SVG writes them, and the size of it all; in pixels."""
-    found = places(graph)
-    corners = _boxes(found)
-    depths = {node: found[node][0] for node in graph.nodes}
+    positions = places(graph)
+    corners = _boxes(positions)
+    depths = {node: positions[node][0] for node in graph.nodes}
     return {
         "boxes": {node.id: {"x": corners[node][0], "y": corners[node][1]} for node in graph.nodes},
-        "arrows": [_curve([corners[one] for one in _way(edge, depths)]) for edge in graph.edges],
+        "arrows": [_curve([corners[point] for point in _way(edge, depths)]) for edge in graph.edges],
         "width": max((x for x, _ in corners.values()), default=0) + WIDTH + 1,
         "height": max((y for _, y in corners.values()), default=0) + HEIGHT + 1,
     }

@@ -41,91 +41,91 @@ def job(home: Home, name: str, probed: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         NotFoundError: there is no such job.
     """
-    found = home.catalog.jobs.get(Name.parse(name))
-    measured = home.catalog.consumptions.measured(found.id, limit=_CHARTED)
-    due, says = runs.next_run(home, found)
-    groups = groups_of(home, found)
-    worked_on = home.catalog.consumptions.worked_on(found.id, _BATCHES)
-    status = job_status(home, found, runs_of(home.catalog, [found]))
+    definition = home.catalog.jobs.get(Name.parse(name))
+    measured = home.catalog.consumptions.measured(definition.id, limit=_CHARTED)
+    due, says = runs.next_run(home, definition)
+    groups = groups_of(home, definition)
+    worked_on = home.catalog.consumptions.worked_on(definition.id, _BATCHES)
+    status = job_status(home, definition, runs_of(home.catalog, [definition]))
     return {
-        "job": details.described(home, found),
+        "job": details.described(home, definition),
         "status": {key.replace(" ", "_"): value for key, value in status.items()},
         "problem": next(iter(problems({"jobs": [status]}, probed)), None),
-        "volume": _volume(home, found),
-        "comparable": isinstance(found, FileJob) and not loads(found),
-        "run": _run(home, found, measured[:20]),
+        "volume": _volume(home, definition),
+        "comparable": isinstance(definition, FileJob) and not loads(definition),
+        "run": _run(home, definition, measured[:20]),
         "next_run": due,
         "runs": says,
         "history": runs.history(measured),
         "batches": worked_on,
-        "groups": _shown(home, found, groups[:_GROUPS]),
+        "groups": _shown(home, definition, groups[:_GROUPS]),
         "more_groups": max(0, len(groups) - _GROUPS),
-        "log": _lines(home, found, _FEW_LINES),
-        "preview": _preview(home, found, worked_on),
+        "log": _lines(home, definition, _FEW_LINES),
+        "preview": _preview(home, definition, worked_on),
     }
 
 
 def batches(home: Home, name: str, query: Query) -> dict[str, Any]:
     """Returns the batches of a job, newest first. Raises NotFoundError."""
-    found = home.catalog.jobs.get(Name.parse(name))
-    return {"job": str(found.name), **newest(home, found, query)}
+    definition = home.catalog.jobs.get(Name.parse(name))
+    return {"job": str(definition.name), **newest(home, definition, query)}
 
 
 def failures(home: Home, name: str, query: Query) -> dict[str, Any]:
     """Returns the failed files of a job, newest first: all, or those of one cause. Raises NotFoundError."""
-    found = home.catalog.jobs.get(Name.parse(name))
+    definition = home.catalog.jobs.get(Name.parse(name))
     wanted, after, limit = query.text("group"), query.number("after"), query.limit
-    groups = groups_of(home, found)
+    groups = groups_of(home, definition)
     chosen = [group for group in groups if wanted is None or group.id == wanted]
-    ids = sorted((identity for one in chosen for identity in one.ids), reverse=True)
+    ids = sorted((identity for group in chosen for identity in group.ids), reverse=True)
     page = [identity for identity in ids if after is None or identity < after][:limit]
     return {
-        "job": str(found.name),
-        "volume": _volume(home, found),
+        "job": str(definition.name),
+        "volume": _volume(home, definition),
         "group": wanted,
         "groups": [
             {"id": group.id, "kind": group.kind, "why": group.why, "files": len(group.ids)}
             for group in groups[:_GROUPS]
         ],
-        "count": len(ids) if wanted is not None else home.catalog.failures.count(found.id, ANY),
-        "failures": explained(home, home.catalog.failures.by_id(found.id, page)),
+        "count": len(ids) if wanted is not None else home.catalog.failures.count(definition.id, ANY),
+        "failures": explained(home, home.catalog.failures.by_id(definition.id, page)),
         "next": page[-1] if page and page[-1] != ids[-1] else None,
     }
 
 
 def log(home: Home, name: str, query: Query) -> dict[str, Any]:
     """Returns the last lines that a job's function printed, of all, of one file or of one batch. Raises NotFoundError."""
-    found = home.catalog.jobs.get(Name.parse(name))
+    definition = home.catalog.jobs.get(Name.parse(name))
     path, batch = query.text("path"), query.text("batch")
     return {
-        "job": str(found.name),
+        "job": str(definition.name),
         "file": path,
         "batch": batch,
-        "lines": _lines(home, found, _MAX_LINES, path=path, batch=batch),
+        "lines": _lines(home, definition, _MAX_LINES, path=path, batch=batch),
     }
 
 
-def groups_of(home: Home, found: Job) -> list[FailureGroup]:
+def groups_of(home: Home, definition: Job) -> list[FailureGroup]:
     """Returns the newest failures of a job by cause."""
-    return grouped(home.catalog.failures.briefly(found.id, limit=_GROUPED))
+    return grouped(home.catalog.failures.briefly(definition.id, limit=_GROUPED))
 
 
-def paths_of_group(home: Home, found: Job, identity: str) -> Sequence[str]:
+def paths_of_group(home: Home, definition: Job, identity: str) -> Sequence[str]:
     """Returns all files of a group, the old ones included. Raises NotFoundError."""
     paths: list[str] = []
     before = None
-    while page := home.catalog.failures.briefly(found.id, limit=_GROUPED, before=before):
-        paths += [one.path for one in page if group_id(one.kind, one.message, one.path) == identity]
+    while page := home.catalog.failures.briefly(definition.id, limit=_GROUPED, before=before):
+        paths += [failure.path for failure in page if group_id(failure.kind, failure.message, failure.path) == identity]
         before = page[-1].id
     if not paths:
-        raise NotFoundError(f"The job {found.name} has no such failures any more.")
+        raise NotFoundError(f"The job {definition.name} no longer has such failures.")
     return paths
 
 
-def _shown(home: Home, found: Job, groups: Sequence[FailureGroup]) -> list[dict[str, Any]]:
+def _shown(home: Home, definition: Job, groups: Sequence[FailureGroup]) -> list[dict[str, Any]]:
     """Returns groups, each with its newest failure as the example."""
-    newest = home.catalog.failures.by_id(found.id, [group.ids[0] for group in groups])
-    examples = {one["path"]: one for one in explained(home, newest)}
+    newest = home.catalog.failures.by_id(definition.id, [group.ids[0] for group in groups])
+    examples = {failure["path"]: failure for failure in explained(home, newest)}
     return [
         {
             "id": group.id,
@@ -140,14 +140,14 @@ def _shown(home: Home, found: Job, groups: Sequence[FailureGroup]) -> list[dict[
     ]
 
 
-def _run(home: Home, found: Job, measured: Sequence[Any]) -> dict[str, Any] | None:
-    work = runs.open_run(home, found, measured)
+def _run(home: Home, definition: Job, measured: Sequence[Any]) -> dict[str, Any] | None:
+    work = runs.open_run(home, definition, measured)
     return None if work is None else {**vars(work), "done": work.done}
 
 
-def _volume(home: Home, found: Job) -> str | None:
+def _volume(home: Home, definition: Job) -> str | None:
     """Returns the name of the volume that a job reads, if it still exists."""
-    stream = home.catalog.streams.by_id(found.stream_id)
+    stream = home.catalog.streams.by_id(definition.stream_id)
     if stream is None or stream.source_kind is not SourceKind.VOLUME:
         return None
     volume = home.catalog.volumes.by_id(stream.source_id)
@@ -155,25 +155,27 @@ def _volume(home: Home, found: Job) -> str | None:
 
 
 def _lines(
-    home: Home, found: Job, most: int, *, path: str | None = None, batch: str | None = None
+    home: Home, definition: Job, most: int, *, path: str | None = None, batch: str | None = None
 ) -> Sequence[logs.LogLine]:
-    if not isinstance(found, FileJob):
+    if not isinstance(definition, FileJob):
         return ()
     with reached(home.warehouse):
-        return logs.read(logs.location_of(home.warehouse, found.id), most, batch=batch, path=path)
+        return logs.read(logs.location_of(home.warehouse, definition.id), most, batch=batch, path=path)
 
 
-def _preview(home: Home, found: Job, worked_on: Sequence[Batch]) -> dict[str, Any] | None:
+def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> dict[str, Any] | None:
     """Returns a few rows of the newest batch that wrote some, or of the table; None: there is no table yet."""
-    location = folders.table_location(home.warehouse, found.into)
+    location = folders.table_location(home.warehouse, definition.into)
     try:
         version = DeltaLog(location).latest_version()
     except VolstreamError as error:
         return {"columns": [], "rows": [], "error": error.message, "batch": None}
     if version is None:
         return None
-    batch = next((one.id for one in worked_on if one.state is BatchState.COMMITTED and one.rows), None)
-    where = "true" if batch is None or not isinstance(found, FileJob) else f"_batch_id = {rows.text(batch)}"
+    batch = next(
+        (candidate.id for candidate in worked_on if candidate.state is BatchState.COMMITTED and candidate.rows), None
+    )
+    where = "true" if batch is None or not isinstance(definition, FileJob) else f"_batch_id = {rows.text(batch)}"
     shown = sample_of(location, version, where)
     if not shown["rows"] and where != "true":  # replaced since by another batch
         shown, batch = sample_of(location, version), None

@@ -26,24 +26,24 @@ def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         probed: what the daemon says about itself; see ``/readyz``.
     """
-    found = status(home)
-    wrong = problems(found, probed)
+    state = status(home)
+    wrong = problems(state, probed)
     now = datetime.now(UTC)
     jobs = home.catalog.jobs.list()[:_MAX_SHOWN]
     first = worst(wrong)
 
     def shown(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
-        return [{**one, "problem": first.get((kind, one[key or kind]))} for one in found[kinds][:_MAX_SHOWN]]
+        return [{**row, "problem": first.get((kind, row[key or kind]))} for row in state[kinds][:_MAX_SHOWN]]
 
     return {
-        "home": found["home"],
+        "home": state["home"],
         "well": not wrong,
         "problems": wrong,
         "engine": probed.get("engine") or _engine(home),
-        "counts": {kind: len(found[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
-        "volumes": [_volume(one, now) for one in shown("volumes", "volume")],
+        "counts": {kind: len(state[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
+        "volumes": [_volume(row, now) for row in shown("volumes", "volume")],
         "streams": shown("streams", "stream"),
-        "jobs": [{**_plain(one), **_run(home, job)} for job, one in zip(jobs, shown("jobs", "job"), strict=False)],
+        "jobs": [{**_plain(row), **_run(home, job)} for job, row in zip(jobs, shown("jobs", "job"), strict=False)],
         "tables": shown("tables", "table"),
         "sources": shown("sources", "source", "name"),
         "all_tables": list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse)),
@@ -55,19 +55,19 @@ def _engine(home: Home) -> dict[str, Any]:
     return {"state": "not running" if engine is None else engine.state}
 
 
-def _volume(one: dict[str, Any], now: datetime) -> dict[str, Any]:
+def _volume(row: dict[str, Any], now: datetime) -> dict[str, Any]:
     """Adds the age of the last full listing, and how many events it missed."""
-    reconciled = one["reconciled"]
-    counts = [one["missing"], one["changed"], one["phantom"]]
+    reconciled = row["reconciled"]
+    counts = [row["missing"], row["changed"], row["phantom"]]
     # What is late may still have been on its way.
-    missed = None if None in counts else max(0, sum(counts) - (one["late"] or 0))
+    missed = None if None in counts else max(0, sum(counts) - (row["late"] or 0))
     lag = None if reconciled is None else (now - reconciled).total_seconds()
-    return {**one, "missed_events": missed, "lag_seconds": lag}
+    return {**row, "missed_events": missed, "lag_seconds": lag}
 
 
-def _plain(one: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the status of a job with keys that templates can name."""
-    return {key.replace(" ", "_"): value for key, value in one.items()}
+    return {key.replace(" ", "_"): value for key, value in row.items()}
 
 
 def _run(home: Home, job: Job) -> dict[str, Any]:

@@ -32,21 +32,21 @@ def volume(home: Home, name: str, query: Query, probed: Mapping[str, Any]) -> di
         NotFoundError: there is no such volume.
     """
     catalog = home.catalog
-    found = catalog.volumes.get(Name.parse(name))
-    refreshes = catalog.refreshes.newest(found.id, before=query.number("before"), limit=_RECENT)
-    reconciled = found.reconciled_on
-    status = volume_status(home, found, catalog.conditions.causes(About.VOLUME))
+    definition = catalog.volumes.get(Name.parse(name))
+    refreshes = catalog.refreshes.newest(definition.id, before=query.number("before"), limit=_RECENT)
+    reconciled = definition.reconciled_on
+    status = volume_status(home, definition, catalog.conditions.causes(About.VOLUME))
     return {
-        "volume": details.described(home, found),
+        "volume": details.described(home, definition),
         "status": status,
         "problem": next(iter(problems({"volumes": [status]}, probed)), None),
         "lag_seconds": None if reconciled is None else (datetime.now(UTC) - reconciled).total_seconds(),
-        "jobs": [str(job.name) for job in jobs_on(catalog, found)],
-        "directory": _directory(home, found, query),
+        "jobs": [str(job.name) for job in jobs_on(catalog, definition)],
+        "directory": _directory(home, definition, query),
         "refreshes": refreshes,
         "refreshes_before": refreshes[-1].number if len(refreshes) == _RECENT else None,
-        "listings": catalog.refreshes.reconciles(found.id, limit=5),
-        "rejected": catalog.refreshes.rejected(found.id, limit=_RECENT),
+        "listings": catalog.refreshes.reconciles(definition.id, limit=5),
+        "rejected": catalog.refreshes.rejected(definition.id, limit=_RECENT),
     }
 
 
@@ -57,24 +57,24 @@ def file(home: Home, name: str, query: Query) -> dict[str, Any]:
         NotFoundError: there is no such volume, or no trace of the file.
     """
     path = query.text("path") or ""
-    found = home.catalog.volumes.get(Name.parse(name))
+    definition = home.catalog.volumes.get(Name.parse(name))
     return {
-        "volume": str(found.name),
+        "volume": str(definition.name),
         "file": path,
         "folder": path.rpartition("/")[0],
-        "events": tell(home, str(found.name), path),
+        "events": tell(home, str(definition.name), path),
     }
 
 
-def snapshot_of(home: Home, found: Volume) -> Snapshot | None:
+def snapshot_of(home: Home, definition: Volume) -> Snapshot | None:
     """Returns a volume's directory; None if it was never listed."""
-    return VolumeSource(home.catalog, home.warehouse, found.id).find()
+    return VolumeSource(home.catalog, home.warehouse, definition.id).find()
 
 
-def _directory(home: Home, found: Volume, query: Query) -> dict[str, Any]:
+def _directory(home: Home, definition: Volume, query: Query) -> dict[str, Any]:
     """Returns the entries of a folder, or the files whose paths contain a text."""
     prefix, text, after = query.text("prefix") or "", query.text("search"), query.text("after")
-    snapshot = snapshot_of(home, found)
+    snapshot = snapshot_of(home, definition)
     part = browse.Part([], None)
     if snapshot is not None and text is not None:
         part = browse.search(snapshot, text, after, query.limit)
