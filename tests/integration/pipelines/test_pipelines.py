@@ -314,7 +314,7 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> 
         (
             "[sources.orders]",
             "[tables.x]\ncolumns = 'n INT'\nproperties = {'delta.inCommitTimestampEnablementVersion' = '3'}\n[sources.orders]",
-            "table x: properties: delta.inCommitTimestampEnablementVersion is kept by Delta or volstream itself.",
+            "table x: properties: delta.inCommitTimestampEnablementVersion is maintained by Delta or volstream.",
         ),
     ],
 )
@@ -388,7 +388,7 @@ def test_a_failure_in_the_middle_says_what_was_done_and_can_be_repeated(pipeline
     code, _, err = pipeline.shell("apply", str(pipeline.file))
     assert code != 0
     assert "pipeline.toml: source items: " in err
-    assert "4 changes of 11 were made before, and stay." in err
+    assert "4 changes of 11 were made and remain." in err
     (tables / "items").unlink()
     assert len(pipeline.apply()) == 7
     assert pipeline.apply() == []
@@ -399,7 +399,7 @@ def test_data_is_not_exported_and_that_is_said(pipeline: Pipeline, tmp_path: Pat
         session.source.create_table("fixed", "id", [{"id": "1"}], immutable=True)
     code, out, err = pipeline.shell("export")
     assert (code, "[sources.fixed]" in out) == (0, False)
-    assert "Left out, because their data is all there is to them: fixed." in err
+    assert "Left out, because they consist of data only: fixed." in err
 
 
 def test_what_a_table_s_history_set_is_not_exported(pipeline: Pipeline) -> None:

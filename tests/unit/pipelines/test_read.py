@@ -215,7 +215,7 @@ def test_missing_code_is_found_when_the_file_is_read(write: Write) -> None:
         ),
         (
             '[jobs.j]\nstream = "s"\nfunction = "f.py:f"\ninto = "t"\narguments.api_token = "${env:TOKEN}"\n',
-            "arguments: api_token is a secret, and the catalog stores arguments as they are.",
+            "arguments: api_token is a secret, and the catalog stores arguments in plain text.",
         ),
     ],
 )
