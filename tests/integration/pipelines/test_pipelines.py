@@ -294,7 +294,7 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> 
             'location = "."',
             "The volume would contain volstream's home",
         ),
-        ('type = "s3"', 'type = "ftp"', "connection lake: type: 'ftp' is none of its values."),
+        ('type = "s3"', 'type = "ftp"', "connection lake: type: 'ftp' is not an allowed value."),
         ('every = "1m"', 'cron = "often"', "job silver.count: 'often'"),
         ('every = "1m"', "retries = -1", "job silver.count: retries cannot be -1."),
         ('every = "1m"', 'where = "colour = 1"', "job silver.count: The condition names a column 'colour'"),
