@@ -301,7 +301,7 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> 
         ('every = "1m"', 'arguments.language = "de"', "job silver.count: one(file) cannot be called with a file"),
         ("f.py:one", "f.py:nine", "has no 'nine'"),
         ('table = "items"', 'table = "elsewhere"', "stream item_changes: There is no table elsewhere."),
-        ('table = "items"', 'table = "rows"', "The table rows is made by the first run of job loads"),
+        ('table = "items"', 'table = "rows"', "The table rows is created by the first run of job loads"),
         ('table = "items"', 'table = "items"\nidentity = ["x"]', "has no column 'x' to identify rows"),
         ("[streams.item_changes]", "[streams.count_stream]", ""),
         ("[streams.changes]", "[streams.loads_stream]", "loads_stream, which already exists"),
