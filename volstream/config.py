@@ -332,9 +332,9 @@ class Settings(BaseSettings):
         profile = next((cluster for key, cluster in self.virtual_clusters.items() if key.upper() == name.upper()), None)
         if profile is None:
             return self
-        given = profile.model_dump(exclude_none=True, exclude={"spark_master", "spark_conf"})
+        overrides = profile.model_dump(exclude_none=True, exclude={"spark_master", "spark_conf"})
         master = {"spark.master": profile.spark_master} if profile.spark_master else {}
-        return self.model_copy(update={**given, "spark_conf": {**self.spark_conf, **master, **profile.spark_conf}})
+        return self.model_copy(update={**overrides, "spark_conf": {**self.spark_conf, **master, **profile.spark_conf}})
 
     def history_begins(self) -> datetime:
         """Returns the time before which finished work may be forgotten."""
@@ -377,8 +377,10 @@ class Settings(BaseSettings):
         """
         if "://" not in self.warehouse_path:
             return {}
-        known = {name: found for name, names in _STORE_VARIABLES.items() if (found := environment(*names)) is not None}
-        return known | {name: value.get_secret_value() for name, value in self.warehouse_options.items()}
+        defaults = {
+            name: value for name, names in _STORE_VARIABLES.items() if (value := environment(*names)) is not None
+        }
+        return defaults | {name: value.get_secret_value() for name, value in self.warehouse_options.items()}
 
     @field_serializer("warehouse_options", when_used="json")
     def _reveal(self, options: dict[str, SecretStr]) -> dict[str, str]:
@@ -418,11 +420,13 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
         return Settings(home=chosen, **values)
     except ValidationError as error:
         check = f"Check {chosen / 'volstream.toml'} and the VOLSTREAM_* variables."
-        unknown = [".".join(map(str, one["loc"])) for one in error.errors() if one["type"] == "extra_forbidden"]
+        unknown = [
+            ".".join(map(str, problem["loc"])) for problem in error.errors() if problem["type"] == "extra_forbidden"
+        ]
         if unknown:
             near = like(unknown[0], Settings.model_fields) if "." not in unknown[0] else ""
             raise InvalidValueError(f"There is no setting {unknown[0]!r}.", near + check) from None
-        lines = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        lines = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
         raise InvalidValueError(f"The settings are not valid: {lines}.", check) from None
     except SettingsError as error:  # names the setting, not its value
         raise InvalidValueError(f"A VOLSTREAM_* variable cannot be read: {error}.", "Write it as JSON.") from None

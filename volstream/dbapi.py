@@ -105,8 +105,8 @@ def connect(
         if settings:
             raise InvalidValueError(f"{next(iter(settings))} is a setting of the server's home.", "Leave it out.")
         return Connection(_ServedHome(Client(home, token, certificate)), schema)
-    given = settings if home is None else {"home": home, **settings}
-    return Connection(_OpenHome(Session(config.load(**given))), schema)
+    values = settings if home is None else {"home": home, **settings}
+    return Connection(_OpenHome(Session(config.load(**values))), schema)
 
 
 @dataclass(frozen=True)
@@ -332,13 +332,13 @@ class Cursor(Closeable):
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """Returns up to ``size`` rows; default: ``arraysize``. Raises as :meth:`fetchone`."""
-        found: list[tuple[Any, ...]] = []
-        while len(found) < (self.arraysize if size is None else size):
+        rows: list[tuple[Any, ...]] = []
+        while len(rows) < (self.arraysize if size is None else size):
             row = self.fetchone()
             if row is None:
                 break
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Returns the rows that are left. Raises as :meth:`fetchone`."""
@@ -360,8 +360,8 @@ class Cursor(Closeable):
 
         A column of whole numbers with NULL has objects, because floats would be others beyond 2**53.
         """
-        found: pd.DataFrame = self.fetch_arrow_table().to_pandas(integer_object_nulls=True)
-        return found
+        frame: pd.DataFrame = self.fetch_arrow_table().to_pandas(integer_object_nulls=True)
+        return frame
 
     def setinputsizes(self, sizes: Sequence[Any]) -> None:
         """Does nothing, as PEP 249 allows."""

@@ -23,7 +23,7 @@ def resolve(text: str) -> str:
     Raises:
         InvalidValueError: a reference leads nowhere.
     """
-    return _REFERENCE.sub(lambda one: _resolved(*one.groups()), text)
+    return _REFERENCE.sub(lambda match: _resolved(*match.groups()), text)
 
 
 def _resolved(kind: str, name: str) -> str:

@@ -219,7 +219,7 @@ class Session(Closeable):
         )
         if first is None:
             raise InvalidValueError(
-                f"The changes of {name} begin nowhere.", "Give startingVersion or startingTimestamp."
+                f"The changes of {name} need a start.", "Give startingVersion or startingTimestamp."
             )
         compile_if_large(self.spark, metastore.locate(self.home, Name.parse(name)))
         text = query(
@@ -354,11 +354,11 @@ def run(
     notebook.
     """
     home = config.home_beside()
-    made = os.path.isdir(home)
+    existed = os.path.isdir(home)
     session = Session.builder.config("home", home).getOrCreate()
-    found = session.run(function, files, into, **options)
-    if not made:
+    frame = session.run(function, files, into, **options)
+    if not existed:
         _tell(
             f"Tables and catalog are in {home}. For commands in a shell: export VOLSTREAM_HOME={shlex.quote(str(home))}"
         )
-    return found
+    return frame

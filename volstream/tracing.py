@@ -89,8 +89,8 @@ def configure() -> None:
     if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return  # opentelemetry-instrument has set it up
     try:
-        made = _exporter(exporter or "otlp")
-        provider = None if made is None else _provided(made)
+        sender = _exporter(exporter or "otlp")
+        provider = None if sender is None else _provided(sender)
     except ValueError as error:
         _log.warning("tracing_unavailable", why=str(error), do="correct the OTEL_* variables")
         return

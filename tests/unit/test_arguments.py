@@ -188,7 +188,7 @@ def test_an_unknown_keyword_is_named_with_the_one_that_was_meant(surface: dict[s
         (lambda s: s["volumes"].create("w", "/", patterns=5), "patterns: 5 is not a list of text."),
         (
             lambda s: s["streams"].create("x", "v", mode="append"),
-            "mode: 'append' is none of its values. Did you mean 'append-only'?",
+            "mode: 'append' is not an allowed value. Did you mean 'append-only'?",
         ),
         (
             lambda s: s["source"].create_table("x", "id", [{"id": 1}], immutable=True, version="v1"),

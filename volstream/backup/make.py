@@ -53,15 +53,15 @@ def make(
     present = os.path.exists(folder)  # False also of a name that is too long
     _prepare(folder, settings)
     try:
-        made = _fill(catalog, settings, folder, progress)
-        made.write(folder)
+        manifest = _fill(catalog, settings, folder, progress)
+        manifest.write(folder)
     except BaseException:
         for entry in folder.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         if not present:
             folder.rmdir()
         raise
-    return made
+    return manifest
 
 
 def _fill(catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object]) -> Manifest:
@@ -70,7 +70,7 @@ def _fill(catalog: Catalog, settings: Settings, folder: Path, progress: Callable
         with catalog.database.frozen():
             rows = stack.enter_context(catalog.database.snapshot())
             created_on = datetime.now(UTC)
-            found = [*_tables(catalog, warehouse)]
+            sources = [*_tables(catalog, warehouse)]
             for plan in catalog.consumptions.open_plans():  # their files are deleted when they end
                 copy_folder(f"{warehouse}/_plans/{plan}", f"{target}/_plans/{plan}")
         copied = Catalog(f"sqlite:///{folder / CATALOG}")
@@ -78,7 +78,7 @@ def _fill(catalog: Catalog, settings: Settings, folder: Path, progress: Callable
         with copied.database.transaction() as transaction:
             counts = copying.copy(rows, transaction)
     tables: dict[str, int] = {}
-    for location, newest, owner in found:
+    for location, newest, owner in sources:
         name = location.removeprefix(f"{warehouse}/")
         progress(name)
         with owner.explaining():
@@ -141,9 +141,9 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner
         owner = _Owner(f"The directory of volume {volume.name}", f"volstream drop volume {volume.name} --cascade")
         root = table.location(warehouse, volume.id)
         with owner.explaining():
-            found = Snapshot.open(root, volume.id)
-        if found is not None:
-            for view in (found.base, found.tail):
+            snapshot = Snapshot.open(root, volume.id)
+        if snapshot is not None:
+            for view in (snapshot.base, snapshot.tail):
                 yield view.spec.location, view.version, owner
     for name in folders.own_tables(warehouse):
         owner = _Owner(f"The table {name}", f"volstream sql 'DROP TABLE {name}'")

@@ -91,10 +91,10 @@ def _check_links(folder: Path) -> None:
 def _check_empty(catalog: Catalog, settings: Settings) -> None:
     with catalog.database.reading() as transaction:
         _check_rows(catalog, copying.is_empty(transaction))
-    found = [name for name in folders.inside(settings.warehouse_path) if name not in _LEFTOVERS]
-    if found:
+    present = [name for name in folders.inside(settings.warehouse_path) if name not in _LEFTOVERS]
+    if present:
         raise InvalidStateError(
-            f"The warehouse {settings.warehouse_path} already has {', '.join(sorted(found))}.",
+            f"The warehouse {settings.warehouse_path} already has {', '.join(sorted(present))}.",
             "Restore into a new home: --home DIR.",
         )
 
@@ -117,7 +117,10 @@ class _Moved:
         if table == "plans":
             return {**row, "location": self._place(row["location"])}
         if table == "intents":
-            return {**row, "targets": [{**one, "location": self._place(one["location"])} for one in row["targets"]]}
+            return {
+                **row,
+                "targets": [{**target, "location": self._place(target["location"])} for target in row["targets"]],
+            }
         return row
 
     def _place(self, location: str) -> str:

@@ -22,22 +22,20 @@ def alert_command() -> None:
 @click.argument("receiver")
 @common
 def test_command(session: Session, output: Output, receiver: str) -> None:
-    """Send a test alert to RECEIVER of volstream.toml, and wait until it was taken."""
+    """Send a test alert to RECEIVER of volstream.toml, and wait until it is accepted."""
     from volstream.alerts import receivers
     from volstream.alerts.model import Alert, AlertEvent, Subject
 
     settings = session.home.settings
     receivers.check(settings)
-    found = settings.receivers.get(receiver)
-    if found is None:
-        known = ", ".join(settings.receivers)
+    chosen = settings.receivers.get(receiver)
+    if chosen is None:
+        names = ", ".join(settings.receivers)
         raise NotFoundError(
             f"There is no receiver {receiver}.",
-            f"There are: {known}." if known else f"Write [receivers.{receiver}] into volstream.toml.",
+            f"Receivers: {names}." if names else f"Write [receivers.{receiver}] into volstream.toml.",
         )
-    alert = Alert(
-        AlertEvent.TEST, Subject("home", ""), False, "This is a test. Alerts arrive.", "Nothing has to be done."
-    )
+    alert = Alert(AlertEvent.TEST, Subject("home", ""), False, "This is a test. Alerts arrive.", "No action is needed.")
     payload = alert.payload(str(settings.home), socket.gethostname(), datetime.now(UTC), None)
-    receivers.deliver(found, payload)
-    output.result(payload, f"The receiver {receiver} took a test alert:\n{payload['text']}")
+    receivers.deliver(chosen, payload)
+    output.result(payload, f"The receiver {receiver} accepted a test alert:\n{payload['text']}")

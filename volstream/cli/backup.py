@@ -27,8 +27,8 @@ def backup_command(session: Session, output: Output, directory: Path) -> None:
     """
     from volstream.backup.make import make
 
-    made = make(session.home.catalog, session.home.settings, directory, _progress(output))
-    _show(output, made, f"Backed up to {directory}: {_what(made)}.")
+    manifest = make(session.home.catalog, session.home.settings, directory, _progress(output))
+    _show(output, manifest, f"Backed up to {directory}: {_what(manifest)}.")
 
 
 @click.command("restore")
@@ -38,12 +38,12 @@ def restore_command(session: Session, output: Output, directory: Path) -> None:
     """Create a new home from the backup in DIRECTORY."""
     from volstream.backup.restore import restore
 
-    made = restore(session.home.catalog, session.home.settings, directory, _progress(output))
-    text = f"Restored {session.home.settings.home}, as of {made.created_on:%F %T} UTC: {_what(made)}."
+    manifest = restore(session.home.catalog, session.home.settings, directory, _progress(output))
+    text = f"Restored {session.home.settings.home}, as of {manifest.created_on:%F %T} UTC: {_what(manifest)}."
     text += "\nNext: volstream daemon, or volstream refresh VOLUME. A listing finds what has changed since."
-    if str(session.home.settings.home) != made.home:
-        text += f"\nSettings are not restored; those of {made.home} are in {directory / 'volstream.toml'}."
-    _show(output, made, text)
+    if str(session.home.settings.home) != manifest.home:
+        text += f"\nSettings are not restored; those of {manifest.home} are in {directory / 'volstream.toml'}."
+    _show(output, manifest, text)
 
 
 def _progress(output: Output) -> Callable[[str], object]:
@@ -51,13 +51,13 @@ def _progress(output: Output) -> Callable[[str], object]:
     return lambda what: None if output.as_json or not interactive() else output.message(f"Copying {what} ...")
 
 
-def _what(made: Manifest) -> str:
-    rows = made.rows
+def _what(manifest: Manifest) -> str:
+    rows = manifest.rows
     parts = [counted(rows[f"{kind}s"], kind) for kind in ("volume", "stream", "job")]
-    return ", ".join([*parts, counted(len(made.tables), "table")])
+    return ", ".join([*parts, counted(len(manifest.tables), "table")])
 
 
-def _show(output: Output, made: Manifest, text: str) -> None:
-    if made.linked:
-        text += f"\nNot copied, because they lie outside the warehouse: {', '.join(made.linked)}."
-    output.result(dataclasses.asdict(made), text)
+def _show(output: Output, manifest: Manifest, text: str) -> None:
+    if manifest.linked:
+        text += f"\nNot copied, because they lie outside the warehouse: {', '.join(manifest.linked)}."
+    output.result(dataclasses.asdict(manifest), text)

@@ -17,7 +17,7 @@ from volstream.spark.errors import map_spark_errors
     type=click.IntRange(1, 1_000_000),
     default=1000,
     show_default=True,
-    help="Most files, in the order of their paths.",
+    help="Maximum number of files, in the order of their paths.",
 )
 @common
 def read_batch_command(session: Session, output: Output, id: str, limit: int) -> None:

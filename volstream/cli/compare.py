@@ -51,7 +51,7 @@ def compare_command(
     both: bool,
 ) -> None:
     """Run other code on files that JOB has processed, and show what would change. Writes nothing."""
-    found = session.jobs.compare(
+    comparison = session.jobs.compare(
         job,
         function,
         returns=returns,
@@ -61,23 +61,23 @@ def compare_command(
         paths=paths,
         both=both,
     )
-    following = found.commands_to_switch(function, returns, merged(arguments))
+    following = comparison.commands_to_switch(function, returns, merged(arguments))
     if output.as_json:
-        output.result({**vars(found), "next": following}, "")
+        output.result({**vars(comparison), "next": following}, "")
         return
-    output.result(None, _summary(found))
-    _show(output, found.differences)
-    output.result(None, "\n".join([*_costs(found), *_own(found)]))
+    output.result(None, _summary(comparison))
+    _show(output, comparison.differences)
+    output.result(None, "\n".join([*_costs(comparison), *_own(comparison)]))
     if following:
-        output.result(None, "\n".join(["", "To switch:", *(f"  {one}" for one in following)]))
+        output.result(None, "\n".join(["", "To switch:", *(f"  {command}" for command in following)]))
     else:
         output.result(None, "\nA column of another type needs another table, so another job: volstream create-job.")
 
 
-def _summary(found: Comparison) -> str:
-    differences = found.differences
+def _summary(comparison: Comparison) -> str:
+    differences = comparison.differences
     lines = [
-        f"Compared {differences.files} of {counted(found.delivered, 'delivered file')} with {found.function}. "
+        f"Compared {differences.files} of {counted(comparison.delivered, 'delivered file')} with {comparison.function}. "
         "Nothing was written."
     ]
     said = [
@@ -86,7 +86,7 @@ def _summary(found: Comparison) -> str:
         (differences.more.count, "with more rows"),
         (differences.fewer.count, "with fewer rows"),
         (sum(failure.files for failure in differences.new_failures), "newly failing"),
-        (sum(one.files for one in differences.healed), "healed"),
+        (sum(failure.files for failure in differences.healed), "healed"),
     ]
     lines.append("Files: " + ", ".join(f"{count} {what}" for count, what in said if count or what == "unchanged") + ".")
     if differences.still_failing:
@@ -94,8 +94,8 @@ def _summary(found: Comparison) -> str:
     if differences.uncompared:
         lines.append(f"{counted(differences.uncompared, 'file')} with very many rows: only their number was compared.")
     if differences.changed:
-        lines.append(f"Left out: {counted(differences.changed, 'file')} that changed or went meanwhile.")
-    columns = found.columns
+        lines.append(f"Left out: {counted(differences.changed, 'file')} that were changed or deleted meanwhile.")
+    columns = comparison.columns
     lines += [f"New column: {name} {kind}" for name, kind in columns.new.items()]
     lines += [f"Dropped column: {name} {kind}" for name, kind in columns.dropped.items()]
     lines += [f"Other type: {name} {old} -> {new}" for name, (old, new) in columns.retyped.items()]
@@ -124,16 +124,16 @@ def _show(output: Output, differences: Differences) -> None:
             output.table(rows, list(rows[0]), "")
 
 
-def _costs(found: Comparison) -> Iterator[str]:
-    yield f"Per file, median and 95th percentile: {_took(found.cost)}"
-    if found.own_cost is not None:
-        yield f"The job's own code on the same files: {_took(found.own_cost)}"
+def _costs(comparison: Comparison) -> Iterator[str]:
+    yield f"Per file, median and 95th percentile: {_took(comparison.cost)}"
+    if comparison.own_cost is not None:
+        yield f"The job's own code on the same files: {_took(comparison.own_cost)}"
     else:
         yield "With --both the job's own code is measured, too."
 
 
-def _own(found: Comparison) -> Iterator[str]:
-    own = found.own
+def _own(comparison: Comparison) -> Iterator[str]:
+    own = comparison.own
     if own is None:
         return
     if own.none:

@@ -23,10 +23,10 @@ def names_of(kind: str | None = None) -> Completer:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         del param
         try:
-            found = _names(ctx.params.get("home"), kind or ctx.params.get("kind", ""))
+            names = _names(ctx.params.get("home"), kind or ctx.params.get("kind", ""))
         except Exception:  # noqa: BLE001  # a shell has no place for errors: it then completes nothing
             return []
-        return [name for name in found if name.startswith(incomplete)]
+        return [name for name in names if name.startswith(incomplete)]
 
     return complete
 
@@ -48,6 +48,6 @@ def _names(home: Any, kind: str) -> Sequence[str]:
         "source": catalog.sources,
     }
     try:
-        return [str(one.name) for one in collections[kind].list()]
+        return [str(definition.name) for definition in collections[kind].list()]
     finally:
         catalog.close()

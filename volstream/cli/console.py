@@ -16,7 +16,7 @@ from volstream.session import Session
 @click.option("--print", "print_only", is_flag=True, help="Print the URL instead of opening it.")
 @common
 def console_command(session: Session, output: Output, print_only: bool) -> None:
-    """Open the console of the home's daemon in a browser. The URL has the home's token: it is for you alone."""
+    """Open the console of the home's daemon in a browser. The URL contains the home's token: do not share it."""
     settings = session.home.settings
     status = engine_status(settings)
     port = status.http_port if status is not None and status.kind == "daemon" else 0
@@ -33,4 +33,4 @@ def console_command(session: Session, output: Output, print_only: bool) -> None:
     if webbrowser.open(url):
         output.message("The console is open in your browser.")
     else:
-        output.result({"url": url}, f"There is no browser here. Open this in one:\n{url}")
+        output.result({"url": url}, f"No browser found. Open this URL in one:\n{url}")

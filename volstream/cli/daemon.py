@@ -33,9 +33,9 @@ def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, 
 
     log.configure(log_level, json=format_ == "json")
     tracing.configure()
-    given = {} if http_port is None else {"http_port": http_port}
+    overrides = {} if http_port is None else {"http_port": http_port}
     stop = Stop()
-    settings = config.load(home, **given).for_cluster(virtual_cluster)
+    settings = config.load(home, **overrides).for_cluster(virtual_cluster)
     keep_private(settings)
     daemon = Daemon(settings, virtual_cluster, stop)
     with stop_on_signals(stop, second=daemon.kill):
@@ -43,6 +43,6 @@ def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, 
             daemon.run()
         finally:
             tracing.end()
-    # Threads that did not finish in time wait for Spark, which is gone by now; they must not keep the process alive.
+    # Threads that did not finish in time wait for Spark, which has stopped by now; they must not keep the process alive.
     sys.stderr.flush()
     os._exit(0)

@@ -37,8 +37,8 @@ def _chosen(function: Callable[..., None]) -> Callable[..., None]:
 @common
 def retry_command(session: Session, output: Output, job: str, paths: tuple[str, ...], **sort: Any) -> None:
     """Retry failed files of JOB at its next run: the given ones, or all that are not skipped."""
-    found = session.jobs.retry(job, paths or None, _wanted(paths, **sort))
-    output.result({"job": job, "paths": found}, f"{counted(len(found), 'file')} due again at the next run.")
+    due = session.jobs.retry(job, paths or None, _wanted(paths, **sort))
+    output.result({"job": job, "paths": due}, f"{counted(len(due), 'file')} due again at the next run.")
 
 
 @click.command("skip")
@@ -48,8 +48,8 @@ def skip_command(session: Session, output: Output, job: str, paths: tuple[str, .
     """Give up on failed files of JOB. A newer version of one is processed all the same."""
     if not (paths or any(sort.values())):
         raise click.UsageError("Give the files, or select them with --all, --kind or --like.")
-    found = session.jobs.skip(job, paths or None, _wanted(paths, **sort))
-    output.result({"job": job, "paths": found}, f"{counted(len(found), 'file')} skipped.")
+    skipped = session.jobs.skip(job, paths or None, _wanted(paths, **sort))
+    output.result({"job": job, "paths": skipped}, f"{counted(len(skipped), 'file')} skipped.")
 
 
 def _wanted(paths: Sequence[str], every: bool, kinds: Sequence[str], like: str | None) -> Wanted:

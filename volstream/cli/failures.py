@@ -29,16 +29,16 @@ def by_cause(failures: Sequence[Mapping[str, Any]], width: int) -> str:
 
 
 def _lines(group: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
-    first, why = group[0], why_of((one["message"], one["path"]) for one in group)
+    first, why = group[0], why_of((failure["message"], failure["path"]) for failure in group)
     yield from _wrapped(f"{counted(len(group), 'file')} of job {first['job']}: {why}", width, "")
     remedy = first["remedy"]
     if len(group) > 1:
         for before in (f"retry {first['job']} ", "--file "):
             remedy = remedy.replace(f"{before}{shlex.quote(first['path'])}", f"{before}PATH")
     yield from _wrapped(remedy, width, "  ")
-    for one in group:
-        yield f"    {printable(one['path'])}"
-        said = f"{one['state']} ({one['kind']}), {counted(one['attempts'], 'failed attempt')}: {one['next']}"
+    for failure in group:
+        yield f"    {printable(failure['path'])}"
+        said = f"{failure['state']} ({failure['kind']}), {counted(failure['attempts'], 'failed attempt')}: {failure['next']}"
         yield from _wrapped(said, width, "        ")
 
 

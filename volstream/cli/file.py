@@ -28,7 +28,7 @@ def explain_file_command(session: Session, output: Output, volume: str, path: st
     events = tell(session.home, volume, path)
     rows = [{"time": event.time, "what": event.what, "details": event.details} for event in events]
     lines = [{**row, "details": in_a_line(event.details)} for row, event in zip(rows, events, strict=True)]
-    output.table(lines, ["time", "what", "details"], "It has no history.", everything=rows)
+    output.table(lines, ["time", "what", "details"], "No history.", everything=rows)
 
 
 @click.command("try")
@@ -48,7 +48,7 @@ def try_command(
 ) -> None:
     """Run a function on a few files and show its rows or the traceback. Writes nothing.
 
-    If the function declares no columns, the --returns that its rows have is shown, to copy.
+    If the function declares no columns, the --returns inferred from its rows is shown.
     """
     from volstream.functions.trial import try_function
 
@@ -70,17 +70,17 @@ def try_command(
                 "traceback": outcome.traceback,
             }
         )
-    rows = [{"file": one["path"], **row} for one in value for row in one["rows"]]
+    rows = [{"file": result["path"], **row} for result in value for row in result["rows"]]
     if rows or output.as_json:
         output.table(rows, list(dict.fromkeys(name for row in rows for name in row)), "", everything=value)
     if not output.as_json:
-        for one in value:
-            _tell(output, one)
+        for result in value:
+            _tell(output, result)
         if trial.inferred is not None:
             output.message(f"Inferred: --returns {shlex.quote(trial.inferred.ddl)}{trial.inferred.doubt}")
         if trial.unfit is not None:
             output.message(f"The columns cannot be inferred. {trial.unfit}")
-    failed = sum(one["error"] is not None for one in value)
+    failed = sum(result["error"] is not None for result in value)
     if failed:
         raise FilesFailedError(f"{failed} of {counted(len(paths), 'file')} failed.")
 

@@ -13,7 +13,7 @@ from volstream.lifecycle.privacy import make_directory
 from volstream.session import Session
 
 _TOML = """\
-# Settings of this home; every one can also be given as an environment variable VOLSTREAM_<NAME>.
+# Settings of this home; each can also be set by an environment variable VOLSTREAM_<NAME>.
 # Durations read 30s, 5m, 1h; sizes 64MiB, 2GiB.
 #
 # catalog_url = "postgresql://user@host/database"   # default: SQLite in this folder
@@ -65,7 +65,7 @@ def init_command(session: Session, output: Output) -> None:
     }
     text = f"Home {settings.home} is ready."
     if missing:
-        text += f"\nThe engine is not: {missing} What needs no SQL and no function works without it."
+        text += f"\nThe engine is not: {missing} Commands that run no SQL and no functions work without it."
     text += "\nNext: volstream create-volume NAME DIRECTORY"
     output.result(value, text)
 
@@ -74,26 +74,26 @@ def init_command(session: Session, output: Output) -> None:
 @common
 def status_command(session: Session, output: Output) -> None:
     """Show engine, volumes, streams and jobs, and what needs attention. Starts nothing."""
-    found = status(session.home)
-    wrong = problems(found, {})
+    overview = status(session.home)
+    wrong = problems(overview, {})
     if output.as_json:
-        output.result({**found, "problems": wrong}, "")
+        output.result({**overview, "problems": wrong}, "")
         return
-    engine = found["engine"]
+    engine = overview["engine"]
     running = (
         f"{engine.state}, {engine.kind}, pid {engine.pid}, up {age(engine.up_seconds)}" if engine else "not running"
     )
-    output.details({"home": found["home"], "engine": running})
+    output.details({"home": overview["home"], "engine": running})
     output.table(
-        found["volumes"],
+        overview["volumes"],
         ["volume", "files", "queue", "reconciled", "missing", "phantom", "late", "rejected", "note"],
         "No volumes.",
     )
-    output.table(found["streams"], ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
-    jobs = [{**one, "done": done_of(one), "trigger": one["schedule"]} for one in found["jobs"]]
+    output.table(overview["streams"], ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
+    jobs = [{**job, "done": done_of(job), "trigger": job["schedule"]} for job in overview["jobs"]]
     columns = ["job", "state", "trigger", "done", "waiting since", "failed", "skipped", "last run", "outcome"]
     output.table(jobs, columns, "No jobs.")
-    if found["tables"]:  # others have no rows that arrive one by one
-        output.table(found["tables"], ["table", "not_committed", "note"], "")
+    if overview["tables"]:  # others have no rows that arrive one by one
+        output.table(overview["tables"], ["table", "not_committed", "note"], "")
     if wrong:
-        output.result(None, "\n".join(["Needs attention:", *(one.line for one in wrong)]))
+        output.result(None, "\n".join(["Needs attention:", *(problem.line for problem in wrong)]))

@@ -160,11 +160,11 @@ def resume_command(session: Session, output: Output, job: str) -> None:
 @common
 def logs_command(session: Session, output: Output, job: str, lines: int, path: str | None, batch: str | None) -> None:
     """Show the last lines that the function of JOB printed and logged, by batch and file."""
-    found = session.jobs.logs(job, lines=lines, path=path, batch=batch)
-    if not found and not output.as_json:
+    logged = session.jobs.logs(job, lines=lines, path=path, batch=batch)
+    if not logged and not output.as_json:
         output.message("No output is kept" + (" for it." if path or batch else "."))
         return
-    output.result(found, "\n".join(_shown(found)))
+    output.result(logged, "\n".join(_shown(logged)))
 
 
 def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
@@ -221,9 +221,9 @@ def _show_plan(output: Output, name: str, preview: Preview) -> None:
     output.result({"job": name, **vars(values.pop("load")), **values}, text)
 
 
-def _shown(found: Sequence[LogLine]) -> Iterator[str]:
+def _shown(logged: Sequence[LogLine]) -> Iterator[str]:
     """Formats lines with time, file and stream, below their batch."""
-    for batch, lines in groupby(found, lambda line: line.batch):
+    for batch, lines in groupby(logged, lambda line: line.batch):
         yield f"batch {batch}"
         for line in lines:
             text = line.text if line.stream is None else f"{line.stream}  {line.text}"

@@ -127,9 +127,9 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in GROUPS.items():
             with formatter.section(title):
-                found = [(name, self.get_command(ctx, name)) for name in names]
+                commands = [(name, self.get_command(ctx, name)) for name in names]
                 formatter.write_dl(
-                    [(name, one.get_short_help_str(limit=1000)) for name, one in found if one is not None]
+                    [(name, cmd.get_short_help_str(limit=1000)) for name, cmd in commands if cmd is not None]
                 )
 
     def resolve_command(

@@ -87,7 +87,7 @@ _KINDS = ("connection", "volume", "stream", "job", "function", "source")
 @click.option(
     "--limit",
     type=click.IntRange(1, 1_000_000),
-    help="Most rows; default 1000, for failures as JSON all.",
+    help="Maximum number of rows; default 1000, or all failures as JSON.",
 )
 @common
 def list_command(
@@ -106,7 +106,7 @@ def list_command(
         output.table(_rows(session, kind, job, volume, limit or _LIMIT), _COLUMNS[kind], f"No {kind}.")
         return
     chosen = [FailureState(state) for state in states] or ACTIVE
-    wanted = Wanted(chosen, [FailureKind(one) for one in kinds], like)
+    wanted = Wanted(chosen, [FailureKind(name) for name in kinds], like)
     most = limit or (None if output.as_json else _LIMIT)
     from volstream.cli.failures import by_cause
     from volstream.inspection.failures import explained
@@ -128,11 +128,11 @@ def list_command(
 @common
 def describe_command(session: Session, output: Output, kind: str, name: str) -> None:
     """Show one object in full."""
-    found = _described(session, kind, name)
+    values = _described(session, kind, name)
     if kind == "table" and not output.as_json:
-        _show_table(output, found)
+        _show_table(output, values)
         return
-    output.details(found if output.as_json else _in_order(found), _DOCUMENTS)
+    output.details(values if output.as_json else _in_order(values), _DOCUMENTS)
 
 
 @click.command("drop")
@@ -150,38 +150,38 @@ def drop_command(
         raise click.UsageError("--cascade is for volumes.")
     if force and kind != "job":
         raise click.UsageError("--force is for jobs.")
-    left = _left_open(session, name) if force else None
+    batch = _left_open(session, name) if force else None
     options = {"if_exists": if_exists} | ({"cascade": True} if cascade else {}) | ({"force": True} if force else {})
     dropped = session.objects.by_kind[kind].drop(name, **options)
     text = f"The {kind} {name} is dropped." if dropped else f"There is no {kind} {name}."
-    if left is not None:
-        text += f" Batch {left} was open: its rows may be in the table, or not; they have _batch_id = '{left}'."
+    if batch is not None:
+        text += f" Batch {batch} was open: its rows may be in the table, or not; they have _batch_id = '{batch}'."
     output.result({"kind": kind, "name": name, "dropped": dropped}, text)
 
 
 def _left_open(session: Session, job: str) -> str | None:
     """Returns the batch that a run of a job is processing, or was when it died."""
-    found = session.home.catalog.jobs.find(Name.parse(job))
-    intent = None if found is None else session.home.catalog.consumptions.open_intent(found.stream_id)
+    stored = session.home.catalog.jobs.find(Name.parse(job))
+    intent = None if stored is None else session.home.catalog.consumptions.open_intent(stored.stream_id)
     return None if intent is None else intent.batch_id
 
 
 def _rows(session: Session, kind: str, job: str | None, volume: str | None, limit: int) -> list[dict[str, Any]]:
     match kind:
         case "batches":
-            job_names = {one.id: str(one.name) for one in session.jobs.list()}
-            found = session.batches.list(job, limit=limit)
-            return [{**details.values(batch), "job": job_names.get(batch.job_id or "")} for batch in found]
+            job_names = {owner.id: str(owner.name) for owner in session.jobs.list()}
+            batches = session.batches.list(job, limit=limit)
+            return [{**details.values(batch), "job": job_names.get(batch.job_id or "")} for batch in batches]
         case "tables":
             from volstream.inspection.tables import list_tables
 
             shown = list_tables(session.home, limit)
-            return [{**one, "size": None if one["bytes"] is None else format_size(one["bytes"])} for one in shown]
+            return [{**row, "size": None if row["bytes"] is None else format_size(row["bytes"])} for row in shown]
         case "rejected":
-            volume_names = {one.id: str(one.name) for one in session.volumes.list()}
+            volume_names = {entry.id: str(entry.name) for entry in session.volumes.list()}
             volume_id = session.volumes.get(volume).id if volume else None
             rejected = session.home.catalog.refreshes.rejected(volume_id, limit)
-            return [{**details.values(one), "volume": volume_names.get(one.volume_id)} for one in rejected]
+            return [{**details.values(message), "volume": volume_names.get(message.volume_id)} for message in rejected]
         case _:
             return details.shown(session.home, session.objects.by_kind[kind.removesuffix("s")].list())
 
@@ -193,23 +193,23 @@ def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
         from volstream.inspection.tables import described_table
 
         return described_table(session.home, name)
-    found = session.objects.by_kind[kind].get(name)
-    described = details.described(session.home, found)
-    if not isinstance(found, Job):
+    stored = session.objects.by_kind[kind].get(name)
+    described = details.described(session.home, stored)
+    if not isinstance(stored, Job):
         return described
-    status = job_status(session.home, found, runs_of(session.home.catalog, [found]))
+    status = job_status(session.home, stored, runs_of(session.home.catalog, [stored]))
     wrong = [problem.line for problem in problems({"jobs": [status]}, {})]
     owed = {key: status[key] for key in ("files", "done", "waiting", "failed", "skipped")}
     return {**described, **owed, "waiting_since": status["waiting since"], "problems": wrong}
 
 
-def _in_order(found: Mapping[str, Any]) -> dict[str, Any]:
+def _in_order(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns details in the order in which a person asks: what it is and how it does, what it is made of, and ids last."""
-    first = {key: found[key] for key in _FIRST if key in found}
-    rest = {key: value for key, value in found.items() if key not in first}
-    ids = [key for key in rest if key.endswith(("_id", "_ids"))]
-    last = {key: rest[key] for key in (*_LAST, *ids) if key in rest}
-    ordered = {**first, **{key: value for key, value in rest.items() if key not in last}, **last}
+    first = {key: values[key] for key in _FIRST if key in values}
+    others = {key: value for key, value in values.items() if key not in first}
+    ids = [key for key in others if key.endswith(("_id", "_ids"))]
+    last = {key: others[key] for key in (*_LAST, *ids) if key in others}
+    ordered = {**first, **{key: value for key, value in others.items() if key not in last}, **last}
     return {
         key: value if key in _DOCUMENTS else _text(key, value)
         for key, value in ordered.items()
@@ -223,13 +223,13 @@ def _text(key: str, value: Any) -> Any:
     if key in _DURATIONS:
         return format_duration(value)
     if isinstance(value, Mapping):
-        return in_a_line({key: one for key, one in value.items() if not key.endswith("id")})
-    return ", ".join(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
+        return in_a_line({key: item for key, item in value.items() if not key.endswith("id")})
+    return ", ".join(value) if isinstance(value, list) and all(isinstance(item, str) for item in value) else value
 
 
-def _show_table(output: Output, found: Mapping[str, Any]) -> None:
+def _show_table(output: Output, table: Mapping[str, Any]) -> None:
     """Prints what a table is, its columns, its newest commits, and a few rows."""
-    size = None if found["bytes"] is None else format_size(found["bytes"])
+    size = None if table["bytes"] is None else format_size(table["bytes"])
     own = (
         "table",
         "rows",
@@ -242,11 +242,11 @@ def _show_table(output: Output, found: Mapping[str, Any]) -> None:
         "version",
         "location",
     )
-    values = {**found, "size": size}
+    values = {**table, "size": size}
     output.details({key: values[key] for key in own if values[key] not in (None, [])})
-    output.table(found["columns"], ("column", "type"), "No columns.")
-    output.table(found["history"], ("version", "time", "operation", "rows"), "No commits.")
-    sample = found["sample"]
+    output.table(table["columns"], ("column", "type"), "No columns.")
+    output.table(table["history"], ("version", "time", "operation", "rows"), "No commits.")
+    sample = table["sample"]
     if sample["error"]:
         output.message(sample["error"])
     else:

@@ -77,12 +77,12 @@ def _check_text() -> None:
             raise InvalidValueError(f"{printable(odd[0])!r} is not valid UTF-8 text.")
 
 
-def _texts(given: Any) -> Iterator[str]:
-    if isinstance(given, str):
-        yield given
-    elif isinstance(given, tuple | Mapping):
-        for one in given.items() if isinstance(given, Mapping) else given:
-            yield from _texts(one)
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple | Mapping):
+        for item in value.items() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
 
 
 @contextmanager
@@ -118,7 +118,7 @@ PAIR = _Parsed("pair", forms.PAIRS.parse)
 
 
 def choice(values: type[StrEnum]) -> click.Choice[str]:
-    """Returns a choice of an enumeration's values: click by itself would use the names of its members."""
+    """Returns a choice of an enumeration's values: click would use the names of its members."""
     return click.Choice([value.value for value in values])
 
 
@@ -150,7 +150,7 @@ def merged(pairs: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {key: value for pair in pairs for key, value in pair.items()}
 
 
-def described(known: Mapping[str, Key], *, changes: bool = False) -> Callable[[F], F]:
+def described(definition: Mapping[str, Key], *, changes: bool = False) -> Callable[[F], F]:
     """Adds an option for each one that a definition describes. The command gets those that were given as ``given``, by name.
 
     Args:
@@ -160,10 +160,10 @@ def described(known: Mapping[str, Key], *, changes: bool = False) -> Callable[[F
     def decorated(function: F) -> F:
         @functools.wraps(function)
         def command(*arguments: Any, **options: Any) -> Any:
-            values = {name: options.pop(name) for name in known}
+            values = {name: options.pop(name) for name in definition}
             given = {name: value for name, value in values.items() if value not in (None, ())}
             for name in given:
-                if known[name].form is forms.PAIRS:
+                if definition[name].form is forms.PAIRS:
                     given[name] = merged(given[name])
             try:
                 Scheduled(**{name: given[name] for name in NO_SCHEDULE if name in given})
@@ -171,7 +171,7 @@ def described(known: Mapping[str, Key], *, changes: bool = False) -> Callable[[F
                 raise click.UsageError(str(error)) from None
             return function(*arguments, given=given, **options)
 
-        for key in reversed([*known.values()]):
+        for key in reversed([*definition.values()]):
             command = _option(key, changes)(command)
         return command  # type: ignore[return-value]  # the same command with other options
 

@@ -16,7 +16,7 @@ from volstream.session import Session
 #: Exit code of ``diff --exit-code`` if there are changes.
 CHANGES = 6
 
-#: The name of the file that an export into a folder writes.
+#: The name of the file that an export to a folder writes.
 _EXPORTED = "pipeline.toml"
 
 _PATH = click.Path(path_type=Path)
@@ -26,7 +26,9 @@ _PROFILE = click.option(
 )
 
 _PRUNE = click.option(
-    "--prune", is_flag=True, help="Drop what the files lack. Tables and sources stay, because they hold data."
+    "--prune",
+    is_flag=True,
+    help="Drop objects that the files do not define. Tables and sources stay, because they hold data.",
 )
 
 
@@ -56,7 +58,7 @@ def apply_command(
 ) -> None:
     """Create and alter objects so that the home has what FILE.toml, or the files of DIR, say.
 
-    Nothing is changed before everything was checked. Applying again changes nothing.
+    Everything is checked before anything changes. Applying again changes nothing.
     """
     from volstream.pipelines import report
     from volstream.pipelines.apply import carry_out, check_plan, plan_of
@@ -102,33 +104,33 @@ def diff_command(
 def export_command(session: Session, output: Output, target: Path, force: bool) -> None:
     """Write the home's objects as a file for apply. Without a target, or with -, to standard output.
 
-    Secrets are not in it: connections and topics refer to theirs.
+    The file contains no secrets: connections and topics refer to theirs.
     """
     from volstream.pipelines.existing import data_tables, existing, without_files
     from volstream.pipelines.export import no_file, to_toml
 
-    found, left_out, no_files = existing(session.home, None), data_tables(session.home), without_files(session.home)
+    exported, left_out, no_files = existing(session.home, None), data_tables(session.home), without_files(session.home)
     if str(target) == "-":
-        text = to_toml(found, left_out, None, no_files)
+        text = to_toml(exported, left_out, None, no_files)
         output.result({"toml": text}, text.rstrip("\n"))
     else:
         try:
             file = target / _EXPORTED if target.is_dir() or target.suffix != ".toml" else target
             if file.exists() and not force:
                 raise AlreadyExistsError(f"The file {file} exists.", "Overwrite it with --force, or give another name.")
-            text = to_toml(found, left_out, file.parent.resolve(), no_files)
+            text = to_toml(exported, left_out, file.parent.resolve(), no_files)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise InvalidValueError(
                 f"{target} cannot be written: {error.strerror}.", "Give another file or folder."
             ) from None
-        objects = len(found) - len(no_files)
+        objects = len(exported) - len(no_files)
         output.result({"file": str(file), "objects": objects}, f"{counted(objects, 'object')} written to {file}.")
     if no_files and not output.as_json:
         output.message(no_file(no_files))
     if left_out and not output.as_json:
-        output.message(f"Left out, because their data is all there is to them: {', '.join(left_out)}.")
+        output.message(f"Left out, because they consist of data only: {', '.join(left_out)}.")
 
 
 @click.command("graph")
@@ -156,7 +158,7 @@ def _confirm(output: Output, plan: PipelinePlan) -> None:
     dropped = [action.definition.title for action in plan.actions if action.verb is Verb.DROP]
     if not interactive():
         raise InvalidStateError(
-            f"{counted(len(dropped), 'object')} would be dropped: {', '.join(dropped)}.", "Confirm it with --yes."
+            f"{counted(len(dropped), 'object')} would be dropped: {', '.join(dropped)}.", "Confirm with --yes."
         )
     output.message(f"To be dropped: {', '.join(dropped)}.")
-    click.confirm("Go on?", abort=True, err=True)
+    click.confirm("Continue?", abort=True, err=True)

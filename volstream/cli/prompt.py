@@ -146,8 +146,8 @@ class SqlCompleter(Completer):
         self._found: Sequence[str] | None = None
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002  # theirs
-        word, found = suggestions(document.text_before_cursor, self._known)
-        for text in found:
+        word, completions = suggestions(document.text_before_cursor, self._known)
+        for text in completions:
             yield Completion(text, start_position=-len(word))
 
     def _known(self) -> Sequence[str]:
@@ -162,16 +162,16 @@ class SqlCompleter(Completer):
 def object_names(session: Session) -> Sequence[str]:
     """Returns names of tables and of the catalog's objects, as SQL accepts them. Does not use Spark."""
     tables = f"{session.home.warehouse}/tables"
-    found = [Name(schema, table) for schema in folders.inside(tables) for table in folders.inside(f"{tables}/{schema}")]
+    names = [Name(schema, table) for schema in folders.inside(tables) for table in folders.inside(f"{tables}/{schema}")]
     for collection in (session.streams, session.volumes, session.jobs, session.connections):
-        found += [one.name for one in collection.list()]
-    return [str(name) for name in found]
+        names += [definition.name for definition in collection.list()]
+    return [str(name) for name in names]
 
 
 def _begins(name: str, typed: str) -> bool:
     """Returns whether a name begins with the typed text, with or without its schema and backticks."""
     bare = name.replace("`", "")
-    return any(one.startswith(typed.replace("`", "")) for one in (bare, bare.partition(".")[2]))
+    return any(part.startswith(typed.replace("`", "")) for part in (bare, bare.partition(".")[2]))
 
 
 def _history(home: Path) -> Path:

@@ -12,7 +12,7 @@ from volstream.cli.output import Output
 def setup_command(s3: bool) -> None:
     """Prepare this machine's engine: find Java, fetch the jars, and make an archive of classes for a quick start.
 
-    Commands fetch missing jars by themselves; the archive is made here only. What is there already is kept.
+    Commands fetch missing jars on demand; only this command makes the archive. Existing files are kept.
     """
     from volstream.engine.setup import set_up
 

@@ -47,7 +47,7 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
 
         check_made(session)
 
-        run_prompt(session, output, lambda one: _run(session, output, one))
+        run_prompt(session, output, lambda text: _run(session, output, text))
         return
     elif statement in (None, "-"):
         script = sys.stdin.read()
@@ -56,7 +56,7 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
     statements = split(script)
     if not statements:
         raise InvalidValueError("The input has no statement.")
-    if not any(_CREATES.search(one) for one in statements):
+    if not any(_CREATES.search(text) for text in statements):
         check_made(session)
     if len(statements) == 1:
         _run(session, output, statements[0])
@@ -90,11 +90,11 @@ def _run(session: Session, output: Output, statement: str, before: str | None = 
     """
     from volstream.objects.sql import rows
 
-    columns, found = rows(session.objects, statement)
+    columns, result = rows(session.objects, statement)
     if output.as_json:
         sys.stdout.write(before or "")
         separator = "["
-        for row in found:
+        for row in result:
             sys.stdout.write(f"{separator}{to_json(row)}")
             separator = ", "
         sys.stdout.write("[]" if separator == "[" else "]")
@@ -102,7 +102,7 @@ def _run(session: Session, output: Output, statement: str, before: str | None = 
         sys.stdout.flush()
         return
     shown: list[Mapping[str, Any]] = []
-    for row in found:
+    for row in result:
         if len(shown) == _SHOWN_ROWS:
             output.message(f"The first {_SHOWN_ROWS} rows; --format json prints all.")
             break

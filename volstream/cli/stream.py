@@ -60,7 +60,7 @@ def advance_stream_command(session: Session, output: Output, stream: str, to_ver
 @click.argument("outcome", type=click.Choice(["committed", "aborted"]))
 @common
 def resolve_command(session: Session, output: Output, stream: str, outcome: str) -> None:
-    """Decide whether an attempt counts whose target table no longer exists."""
+    """Decide the outcome of an open attempt whose target table no longer exists."""
     session.streams.resolve(stream, committed=outcome == "committed")
     output.result({"stream": stream, "outcome": outcome}, f"The open attempt of stream {stream} counts as {outcome}.")
 
@@ -74,7 +74,7 @@ def _start(session: Session, stream: Stream) -> str:
     count = session.home.catalog.refreshes.file_count(stream.source_id)
     files = counted(count, "file")
     if stream.offset is None:
-        return "the volume was not listed yet, so every file will arrive"
+        return "the volume has not been listed yet, so every file will arrive"
     if stream.initial:
         return f"starts with the {files} that {'is' if count == 1 else 'are'} there"
     return f"starts after {files} (version {stream.offset})"

@@ -61,14 +61,14 @@ class Look:
 
 def look(session: Session) -> Look:
     """Returns the facts of now, those of ``status``. Starts nothing."""
-    found = status(session.home)
+    overview = status(session.home)
     totals = {str(job.name): session.home.catalog.consumptions.totals(job.id) for job in session.jobs.list()}
     return Look(
         at=time.monotonic(),
         time=datetime.now().astimezone(),
-        wrong=problems(found, {}),
+        wrong=problems(overview, {}),
         done={name: (total["succeeded"] + total["failed"], total["rows"]) for name, total in totals.items()},
-        **{name: found[name] for name in ("home", "engine", "volumes", "streams", "jobs", "tables")},
+        **{name: overview[name] for name in ("home", "engine", "volumes", "streams", "jobs", "tables")},
     )
 
 
@@ -94,25 +94,25 @@ def picture(before: Look | None, now: Look, width: int, height: int, note: str |
     from rich.console import Group
     from rich.text import Text
 
-    wrong = [*([(one_line(note), True)] if note else []), *((one.line, one.severe) for one in now.wrong)]
+    wrong = [*([(one_line(note), True)] if note else []), *((problem.line, problem.severe) for problem in now.wrong)]
     per_second = rates(before, now)
     jobs = [
-        {**row, "done": done_of(row), "files/s": one and round(one[0], 1), "rows/s": one and round(one[1], 1)}
-        for row, one in ((row, per_second.get(row["job"])) for row in now.jobs)
+        {**row, "done": done_of(row), "files/s": rate and round(rate[0], 1), "rows/s": rate and round(rate[1], 1)}
+        for row, rate in ((row, per_second.get(row["job"])) for row in now.jobs)
     ]
     jobs.sort(key=lambda row: (row["state"] != JobState.PAUSED, not row["failed"], -(row["files/s"] or 0)))
-    given = ((jobs, _JOBS), (now.volumes, _VOLUMES), (now.streams, _STREAMS), (now.tables, _TABLES))
-    tables = [(rows, columns) for rows, columns in given if rows]
+    listings = ((jobs, _JOBS), (now.volumes, _VOLUMES), (now.streams, _STREAMS), (now.tables, _TABLES))
+    tables = [(rows, columns) for rows, columns in listings if rows]
     shown = wrong if len(wrong) <= _NOTES else [*wrong[: _NOTES - 1], (f"and {len(wrong) - _NOTES + 1} more", False)]
-    left = height - 2 - max(1, len(shown)) - (_FRAME + 1) * len(tables)
+    free = height - 2 - max(1, len(shown)) - (_FRAME + 1) * len(tables)
     parts: list[Any] = [Text(_heading(now), no_wrap=True, overflow="ellipsis", style="bold")]
     parts += [
         Text(text, no_wrap=True, overflow="ellipsis", style="red" if severe else "yellow") for text, severe in shown
     ]
     parts += [] if wrong else [Text("Nothing is wrong.", style="green")]
     for number, (rows, columns) in enumerate(tables):
-        most = max(_LEAST, left // (len(tables) - number))
-        left -= min(len(rows), most)
+        most = max(_LEAST, free // (len(tables) - number))
+        free -= min(len(rows), most)
         parts.append(arranged(rows[:most], columns[: max(2, width // _WIDTH)], width, cut=True))
         if len(rows) > most:
             parts.append(Text(f"and {len(rows) - most} more", style="dim"))

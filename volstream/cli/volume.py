@@ -95,29 +95,29 @@ def refresh_command(session: Session, output: Output, volume: str, subdirectory:
     stop = Stop()
     with stop_on_signals(stop, first=lambda: output.message("Stopping. Interrupt again to end at once.")):
         done = session.volumes.refresh(volume, subdirectory, accept_removals=accept_removals, stop=stop)
-    found = done.reconciled
+    reconciled = done.reconciled
     value: dict[str, Any] = {
         "volume": volume,
         "inserted": done.inserted,
         "updated": done.updated,
         "deleted": done.deleted,
-        "by_daemon": found is None,
+        "by_daemon": reconciled is None,
         "held_removals": done.held,
     }
     text = f"{done.inserted} new, {done.updated} changed, {done.deleted} gone"
-    if found is not None:
+    if reconciled is not None:
         value |= {
-            "files": found.files,
-            "bytes": found.bytes,
-            "findings": found.findings,
-            "unsettled": list(found.unsettled),
-            "seconds": round(found.seconds, 3),
+            "files": reconciled.files,
+            "bytes": reconciled.bytes,
+            "findings": reconciled.findings,
+            "unsettled": list(reconciled.unsettled),
+            "seconds": round(reconciled.seconds, 3),
         }
-        text = f"{counted(found.files, 'file')} ({format_size(found.bytes)}): {text}."
-        if found.unsettled:
-            text += f" {len(found.unsettled)} still being written: refresh again later."
-        if found.findings - len(found.unsettled):
-            text += f" {counted(found.findings - len(found.unsettled), 'name')} cannot be used; see volstream list rejected."
+        text = f"{counted(reconciled.files, 'file')} ({format_size(reconciled.bytes)}): {text}."
+        if reconciled.unsettled:
+            text += f" {len(reconciled.unsettled)} still being written: refresh again later."
+        if unusable := reconciled.findings - len(reconciled.unsettled):
+            text += f" {counted(unusable, 'name')} cannot be used; see volstream list rejected."
     if done.held:
         text += (
             f" {counted(done.held, 'removal')} held, because that is more than the volume's limit. If the files were deleted, "

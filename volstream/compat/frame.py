@@ -46,7 +46,9 @@ class DataFrame:
     def __getattr__(self, name: str) -> Any:
         """Returns a column, if a frame has no such attribute."""
         if name.startswith("_") or name not in self._frame.columns:
-            near = like(name, [*self._frame.columns, *(one for one in dir(type(self)) if not one.startswith("_"))])
+            near = like(
+                name, [*self._frame.columns, *(member for member in dir(type(self)) if not member.startswith("_"))]
+            )
             raise AttributeError(f"A frame of volstream.compat has no attribute or column {name!r}. {near}".rstrip())
         return self._frame[name]
 
@@ -197,7 +199,7 @@ class DataFrame:
             ValueError,
         ) as error:  # PySpark's, about its arguments
             raise InvalidValueError(
-                f"PySpark refuses an argument: {in_brief(error)}.", "Give a column or its name."
+                f"PySpark rejects an argument: {in_brief(error)}.", "Give a column or its name."
             ) from error
         leaves = self._leaves | (other._leaves if other is not None else frozenset())
         return DataFrame(self._home, frame, leaves, self._schema)

@@ -42,10 +42,10 @@ class Leaf:
 
     def stream(self, home: Home) -> Stream:
         """Returns the stream's current state. Raises NotFoundError."""
-        found = home.catalog.streams.by_id(self.stream_id)
-        if found is None:
+        stream = home.catalog.streams.by_id(self.stream_id)
+        if stream is None:
             raise NotFoundError(f"The stream {self.name} was dropped.")
-        return found
+        return stream
 
     def read_now(self, home: Home) -> None:
         """Points the view at the rows that a read of the stream sees now: in a transaction always the same."""

@@ -35,10 +35,10 @@ class Builder(sessions.Collected):
         return self._on(sessions.Session.builder.configs(home_settings(self._values)).getOrCreate())
 
     def _on(self, native: sessions.Session) -> Session:
-        made = Session(native)
+        session = Session(native)
         if self._values.get("schema") is not None:
-            made.use_schema(str(self._values["schema"]))
-        return made
+            session.use_schema(str(self._values["schema"]))
+        return session
 
 
 def home_settings(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,7 +75,9 @@ class Session(Closeable):
         if name == "file":
             hint = "Copy files to the location of a volume by any means; volstream finds them."
         else:
-            hint = like(name, [one for one in dir(type(self)) if not one.startswith("_")]) + "See session.native."
+            hint = (
+                like(name, [member for member in dir(type(self)) if not member.startswith("_")]) + "See session.native."
+            )
         raise AttributeError(f"A session of volstream.compat has no {name!r}. {hint}")
 
     @property
@@ -121,7 +123,7 @@ class Session(Closeable):
 
     def create_table_from_volume(self, name: str, volume: str, **options: Any) -> DataFrame:
         """Loads a volume's files as rows of a table, like :meth:`volstream.Session.create_table_from_volume`."""
-        table, source = (str(Name.parse(one, self._schema)) for one in (name, volume))
+        table, source = (str(Name.parse(written, self._schema)) for written in (name, volume))
         return DataFrame(self.native.home, self.native.create_table_from_volume(table, source, **options))
 
     def close(self) -> None:

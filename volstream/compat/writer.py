@@ -70,7 +70,7 @@ class Writer:
 
     def _consume(self, location: str, *, present: bool) -> None:
         streams = {leaf.stream_id: leaf.stream(self._home) for leaf in self._leaves}
-        made = False
+        created = False
         try:
             with self._home.block() as block:
                 taken = block.take(*streams.values())
@@ -79,14 +79,14 @@ class Writer:
                 if not present:
                     # The marked commit needs a table. Create it only while the streams are held, in case another does so.
                     self._frame.limit(0).write.format("delta").mode("error").save(location)
-                    made = True
+                    created = True
                 if taken:
                     own = self._frame.sparkSession
                     block.write(location, lambda marked: self._save(location, bound_to(marked, self._frame)), like=own)
                 else:  # volumes that were never listed have nothing to consume
                     self._save(location, self._frame)
         except BaseException:
-            if made and is_unused(self._home.catalog, location, streams):
+            if created and is_unused(self._home.catalog, location, streams):
                 folders.remove(location)
             raise
 

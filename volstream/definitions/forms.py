@@ -142,28 +142,28 @@ def _moment(value: Any) -> datetime:
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
-    if not isinstance(value, Sequence | set | frozenset) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, Sequence | set | frozenset) or not all(isinstance(item, str) for item in value):
         raise unfit(value, "a list of text")
     return tuple(value)
 
 
 def _parsed_texts(text: str) -> tuple[str, ...]:
-    return tuple(one.strip() for one in text.split(",") if one.strip())
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _receivers(value: Any) -> tuple[str, ...] | None:
     """Reads names of those who get alerts: ``none`` is nobody, ``default`` those of the settings."""
-    found = _texts(value)
-    return None if found == ("default",) else () if found == ("none",) else found
+    names = _texts(value)
+    return None if names == ("default",) else () if names == ("none",) else names
 
 
 def _pairs(value: Any) -> Mapping[str, str]:
     plain = isinstance(value, Mapping) and all(
-        isinstance(key, str) and isinstance(one, str | int | float) for key, one in value.items()
+        isinstance(key, str) and isinstance(item, str | int | float) for key, item in value.items()
     )
     if not plain:
         raise unfit(value, "a table of text")
-    return {key: as_text(one) for key, one in value.items()}
+    return {key: as_text(item) for key, item in value.items()}
 
 
 def _parsed_pair(text: str) -> Mapping[str, str]:
@@ -219,18 +219,18 @@ RETENTION = form("a duration", "str | timedelta | None", _retention, metavar="'3
 
 def words(values: type[StrEnum]) -> Form:
     """Returns the form of an enumeration: its words, in any case, with dashes or underscores."""
-    known = {_plain(word): one for one in values for word in (one.value, one.name)}
+    by_word = {_plain(word): member for member in values for word in (member.value, member.name)}
 
     def read(value: Any) -> StrEnum:
         if isinstance(value, values):
             return value
-        found = known.get(_plain(value)) if isinstance(value, str) else None
-        if found is None:
+        member = by_word.get(_plain(value)) if isinstance(value, str) else None
+        if member is None:
             hint = like(value, list(values)) if isinstance(value, str) else ""
             raise InvalidValueError(
-                f"{shortened(value)} is none of its values.", f"{hint}Give one of {', '.join(values)}."
+                f"{shortened(value)} is not an allowed value.", f"{hint}Give one of {', '.join(values)}."
             )
-        return found
+        return member
 
     return form(f"one of {', '.join(values)}", values.__name__, read, values=values, write=str)
 

@@ -188,12 +188,12 @@ def _delimiter(value: Any) -> str:
 def _encoding(value: Any) -> str:
     name = forms.TEXT.read(value)
     try:
-        found = codecs.lookup(name)
+        codec = codecs.lookup(name)
     except (LookupError, ValueError):  # the latter for a NUL
         raise InvalidValueError(f"There is no encoding {name!r}.", "Give, for example, utf-8 or latin-1.") from None
-    if not found._is_text_encoding:  # Python's own test in open()
+    if not codec._is_text_encoding:  # Python's own test in open()
         raise InvalidValueError(f"{name!r} is not an encoding of text.", "Give, for example, utf-8 or latin-1.")
-    return found.name
+    return codec.name
 
 
 _DELIMITER = forms.form("one ASCII character, or tab", "str", _delimiter, metavar="CHARACTER")
@@ -276,9 +276,9 @@ def _load(value: Any) -> LoadKeys:
         return value
     if not isinstance(value, Mapping):
         raise forms.unfit(value, 'a table, such as { format = "csv" }')
-    known = keys(LoadKeys)
-    if unknown := sorted(value.keys() - known):
-        raise InvalidValueError(f"There is no load option {unknown[0]!r}.", nearest(unknown[0], list(known)))
+    allowed = keys(LoadKeys)
+    if unknown := sorted(value.keys() - allowed):
+        raise InvalidValueError(f"There is no load option {unknown[0]!r}.", nearest(unknown[0], list(allowed)))
     return LoadKeys(**read(LoadKeys, value))
 
 

@@ -86,15 +86,15 @@ class Key:
         if value is None and self.optional:
             return None
         try:
-            found = read(value)
+            stored = read(value)
         except VolstreamError as error:
             raise InvalidValueError(f"{self.name}: {error.message}", error.remedy) from None
         least, most = self.option.least, self.option.most
-        if least is not None and found < least:
-            raise InvalidValueError(f"{self.name} cannot be {found:g}.", f"Give {least:g} or more.")
-        if most is not None and found > most:
-            raise InvalidValueError(f"{self.name} cannot be {found:g}.", f"Give {most:g} or less.")
-        return found
+        if least is not None and stored < least:
+            raise InvalidValueError(f"{self.name} cannot be {stored:g}.", f"Give {least:g} or more.")
+        if most is not None and stored > most:
+            raise InvalidValueError(f"{self.name} cannot be {stored:g}.", f"Give {most:g} or less.")
+        return stored
 
 
 #: The forms of values by their types.
@@ -112,10 +112,10 @@ _FORMS: Mapping[Any, Form] = {
 
 def keys(cls: type[Any]) -> Mapping[str, Key]:
     """Returns the options that a dataclass describes: those without a default first, then its own before those of its bases."""
-    found = _KNOWN.get(cls)
-    if found is None:
-        found = _KNOWN[cls] = _keys(cls)
-    return found
+    described = _KNOWN.get(cls)
+    if described is None:
+        described = _KNOWN[cls] = _keys(cls)
+    return described
 
 
 _KNOWN: dict[type[Any], Mapping[str, Key]] = {}
@@ -124,9 +124,11 @@ _KNOWN: dict[type[Any], Mapping[str, Key]] = {}
 def _keys(cls: type[Any]) -> Mapping[str, Key]:
     hints = typing.get_type_hints(cls, include_extras=True)
     order = [name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())]
-    found = {}
+    described = {}
     for field in sorted(dataclasses.fields(cls), key=lambda field: order.index(field.name)):
-        option = next((one for one in getattr(hints[field.name], "__metadata__", ()) if isinstance(one, Option)), None)
+        option = next(
+            (item for item in getattr(hints[field.name], "__metadata__", ()) if isinstance(item, Option)), None
+        )
         if option is None:
             continue
         kind, optional = _plain(hints[field.name])
@@ -134,8 +136,8 @@ def _keys(cls: type[Any]) -> Mapping[str, Key]:
         factory = field.default_factory
         default = field.default if factory is dataclasses.MISSING else factory()
         required = default is dataclasses.MISSING
-        found[field.name] = Key(field.name, kind, form, option, optional, None if required else default, required)
-    return dict(sorted(found.items(), key=lambda item: not item[1].required))
+        described[field.name] = Key(field.name, kind, form, option, optional, None if required else default, required)
+    return dict(sorted(described.items(), key=lambda item: not item[1].required))
 
 
 def to_create(cls: type[Any], *own: str) -> Mapping[str, Key]:
@@ -145,15 +147,17 @@ def to_create(cls: type[Any], *own: str) -> Mapping[str, Key]:
 
 def to_alter(cls: type[Any], *own: str) -> Mapping[str, Key]:
     """Returns the options that can be changed, except those that are the method's ``own`` arguments."""
-    known = keys(cls).items()
-    return {name: key for name, key in known if key.option.alterable and not key.option.at_start and name not in own}
+    described = keys(cls).items()
+    return {
+        name: key for name, key in described if key.option.alterable and not key.option.at_start and name not in own
+    }
 
 
 def _plain(annotation: Any) -> tuple[Any, bool]:
     """Returns the type of an annotated field without None, and whether it may be None."""
     kind = typing.get_args(annotation)[0]
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        [kind] = [one for one in typing.get_args(kind) if one is not type(None)]
+        [kind] = [arm for arm in typing.get_args(kind) if arm is not type(None)]
         return kind, True
     return kind, False
 
@@ -168,5 +172,5 @@ def read(cls: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidValueError: a value does not have the form of its option.
     """
-    known = keys(cls)
-    return {name: known[name].read(value) if name in known else value for name, value in given.items()}
+    described = keys(cls)
+    return {name: described[name].read(value) if name in described else value for name, value in given.items()}

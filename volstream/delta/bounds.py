@@ -47,8 +47,8 @@ def doubtful_files(table: DeltaTable) -> Sequence[str]:
     doubtful = pa.repeat(False, files.num_rows)
     for name in files.column_names:
         if name.startswith(("min.", "max.")) and pa.types.is_string(files.schema.field(name).type):
-            found = pc.match_substring_regex(files[name].combine_chunks(), _DOUBTFUL.pattern).fill_null(False)
-            doubtful = pc.or_(doubtful, found)
+            matches = pc.match_substring_regex(files[name].combine_chunks(), _DOUBTFUL.pattern).fill_null(False)
+            doubtful = pc.or_(doubtful, matches)
     return list(files["path"].filter(doubtful).to_pylist())
 
 
@@ -77,8 +77,8 @@ def exact_bounds(location: str, path: str, column: str) -> tuple[str, str]:
 def group_bounds(group: pq.RowGroupMetaData, column: str) -> tuple[Any, Any]:
     """Returns a lower and an upper bound of a column in a row group; None: unknown."""
     columns = map(group.column, range(group.num_columns))
-    known = next((one.statistics for one in columns if one.path_in_schema == column), None)
-    return (known.min, known.max) if known is not None and known.has_min_max else (None, None)
+    statistics = next((chunk.statistics for chunk in columns if chunk.path_in_schema == column), None)
+    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else (None, None)
 
 
 def _raised(bound: str) -> str:

@@ -42,12 +42,12 @@ def copy_table(location: str, version: int, target: str) -> None:
     names = [name for name in there if not name.startswith(nested) and _belongs(name, version)]
     missing = {unquote(name) for name in copy_files(location, names, target)}
     with mapped(target):
-        made = open_table(target)
-        needed = missing.intersection(map(unquote, made.get_add_actions()["path"].to_pylist())) if missing else set()
+        copied = open_table(target)
+        needed = missing.intersection(map(unquote, copied.get_add_actions()["path"].to_pylist())) if missing else set()
         needed |= {name for name in missing if name.startswith("deletion_vector")}
-    if needed or made.version() != version:
+    if needed or copied.version() != version:
         raise StorageError(
-            f"The table at {location} was vacuumed while it was copied: files of version {version} are gone.",
+            f"The table at {location} was vacuumed while it was copied: files of version {version} were deleted.",
             "Try again.",
         )
 
@@ -86,8 +86,8 @@ def _inside(location: str) -> list[str]:
         found_here = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
         return [path.relative_to(root).as_posix() for path in found_here if not path.is_symlink()]
     with mapped(location):
-        found = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
-    return [info.path[len(root) + 1 :] for info in found if info.type == fs.FileType.File]
+        entries = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
+    return [info.path[len(root) + 1 :] for info in entries if info.type == fs.FileType.File]
 
 
 def _belongs(name: str, version: int) -> bool:

@@ -83,17 +83,17 @@ class NewFile:
         for name in list(self._nulls):
             self._nulls[name] += rows[name].null_count
             try:
-                found = pc.min_max(rows[name]).as_py()
+                extremes = pc.min_max(rows[name]).as_py()
             except (OverflowError, ValueError):  # a time outside datetime's range
                 del self._nulls[name]
                 continue
-            if found["min"] is None:
+            if extremes["min"] is None:
                 continue
-            if isinstance(found["min"], float) and not _is_ordinary(rows[name]):
+            if isinstance(extremes["min"], float) and not _is_ordinary(rows[name]):
                 del self._nulls[name]  # NaN sorts last in Spark, and is outside every range in Arrow
                 continue
-            self._least[name] = min(self._least.get(name, found["min"]), found["min"])
-            self._most[name] = max(self._most.get(name, found["max"]), found["max"])
+            self._least[name] = min(self._least.get(name, extremes["min"]), extremes["min"])
+            self._most[name] = max(self._most.get(name, extremes["max"]), extremes["max"])
 
     def close(self) -> AddAction:
         """Makes the content durable (the commit makes the name durable); returns the action that adds the file."""
@@ -138,10 +138,10 @@ def open_file(location: str, path: str) -> pq.ParquetFile:
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Returns rows of a data file with the columns and types of ``schema``; columns that the file lacks are NULL."""
-    given = {name.lower(): name for name in rows.column_names}
+    names = {name.lower(): name for name in rows.column_names}
     columns = [
-        rows[given[field.name.lower()]].cast(field.type)
-        if field.name.lower() in given
+        rows[names[field.name.lower()]].cast(field.type)
+        if field.name.lower() in names
         else pa.nulls(len(rows), field.type)
         for field in schema
     ]

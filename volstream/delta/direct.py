@@ -123,11 +123,11 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
     text = Schema.from_arrow(schema).to_json()
     if has_type(json.loads(text), "timestamp_ntz"):
         return False  # another feature
-    made = int(time.time() * 1000)
+    created = int(time.time() * 1000)
     configuration = {_VECTORS: "true", **({**TRACKING, **new_columns()} if tracked else {}), **properties}
     parameters = {"isManaged": "false", "properties": json.dumps(configuration), "partitionBy": "[]"}
     actions = [
-        _info("CREATE TABLE", parameters, **({"inCommitTimestamp": made} if tracked else {})),
+        _info("CREATE TABLE", parameters, **({"inCommitTimestamp": created} if tracked else {})),
         {
             "protocol": {
                 "minReaderVersion": 3,
@@ -143,7 +143,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
                 "schemaString": text,
                 "partitionColumns": [],
                 "configuration": configuration,
-                "createdTime": made,
+                "createdTime": created,
             }
         },
     ]
@@ -261,26 +261,26 @@ class _Commit:
         replaced, feed = removed.actions, list[Mapping[str, Any]]()
         if removed.rows is not None:
             feed = write_feed(self.location, table, self.change.key, removed.rows, self._groups)
-            self._feed = [f"{self.location}/{one['cdc']['path']}" for one in feed]
+            self._feed = [f"{self.location}/{action['cdc']['path']}" for action in feed]
         added = [
             {
                 "add": {
-                    "path": one.path,
+                    "path": file.path,
                     "partitionValues": {},
-                    "size": one.size,
-                    "modificationTime": one.modification_time,
+                    "size": file.size,
+                    "modificationTime": file.modification_time,
                     "dataChange": True,
-                    "stats": one.stats,
-                    **tracked.added(json.loads(one.stats)["numRecords"]),
+                    "stats": file.stats,
+                    **tracked.added(json.loads(file.stats)["numRecords"]),
                 }
             }
-            for one in self._written
+            for file in self._written
         ]
         mode = {"mode": "Overwrite" if replaced else "Append", "partitionBy": "[]"}
         metrics = {
             "numFiles": str(len(added)),
             "numOutputRows": str(self._rows),
-            "numOutputBytes": str(sum(one.size for one in self._written)),
+            "numOutputBytes": str(sum(file.size for file in self._written)),
         }
         info = _info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
         return [info, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
@@ -293,8 +293,8 @@ class _Commit:
         """
         ids = None if replaced is None else id_column(table)
         rules = _ColumnRules.of(table)
-        names = {one.name.lower(): one.name for one in table.schema().fields}
-        schema = pa.schema([pa.field(names[one.name.lower()], one.type) for one in change.schema])
+        names = {column.name.lower(): column.name for column in table.schema().fields}
+        schema = pa.schema([pa.field(names[column.name.lower()], column.type) for column in change.schema])
         key = names.get(change.key.lower(), change.key)
         written = schema if ids is None else schema.append(pa.field(ids, pa.int64()))
         added: list[AddAction] = []
@@ -325,11 +325,11 @@ def _commit_on(location: str, table: DeltaTable, actions: Iterable[Mapping[str, 
     """Makes the commit that follows a version of a table, durable on return; returns False if another one came first."""
     table_id, version = str(table.metadata().id), table.version()
     durable.sync(location, table_id, version)
-    made = _put(location, version + 1, actions)
-    if made:
+    committed = _put(location, version + 1, actions)
+    if committed:
         durable.made(table_id, version + 1)
         _checkpoint(location, version + 1)
-    return made
+    return committed
 
 
 def _repair(location: str, table: DeltaTable) -> bool:
@@ -383,14 +383,14 @@ def _can_commit(table: DeltaTable, gone_by: str | None) -> bool:
     # Without a key, rows do not replace each other one by one.
     one_by_one = gone_by is None or json.loads(metadata.configuration.get(PRIMARY_KEY) or "[]") == [gone_by]
     supported = _KNOWN | FEATURES if one_by_one else _KNOWN
-    known = protocol.min_writer_version <= 2 or (
+    writable = protocol.min_writer_version <= 2 or (
         protocol.min_writer_version == 7 and supported.issuperset(protocol.writer_features or ())
     )
-    if not known or metadata.partition_columns or is_on(metadata.configuration, "delta.appendOnly"):
+    if not writable or metadata.partition_columns or is_on(metadata.configuration, "delta.appendOnly"):
         return False
     fields = _fields(table.schema())
     # A CHAR may be stored with blanks at its end and without; the rows to remove are looked up by what is stored.
-    by_char = any(one["name"] == gone_by and is_char(one["metadata"].get(CHARACTERS)) for one in fields)
+    by_char = any(column["name"] == gone_by and is_char(column["metadata"].get(CHARACTERS)) for column in fields)
     return not by_char and all(map(_is_simple, fields))
 
 
@@ -405,14 +405,16 @@ def _is_simple(column: Mapping[str, Any]) -> bool:
 
 def _schema_matches(schema: pa.Schema, table: DeltaTable) -> bool:
     """True if a table has the columns of a schema, with their types. It may have been replaced since the rows were made."""
-    columns = {one["name"].lower(): _kind(one["type"]) for one in _fields(table.schema())}
-    return all(columns.get(one["name"].lower()) == _kind(one["type"]) for one in _fields(Schema.from_arrow(schema)))
+    columns = {column["name"].lower(): _kind(column["type"]) for column in _fields(table.schema())}
+    return all(
+        columns.get(column["name"].lower()) == _kind(column["type"]) for column in _fields(Schema.from_arrow(schema))
+    )
 
 
 def _fields(schema: Schema) -> Sequence[Mapping[str, Any]]:
     """Returns the columns of a schema as the log has them."""
-    found: list[Mapping[str, Any]] = json.loads(schema.to_json())["fields"]
-    return found
+    fields: list[Mapping[str, Any]] = json.loads(schema.to_json())["fields"]
+    return fields
 
 
 def _kind(type_: Any) -> Any:
@@ -420,7 +422,7 @@ def _kind(type_: Any) -> Any:
     if not isinstance(type_, dict):
         return type_
     inside = {name: _kind(type_[name]) for name in ("elementType", "keyType", "valueType") if name in type_}
-    return type_["type"], inside, [(one["name"], _kind(one["type"])) for one in type_.get("fields", ())]
+    return type_["type"], inside, [(child["name"], _kind(child["type"])) for child in type_.get("fields", ())]
 
 
 @dataclass(frozen=True)
@@ -438,9 +440,9 @@ class _ColumnRules:
     @classmethod
     def of(cls, table: DeltaTable) -> _ColumnRules:
         fields = table.schema().fields
-        found = {one.name: length_of((one.metadata or {}).get(CHARACTERS)) for one in fields}
-        lengths = {name: length for name, length in found.items() if length is not None}
-        return cls([one.name for one in fields if not one.nullable], lengths)
+        limits = {column.name: length_of((column.metadata or {}).get(CHARACTERS)) for column in fields}
+        lengths = {name: length for name, length in limits.items() if length is not None}
+        return cls([column.name for column in fields if not column.nullable], lengths)
 
     def allow(self, rows: pa.Table) -> bool:
         """True if rows, with the table's spelling of its columns, can be added; otherwise Spark tells what is wrong."""
@@ -483,15 +485,15 @@ def _without(
         if any(character in path for character in "/%:"):
             return None
         file = open_file(location, path)
-        found, rows = _matches(file, key, values, columns)
-        if found.size:
-            hit[path] = found, rows
+        at, rows = _matches(file, key, values, columns)
+        if at.size:
+            hit[path] = at, rows
             lengths[path] = file.metadata.num_rows
     if not hit:
         return _Removed([])
     before = deleted_rows(table, hit)
-    fresh = {path: ~np.isin(found, before[path]) if path in before else None for path, (found, _) in hit.items()}
-    deleted = {path: np.union1d(found, before[path]) if path in before else found for path, (found, _) in hit.items()}
+    fresh = {path: ~np.isin(at, before[path]) if path in before else None for path, (at, _) in hit.items()}
+    deleted = {path: np.union1d(at, before[path]) if path in before else at for path, (at, _) in hit.items()}
     touched = {path: rows for path, rows in deleted.items() if path not in before or rows.size > before[path].size}
     adds = _adds(location, table.version(), touched)
     whole = {path for path, rows in touched.items() if rows.size == lengths[path]}
@@ -522,12 +524,12 @@ def _without(
         return _Removed(actions)
     images, ids = [], []
     for path in touched:
-        found, rows = hit[path]
+        at, rows = hit[path]
         kept = fresh[path]
         if kept is not None:
-            found, rows = found[kept], rows.filter(pa.array(kept))
+            at, rows = at[kept], rows.filter(pa.array(kept))
         images.append(rows)
-        ids.append(ids_of(adds[path], rows, found, ids_in))
+        ids.append(ids_of(adds[path], rows, at, ids_in))
     return _Removed(actions, Replaced(pa.concat_tables(images), pa.concat_arrays(ids)))
 
 
@@ -546,7 +548,7 @@ def _meets(values: Sequence[str], low: str | None, high: str | None) -> bool:
 
 def _matches(file: pq.ParquetFile, key: str, values: Sequence[str], columns: pa.Schema) -> tuple[np.ndarray, pa.Table]:
     """Returns the positions of a file's rows with one of the keys, which are sorted, and some columns of these rows."""
-    found: list[np.ndarray] = []
+    positions: list[np.ndarray] = []
     rows = [fitted(columns.empty_table(), columns)]
     asked = pa.array(values, columns.field(key).type)
     first = 0
@@ -559,37 +561,37 @@ def _matches(file: pq.ParquetFile, key: str, values: Sequence[str], columns: pa.
             if _meets(values, *group_bounds(group, key)):
                 read = fitted(file.read_row_group(number, columns=there), columns)
                 matches = pc.is_in(read[key], value_set=asked)
-                found.append(np.flatnonzero(matches.to_numpy()) + first)
+                positions.append(np.flatnonzero(matches.to_numpy()) + first)
                 rows.append(read.filter(matches))
             first += group.num_rows
-    return np.concatenate([np.empty(0, np.int64), *found]), pa.concat_tables(rows)
+    return np.concatenate([np.empty(0, np.int64), *positions]), pa.concat_tables(rows)
 
 
 def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, dict[str, Any]]:
     """Returns the ``add`` actions from the log for some data files of a table's version."""
-    left, found = set(wanted), dict[str, dict[str, Any]]()
+    missing, by_path = set(wanted), dict[str, dict[str, Any]]()
     checkpoint = last_checkpoint(location)
     for number in range(version, min(checkpoint[0], version), -1):
         for action in actions(location, number, '"add"'):
             add = action.get("add")
-            if add is not None and add["path"] in left:
-                left.remove(add["path"])
-                found[add["path"]] = {name: value for name, value in add.items() if value is not None}
-        if not left:
-            return found
+            if add is not None and add["path"] in missing:
+                missing.remove(add["path"])
+                by_path[add["path"]] = {name: value for name, value in add.items() if value is not None}
+        if not missing:
+            return by_path
     filesystem, _ = filesystem_of(location)
     for name in checkpoint_files(location, checkpoint):
         adds = pq.read_table(name, columns=["add"], filesystem=filesystem)["add"].combine_chunks()
-        listed = pc.is_in(pc.struct_field(adds, "path"), value_set=pa.array(sorted(left), pa.string()))
+        listed = pc.is_in(pc.struct_field(adds, "path"), value_set=pa.array(sorted(missing), pa.string()))
         for add in adds.filter(listed).to_pylist():
             kept = ("path", "size", "modificationTime", "stats", "deletionVector", *_OF_ROWS)
-            present = {one: add[one] for one in kept if add.get(one) is not None}
+            present = {key: add[key] for key in kept if add.get(key) is not None}
             if "deletionVector" in present:
                 vector = {part: value for part, value in add["deletionVector"].items() if value is not None}
                 vector.pop("maxRowIndex", None)
                 present["deletionVector"] = vector
-            found[add["path"]] = {"partitionValues": {}, **present}
-    return found
+            by_path[add["path"]] = {"partitionValues": {}, **present}
+    return by_path
 
 
 def _checkpoint(location: str, version: int) -> None:

@@ -36,17 +36,17 @@ def sync(location: str, table_id: str, version: int) -> None:
     Raises:
         DependencyError: a file cannot be synced.
     """
-    known = _known.get(table_id)
-    if is_remote(location) or (known is not None and known >= version):
+    synced = _known.get(table_id)
+    if is_remote(location) or (synced is not None and synced >= version):
         return
     filesystem, root = filesystem_of(location)
     newest = last_checkpoint(location)
     log = f"{root}/_delta_log"
-    paths = [] if known is not None else [*_parents(log)]
-    if newest[0] > (-1 if known is None else known):
+    paths = [] if synced is not None else [*_parents(log)]
+    if newest[0] > (-1 if synced is None else synced):
         paths += [*checkpoint_files(location, newest), f"{log}/_last_checkpoint"]
     with mapped(location):
-        first = _first_in_doubt(location, newest[0]) if known is None else known + 1
+        first = _first_in_doubt(location, newest[0]) if synced is None else synced + 1
         for number in range(first, version + 1):
             paths += [*(f"{root}/{name}" for name in _added(location, number)), f"{log}/{number:020d}.json"]
         for path in [*paths, *dict.fromkeys(map(os.path.dirname, paths))]:
@@ -74,10 +74,10 @@ def _first_in_doubt(location: str, checkpoint: int) -> int:
 def _writer(location: str, version: int) -> str:
     """Returns what a commit says that it was made by; nothing if it is not in the log any more."""
     try:
-        found = actions(location, version, '"commitInfo"')
+        entries = actions(location, version, '"commitInfo"')
     except FileNotFoundError:
         return ""
-    return next((str(one["commitInfo"].get("engineInfo", "")) for one in found if "commitInfo" in one), "")
+    return next((str(entry["commitInfo"].get("engineInfo", "")) for entry in entries if "commitInfo" in entry), "")
 
 
 def made(table_id: str, version: int) -> None:
@@ -105,10 +105,10 @@ def checkpoint(location: str, table: DeltaTable) -> None:
 def _added(location: str, version: int) -> Iterator[str]:
     """Yields the files that a commit adds, relative to the table, unless volstream wrote them."""
     try:
-        found = actions(location, version, "")
+        entries = actions(location, version, "")
     except FileNotFoundError:
         return
-    for action in found:
+    for action in entries:
         if action.get("commitInfo", {}).get("engineInfo") == OURS:
             return
         file = action.get("add") or action.get("cdc")

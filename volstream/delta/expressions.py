@@ -22,8 +22,8 @@ _CONSTRAINT = "delta.constraints."
 def expressions_of(table: DeltaTable) -> Iterator[str]:
     """Yields what in a table's metadata Spark would evaluate, such as ``a generation expression of column a``."""
     for field in json.loads(table.schema().to_json())["fields"]:
-        found = {called for metadata in _metadata(field) for key, called in _OF_COLUMNS.items() if key in metadata}
-        yield from (f"{called} of column {field['name']}" for called in sorted(found))
+        kinds = {called for metadata in _metadata(field) for key, called in _OF_COLUMNS.items() if key in metadata}
+        yield from (f"{called} of column {field['name']}" for called in sorted(kinds))
     for key in sorted(table.metadata().configuration):
         if key.lower().startswith(_CONSTRAINT):
             yield f"the constraint {key[len(_CONSTRAINT) :]}"
@@ -32,8 +32,8 @@ def expressions_of(table: DeltaTable) -> Iterator[str]:
 def _metadata(part: Any) -> Iterator[dict[str, Any]]:
     """Yields the metadata of a column and of the fields inside of its type."""
     if isinstance(part, list):
-        for one in part:
-            yield from _metadata(one)
+        for item in part:
+            yield from _metadata(item)
     elif isinstance(part, dict):
         yield part.get("metadata") or {}
         for key in ("type", "fields", "elementType", "keyType", "valueType"):

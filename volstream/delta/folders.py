@@ -30,15 +30,15 @@ CATALOG = "_catalog.json"
 def _claim(warehouse: str) -> None:
     """Records to which catalog a warehouse belongs; raises InvalidStateError if that is another one."""
     own = owners.unclaimed[warehouse]()
-    found = json.loads(content(f"{warehouse}/{CATALOG}") or b"{}")
-    if not found:
+    claim = json.loads(content(f"{warehouse}/{CATALOG}") or b"{}")
+    if not claim:
         with suppress(OSError, DependencyError):  # who may only read cannot do harm
             make_folder(warehouse)
             replace_file(f"{warehouse}/{CATALOG}", json.dumps(own, indent=1).encode())
-    elif found["catalog"] != own["catalog"]:
+    elif claim["catalog"] != own["catalog"]:
         raise InvalidStateError(
-            f"The warehouse {warehouse} belongs to the home {found['home']}, which has another catalog.",
-            f"Give this home a warehouse, or the same catalog_url. If that home was deleted: rm {warehouse}/{CATALOG}",
+            f"The warehouse {warehouse} belongs to the home {claim['home']}, which has another catalog.",
+            f"Give this home its own warehouse, or use the same catalog_url. If that home was deleted: rm {warehouse}/{CATALOG}",
         )
     owners.unclaimed.pop(warehouse, None)
 
@@ -51,8 +51,8 @@ def table_location(warehouse: str, name: Name) -> str:
     """
     if warehouse in owners.unclaimed:
         _claim(warehouse)
-    found = owners.links.get(warehouse)
-    return (found().get(str(name)) if found else None) or own_location(warehouse, name)
+    linked = owners.links.get(warehouse)
+    return (linked().get(str(name)) if linked else None) or own_location(warehouse, name)
 
 
 def own_location(warehouse: str, name: Name) -> str:
@@ -137,12 +137,12 @@ class Written:
 def files(location: str) -> Sequence[Written]:
     """Returns the files directly in a folder, newest first; empty if it does not exist."""
     filesystem, path = filesystem_of(location)
-    found = [
+    listed = [
         Written(info.base_name, info.size, info.mtime)
         for info in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
         if info.type == fs.FileType.File and not info.base_name.endswith(".new")
     ]
-    return sorted(found, key=lambda one: (one.written_on, one.name), reverse=True)
+    return sorted(listed, key=lambda file: (file.written_on, file.name), reverse=True)
 
 
 def content(location: str) -> bytes:
@@ -165,6 +165,6 @@ def remove_file(location: str) -> None:
 def last_written(location: str) -> datetime:
     """Returns the time of the newest write in a folder."""
     filesystem, path = filesystem_of(location)
-    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
-    times = [info.mtime for info in [*found, filesystem.get_file_info(path)] if info.mtime is not None]
+    entries = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    times = [info.mtime for info in [*entries, filesystem.get_file_info(path)] if info.mtime is not None]
     return max(times, default=datetime.min.replace(tzinfo=UTC))

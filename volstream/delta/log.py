@@ -120,7 +120,7 @@ def has_type(kind: Any, *names: str) -> bool:
         return kind in names
     inside = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
     inside += [field["type"] for field in kind.get("fields", ())]
-    return kind["type"] in names or any(has_type(one, *names) for one in inside)
+    return kind["type"] in names or any(has_type(inner, *names) for inner in inside)
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ class DeltaLog:
             newest = [_commit(entry) for entry in table.history(_RECENT)]
         counted, size = files["num_records"], pc.sum(files["size_bytes"], min_count=0).as_py()
         rows = None if counted.null_count else int(pc.sum(counted, min_count=0).as_py()) - sum(map(len, gone.values()))
-        written = next((one.timestamp for one in newest if not one.without_data), None)
+        written = next((commit.timestamp for commit in newest if not commit.without_data), None)
         return Extent(rows, int(size), written)
 
     def least(self, column: str) -> Any:
@@ -345,10 +345,12 @@ class DeltaLog:
         filesystem, path = filesystem_of(self.location)
         for version in range(after + 1, until + 1):
             try:
-                found = actions(self.location, version, '"path"')
+                entries = actions(self.location, version, '"path"')
             except FileNotFoundError:
                 return None
-            named = [own_file(one[kind]["path"]) for one in found for kind in ("remove", "cdc") if one.get(kind, {})]
+            named = [
+                own_file(entry[kind]["path"]) for entry in entries for kind in ("remove", "cdc") if entry.get(kind, {})
+            ]
             for info in filesystem.get_file_info([f"{path}/{name}" for name in named if name is not None]):
                 if info.type == fs.FileType.NotFound:
                     return str(info.base_name)
@@ -359,12 +361,12 @@ class DeltaLog:
 
         Versions whose log entries are gone are skipped.
         """
-        found = []
+        versions = []
         for version in range(after + 1, until + 1):
             with suppress(FileNotFoundError):
                 if any("metaData" in action for action in actions(self.location, version, '"metaData"')):
-                    found.append(version)
-        return found
+                    versions.append(version)
+        return versions
 
     def commits_after(self, version: int) -> Sequence[Commit]:
         """Returns the commits with a greater version, oldest first."""
@@ -387,12 +389,12 @@ class DeltaLog:
         table = self._open()
         if table is None:
             return False
-        known = self._checked_bytes(table.version())
-        if known is not None and known > size:
+        recorded = self._checked_bytes(table.version())
+        if recorded is not None and recorded > size:
             return True
         files = pa.table(table.get_add_actions())
-        found = {name: pc.sum(files[name]).as_py() or 0 for name in ("size_bytes", "num_records")}
-        return bool(found["size_bytes"] > size or found["num_records"] > rows)
+        totals = {name: pc.sum(files[name]).as_py() or 0 for name in ("size_bytes", "num_records")}
+        return bool(totals["size_bytes"] > size or totals["num_records"] > rows)
 
     def _checked_bytes(self, version: int) -> int | None:
         """Returns the bytes of a version's files from its checksum; None if there is none, which writers may omit or delay."""
@@ -406,8 +408,8 @@ class DeltaLog:
     def last_transaction(self, app_id: str) -> int | None:
         """Returns the newest transaction version of ``app_id``; None if it never wrote or there is no table."""
         table = self._open()
-        found = None if table is None else table.transaction_version(app_id)
-        return None if found is None else int(found)
+        transaction = None if table is None else table.transaction_version(app_id)
+        return None if transaction is None else int(transaction)
 
     def _open(self, version: int | None = None) -> DeltaTable | None:
         with mapped(self.location):

@@ -84,8 +84,8 @@ class TableSpec:
         with mapped(self.location):
             try:
                 handle = open_table(self.location)
-                found = {app_id: handle.transaction_version(app_id) for app_id in self.app_ids}
-                return _view(handle, self, found)
+                transactions = {app_id: handle.transaction_version(app_id) for app_id in self.app_ids}
+                return _view(handle, self, transactions)
             except TableNotFoundError:
                 return None
 
@@ -111,7 +111,7 @@ class View:
         return sum(file.bytes for file in self.files)
 
     def open(self, file: DataFile) -> pq.ParquetFile:
-        """Opens the Parquet file. Raises DependencyError if it is gone."""
+        """Opens the Parquet file. Raises DependencyError if it no longer exists."""
         with mapped(self.spec.location):
             return open_file(self.spec.location, file.path)
 
@@ -154,8 +154,8 @@ class NativeTable:
             elif DeltaLog(self.spec.location).has_newer(self._handle.version()):
                 self._handle.update_incremental()
             if self._view is None or self._view.version != self._handle.version():
-                found = {app_id: self.transaction(app_id) for app_id in self.spec.app_ids}
-                self._view = _view(self._handle, self.spec, found)
+                transactions = {app_id: self.transaction(app_id) for app_id in self.spec.app_ids}
+                self._view = _view(self._handle, self.spec, transactions)
                 durable.sync(self.spec.location, self._view.table_id, self._view.version)
             return self._view
 
@@ -166,8 +166,8 @@ class NativeTable:
         if version != self._handle.version():
             self._known = _, known = self._handle.version(), {}
         if app_id not in known:
-            found = self._handle.transaction_version(app_id)
-            known[app_id] = None if found is None else int(found)
+            latest = self._handle.transaction_version(app_id)
+            known[app_id] = None if latest is None else int(latest)
         return known[app_id]
 
     def new_file(self) -> NewFile:
@@ -253,14 +253,14 @@ class NativeTable:
     def _create(self) -> DeltaTable:
         commit = CommitProperties(app_transactions=[Transaction(self.spec.app_ids[0], 0)])
         try:
-            made = create_table(self.spec.location, self.spec.schema, _PROPERTIES, commit, _NO_HOOKS)
+            table = create_table(self.spec.location, self.spec.schema, _PROPERTIES, commit, _NO_HOOKS)
         except DeltaError as error:
             raise FencedError(
                 f"Another process created the table at {self.spec.location} meanwhile: {error}."
             ) from error
         filesystem, path = filesystem_of(self.spec.location)
         make_durable(filesystem, f"{path}/_delta_log/{0:020d}.json", f"{path}/_delta_log", path)
-        return made
+        return table
 
 
 def _view(handle: DeltaTable, of: TableSpec, transactions: Mapping[str, int | None]) -> View:

@@ -49,7 +49,7 @@ def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
         filesystem, path = fs.FileSystem.from_uri(location)
     except ValueError as error:
         raise InvalidValueError(
-            f"{location} is not a place for tables: {error}.",
+            f"{location} is not a valid location for tables: {error}.",
             "Correct the setting `warehouse`: a directory, or s3://bucket/prefix.",
         ) from None
     return filesystem, path.rstrip("/")
@@ -101,11 +101,11 @@ def make_folder(location: str) -> None:
     if not _has_folders(location):
         return
     filesystem, path = filesystem_of(location)
-    made: list[str] = []
+    missing: list[str] = []
     if isinstance(filesystem, fs.LocalFileSystem):
         folder = path
         while not os.path.isdir(folder):
-            made.append(folder)
+            missing.append(folder)
             folder = os.path.dirname(folder)
     try:
         filesystem.create_dir(path, recursive=True)
@@ -113,7 +113,7 @@ def make_folder(location: str) -> None:
         _check_disk(location, error)
         kind = StorageError if is_remote(location) else DependencyError
         raise kind(f"The folder {location} cannot be created: {error}.", "Correct the setting `warehouse`.") from error
-    make_durable(filesystem, *map(os.path.dirname, made), folders=False)
+    make_durable(filesystem, *map(os.path.dirname, missing), folders=False)
 
 
 def replace_file(location: str, content: bytes) -> None:
@@ -134,7 +134,7 @@ def replace_file(location: str, content: bytes) -> None:
 
 
 def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -> None:
-    """Makes files, and with ``folders`` their names, survive a power cut. Object stores guarantee that by themselves."""
+    """Makes files, and with ``folders`` their names, survive a power cut. Object stores guarantee that."""
     if not isinstance(filesystem, fs.LocalFileSystem):
         return
     for path in dict.fromkeys([*paths, *(map(os.path.dirname, paths) if folders else ())]):
@@ -221,18 +221,18 @@ def _is_amazon_s(endpoint: str | None) -> bool:
 
 @functools.cache
 def _s3(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
-    given = dict(options)
-    if not _is_amazon_s(given.get("AWS_ENDPOINT_URL")):
+    settings = dict(options)
+    if not _is_amazon_s(settings.get("AWS_ENDPOINT_URL")):
         # Others do not support the trailing checksums of Amazon's SDK, nor the encoding that these need; pyarrow only takes the
         # option from the environment.
         os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
     return fs.S3FileSystem(
-        access_key=given.get("AWS_ACCESS_KEY_ID"),
-        secret_key=given.get("AWS_SECRET_ACCESS_KEY"),
-        session_token=given.get("AWS_SESSION_TOKEN"),
-        region=given.get("AWS_REGION"),
-        endpoint_override=given.get("AWS_ENDPOINT_URL"),
+        access_key=settings.get("AWS_ACCESS_KEY_ID"),
+        secret_key=settings.get("AWS_SECRET_ACCESS_KEY"),
+        session_token=settings.get("AWS_SESSION_TOKEN"),
+        region=settings.get("AWS_REGION"),
+        endpoint_override=settings.get("AWS_ENDPOINT_URL"),
         # A small file takes one request instead of three.
         allow_delayed_open=True,
-        force_virtual_addressing=given.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true",
+        force_virtual_addressing=settings.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true",
     )

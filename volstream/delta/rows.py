@@ -24,8 +24,8 @@ def read(location: str, version: int, schema: pa.Schema, where: str = "true") ->
     with mapped(location):
         query = QueryBuilder().register("rows", open_table(location, version))
         columns = ", ".join(f'"{name}"' for name in schema.names)
-        found = query.execute(f"SELECT {columns} FROM rows WHERE {where}")
-        return pa.RecordBatchReader.from_stream(found).read_all().cast(schema)
+        result = query.execute(f"SELECT {columns} FROM rows WHERE {where}")
+        return pa.RecordBatchReader.from_stream(result).read_all().cast(schema)
 
 
 def sample(location: str, version: int, most: int, where: str = "true") -> pa.Table:
@@ -40,8 +40,8 @@ def sample(location: str, version: int, most: int, where: str = "true") -> pa.Ta
     """
     with mapped(location):
         query = QueryBuilder().register("rows", open_table(location, version))
-        found = query.execute(f"SELECT * FROM rows WHERE {where} LIMIT {most}")
-        return pa.RecordBatchReader.from_stream(found).read_all()
+        result = query.execute(f"SELECT * FROM rows WHERE {where} LIMIT {most}")
+        return pa.RecordBatchReader.from_stream(result).read_all()
 
 
 def changes(location: str, first: int, last: int) -> pa.Table:

@@ -79,8 +79,8 @@ def ids_of(add: Mapping[str, Any], rows: pa.Table, positions: np.ndarray, column
 
 def id_column(table: DeltaTable) -> str | None:
     """Returns the name of the column in which rewritten rows keep their ids; None: the table has no row ids."""
-    found: str | None = table.metadata().configuration.get(_ID_COLUMN)
-    return found if "rowTracking" in (table.protocol().writer_features or ()) else None
+    column: str | None = table.metadata().configuration.get(_ID_COLUMN)
+    return column if "rowTracking" in (table.protocol().writer_features or ()) else None
 
 
 def kept_ids(rows: pa.Table, key: str, replaced: Replaced) -> pa.Array:
@@ -99,11 +99,11 @@ def write_feed(
     old = fitted(replaced.rows, schema)
     new = pa.concat_tables([fitted(rows, schema) for rows in added]) if added else old.schema.empty_table()
     kept = pc.is_in(old[key], value_set=new[key].combine_chunks())
-    known = pc.is_in(new[key], value_set=old[key].combine_chunks())
+    updated = pc.is_in(new[key], value_set=old[key].combine_chunks())
     images = pa.concat_tables(
         [
             _labelled(old, pc.if_else(kept, "update_preimage", "delete")),
-            _labelled(new, pc.if_else(known, "update_postimage", "insert")),
+            _labelled(new, pc.if_else(updated, "update_postimage", "insert")),
         ]
     )
     if not images.num_rows:

@@ -72,11 +72,11 @@ def file_of(descriptor: Mapping[str, Any] | None) -> str | None:
 
 def deleted_rows(table: DeltaTable, files: Collection[str]) -> Mapping[str, np.ndarray]:
     """Returns the positions of deleted rows, by data file; files without any are left out."""
-    found: dict[str, np.ndarray] = {}
+    deleted: dict[str, np.ndarray] = {}
     for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
         for at, uri in enumerate(batch["filepath"].to_pylist()):
             name = uri.rsplit("/", 1)[-1]
             if name in files:
                 kept = batch["selection_vector"][at].values.to_numpy(zero_copy_only=False)
-                found[name] = np.flatnonzero(~kept)
-    return found
+                deleted[name] = np.flatnonzero(~kept)
+    return deleted

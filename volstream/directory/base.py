@@ -86,8 +86,8 @@ class BaseFiles:
             if len(self._added) > _WRITERS:  # limits the files in memory
                 self._added[-_WRITERS - 1].result()
             self._added.append(self._pool.submit(self._write, rows.slice(number * size, size)))
-        rest = rows.slice(files * size)
-        self._waiting, self.rows = [rest], rest.num_rows
+        remainder = rows.slice(files * size)
+        self._waiting, self.rows = [remainder], remainder.num_rows
 
     def _write(self, rows: pa.Table) -> AddAction:
         file = self._target.new_file()

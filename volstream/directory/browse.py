@@ -65,35 +65,35 @@ def children(snapshot: Snapshot, prefix: str, after: str | None, most: int) -> P
     """
     rows, folder = _Rows(snapshot), prefix.rpartition("/")[0]
     start = len(folder) + 1 if folder else 0
-    found: list[Entry] = []
+    entries: list[Entry] = []
     position = prefix if after is None else after
-    while len(found) <= most:
+    while len(entries) <= most:
         row = rows.at_or_after(position)
         if row is None or not row[PATH].startswith(prefix):
-            return Part(found, None)
+            return Part(entries, None)
         path: str = row[PATH]
         name, slash, _ = path[start:].partition("/")
         if slash:
-            found.append(Entry(f"{path[:start]}{name}/", name, is_folder=True))
+            entries.append(Entry(f"{path[:start]}{name}/", name, is_folder=True))
             position = f"{path[:start]}{name}{_AFTER_SLASH}"
         else:
-            found.append(_file(row, name))
+            entries.append(_file(row, name))
             position = f"{path}\0"
-    last = found[-2]
-    return Part(found[:-1], f"{last.path[:-1]}{_AFTER_SLASH}" if last.is_folder else f"{last.path}\0")
+    last = entries[-2]
+    return Part(entries[:-1], f"{last.path[:-1]}{_AFTER_SLASH}" if last.is_folder else f"{last.path}\0")
 
 
 def between(snapshot: Snapshot, after: str | None, until: str | None, most: int, refresh: int | None = None) -> Part:
     """Returns the files with ``after < path <= until`` at a refresh, None: the newest. Raises InvalidStateError."""
-    rows, found = _Rows(snapshot, refresh), list[Entry]()
+    rows, entries = _Rows(snapshot, refresh), list[Entry]()
     position = "" if after is None else f"{after}\0"
-    while len(found) < most:
+    while len(entries) < most:
         row = rows.at_or_after(position)
         if row is None or (until is not None and row[PATH] > until):
-            return Part(found, None)
-        found.append(_file(row, row[PATH]))
+            return Part(entries, None)
+        entries.append(_file(row, row[PATH]))
         position = f"{row[PATH]}\0"
-    return Part(found, found[-1].path)
+    return Part(entries, entries[-1].path)
 
 
 def search(snapshot: Snapshot, text: str, after: str | None, most: int, rows: int = SEARCHED_ROWS) -> Part:
@@ -101,17 +101,17 @@ def search(snapshot: Snapshot, text: str, after: str | None, most: int, rows: in
 
     Looks at about ``rows`` rows, so a part may have few entries, or none, and a next one all the same.
     """
-    found, looked = list[Entry](), 0
+    entries, looked = list[Entry](), 0
     for group in _Rows(snapshot).groups_after(after or ""):
         hits = group.filter(pc.match_substring(group[PATH], text, ignore_case=True))
         for row in hits.to_pylist():
-            found.append(_file(row, row[PATH]))
-            if len(found) == most:
-                return Part(found, f"{row[PATH]}\0")
+            entries.append(_file(row, row[PATH]))
+            if len(entries) == most:
+                return Part(entries, f"{row[PATH]}\0")
         looked += group.num_rows
         if looked >= rows:
-            return Part(found, f"{group[PATH][-1].as_py()}\0")
-    return Part(found, None)
+            return Part(entries, f"{group[PATH][-1].as_py()}\0")
+    return Part(entries, None)
 
 
 def _file(row: dict[str, Any], name: str) -> Entry:
@@ -168,8 +168,8 @@ class _Rows:
             opened = self._open(number, files[number])
             for group in range(opened.metadata.num_row_groups):
                 statistics = opened.metadata.row_group(group).column(0).statistics
-                known = statistics is not None and statistics.has_min_max  # not those of very long paths
-                if not known or statistics.max >= position:
+                bounded = statistics is not None and statistics.has_min_max  # not those of very long paths
+                if not bounded or statistics.max >= position:
                     table, paths = self._read(number, opened, group)
                     if paths and paths[-1] >= position:
                         yield table, paths

@@ -91,17 +91,17 @@ def look(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo
             return error
 
     if len(listed) < 2:
-        found = list(map(head, listed))
+        answers = list(map(head, listed))
     else:
         with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="head") as pool:
-            found = list(pool.map(head, listed))
+            answers = list(pool.map(head, listed))
     seen: dict[str, FileInfo | None] = {}
     failed: dict[str, StorageError] = {}
-    for key, one in zip(listed, found, strict=True):
-        if isinstance(one, StorageError):
-            failed[key] = one
+    for key, answer in zip(listed, answers, strict=True):
+        if isinstance(answer, StorageError):
+            failed[key] = answer
         else:
-            seen[key] = one
+            seen[key] = answer
     if failed and not seen:
         store.head(PROBE)  # raises if the problem is the store or the credentials, not the keys
     return seen, failed

@@ -98,8 +98,8 @@ def list_to(
     listing = Listing()
     make_folder(folder)
     filesystem, path = filesystem_of(folder)
-    found = (checked(entry) for prefix in prefixes for entry in store.list(prefix, selection))
-    settled = _settled(found, store, listing, settle_seconds, wait)
+    entries = (checked(entry) for prefix in prefixes for entry in store.list(prefix, selection))
+    settled = _settled(entries, store, listing, settle_seconds, wait)
     number = 0
     while run := _run(settled, store, listing, stopped, run_rows, group_rows):
         rows = pa.concat_tables(run).sort_by(PATH)

@@ -31,16 +31,16 @@ class RowCursor:
 
     def until(self, path: str) -> list[pa.Table]:
         """Returns the rows up to and including ``path``, and moves behind them."""
-        found: list[pa.Table] = []
+        parts: list[pa.Table] = []
         while self._rows is not None:
             end = bisect_right(self._paths, path, lo=self._at)
             if end > self._at:
-                found.append(self._rows.slice(self._at, end - self._at))
+                parts.append(self._rows.slice(self._at, end - self._at))
             self._at = end
             if end < len(self._paths):
                 break
             self._advance()
-        return found
+        return parts
 
     def _advance(self) -> None:
         self._rows, self._at = next((rows for rows in self._tables if rows.num_rows), None), 0

@@ -127,10 +127,10 @@ def add_differences(
         StorageError: a key missing from the listing could not be checked.
     """
     late = 0
-    known = snapshot.at(prefixes=prefixes)
-    for found in differences(listed_in(folder), known if removals is None else removals.counted(known)):
-        if found.num_rows:
-            confirmed = confirm(found)
+    rows = snapshot.at(prefixes=prefixes)
+    for difference in differences(listed_in(folder), rows if removals is None else removals.counted(rows)):
+        if difference.num_rows:
+            confirmed = confirm(difference)
             changes.add(confirmed if removals is None else removals.take(confirmed))
             late += _late(confirmed, listing.began)
     return late
@@ -165,8 +165,8 @@ def reconcile(
         with Removals(writer.volume.selection) as removals:
             late = add_differences(changes, snapshot, folder, [""], listing, confirm, removals)
             held = _held(writer.volume, removals)
-            for found in removals if not held else ():
-                changes.add(found)
+            for removed in removals if not held else ():
+                changes.add(removed)
         commit = writer.commit(snapshot, changes, cause)
         note_failed(catalog, writer.volume.id, confirm.failed)
     folders.remove(folder)

@@ -125,9 +125,9 @@ class ShardedListing:
         except BaseException:
             self._ended = True
             raise
-        found = self._state
+        state = self._state
         return Listing(
-            found.listed, found.bytes, list(found.findings), found.finding_count, began=found.began, resumed=resumed
+            state.listed, state.bytes, list(state.findings), state.finding_count, began=state.began, resumed=resumed
         )
 
     def _begun(self) -> _State:
@@ -143,9 +143,9 @@ class ShardedListing:
             if not below or len(below) > _MAX_SHARDS:
                 break
             above.append(Shard(prefix, deep=False))
-            inside = [one for one in below if self._selection.descends(one[:-1])]
+            inside = [child for child in below if self._selection.descends(child[:-1])]
             if len(inside) != 1:
-                return [*above, *(Shard(one, deep=True) for one in inside)]
+                return [*above, *(Shard(child, deep=True) for child in inside)]
             prefix = inside[0]
         return [*above, Shard(prefix, deep=True)]
 
@@ -174,13 +174,13 @@ class ShardedListing:
             while group:
                 if self._ended or self._stopped():
                     raise InterruptedByUserError("The listing was stopped.")
-                found = [one for one in group if isinstance(one, FileInfo)]
-                findings += [one for one in group if isinstance(one, Finding)]
-                for file in found:
+                files = [entry for entry in group if isinstance(entry, FileInfo)]
+                findings += [entry for entry in group if isinstance(entry, Finding)]
+                for file in files:
                     size += file.size
                     last = file.relative_path
-                count += len(found)
-                writer.write_table(table.rows(found, self._store.url))
+                count += len(files)
+                writer.write_table(table.rows(files, self._store.url))
                 group = list(islice(rows, self._group_rows)) if count < self._file_rows else []
         make_durable(self._filesystem, path)  # before the saved progress includes it
         faults.point("listing.file")
@@ -217,11 +217,11 @@ class ShardedListing:
 
     def _forget_others(self, state: _State) -> None:
         """Removes files of rows that the state does not include."""
-        known = {
+        kept = {
             f"{at:04}-{number:06}.parquet" for at, shard in enumerate(state.shards) for number in range(shard.files)
         }
         for info in self._filesystem.get_file_info(fs.FileSelector(f"{self._folder}/listed")):
-            if info.base_name not in known:
+            if info.base_name not in kept:
                 self._filesystem.delete_file(info.path)
 
     def _identity(self) -> str:

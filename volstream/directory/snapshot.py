@@ -62,9 +62,9 @@ class Snapshot:
             base, tail = table.base(root, volume_id).view(), table.tail(root, volume_id).view()
             if base is None or tail is None:
                 return None
-            found = cls.of(volume_id, base, tail)
-            if found.is_consistent:
-                return found
+            snapshot = cls.of(volume_id, base, tail)
+            if snapshot.is_consistent:
+                return snapshot
         raise DependencyError(f"The directory at {root} changes faster than it can be read.")
 
     @classmethod
@@ -154,8 +154,8 @@ class Snapshot:
         tail = last_of_each(self.changed(self.through, self.newest, among=values))
         parts = [tail.filter(pc.not_equal(tail["change"], DELETE)).select(IMAGE)]
         touched = set(tail[PATH].to_pylist())
-        left = [path for path in wanted if path not in touched] if touched else wanted
-        return pa.concat_tables([*parts, *self._find_in_base(left)])
+        remaining = [path for path in wanted if path not in touched] if touched else wanted
+        return pa.concat_tables([*parts, *self._find_in_base(remaining)])
 
     def changed(self, after: int, until: int, *, among: pa.Array | None = None) -> pa.Table:
         """Returns the tail's rows of the refreshes ``(after, until]``, sorted by path and refresh.
@@ -174,8 +174,8 @@ class Snapshot:
             parts.append(rows)
         if not parts:
             return table.CHANGES.empty_table()
-        found = pa.concat_tables(parts)
-        return found.sort_by([(PATH, "ascending"), ("refresh_id", "ascending")])
+        changes = pa.concat_tables(parts)
+        return changes.sort_by([(PATH, "ascending"), ("refresh_id", "ascending")])
 
     def history(self) -> pa.Table:
         """Returns all rows of the tail, sorted by path and refresh."""
@@ -216,7 +216,7 @@ class Snapshot:
         if len(by_file) < 2:
             return [self._find_in(self.base_files[at], paths) for at, paths in by_file.items()]
         with ThreadPoolExecutor(_READERS, thread_name_prefix="lookup") as pool:
-            return list(pool.map(lambda one: self._find_in(self.base_files[one[0]], one[1]), by_file.items()))
+            return list(pool.map(lambda item: self._find_in(self.base_files[item[0]], item[1]), by_file.items()))
 
     def _find_in(self, file: DataFile, wanted: Sequence[str]) -> pa.Table:
         """Returns the rows of some paths, in order, from a file of the base."""

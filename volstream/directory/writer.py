@@ -82,15 +82,15 @@ class RefreshChanges:
     counts: Counts = field(default_factory=Counts)
     _file: NewFile | None = None
 
-    def add(self, found: pa.Table) -> None:
+    def add(self, changes: pa.Table) -> None:
         """Adds changes with the columns :data:`table.CHANGE`; each path at most once overall."""
-        if not found.num_rows:
+        if not changes.num_rows:
             return
         if self._file is None:
             self._file = self.target.new_file()
-        wrote = table.wrote(self.number, self.made_on, found.num_rows)
-        self._file.write(pa.table([*wrote, *found.select(table.CHANGE.names).columns], schema=table.CHANGES))
-        self.counts += Counts.of(found)
+        wrote = table.wrote(self.number, self.made_on, changes.num_rows)
+        self._file.write(pa.table([*wrote, *changes.select(table.CHANGE.names).columns], schema=table.CHANGES))
+        self.counts += Counts.of(changes)
 
     def close(self) -> list[AddAction]:
         """Returns the actions to commit."""
@@ -173,10 +173,10 @@ class DirectoryWriter:
 
         def rows() -> Iterable[pa.Table]:
             nonlocal count
-            for found in listed:
-                count += found.num_rows
-                wrote = table.wrote(changes.number, changes.made_on, found.num_rows)
-                yield pa.table([*found.select(table.COLUMNS).columns, *wrote], schema=table.FILES)
+            for group in listed:
+                count += group.num_rows
+                wrote = table.wrote(changes.number, changes.made_on, group.num_rows)
+                yield pa.table([*group.select(table.COLUMNS).columns, *wrote], schema=table.FILES)
 
         added = write_base(self._base, rows(), self._sizes)
         if not count:
@@ -200,15 +200,15 @@ class DirectoryWriter:
             snapshot, done = self._fold(snapshot), True
         if self._trim(snapshot):
             done = True
-        for one in (self._base, self._tail):
-            one.maintain()
+        for part in (self._base, self._tail):
+            part.maintain()
         return done
 
     def sweep(self) -> None:
         """Deletes data files that no version needs. Lists the folders."""
-        for one in (self._base, self._tail):
-            one.open()
-            one.sweep()
+        for part in (self._base, self._tail):
+            part.open()
+            part.sweep()
 
     @staticmethod
     def _is_worth_folding(snapshot: Snapshot) -> bool:

@@ -64,7 +64,7 @@ class LocalTable:
         """See :meth:`volstream.tails.writer.TailWriter.append`; raises what the commit raises if each flush is committed."""
         mine = _Request(batches, sum(batch.rows.nbytes for batch in batches))
         with self._lock:
-            if self._waiting and sum(one.size for one in self._waiting) + mine.size > _WAITING_BYTES:
+            if self._waiting and sum(request.size for request in self._waiting) + mine.size > _WAITING_BYTES:
                 raise TailFullError(
                     f"Too many rows wait to be written to {self.location}.", "Try again later, or send fewer."
                 )
@@ -86,7 +86,10 @@ class LocalTable:
             self._try(taken)
         except BaseException:  # of this thread alone
             with self._lock:
-                self._waiting = [*(one for one in taken if one is not mine and not one.done), *self._waiting]
+                self._waiting = [
+                    *(request for request in taken if request is not mine and not request.done),
+                    *self._waiting,
+                ]
             raise
 
     def _try(self, requests: Sequence[_Request]) -> None:
@@ -96,12 +99,12 @@ class LocalTable:
             self._writer.append([batch for request in requests for batch in request.batches])
         except Exception as raised:  # noqa: BLE001  # raised where the request was made
             if len(requests) > 1 and not isinstance(raised, DependencyError):  # of which no request is the cause
-                for one in requests:
-                    self._try([one])
+                for request in requests:
+                    self._try([request])
                 return
             error = raised
-        for one in requests:
-            one.error, one.done = error, True
+        for request in requests:
+            request.error, request.done = error, True
 
 
 class LocalTables:
@@ -138,14 +141,14 @@ class LocalTables:
         check_writable(self._home.catalog, name, location)
         at_once = self._home.settings.commit_seconds == 0
         with self._lock:
-            found = self._tables[name] = LocalTable(
+            local = self._tables[name] = LocalTable(
                 writer, (lambda: commit_tail(location, lambda: self._home.gateway)) if at_once else lambda: None
             )
             if self._committer is None and self._commits and not at_once:
                 self._committer = threading.Thread(target=self._commit_all, name="commits", daemon=True)
                 self._committer.start()
         self._home.catalog.tails.add(name, location)
-        return found
+        return local
 
     def close(self) -> None:
         """Commits what can be committed without starting an engine. The rest stays queryable, and is committed later: by a
@@ -153,9 +156,9 @@ class LocalTables:
         self._closed.set()
         if self._committer is not None:
             self._committer.join()
-        for name, one in self._tables.items():
+        for name, local in self._tables.items():
             try:
-                commit(self._home.catalog, name, one.location, lambda: self._home.connected_gateway)
+                commit(self._home.catalog, name, local.location, lambda: self._home.connected_gateway)
             except VolstreamError as error:
                 _log.info("commit_left_to_others", table=str(name), error=in_brief(error))
 
@@ -163,9 +166,9 @@ class LocalTables:
         while not self._closed.wait(self._home.settings.commit_seconds):
             with self._lock:
                 tables = dict(self._tables)
-            for name, one in tables.items():
+            for name, local in tables.items():
                 try:
-                    commit(self._home.catalog, name, one.location, lambda: self._home.gateway)
+                    commit(self._home.catalog, name, local.location, lambda: self._home.gateway)
                 except VolstreamError as error:  # reported, and retried at the next turn; the rows are safe
                     _log.warning("commit_failed", table=str(name), error=in_brief(error))
                 except Exception:  # noqa: BLE001  # a fault of volstream's; other tables, and later commits, must not suffer

@@ -162,15 +162,17 @@ class RealtimeStream(Closeable):
         self._receiver = receiver
         self._key: list[str] = json.loads((receiver.columns.metadata or {}).get(KEY.encode(), b"[]"))
         self.options = self._checked(options)
-        self._columns = [TailColumn.of(one) for one in receiver.columns]
+        self._columns = [TailColumn.of(column) for column in receiver.columns]
         self._positions = {column.name: at for at, column in enumerate(self._columns)}
         self._converters = [
             column.converter(truncate=options.truncate, on_cut=self._count_cut) for column in self._columns
         ]
         self._needed = [at for at, column in enumerate(self._columns) if not column.nullable]
-        keys = {one.lower() for one in self._key}
+        keys = {name.lower() for name in self._key}
         self._key_at = [at for at, column in enumerate(self._columns) if column.name.lower() in keys]
-        self._schema = pa.schema([(OPERATION, pa.string()), *((one.name, one.type) for one in receiver.columns)])
+        self._schema = pa.schema(
+            [(OPERATION, pa.string()), *((column.name, column.type) for column in receiver.columns)]
+        )
         self._id = uuid.uuid4().hex
         self._sequence = 0
         self._changed = threading.Condition()  #: guards all that follows
@@ -201,7 +203,7 @@ class RealtimeStream(Closeable):
         if chosen not in allowed:
             raise InvalidValueError(
                 f"{self.operation.name} streams have no {chosen.name} rows.",
-                f"Use {' or '.join(f'RowOperator.{one.name}' for one in allowed)}.",
+                f"Use {' or '.join(f'RowOperator.{choice.name}' for choice in allowed)}.",
             )
         return Row(self, chosen)
 
@@ -310,11 +312,11 @@ class RealtimeStream(Closeable):
         return options
 
     def _position_of(self, column: str) -> int:
-        for at, one in enumerate(self._columns):
-            if one.name.lower() == str(column).lower():
+        for at, candidate in enumerate(self._columns):
+            if candidate.name.lower() == str(column).lower():
                 self._positions[column] = at
                 return at
-        names = ", ".join(one.name for one in self._columns)
+        names = ", ".join(other.name for other in self._columns)
         raise InvalidValueError(f"The table {self.name} has no column {column}.", f"Its columns: {names}.")
 
     def _count_cut(self) -> None:
@@ -326,7 +328,7 @@ class RealtimeStream(Closeable):
 
     def _check_row(self, row: Row) -> None:
         if row._stream is not self:
-            raise InvalidStateError("The row belongs to another stream.", "Create it by this stream's create_row().")
+            raise InvalidStateError("The row belongs to another stream.", "Create it with this stream's create_row().")
         for at in self._needed_by(row.operator):
             if row.values[at] is _UNSET or row.values[at] is None:
                 raise InvalidValueError(
@@ -344,25 +346,27 @@ class RealtimeStream(Closeable):
             raise self._failure
 
     def _fitted(self, rows: pa.Table, operator: RowOperator) -> pa.Table:
-        given = {name: self._columns[self._position_of(name)].name for name in rows.column_names}
-        rows = rows.rename_columns([given[name] for name in rows.column_names])
+        spellings = {name: self._columns[self._position_of(name)].name for name in rows.column_names}
+        rows = rows.rename_columns([spellings[name] for name in rows.column_names])
         for at in self._needed_by(operator):
             name = self._columns[at].name
             if name not in rows.column_names or rows[name].null_count:
                 raise InvalidValueError(f"There are rows without a value for {name}, which is NOT NULL.")
         columns = []
-        for one in self._schema:
-            if one.name == OPERATION:
+        for column in self._schema:
+            if column.name == OPERATION:
                 columns.append(pa.repeat(pa.scalar(operator.value), rows.num_rows))
-            elif one.name in rows.column_names:
+            elif column.name in rows.column_names:
                 try:
                     columns.append(
-                        self._limited(exact.cast(rows[one.name], one.type), self._columns[self._position_of(one.name)])
+                        self._limited(
+                            exact.cast(rows[column.name], column.type), self._columns[self._position_of(column.name)]
+                        )
                     )
                 except pa.ArrowException as error:
-                    raise InvalidValueError(f"TailColumn {one.name}: {error}.") from None
+                    raise InvalidValueError(f"Column {column.name}: {error}.") from None
             else:
-                columns.append(pa.nulls(rows.num_rows, one.type))
+                columns.append(pa.nulls(rows.num_rows, column.type))
         return pa.table(columns, schema=self._schema)
 
     def _limited(self, values: pa.ChunkedArray, column: TailColumn) -> pa.ChunkedArray:
@@ -372,9 +376,7 @@ class RealtimeStream(Closeable):
         values = pc.utf8_rtrim(values, " ") if column.char else values
         long = pc.sum(pc.greater(pc.utf8_length(values), column.length)).as_py() or 0
         if long and not self.options.truncate:
-            raise InvalidValueError(
-                f"TailColumn {column.name}: {long} values have more than {column.length} characters."
-            )
+            raise InvalidValueError(f"Column {column.name}: {long} values have more than {column.length} characters.")
         self.statistics.truncated += long
         cut = pc.utf8_slice_codeunits(values, 0, column.length)
         return pc.utf8_rtrim(cut, " ") if column.char else cut
@@ -433,13 +435,13 @@ class RealtimeStream(Closeable):
                     if self._closed or self._failure is not None:
                         return
                     oldest = self._full[0] if self._full else self._open
-                    left = None if oldest is None else oldest.began + interval - time.monotonic()
-                    old = left is not None and left <= 0
+                    remaining = None if oldest is None else oldest.began + interval - time.monotonic()
+                    old = remaining is not None and remaining <= 0
                     if old and not self._full:
                         self._close_buffer()
                     if self._full and (background or old) and not self._sending:
                         break
-                    self._changed.wait(None if self._sending else left)
+                    self._changed.wait(None if self._sending else remaining)
                 self._take()
             try:
                 self._send()
@@ -466,14 +468,14 @@ class RealtimeStream(Closeable):
                 raise self._failure from error
             raise
         with self._changed:
-            self.statistics.sent += sum(_count(one) for one in taken)
+            self.statistics.sent += sum(_count(buffer) for buffer in taken)
             self.statistics.flushes += 1
             self._sending = []
             self._changed.notify_all()
 
     def _not_sent(self, error: BaseException) -> RowsNotSentError:
-        left = [*self._sending, *self._full, *([] if self._open is None else [self._open])]
-        rows = [row for buffer in left for row in self._rows_of(buffer)]
+        unsent = [*self._sending, *self._full, *([] if self._open is None else [self._open])]
+        rows = [row for buffer in unsent for row in self._rows_of(buffer)]
         return RowsNotSentError(
             f"{counted(len(rows), 'row')} for {self.name} could not be sent: {in_brief(error)}.",
             "They are in the error's attribute rows. Apply them to a new stream.",

@@ -86,7 +86,7 @@ class TailColumn:
         try:
             return _converter(self.type)
         except NotImplementedError:
-            raise InvalidValueError(f"TailColumn {self.name}: real-time streams do not support {self.type}.") from None
+            raise InvalidValueError(f"Column {self.name}: real-time streams do not support {self.type}.") from None
 
     def refusal(self, value: Any, reason: str) -> InvalidValueError:
         """Returns the error for a value of this column."""
@@ -95,7 +95,7 @@ class TailColumn:
         except ValueError:  # Python writes no integer of more than 4,300 digits
             shown = f"this {type(value).__name__}"
         shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
-        return InvalidValueError(f"TailColumn {self.name} cannot be {shown}: {reason}.")
+        return InvalidValueError(f"Column {self.name} cannot be {shown}: {reason}.")
 
 
 def _converter(kind: pa.DataType) -> Converter:
@@ -170,24 +170,24 @@ def _double(value: Any) -> tuple[float, int]:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("a number is needed")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         raise ValueError("it is out of the range of DOUBLE") from None
-    if isinstance(value, int) and int(found) != value:
-        raise ValueError("as DOUBLE it would be another whole number")
-    return found, 8
+    if isinstance(value, int) and int(number) != value:
+        raise ValueError("DOUBLE cannot represent it exactly")
+    return number, 8
 
 
 def _single(value: Any) -> tuple[float, int]:
     converted, _ = _double(value)
     try:
-        (found,) = struct.unpack("<f", struct.pack("<f", converted))
+        (single,) = struct.unpack("<f", struct.pack("<f", converted))
     except OverflowError:
         raise ValueError("it is out of the range of FLOAT") from None
-    if converted and not found:
+    if converted and not single:
         raise ValueError("it is out of the range of FLOAT")
-    if found != converted and isinstance(plain(value), int):
-        raise ValueError("as FLOAT it would be another whole number")
+    if single != converted and isinstance(plain(value), int):
+        raise ValueError("FLOAT cannot represent it exactly")
     return converted, 4
 
 
@@ -201,13 +201,13 @@ def _decimal(precision: int, scale: int) -> Converter:
         if isinstance(value, bool | float) or not isinstance(value, Decimal | int | str):
             raise ValueError("a Decimal is needed")
         try:
-            found = value if isinstance(value, Decimal) else Decimal(value)
+            decimal = value if isinstance(value, Decimal) else Decimal(value)
         except InvalidOperation:
             raise ValueError("it is not a number") from None
-        if not found.is_finite():
+        if not decimal.is_finite():
             raise ValueError("it is not a finite number")
         try:
-            return found.quantize(unit, context=context), 16
+            return decimal.quantize(unit, context=context), 16
         except InvalidOperation:
             raise ValueError(f"it does not fit DECIMAL({precision}, {scale})") from None
 
@@ -252,20 +252,20 @@ def _date(value: Any) -> tuple[date, int]:
 
 
 def _zoned(value: Any) -> tuple[datetime, int]:
-    found = _instant(value)
-    if found.utcoffset() is None:
+    instant = _instant(value)
+    if instant.utcoffset() is None:
         raise ValueError("a time zone is needed: datetime(..., tzinfo=UTC)")
     try:
-        return found.astimezone(UTC), 8
+        return instant.astimezone(UTC), 8
     except OverflowError:
         raise ValueError("in UTC it is not within the years 1 to 9999") from None
 
 
 def _local(value: Any) -> tuple[datetime, int]:
-    found = _instant(value)
-    if found.utcoffset() is not None:
+    instant = _instant(value)
+    if instant.utcoffset() is not None:
         raise ValueError("its time zone would be lost: the column has none")
-    return found, 8
+    return instant, 8
 
 
 def _instant(value: Any) -> datetime:
@@ -278,11 +278,11 @@ def _instant(value: Any) -> datetime:
 
 def _array(element: Converter) -> Converter:
     def convert(value: Any) -> tuple[list[Any], int]:
-        found = value.tolist() if hasattr(value, "tolist") else value
-        if isinstance(found, str | bytes | Mapping) or not isinstance(found, Sequence):
+        items = value.tolist() if hasattr(value, "tolist") else value
+        if isinstance(items, str | bytes | Mapping) or not isinstance(items, Sequence):
             raise ValueError("a list is needed")
-        pairs = [element(one) for one in found]
-        return [one for one, _ in pairs], 4 + sum(size for _, size in pairs)
+        pairs = [element(item) for item in items]
+        return [item for item, _ in pairs], 4 + sum(size for _, size in pairs)
 
     return convert
 
@@ -291,7 +291,7 @@ def _map(key: Converter, item: Converter) -> Converter:
     def convert(value: Any) -> tuple[list[tuple[Any, Any]], int]:
         if not isinstance(value, Mapping):
             raise ValueError("a dict is needed")
-        pairs = [(key(one), item(other)) for one, other in value.items()]
+        pairs = [(key(first), item(other)) for first, other in value.items()]
         size = 4 + sum(first[1] + second[1] for first, second in pairs)
         return [(first[0], second[0]) for first, second in pairs], size
 
@@ -300,12 +300,12 @@ def _map(key: Converter, item: Converter) -> Converter:
 
 def _struct(fields: Mapping[str, Converter]) -> Converter:
     def convert(value: Any) -> tuple[dict[str, Any], int]:
-        found = _object(value)
-        unknown = [name for name in found if name not in fields]
+        members = _object(value)
+        unknown = [name for name in members if name not in fields]
         if unknown:
             raise ValueError(f"it has no field {unknown[0]}; its fields are {', '.join(fields)}")
-        pairs = {name: convert(found.get(name)) for name, convert in fields.items()}
-        return {name: one for name, (one, _) in pairs.items()}, 4 + sum(size for _, size in pairs.values())
+        pairs = {name: convert(members.get(name)) for name, convert in fields.items()}
+        return {name: converted for name, (converted, _) in pairs.items()}, 4 + sum(size for _, size in pairs.values())
 
     return convert
 
@@ -317,7 +317,7 @@ def _object(value: Any) -> Mapping[str, Any]:
         except (ValueError, RecursionError):
             raise ValueError("it is not JSON") from None
     named = getattr(value, "_asdict", None)
-    found = named() if callable(named) else value
-    if not isinstance(found, Mapping):
+    members = named() if callable(named) else value
+    if not isinstance(members, Mapping):
         raise ValueError("a dict, a named tuple or a JSON object is needed")
-    return found
+    return members

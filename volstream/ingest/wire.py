@@ -36,12 +36,12 @@ def encoded(**values: Any) -> bytes:
 def decoded(content: Any) -> dict[str, Any]:
     """Returns the values of :func:`encoded`. Raises ValueError."""
     try:
-        found = json.loads(bytes(content))
+        value = json.loads(bytes(content))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("not an object")
-    return found
+    return value
 
 
 def to_flight(error: Exception) -> flight.FlightError:

@@ -54,7 +54,7 @@ def chunks(file: File) -> Iterator[Chunk]:
     try:
         for records in parts(file.open(), "file", _RECORDS):
             if not isinstance(records[0], dict):
-                raise FileRejectedError("The file's values are no records.")
+                raise FileRejectedError("The file's values are not records.")
             yield Chunk(len(records), [_column(name, [record[name] for record in records]) for name in records[0]])
     except InvalidValueError as error:
         raise FileRejectedError(str(error)) from None
@@ -81,22 +81,22 @@ def parts(file: IO[bytes], what: str, records: int) -> Iterator[list[Any]]:
         file.seek(0)
         sizes = _checked(file, what)
         file.seek(0)
-        found: list[Any] = []
+        batch: list[Any] = []
         held = 0
         for block, size in zip(fastavro.block_reader(file), sizes, strict=True):
-            if found and (len(found) >= records or held + size > MAX_RECORD_BYTES):
-                yield found
-                found, held = [], 0
-            found.extend(block)
+            if batch and (len(batch) >= records or held + size > MAX_RECORD_BYTES):
+                yield batch
+                batch, held = [], 0
+            batch.extend(block)
             held += size
-        if found:
-            yield found
+        if batch:
+            yield batch
     except InvalidValueError:
         raise
     except Exception as error:  # noqa: BLE001  # it raises whatever its codecs and parsers raise
         raise InvalidValueError(
             f"The {what} is not an Avro file: {type(error).__name__}: {error}.",
-            "It contains its schema, as Avro's DataFileWriter writes it.",
+            "An Avro file contains its schema, as Avro's DataFileWriter writes it.",
         ) from None
 
 
@@ -120,7 +120,7 @@ def _checked(file: IO[bytes], what: str) -> list[int]:
     if sum(sizes) > most_expanded(end):
         raise InvalidValueError(
             f"The {what} has {format_size(end)} and expands to {format_size(sum(sizes))}.",
-            f"It may expand to {format_size(most_expanded(end))}: split it.",
+            f"The limit is {format_size(most_expanded(end))}: split it.",
         )
     return sizes
 
@@ -134,18 +134,18 @@ def _too_large(what: str) -> InvalidValueError:
 
 def _number(file: IO[bytes]) -> int:
     """Reads Avro's long."""
-    found = _unsigned(file)
-    return (found >> 1) ^ -(found & 1)
+    encoded = _unsigned(file)
+    return (encoded >> 1) ^ -(encoded & 1)
 
 
 def _unsigned(file: IO[bytes]) -> int:
-    found = shift = 0
+    number = shift = 0
     while True:
         (byte,) = file.read(1)
-        found |= (byte & 0x7F) << shift
+        number |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return found
+            return number
         if shift > 63:
             raise ValueError("a number has more than 64 bits")
 

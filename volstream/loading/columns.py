@@ -88,8 +88,8 @@ class TextColumn:
     def fit(self, kind: pa.DataType) -> Fitted:
         """See :class:`FileColumn`."""
         if pa.types.is_nested(kind):
-            found = JsonColumn(self.name, [_parsed(text) for text in self.values.to_pylist()]).fit(kind)
-            return Fitted(found.values, _at(self.values, found.misfits))
+            fitted = JsonColumn(self.name, [_parsed(text) for text in self.values.to_pylist()]).fit(kind)
+            return Fitted(fitted.values, _at(self.values, fitted.misfits))
         values = fit_text(self.values, kind)
         return Fitted(values, _lost(self.values, values))
 
@@ -166,8 +166,8 @@ class JsonColumn:
 
     def kind(self) -> pa.DataType | None:
         """See :class:`FileColumn`."""
-        found = types.of_values(self.values)
-        return pa.string() if found in (pa.int64(), pa.float64()) and self.fit(found).misfits else found
+        kind = types.of_values(self.values)
+        return pa.string() if kind in (pa.int64(), pa.float64()) and self.fit(kind).misfits else kind
 
     def fit(self, kind: pa.DataType) -> Fitted:
         """See :class:`FileColumn`."""
@@ -182,8 +182,8 @@ class JsonColumn:
         if kind == pa.string():
             return self._fit_text()
         accepted = _acceptance(kind)
-        values = [None if one is None else accepted(one) for one in self.values]
-        texts = {at: one for at, one in enumerate(self.values) if type(one) is str and kind != pa.binary()}
+        values = [None if value is None else accepted(value) for value in self.values]
+        texts = {at: value for at, value in enumerate(self.values) if type(value) is str and kind != pa.binary()}
         if texts:
             read = fit_text(pa.array(texts.values(), pa.string()), kind)
             for at, value in zip(texts, read, strict=True):
@@ -209,11 +209,11 @@ class JsonColumn:
     def _fit_nested(self, kind: pa.DataType) -> Fitted:
         values: list[Any] = []
         misfits: dict[int, Any] = {}
-        for at, one in enumerate(self.values):
-            value, rest = _fit_value(one, kind)
+        for at, original in enumerate(self.values):
+            value, misfit = _fit_value(original, kind)
             values.append(value)
-            if rest is not None:
-                misfits[at] = rest
+            if misfit is not None:
+                misfits[at] = misfit
         return Fitted(pa.array(values, kind), misfits)
 
 
@@ -274,16 +274,16 @@ def _fit_value(value: Any, kind: pa.DataType) -> tuple[Any, Any]:
     if pa.types.is_struct(kind) and isinstance(value, dict):
         return _fit_struct(value, kind)
     if pa.types.is_list(kind) and isinstance(value, list):
-        fitted = [_fit_value(one, kind.value_type) for one in value]
-        return (None, value) if any(rest is not None for _, rest in fitted) else ([one for one, _ in fitted], None)
+        fitted = [_fit_value(item, kind.value_type) for item in value]
+        return (None, value) if any(lost is not None for _, lost in fitted) else ([item for item, _ in fitted], None)
     if pa.types.is_map(kind) and isinstance(value, dict | list):
         pairs = [*value.items()] if isinstance(value, dict) else value
         if all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
             keys, items = JsonColumn("", [key for key, _ in pairs]), JsonColumn("", [item for _, item in pairs])
             fit = [keys.fit(kind.key_type), items.fit(kind.item_type)]
-            if any(one.misfits for one in fit):
+            if any(column.misfits for column in fit):
                 return None, value
-            return list(zip(*(one.values for one in fit), strict=True)), None
+            return list(zip(*(column.values for column in fit), strict=True)), None
     if pa.types.is_nested(kind):
         return None, value
     fitted_one = JsonColumn("", [value]).fit(kind)
@@ -291,18 +291,19 @@ def _fit_value(value: Any, kind: pa.DataType) -> tuple[Any, Any]:
 
 
 def _fit_struct(value: Mapping[str, Any], kind: pa.DataType) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-    left = dict(value)
+    values = dict(value)
     fitted: dict[str, Any] = {}
-    rest: dict[str, Any] = {}
-    for one in kind:
-        name = one.name if one.name in left else next((key for key in left if key.lower() == one.name.lower()), None)
+    misfits: dict[str, Any] = {}
+    for member in kind:
+        similar = (key for key in values if key.lower() == member.name.lower())
+        name = member.name if member.name in values else next(similar, None)
         if name is None:
             continue
-        fitted[one.name], misfit = _fit_value(left.pop(name), one.type)
+        fitted[member.name], misfit = _fit_value(values.pop(name), member.type)
         if misfit is not None:
-            rest[name] = misfit
-    rest |= {name: one for name, one in left.items() if one is not None}
-    return fitted, rest or None
+            misfits[name] = misfit
+    misfits |= {name: extra for name, extra in values.items() if extra is not None}
+    return fitted, misfits or None
 
 
 def _acceptance(kind: pa.DataType) -> Callable[[Any], Any]:
@@ -314,18 +315,18 @@ def _acceptance(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_decimal(kind):
         return _decimal
     if pa.types.is_boolean(kind):
-        return lambda one: one if type(one) is bool else None
+        return lambda value: value if type(value) is bool else None
     if pa.types.is_timestamp(kind):
-        return lambda one: one if isinstance(one, datetime) else None
+        return lambda value: value if isinstance(value, datetime) else None
     if pa.types.is_date(kind):
-        return lambda one: one if type(one) is date else None
+        return lambda value: value if type(value) is date else None
     return _bytes
 
 
 def _plain_classes(kind: pa.DataType) -> AbstractSet[type]:
     """Returns the classes of JSON's values that PyArrow itself converts to a type, if they fit it."""
-    found = next((classes for is_one, classes in _PLAIN_CLASSES if is_one(kind)), ())
-    return {type(None), *found}
+    fitting = next((classes for is_one, classes in _PLAIN_CLASSES if is_one(kind)), ())
+    return {type(None), *fitting}
 
 
 _PLAIN_CLASSES: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[type]]] = (
@@ -350,8 +351,8 @@ def _whole(value: Any) -> int | None:
     """Returns a number if it is whole; 5.704363878889351e+16 has the digits that are written, not those of the float nearby."""
     if type(value) is int:
         return value
-    found = _decimal(value)
-    return int(found) if found is not None and abs(found) < 2**64 and found == int(found) else None
+    number = _decimal(value)
+    return int(number) if number is not None and abs(number) < 2**64 and number == int(number) else None
 
 
 def _is_finite(value: Any) -> bool:
@@ -360,8 +361,8 @@ def _is_finite(value: Any) -> bool:
 
 def _decimal(value: Any) -> Decimal | None:
     """Returns a number as a decimal."""
-    found = Decimal(str(value)) if type(value) is int or _is_finite(value) else None
-    return None if found is None or is_too_fine(found) else found
+    number = Decimal(str(value)) if type(value) is int or _is_finite(value) else None
+    return None if number is None or is_too_fine(number) else number
 
 
 def _bytes(value: Any) -> bytes | None:
@@ -393,7 +394,9 @@ def _converts(own: pa.DataType, kind: pa.DataType) -> bool:
         return True
     if own == pa.date32():
         return bool(pa.types.is_timestamp(kind))
-    return all(pa.types.is_integer(one) or pa.types.is_floating(one) or pa.types.is_decimal(one) for one in (own, kind))
+    return all(
+        pa.types.is_integer(side) or pa.types.is_floating(side) or pa.types.is_decimal(side) for side in (own, kind)
+    )
 
 
 def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -403,8 +406,8 @@ def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_floating(values.type) and pa.types.is_decimal(kind):  # PyArrow rounds
         written = values.cast(pa.string()).to_pylist()
         return JsonColumn("", [None if text is None else Decimal(text) for text in written]).fit(kind).values
-    found = halved(values, kind)
-    return with_faithful(found, values) if pa.types.is_floating(kind) else found
+    converted = halved(values, kind)
+    return with_faithful(converted, values) if pa.types.is_floating(kind) else converted
 
 
 def _texts_of_bytes(values: pa.Array) -> pa.Array:

@@ -44,7 +44,7 @@ def check_expanded(size: int, expanded: int) -> None:
     if expanded > most_expanded(size):
         raise FileRejectedError(
             f"The file has {format_size(size)} and expands to {format_size(expanded)} or more. "
-            f"It may expand to {format_size(_MAX_EXPANDED)}, or to {_MAX_FACTOR} times its size."
+            f"The limit is {format_size(_MAX_EXPANDED)}, or {_MAX_FACTOR} times its size."
         )
 
 
@@ -60,10 +60,10 @@ class _Expanding(io.BufferedIOBase):
         return True
 
     def read(self, size: int | None = -1) -> bytes:
-        found: bytes = self._content.read(size)
-        self._expanded += len(found)
+        block: bytes = self._content.read(size)
+        self._expanded += len(block)
         check_expanded(self._size, self._expanded)
-        return found
+        return block
 
 
 def texts(file: File, compression: str | None, encoding: str) -> Iterator[str]:

@@ -48,7 +48,7 @@ def chunks(file: File, what: Recognized, options: LoadOptions) -> Iterator[Chunk
         skipped = blank + 1 if options.header else 0
         for batch in read.batches(opened(file, what.compression), skipped=skipped, on_ragged=ragged):
             for part in (batch.slice(at, _ROWS) for at in range(0, batch.num_rows, _ROWS)):
-                yield Chunk(part.num_rows, [TextColumn(*one) for one in zip(names, part.columns, strict=True)])
+                yield Chunk(part.num_rows, [TextColumn(*pair) for pair in zip(names, part.columns, strict=True)])
             yield from ragged.taken()
     except pa.ArrowInvalid as error:
         raise _rejection(str(error), options.encoding) from None
@@ -76,7 +76,7 @@ class _Ragged:
             content = "\n".join(rows).encode()
             read = _ReadAs("utf-8", self._delimiter, count)
             (batch,) = read.batches(io.BytesIO(content), block_bytes=len(content) + 1)
-            columns = [TextColumn(*one) for one in zip(self._names, batch.columns, strict=False)]
+            columns = [TextColumn(*pair) for pair in zip(self._names, batch.columns, strict=False)]
             surplus: dict[int, dict[str, str]] = {}
             for number in range(len(self._names), count):
                 for at, value in TextColumn("", batch.column(number)).raw().items():
@@ -108,7 +108,7 @@ class _ReadAs:
         """Returns the rows after the ``skipped`` first lines. Raises ArrowInvalid."""
         # Numbers as names: those of the file may be repeated.
         numbers = [str(number) for number in range(self.width)]
-        found: Iterator[pa.RecordBatch] = pacsv.open_csv(
+        batches: Iterator[pa.RecordBatch] = pacsv.open_csv(
             content,
             read_options=pacsv.ReadOptions(
                 use_threads=False,
@@ -127,7 +127,7 @@ class _ReadAs:
                 quoted_strings_can_be_null=False,
             ),
         )
-        return found
+        return batches
 
 
 def _first_row(file: File, what: Recognized, options: LoadOptions) -> tuple[list[str] | None, int]:
@@ -158,20 +158,20 @@ def _first_row(file: File, what: Recognized, options: LoadOptions) -> tuple[list
 def _check_width(values: int) -> None:
     """Raises FileRejectedError if a row has too many values."""
     if values > _MAX_VALUES:
-        raise FileRejectedError(f"A row of the file has {values:,} values, and at most {_MAX_VALUES:,} are read.")
+        raise FileRejectedError(f"A row of the file has {values:,} values; the limit is {_MAX_VALUES:,}.")
 
 
 def _unique(names: Sequence[str]) -> list[str]:
     """Returns the names of a header; those that are empty or there already, in any case, get their position."""
-    found: list[str] = []
+    unique: list[str] = []
     taken: set[str] = set()
     for number, written in enumerate(names):
         name = written.strip() or f"_c{number}"
         if name.lower() in taken:
             name = f"{name}{number}"
         taken.add(name.lower())
-        found.append(name)
-    return found
+        unique.append(name)
+    return unique
 
 
 def _rejection(reason: str, encoding: str) -> FileRejectedError:

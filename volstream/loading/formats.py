@@ -62,7 +62,7 @@ def recognize(path: str, options: LoadOptions) -> Recognized | None:
     compression = _COMPRESSIONS.get(extension)
     if compression is not None:
         extension = stem.rpartition(".")[2]
-    found = options.format or _FORMATS.get(extension)
-    if found is None:
+    file_format = options.format or _FORMATS.get(extension)
+    if file_format is None:
         return None
-    return Recognized(found, compression, options.delimiter or ("\t" if extension == "tsv" else ","))
+    return Recognized(file_format, compression, options.delimiter or ("\t" if extension == "tsv" else ","))

@@ -76,9 +76,9 @@ def _until(
 
 
 def _chunk(group: list[dict[str, Any] | _Corrupt]) -> Chunk:
-    rows = [{} if isinstance(one, _Corrupt) else one for one in group]
+    rows = [{} if isinstance(record, _Corrupt) else record for record in group]
     rescued: dict[int, dict[str, Any]] = {
-        at: {CORRUPT: str(one)} for at, one in enumerate(group) if isinstance(one, _Corrupt)
+        at: {CORRUPT: str(record)} for at, record in enumerate(group) if isinstance(record, _Corrupt)
     }
     names = dict.fromkeys(chain.from_iterable(rows))
     if len(names) > _MAX_KEYS:
@@ -92,19 +92,19 @@ def _chunk(group: list[dict[str, Any] | _Corrupt]) -> Chunk:
     if len(spellings) < len(names):
         rows = [_respelled(row, spellings, rescued.setdefault(at, {})) for at, row in enumerate(rows)]
     columns = [JsonColumn(name, [row.get(name) for row in rows]) for name in spellings.values()]
-    return Chunk(len(group), columns, {at: rest for at, rest in rescued.items() if rest})
+    return Chunk(len(group), columns, {at: values for at, values in rescued.items() if values})
 
 
-def _respelled(row: dict[str, Any], spellings: Mapping[str, str], rest: dict[str, Any]) -> dict[str, Any]:
+def _respelled(row: dict[str, Any], spellings: Mapping[str, str], rescued: dict[str, Any]) -> dict[str, Any]:
     """Returns a row with one spelling of each name; of several in the row the first has the value, others go to ``rest``."""
-    found: dict[str, Any] = {}
+    respelled: dict[str, Any] = {}
     for name, value in row.items():
         common = spellings[column_name(name).lower()]
-        if found.get(common) is None:
-            found[common] = value
+        if respelled.get(common) is None:
+            respelled[common] = value
         elif value is not None:
-            rest[name] = value
-    return found
+            rescued[name] = value
+    return respelled
 
 
 def _records(blocks: Iterator[str]) -> Iterator[dict[str, Any] | _Corrupt]:
@@ -114,10 +114,10 @@ def _records(blocks: Iterator[str]) -> Iterator[dict[str, Any] | _Corrupt]:
         if "\n" in head.lstrip(_BLANKS) or len(head) > MAX_RECORD_BYTES:
             break
     first = head.lstrip(_BLANKS).partition("\n")[0]
-    rest = chain([head], blocks)
+    content = chain([head], blocks)
     if first.startswith("[") or (first.startswith("{") and _is_cut(first)):
-        return _from_values(rest)
-    return chain.from_iterable(_from_line(line) for line in _lines(rest))
+        return _from_values(content)
+    return chain.from_iterable(_from_line(line) for line in _lines(content))
 
 
 def _is_cut(line: str) -> bool:
@@ -132,13 +132,13 @@ def _is_cut(line: str) -> bool:
 
 
 def _lines(blocks: Iterable[str]) -> Iterator[str]:
-    left = ""
+    tail = ""
     for block in blocks:
-        *lines, left = (left + block).split("\n")
+        *lines, tail = (tail + block).split("\n")
         yield from lines
-        if len(left) > MAX_RECORD_BYTES:
+        if len(tail) > MAX_RECORD_BYTES:
             raise _too_large()
-    yield left
+    yield tail
 
 
 def _from_line(line: str) -> Iterable[dict[str, Any] | _Corrupt]:
@@ -148,7 +148,7 @@ def _from_line(line: str) -> Iterable[dict[str, Any] | _Corrupt]:
         value = DECODER.decode(line)
     except (ValueError, RecursionError):
         return (_Corrupt(line.strip(_BLANKS)),)
-    return [_record(one) for one in value] if isinstance(value, list) else (_record(value),)
+    return [_record(item) for item in value] if isinstance(value, list) else (_record(value),)
 
 
 def _record(value: Any) -> dict[str, Any] | _Corrupt:
@@ -205,7 +205,7 @@ class _Buffer:
         """Returns the next value. Raises FileRejectedError."""
         while True:
             try:
-                found, end = decode(self._text, self._at)
+                value, end = decode(self._text, self._at)
             except json.JSONDecodeError as error:
                 # Perhaps the rest of it is in the next block.
                 if len(self._text) - self._at > MAX_RECORD_BYTES:
@@ -221,7 +221,7 @@ class _Buffer:
             if end == len(self._text) and self._more():
                 continue
             self._at = end
-            return found
+            return value
 
     def broken(self, reason: str, at: int | None = None) -> FileRejectedError:
         """Returns the rejection for what cannot be read here."""

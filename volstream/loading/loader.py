@@ -41,24 +41,24 @@ class Loader:
             FileRejectedError: it is not of its format; or it has columns that the table lacks, and they are not to be
                 rescued.
         """
-        found: dict[str, tuple[str, pa.DataType]] = {}
+        missing: dict[str, tuple[str, pa.DataType]] = {}
         for chunk in chunks(file, self._options):
             placement = self._place(tuple(column.name for column in chunk.columns))
             if self._options.new_columns is not NewColumns.RESCUE:
                 # From the first one on the rows do not matter, but the types of all of them do.
-                self._note_new(chunk, placement, found)
-            if not found:
+                self._note_new(chunk, placement, missing)
+            if not missing:
                 yield self._fitted(chunk, placement)
-        if found:
-            ddl = to_ddl(pa.schema([*found.values()]))
+        if missing:
+            ddl = to_ddl(pa.schema([*missing.values()]))
             raise FileRejectedError(f"The file has columns that the table lacks: {ddl}.", ddl)
 
-    def _note_new(self, chunk: Chunk, placement: Placement, found: dict[str, tuple[str, pa.DataType]]) -> None:
+    def _note_new(self, chunk: Chunk, placement: Placement, missing: dict[str, tuple[str, pa.DataType]]) -> None:
         for at, name in placement.new.items():
             kind = kind_of(chunk.columns[at], self._options)
             if kind is not None:  # a column without values is none yet
-                before = found.get(name.lower())
-                found[name.lower()] = (name, kind) if before is None else (before[0], wider(before[1], kind))
+                before = missing.get(name.lower())
+                missing[name.lower()] = (name, kind) if before is None else (before[0], wider(before[1], kind))
 
     def _place(self, names: tuple[str, ...]) -> Placement:
         if names not in self._placements:
@@ -68,7 +68,7 @@ class Loader:
         return self._placements[names]
 
     def _fitted(self, chunk: Chunk, placement: Placement) -> pa.RecordBatch:
-        rescued: dict[int, dict[str, Any]] = {at: dict(rest) for at, rest in chunk.rescued.items()}
+        rescued: dict[int, dict[str, Any]] = {at: dict(values) for at, values in chunk.rescued.items()}
         arrays: list[pa.Array] = []
         for field in self._columns:
             at = placement.by_name.get(field.name)

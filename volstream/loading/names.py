@@ -38,7 +38,7 @@ def column_name(written: str) -> str:
 
 def place(names: Sequence[str], table: pa.Schema) -> Placement:
     """Places a file's columns; names that differ only in case are one column, whose exact spelling comes first."""
-    known = {name.lower(): name for name in table.names if name != RESCUED}
+    columns = {name.lower(): name for name in table.names if name != RESCUED}
     by_name: dict[str, int] = {}
     new: dict[str, int] = {}
     stray: list[int] = []
@@ -47,7 +47,7 @@ def place(names: Sequence[str], table: pa.Schema) -> Placement:
             name = column_name(written)
             if (name in table.names) is not exact:
                 continue
-            own = known.get(name.lower())
+            own = columns.get(name.lower())
             if not name or not is_utf8(name) or name.lower() in _RESERVED or own in by_name or name.lower() in new:
                 stray.append(at)
             elif own is not None:

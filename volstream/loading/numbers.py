@@ -18,9 +18,9 @@ def number(text: str) -> float | Decimal:
     Raises:
         ValueError: the exponent has so many digits that no Decimal holds it.
     """
-    found = float(text)
-    if repr(found) == text:
-        return found
+    value = float(text)
+    if repr(value) == text:
+        return value
     try:
         return Decimal(text)
     except InvalidOperation:
@@ -48,12 +48,12 @@ def with_faithful(values: pa.Array, given: pa.Array | Sequence[Any]) -> pa.Array
     picked = (
         given.take(doubtful).to_pylist() if isinstance(given, pa.Array) else [given[at] for at in doubtful.tolist()]
     )
-    known: dict[Any, bool] = {}
-    for value, one in zip(values.take(doubtful), picked, strict=True):
-        if one not in known:  # zeros, mostly
-            known[one] = _comes_back(value, one)
+    faithful: dict[Any, bool] = {}
+    for value, written in zip(values.take(doubtful), picked, strict=True):
+        if written not in faithful:  # zeros, mostly
+            faithful[written] = _comes_back(value, written)
     kept = np.ones(len(values), bool)
-    kept[doubtful] = [known[one] for one in picked]
+    kept[doubtful] = [faithful[written] for written in picked]
     return pc.if_else(pa.array(kept), values, pa.scalar(None, values.type))
 
 

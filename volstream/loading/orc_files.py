@@ -37,7 +37,7 @@ def chunks(file: File) -> Iterator[Chunk]:
             check_expanded(file.size, decoded)
             for part in (stripe.slice(at, _ROWS) for at in range(0, stripe.num_rows, _ROWS)):
                 yield Chunk(
-                    part.num_rows, [ArrowColumn(*one) for one in zip(part.schema.names, part.columns, strict=True)]
+                    part.num_rows, [ArrowColumn(*pair) for pair in zip(part.schema.names, part.columns, strict=True)]
                 )
     except pa.ArrowInvalid as error:
         raise FileRejectedError(f"The file cannot be read as orc: {error}.") from None

@@ -37,7 +37,7 @@ def chunks(file: File) -> Iterator[Chunk]:
         if not metadata.num_rows:
             return
         check_expanded(file.size, claimed(metadata))
-        yield Chunk(0, [ArrowColumn(one.name, pa.array([], one.type)) for one in schema])
+        yield Chunk(0, [ArrowColumn(field.name, pa.array([], field.type)) for field in schema])
         opened = pq.ParquetFile(
             content, metadata=metadata, read_dictionary=_repeating(metadata), coerce_int96_timestamp_unit="us"
         )
@@ -47,7 +47,9 @@ def chunks(file: File) -> Iterator[Chunk]:
                 seen += size
                 check_expanded(file.size, seen)
                 columns = zip(schema, part.columns, strict=True)
-                yield Chunk(part.num_rows, [ArrowColumn(one.name, _as(values, one.type)) for one, values in columns])
+                yield Chunk(
+                    part.num_rows, [ArrowColumn(field.name, _as(values, field.type)) for field, values in columns]
+                )
     except pa.ArrowInvalid as error:
         raise FileRejectedError(f"The file cannot be read as parquet: {error}.") from None
     except OSError as error:

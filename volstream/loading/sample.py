@@ -27,7 +27,7 @@ def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = Fal
     Raises:
         FileRejectedError: none of the files can be read.
     """
-    found: dict[str, tuple[str, pa.DataType | None]] = {}
+    columns: dict[str, tuple[str, pa.DataType | None]] = {}
     rejected: FileRejectedError | None = None
     read = 0
     for file in files:
@@ -35,10 +35,10 @@ def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = Fal
             for chunk in islice(chunks(file, options), None if whole else 1):
                 for at, name in place([column.name for column in chunk.columns], pa.schema([])).new.items():
                     column = chunk.columns[at]
-                    first, before = found.get(name.lower(), (name, None))
+                    first, before = columns.get(name.lower(), (name, None))
                     kind = kind_of(column, options)
-                    if kind is not None or name.lower() in found or isinstance(column, TextColumn):
-                        found[name.lower()] = (first, wider(before, kind))
+                    if kind is not None or name.lower() in columns or isinstance(column, TextColumn):
+                        columns[name.lower()] = (first, wider(before, kind))
             read += 1
         except FileRejectedError as error:
             rejected = error
@@ -46,4 +46,4 @@ def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = Fal
             file.close()
     if rejected is not None and not read:
         raise rejected
-    return pa.schema([pa.field(name, kind or pa.string()) for name, kind in found.values()])
+    return pa.schema([pa.field(name, kind or pa.string()) for name, kind in columns.values()])

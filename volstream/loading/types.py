@@ -22,7 +22,7 @@ _CHAINS: tuple[tuple[pa.DataType, ...], ...] = (
 
 def of_values(values: Iterable[object]) -> pa.DataType | None:
     """Returns the type of values of JSON; None if all are null. Nested values are text, because their shape may vary."""
-    kinds = {_of_class(one) for one in {*map(type, values)} - {type(None)}}
+    kinds = {_of_class(cls) for cls in {*map(type, values)} - {type(None)}}
     return functools.reduce(_wider, kinds) if kinds else None
 
 

@@ -64,23 +64,23 @@ def checked(thing: T) -> T:
     function = thing
 
     @functools.wraps(function)  # with the signature that `takes` declared
-    def call(*given: Any, **named: Any) -> Any:
+    def call(*positional: Any, **named: Any) -> Any:
         signature, kinds, options = _signature(function)
         if options is not None and (unknown := sorted(named.keys() - options)):
             raise InvalidValueError(
                 f"{function.__qualname__}() has no argument {unknown[0]!r}.", nearest(unknown[0], sorted(options))
             )
         try:
-            bound = signature.bind(*given, **named)
+            bound = signature.bind(*positional, **named)
         except TypeError:
-            return function(*given, **named)  # with Python's own message about missing or superfluous arguments
+            return function(*positional, **named)  # with Python's own message about missing or superfluous arguments
         for name, value in bound.arguments.items():
             if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                 bound.arguments[name] = {
-                    key: fitting(key, one, kinds.get(key, kinds.get(name, Any))) for key, one in value.items()
+                    key: fitting(key, item, kinds.get(key, kinds.get(name, Any))) for key, item in value.items()
                 }
             elif signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
-                bound.arguments[name] = tuple(fitting(name, one, kinds.get(name, Any)) for one in value)
+                bound.arguments[name] = tuple(fitting(name, item, kinds.get(name, Any)) for item in value)
             else:
                 bound.arguments[name] = fitting(name, value, kinds.get(name, Any))
         return function(*bound.args, **bound.kwargs)
@@ -253,10 +253,10 @@ def _member(value: Any, kind: Any) -> Any:
     if isinstance(value, kind):
         return value
     if isinstance(value, str):
-        words = {_plain(one): member for member in kind for one in (member.value, member.name)}
-        found = words.get(_plain(value))
-        if found is not None:
-            return found
+        words = {_plain(word): member for member in kind for word in (member.value, member.name)}
+        member = words.get(_plain(value))
+        if member is not None:
+            return member
     raise _UnfitError
 
 
@@ -266,8 +266,8 @@ def _plain(word: object) -> str:
 
 def _words(kind: type[Enum]) -> Sequence[str]:
     """Returns the words for an enumeration: the values if they are the names in other letters, else the names."""
-    same = all(_plain(one.value) == _plain(one.name) for one in kind)
-    return [str(one.value) if same else one.name for one in kind]
+    same = all(_plain(member.value) == _plain(member.name) for member in kind)
+    return [str(member.value) if same else member.name for member in kind]
 
 
 def _arms(kind: Any) -> Sequence[Any]:
@@ -292,8 +292,8 @@ def _wanted_of(kind: Any) -> str:
         return f"a list of {_MANY.get(typing.get_origin(inner[0]) or inner[0], 'values')}"
     if origin is Mapping:
         return "a dict of texts" if inner == (str, str) else _WANTED[Mapping]
-    found = origin or kind
-    if found in _WANTED:
-        return _WANTED[found]
-    name = getattr(found, "__name__", str(found))
+    base = origin or kind
+    if base in _WANTED:
+        return _WANTED[base]
+    name = getattr(base, "__name__", str(base))
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -11,6 +11,6 @@ T = TypeVar("T")
 
 def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yields items in lists of ``size``, the last one of at least one; takes none before it is needed."""
-    left = iter(items)
-    while some := list(islice(left, size)):
+    iterator = iter(items)
+    while some := list(islice(iterator, size)):
         yield some

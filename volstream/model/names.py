@@ -52,10 +52,10 @@ class Name:
     @classmethod
     def of(cls, schema: str, name: str) -> Name:
         """Returns the name of two parts as they are, without backticks. Raises InvalidValueError: see :meth:`parse`."""
-        found = cls(schema.lower(), name.lower())
-        if not (_storable(found.schema) and _storable(found.name)):
+        parsed = cls(schema.lower(), name.lower())
+        if not (_storable(parsed.schema) and _storable(parsed.name)):
             raise _not_a_name(f"{schema}.{name}")
-        return found
+        return parsed
 
     def __str__(self) -> str:
         """Returns the shortest text that :meth:`parse` accepts."""
@@ -70,9 +70,9 @@ class Name:
 
 def similar(name: Name, others: Iterable[Name]) -> str:
     """Returns ``Did you mean 'x'? `` with the name that is like another one, in its schema or the same in another; or nothing."""
-    known = list(others)
-    same = next((f"Did you mean {str(one)!r}? " for one in known if one.name == name.name), "")
-    beside = [one.name for one in known if one.schema == name.schema]
+    candidates = list(others)
+    same = next((f"Did you mean {str(other)!r}? " for other in candidates if other.name == name.name), "")
+    beside = [other.name for other in candidates if other.schema == name.schema]
     return like(name.name, beside, lambda word: str(Name(name.schema, word))) or same
 
 

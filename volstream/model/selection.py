@@ -173,15 +173,15 @@ def _one(glob: str, position: int) -> tuple[str, int]:
 def _class(body: str) -> str:
     """Converts the contents of brackets: one character, never ``/``; an empty range matches nothing."""
     negated = body.startswith("!")
-    rest = body[1:] if negated else body
+    remaining = body[1:] if negated else body
     members = ""
-    while rest:
-        if rest[1:2] == "-" and len(rest) > 2:
-            if rest[0] <= rest[2]:
-                members += f"{re.escape(rest[0])}-{re.escape(rest[2])}"
-            rest = rest[3:]
+    while remaining:
+        if remaining[1:2] == "-" and len(remaining) > 2:
+            if remaining[0] <= remaining[2]:
+                members += f"{re.escape(remaining[0])}-{re.escape(remaining[2])}"
+            remaining = remaining[3:]
         else:
-            members, rest = members + re.escape(rest[0]), rest[1:]
+            members, remaining = members + re.escape(remaining[0]), remaining[1:]
     if not members:
         return "[^/]" if negated else "(?!)"
     return f"(?!/)[{'^' * negated}{members}]"

@@ -39,7 +39,7 @@ def like(word: str, known: Iterable[str], shown: Callable[[str], str] = str) -> 
     """Returns ``Did you mean 'x'? `` with the known word that is like another, as it is shown; or nothing."""
     from difflib import get_close_matches  # late: only mistakes need it
 
-    written = {one.lower(): one for one in known}
+    written = {name.lower(): name for name in known}
     near = get_close_matches(word.lower(), list(written), n=1)
     return f"Did you mean {shown(written[near[0]])!r}? " if near else ""
 
@@ -69,13 +69,13 @@ def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, in
     What is not finite is text, as :func:`finite` has it.
     """
 
-    def plain(one: Any) -> Any:
+    def plain(item: Any) -> Any:
         if default is None:
-            raise TypeError(f"JSON has no {type(one).__name__}.")
-        return finite(default(one))
+            raise TypeError(f"JSON has no {type(item).__name__}.")
+        return finite(default(item))
 
-    def written(one: Any) -> str:
-        return json.dumps(one, default=plain, indent=indent, ensure_ascii=False, allow_nan=False)
+    def written(item: Any) -> str:
+        return json.dumps(item, default=plain, indent=indent, ensure_ascii=False, allow_nan=False)
 
     try:
         text = written(value)
@@ -87,9 +87,9 @@ def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, in
 def finite(value: Any) -> Any:
     """Returns a value with texts in place of the numbers that JSON lacks: ``NaN``, ``Infinity``, ``-Infinity``."""
     if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

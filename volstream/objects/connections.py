@@ -38,14 +38,14 @@ class Connections(Collection[Connection]):
         Raises:
             As :func:`volstream.volumes.connections.create_connection`.
         """
-        given = ConnectionOptions(**read(ConnectionOptions, {"type": type, **options}))
-        return connections.create_connection(self._home.catalog, Name.parse(name), given, if_not_exists=if_not_exists)
+        values = ConnectionOptions(**read(ConnectionOptions, {"type": type, **options}))
+        return connections.create_connection(self._home.catalog, Name.parse(name), values, if_not_exists=if_not_exists)
 
     @takes(to_alter(ConnectionOptions), changes=True)
     def alter(self, name: str, **changes: Unpack[ConnectionKeywords]) -> Connection:
         """Changes a connection: options of :meth:`create` except the type. Raises NotFoundError, InvalidValueError."""
-        given = read(ConnectionOptions, changes)
-        return connections.alter_connection(self._home.catalog, Name.parse(name), **given)
+        values = read(ConnectionOptions, changes)
+        return connections.alter_connection(self._home.catalog, Name.parse(name), **values)
 
     def policies(self, name: str) -> dict[str, Any]:
         """Returns the policies to set at the provider; see :func:`volstream.volumes.access.policies`. Raises NotFoundError."""

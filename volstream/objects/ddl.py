@@ -74,9 +74,9 @@ class Ddl:
         """Runs a statement. Raises the operation's VolstreamError."""
         match statement.action, statement.kind:
             case "create", kind:
-                made = self._makers[kind](statement)
+                created = self._makers[kind](statement)
                 said = "exists" if statement.if_not_exists else "is created"
-                return Result(["status"], [{"status": f"{_said(kind)} {made.name} {said}."}])
+                return Result(["status"], [{"status": f"{_said(kind)} {created.name} {said}."}])
             case "drop", kind:
                 dropped = self._objects.by_kind[kind].drop(_text(statement.name), if_exists=statement.if_exists)
                 said = "is dropped" if dropped else "does not exist"
@@ -86,10 +86,10 @@ class Ddl:
             case "show", kind:
                 return self._show(statement, kind)
             case "describe", kind:
-                found = details.described(self._home, self._objects.by_kind[kind].get(_text(statement.name)))
+                attributes = details.described(self._home, self._objects.by_kind[kind].get(_text(statement.name)))
                 if kind == "connection":
-                    found = {_CONNECTION_KEYS.get(key, key): value for key, value in found.items()}
-                rows = [{"property": key, "value": _plain(value)} for key, value in found.items()]
+                    attributes = {_CONNECTION_KEYS.get(key, key): value for key, value in attributes.items()}
+                rows = [{"property": key, "value": _plain(value)} for key, value in attributes.items()]
                 return Result(["property", "value"], rows)
             case "alter", "volume":
                 done = self._objects.volumes.refresh(
@@ -112,7 +112,7 @@ class Ddl:
                 job = act(_text(statement.name))
                 return Result(["status"], [{"status": f"{_said(kind)} {job.name} is {job.state}."}])
             case _:
-                raise SqlError(f"{statement.action.upper()} {statement.kind.upper()} is not part of this version.")
+                raise SqlError(f"{statement.action.upper()} {statement.kind.upper()} is not supported.")
 
     def _create_connection(self, statement: Statement) -> Any:
         options = dict(statement.options)
@@ -133,14 +133,14 @@ class Ddl:
             raise InvalidValueError(
                 f"NOTIFICATION has no {unknown[0].upper()}.", "It has QUEUE_TYPE, QUEUE_NAME and VIRTUAL_CLUSTER."
             )
-        found: dict[str, Any] = {key: value for key, value in said.items() if key != "queue_type"}
+        queue: dict[str, Any] = {key: value for key, value in said.items() if key != "queue_type"}
         if "queue_type" in said:
-            found["queue_type"] = _QUEUES.get(said["queue_type"].upper(), said["queue_type"])
+            queue["queue_type"] = _QUEUES.get(said["queue_type"].upper(), said["queue_type"])
         return self._objects.volumes.create(
             _text(statement.name),
             options.pop("location"),
             **self._existing(statement),
-            **found,
+            **queue,
             connection=options.pop("using_connection", None),
             **options,
         )
@@ -150,12 +150,12 @@ class Ddl:
         properties = {key.lower(): value for key, value in options.get("properties", {}).items()}
         if "table_stream_mode" in properties:
             properties["mode"] = properties.pop("table_stream_mode")
-        found = {"comment": options.get("comment"), **_properties("stream", StreamSpec, properties)}
+        parsed = {"comment": options.get("comment"), **_properties("stream", StreamSpec, properties)}
         if "timestamp_as_of" in options:
-            found["at_timestamp"] = self._moment(options["timestamp_as_of"])
+            parsed["at_timestamp"] = self._moment(options["timestamp_as_of"])
         kind = "volume" if options["source_kind"].upper() == "VOLUME" else "table"
         source: dict[str, Any] = {kind: _text(options["source"])}
-        return self._objects.streams.create(_text(statement.name), **(source | self._existing(statement) | found))
+        return self._objects.streams.create(_text(statement.name), **(source | self._existing(statement) | parsed))
 
     def _create_job(self, statement: Statement) -> Any:
         options = statement.options
@@ -184,15 +184,15 @@ class Ddl:
         if useless or not {"on_volume", "into"} <= options.keys():
             what = f"has no {useless[0].upper().replace('_', ' ')}" if useless else "needs ON VOLUME and INTO"
             raise SqlError(f"A job that loads files {what}.", "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO t")
-        found = self._of_files(statement)
-        if "arguments" in found:
+        common = self._of_files(statement)
+        if "arguments" in common:
             raise InvalidValueError("A job that loads files has no property 'arg.KEY'.", "Its options follow LOAD.")
         return self._objects.jobs.load(
             _text(statement.name),
             _text(options["on_volume"]),
             _text(options["into"]),
             **_parsed(keys(LoadKeys), options["load"]),
-            **found,
+            **common,
         )
 
     def _of_files(self, statement: Statement) -> dict[str, Any]:
@@ -262,7 +262,7 @@ class Ddl:
                 "It has subscribe, format, retention_policy and kafka.PROPERTY, with librdkafka's properties.",
             )
         return self._objects.connector.upload_kafka(
-            [one.strip() for one in brokers.split(",")],
+            [broker.strip() for broker in brokers.split(",")],
             _text(statement.name),
             source_format,
             topic=topic,
@@ -283,16 +283,16 @@ class Ddl:
 
     def _show(self, statement: Statement, kind: str) -> Result:
         pattern = statement.options.get("string", "%").replace("%", "*").replace("_", "?").lower()
-        found = [
-            one
-            for one in self._objects.by_kind[kind].list()
-            if fnmatch.fnmatchcase(one.name.name, pattern)
+        matching = [
+            definition
+            for definition in self._objects.by_kind[kind].list()
+            if fnmatch.fnmatchcase(definition.name.name, pattern)
             # IN takes a schema, which the grammar reads as a name.
-            and (statement.name is None or one.name.schema == statement.name.name)
+            and (statement.name is None or definition.name.schema == statement.name.name)
         ]
         rows = [
             {key: _plain(value) for key, value in attributes.items() if key in _SHOWN[kind]}
-            for attributes in details.shown(self._home, found)
+            for attributes in details.shown(self._home, matching)
         ]
         return Result(list(_SHOWN[kind]), rows)
 
@@ -304,8 +304,8 @@ class Ddl:
         prefix = f"{below}/" if below else ""
         condition = f" WHERE startswith(relative_path, {literal(prefix)})" if below else ""
         query = f"SELECT * FROM DIRECTORY(VOLUME {name.qualified}){condition} ORDER BY relative_path"
-        found = VolumeSource(self._home.catalog, self._home.warehouse, volume.id).find()
-        tables = [] if found is None else found.at(prefixes=[prefix])
+        snapshot = VolumeSource(self._home.catalog, self._home.warehouse, volume.id).find()
+        tables = [] if snapshot is None else snapshot.at(prefixes=[prefix])
         return Result(COLUMNS, (row for rows in tables for row in rows.select(COLUMNS).to_pylist()), query)
 
     def _moment(self, written: Text) -> datetime:
@@ -321,11 +321,11 @@ class Ddl:
     def _evaluated(self, expression: str) -> datetime:
         """Returns the value of a SQL expression as a time. Uses Spark."""
         query = f"SELECT unix_micros(CAST(({expression}) AS TIMESTAMP)) AS moment"
-        found = self._home.spark.sql(query).collect()[0]["moment"]
-        if found is None:
+        micros = self._home.spark.sql(query).collect()[0]["moment"]
+        if micros is None:
             raise InvalidValueError(f"{expression} is not a time.", "Write for example '2026-03-01 12:00:00'.")
         try:
-            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
+            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
         except OverflowError:
             raise InvalidValueError(f"{expression} is not within the years 1 to 9999 of UTC.") from None
 
@@ -339,32 +339,32 @@ def _said(kind: str) -> str:
 
 
 def _schedule(options: Mapping[str, Any]) -> dict[str, Any]:
-    given = {key: options[key] for key in ("schedule", "every", "on_change") if key in options}
-    if len(given) > 1:
+    schedule = {key: options[key] for key in ("schedule", "every", "on_change") if key in options}
+    if len(schedule) > 1:
         raise SqlError("SCHEDULE, EVERY and ON CHANGE are mutually exclusive.")
-    return {"cron": given.pop("schedule"), **given} if "schedule" in given else given
+    return {"cron": schedule.pop("schedule"), **schedule} if "schedule" in schedule else schedule
 
 
 def _properties(kind: str, described: type[Any], said: Mapping[str, str]) -> dict[str, Any]:
     """Returns the options that PROPERTIES of a statement say: all that have no clause of their own."""
-    known = {name: key for name, key in keys(described).items() if not key.option.clause}
-    single = {key.word: key for key in known.values() if key.form is forms.PAIRS}
-    found: dict[str, Any] = {}
+    allowed = {name: key for name, key in keys(described).items() if not key.option.clause}
+    single = {key.word: key for key in allowed.values() if key.form is forms.PAIRS}
+    nested: dict[str, Any] = {}
     plain: dict[str, str] = {}
     for written, value in said.items():
         word, dot, item = written.partition(".")
         if dot and word.lower() in single:
-            found.setdefault(single[word.lower()].name, {})[item] = value
+            nested.setdefault(single[word.lower()].name, {})[item] = value
         else:
             plain[written.lower()] = value
-    words = [name for name, key in known.items() if key.form is not forms.PAIRS] + [f"{word}.KEY" for word in single]
-    if unknown := sorted(plain.keys() - known):
+    words = [name for name, key in allowed.items() if key.form is not forms.PAIRS] + [f"{word}.KEY" for word in single]
+    if unknown := sorted(plain.keys() - allowed):
         raise InvalidValueError(f"A {kind} has no property {unknown[0]!r}.", nearest(unknown[0], words))
-    return {**found, **_parsed(known, plain)}
+    return {**nested, **_parsed(allowed, plain)}
 
 
-def _parsed(known: Mapping[str, Key], said: Mapping[str, str]) -> dict[str, Any]:
-    return {name: known[name].parse(value) for name, value in said.items()}
+def _parsed(allowed: Mapping[str, Key], said: Mapping[str, str]) -> dict[str, Any]:
+    return {name: allowed[name].parse(value) for name, value in said.items()}
 
 
 def _count(text: str, what: str) -> int:
@@ -390,6 +390,6 @@ def _plain(value: Any) -> str | None:
         return local(value)
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return ", ".join(value)
     return to_json(value) if isinstance(value, dict | list | tuple) else str(value)

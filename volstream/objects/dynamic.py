@@ -55,7 +55,7 @@ class DynamicTables:
         from volstream.jobs.lease import held
         from volstream.statements import dynamic
 
-        given = read(DynamicTableOptions, options)
+        values = read(DynamicTableOptions, options)
         check_exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
         catalog, table = self._home.catalog, Name.parse(name)
         existing = catalog.jobs.find(table)
@@ -67,7 +67,7 @@ class DynamicTables:
             into=table,
             query=query,
             own_streams=dynamic.streams_of(self._home, table, query),
-            **given,
+            **values,
         )
         if replaced and or_replace:
             self.drop(name)
@@ -94,7 +94,7 @@ class DynamicTables:
         """Returns the job that keeps the table. Raises NotFoundError."""
         job = self._home.catalog.jobs.find(Name.parse(name))
         if not isinstance(job, DynamicJob):
-            near = similar(Name.parse(name), (one.name for one in self.list()))
+            near = similar(Name.parse(name), (table.name for table in self.list()))
             raise NotFoundError(f"There is no dynamic table {name}.", f"{near}See: SHOW DYNAMIC TABLES.")
         return job
 

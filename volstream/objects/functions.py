@@ -54,12 +54,12 @@ class Functions(Collection[Function]):
         existing = self._definitions.meeting(Name.parse(name), or_replace=or_replace, if_not_exists=if_not_exists)
         if existing is not None and if_not_exists:
             return existing
-        made = new_function(Name.parse(name), function, returns, comment, of_items=of_items, directory=directory)
+        created = new_function(Name.parse(name), function, returns, comment, of_items=of_items, directory=directory)
         with self._home.catalog.database.transaction() as transaction:
             if existing is not None:
                 self._definitions.remove(transaction, existing)
-            self._definitions.add(transaction, made)
-        return made
+            self._definitions.add(transaction, created)
+        return created
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
         """Drops a function; its file stays. Returns False if it does not exist and ``if_exists`` is set."""

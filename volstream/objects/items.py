@@ -98,12 +98,12 @@ class ItemTable:
         """
         text = key_text(key, self._key)
         if self.source.immutable:
-            found = self._versions.get(text, version)
+            row = self._versions.get(text, version)
         elif version is None:
-            found = self._lookup.get(text)
+            row = self._lookup.get(text)
         else:
             raise InvalidValueError(f"The table {self.name} has no versions.", "Only immutable tables do.")
-        item: dict[str, Any] | None = None if found is None else json.loads(found[ITEM])
+        item: dict[str, Any] | None = None if row is None else json.loads(row[ITEM])
         return item
 
     def make_immutable(self, version: int = 1) -> None:

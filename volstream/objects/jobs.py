@@ -113,7 +113,7 @@ class Jobs(Collection[Job]):
         from volstream.functions.pickled import kept
         from volstream.jobs.definitions import create_job
 
-        given = read(FileJobSpec, options)
+        values = read(FileJobSpec, options)
         if statement is not None:
             from volstream.statements.jobs import spec_of_statement  # its parser is needed only here
 
@@ -124,7 +124,7 @@ class Jobs(Collection[Job]):
             if useless := sorted(options.keys() - keys(JobOptions)):
                 raise InvalidValueError(f"The job {name} runs a statement, which has no {useless[0]}.", "Leave it out.")
             on = Name.parse(stream) if stream else None
-            spec: JobSpec = spec_of_statement(self._home, Name.parse(name), statement, on, **given)
+            spec: JobSpec = spec_of_statement(self._home, Name.parse(name), statement, on, **values)
         elif function is None or into is None:
             raise InvalidValueError(
                 f"The job {name} needs a function and a table (into), or a statement.",
@@ -137,7 +137,7 @@ class Jobs(Collection[Job]):
                 into=Name.parse(into),
                 stream=Name.parse(stream) if stream else None,
                 volume=Name.parse(volume) if volume else None,
-                **given,
+                **values,
             )
         self._check_receivers(spec.alert)
         if or_replace:
@@ -187,15 +187,15 @@ class Jobs(Collection[Job]):
         from volstream.jobs.load_columns import first_columns
         from volstream.loading.options import LOADED, LOADER, LoadOptions
 
-        given = read(FileJobOptions, read(LoadKeys, options))
-        schema = given.pop("schema", None)
-        loading = {key: given.pop(key) for key in LOADED if key in given}
-        arguments = {key: as_text(one) for key, one in loading.items() if one != LOADED[key].default}
+        values = read(FileJobOptions, read(LoadKeys, options))
+        schema = values.pop("schema", None)
+        loading = {key: values.pop(key) for key in LOADED if key in values}
+        arguments = {key: as_text(value) for key, value in loading.items() if value != LOADED[key].default}
         parsed, source = LoadOptions.of(arguments), self._home.catalog.volumes.get(Name.parse(volume))
         if schema is None and not (if_not_exists and self._home.catalog.jobs.find(Name.parse(name)) is not None):
             self._list_first(source)
             with reached(self._home.warehouse):
-                schema = first_columns(self.parts, source, Name.parse(into), parsed, given.get("where"))
+                schema = first_columns(self.parts, source, Name.parse(into), parsed, values.get("where"))
         return self.create(
             name,
             LOADER,
@@ -205,7 +205,7 @@ class Jobs(Collection[Job]):
             arguments=arguments,
             or_replace=or_replace,
             if_not_exists=if_not_exists,
-            **given,
+            **values,
         )
 
     @takes(to_alter(FileJobSpec, "function"), changes=True)
@@ -222,13 +222,13 @@ class Jobs(Collection[Job]):
         from volstream.functions.pickled import kept
         from volstream.jobs.definitions import alter_job
 
-        given = read(FileJobSpec, changes)
+        values = read(FileJobSpec, changes)
         if function is not None:
-            given |= kept(function)
-        self._check_receivers(given.get("alert"))
+            values |= kept(function)
+        self._check_receivers(values.get("alert"))
         job = self.get(name)
         infer = partial(self.inferring, job, tell) if isinstance(job, FileJob) else None
-        return alter_job(self._home.catalog, job.name, self._home.zone, directory=directory, infer=infer, **given)
+        return alter_job(self._home.catalog, job.name, self._home.zone, directory=directory, infer=infer, **values)
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False) -> bool:
         """Drops a job, its failures and its own stream; its table stays. Returns False if it does not exist and ``if_exists``
@@ -486,11 +486,11 @@ class Jobs(Collection[Job]):
                 "The columns cannot be inferred: the stream is not on a volume.", "Give the job a stream on a volume."
             )
         self._list_first(volume)
-        found = Inferring(self.parts, catalog.volumes.get(volume.name), job.where, job.timeout)(source, arguments)
-        known = {name.lower() for name in of_job(job).names} if isinstance(job, FileJob) else set[str]()
-        if new := found.besides(known):
+        inferred = Inferring(self.parts, catalog.volumes.get(volume.name), job.where, job.timeout)(source, arguments)
+        columns = {name.lower() for name in of_job(job).names} if isinstance(job, FileJob) else set[str]()
+        if new := inferred.besides(columns):
             tell(str(new))
-        return found
+        return inferred
 
     def _list_first(self, volume: Volume, stop: Stop | None = None) -> None:
         """Lists a volume that was never listed."""
@@ -516,8 +516,8 @@ class Jobs(Collection[Job]):
         self, name: str, state: FailureState, paths: Sequence[str] | None, next_try: datetime | None, wanted: Wanted
     ) -> Sequence[str]:
         job = self.get(name)
-        found = self._home.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try, wanted=wanted)
-        unknown = sorted({*(paths or ())} - {*found})
+        changed = self._home.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try, wanted=wanted)
+        unknown = sorted({*(paths or ())} - {*changed})
         if unknown:
             raise NotFoundError(f"The job {name} has no failure for {unknown[0]!r}.", "See: volstream list failures.")
-        return found
+        return changed

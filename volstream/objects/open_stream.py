@@ -167,8 +167,8 @@ class OpenStream(Stream):
 
 
 def _common(columns: Sequence[str], present: Sequence[str]) -> list[str]:
-    known = {name.lower() for name in present}
-    return [name for name in columns if name.lower() in known]
+    lowered = {name.lower() for name in present}
+    return [name for name in columns if name.lower() in lowered]
 
 
 def _merge(location: str, rows: str, keys: Sequence[str], columns: Sequence[str], present: Sequence[str]) -> str:

@@ -83,14 +83,18 @@ def _volume(objects: Objects, files: str) -> Volume:
             f"{files} is not a directory.",
             f"Give {path.parent}, and choose files of it: where=\"relative_path LIKE '%{path.suffix}'\", for example.",
         )
-    known = objects.volumes.list()
-    found = next((one for one in known if one.location == location), None)
-    if found is not None:
-        return found
+    volumes = objects.volumes.list()
+    volume = next((volume for volume in volumes if volume.location == location), None)
+    if volume is not None:
+        return volume
     last = location.rstrip("/").rpartition("/")[2]
     plain = re.sub(r"\W+", "_", last, flags=re.ASCII).strip("_").lower() or "files"
-    taken = {one.name.name for one in known}
-    name = next(one for at in range(1, len(taken) + 2) if (one := plain if at == 1 else f"{plain}_{at}") not in taken)
+    taken = {volume.name.name for volume in volumes}
+    name = next(
+        candidate
+        for at in range(1, len(taken) + 2)
+        if (candidate := plain if at == 1 else f"{plain}_{at}") not in taken
+    )
     return objects.volumes.create(quote(name), files, ignores=_inside(objects, location))
 
 
@@ -107,7 +111,7 @@ def _own(objects: Objects, job: Job, volume: Volume, into: str) -> FileJob:
     stream = objects.home.catalog.streams.by_id(job.stream_id)
     if not isinstance(job, FileJob) or job.into != Name.parse(into) or stream is None or stream.source_id != volume.id:
         raise InvalidStateError(
-            f"The job {job.name} exists, and does something else than to process the files of {volume.location} into {into}.",
+            f"The job {job.name} exists, but does not process the files of {volume.location} into {into}.",
             "Give another table, or drop the job: volstream drop job "
             f"{job.name}{'' if stream is None else f' (it reads {stream.source_name})'}.",
         )
@@ -121,8 +125,8 @@ def _renewed(
     from volstream.functions.pickled import kept
 
     wanted = read(FileJobSpec, options)
-    known = {**keys(FileJobOptions), **keys(FunctionOptions)}
-    changes = {name: wanted.get(name, key.default) for name, key in known.items() if name != "returns"}
+    allowed = {**keys(FileJobOptions), **keys(FunctionOptions)}
+    changes = {name: wanted.get(name, key.default) for name, key in allowed.items() if name != "returns"}
     changes = {name: value for name, value in changes.items() if value != getattr(job, name)}
     fixed = sorted(changes.keys() - to_alter(FileJobSpec).keys())
     if fixed:
@@ -131,8 +135,8 @@ def _renewed(
         )
     if wanted.get("returns") not in (None, job.returns):
         changes["returns"] = wanted["returns"]
-    given = kept(function)
-    recoded = _is_other_code(job, given)
+    code = kept(function)
+    recoded = _is_other_code(job, code)
     if recoded:
         changes["function"] = function
     changed = objects.jobs.alter(str(job.name), tell=tell, **changes) if changes else job
@@ -146,12 +150,12 @@ def _renewed(
     return changed
 
 
-def _is_other_code(job: FileJob, given: Mapping[str, Any]) -> bool:
+def _is_other_code(job: FileJob, code: Mapping[str, Any]) -> bool:
     """True if a function is not the one that the catalog has or, of one in a file, not as it was when the job was made."""
     from volstream.functions.pickled import source_of
     from volstream.functions.source import absolute, find
 
-    text, pickled = given["function"], given["pickled"]
+    text, pickled = code["function"], code["pickled"]
     if pickled is not None:
         return job.pickled is None or source_of(pickled).fingerprint != source_of(job.pickled).fingerprint
     place = absolute(text, Path.cwd())

@@ -132,10 +132,10 @@ class Sources(Collection[Source]):
             source = existing
         if immutable:
             versions.add(self._home, source, version, items)
-        made = self._items(name)
+        table = self._items(name)
         if not immutable and rows:
-            made.insert_all(data or ())
-        return made
+            table.insert_all(data or ())
+        return table
 
     def get_table(self, name: str) -> ItemTable | UploadedTable:
         """Returns a table that :meth:`create_table` or :meth:`Connectors.upload_file` created. Raises NotFoundError."""
@@ -158,8 +158,8 @@ class Sources(Collection[Source]):
             NotFoundError: there is no such source.
             InvalidValueError: not a duration.
         """
-        given = read(SourceDefinition, changes)
-        return self._definitions.change(self.get(name), **given)
+        values = read(SourceDefinition, changes)
+        return self._definitions.change(self.get(name), **values)
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
         """Drops a source with its table; returns False if it does not exist and ``if_exists`` is set.

@@ -37,8 +37,8 @@ def run_statement(objects: Objects, statement: str) -> DataFrame:
         if not isinstance(done, Result):
             return done
         text = pa.schema([(name, pa.string()) for name in done.columns])
-        found = [{name: _text(row.get(name)) for name in done.columns} for row in done.rows]
-        return relation(objects.home.spark, pa.Table.from_pylist(found, schema=text))
+        records = [{name: _text(row.get(name)) for name in done.columns} for row in done.rows]
+        return relation(objects.home.spark, pa.Table.from_pylist(records, schema=text))
 
 
 def rows(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
@@ -83,20 +83,22 @@ def _parts(frame: DataFrame) -> Iterator[list[list[Any]]]:
         for values, kind in zip(part.columns, kinds, strict=True):
             if "tz=" in str(values.type):
                 values = values.cast(to_arrow_type(kind, timezone="UTC"))
-            found = document_values(values)
+            cells = document_values(values)
             if isinstance(kind, VariantType):
-                found = [None if one is None else VariantVal(one["value"], one["metadata"]) for one in found]
-            columns.append(found)
+                cells = [None if cell is None else VariantVal(cell["value"], cell["metadata"]) for cell in cells]
+            columns.append(cells)
         yield columns
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """Returns the names of columns; of several with one name, ``a``, the later ones are ``a_2``, ``a_3``."""
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
         numbered = (f"{name}_{number}" for number in count(2))
-        found.append(name if name not in found else next(one for one in numbered if one not in {*found, *names}))
-    return found
+        distinct.append(
+            name if name not in distinct else next(new for new in numbered if new not in {*distinct, *names})
+        )
+    return distinct
 
 
 def _run(objects: Objects, text: str) -> DataFrame | Result:

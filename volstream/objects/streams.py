@@ -54,8 +54,8 @@ class Streams(Collection[Stream]):
         if or_replace:
             self.free(name)
         on_volume, on_table = (Name.parse(source) if source else None for source in (volume, table))
-        given = read(StreamSpec, options)
-        spec = StreamSpec(name=Name.parse(name), volume=on_volume, table=on_table, **given)
+        values = read(StreamSpec, options)
+        spec = StreamSpec(name=Name.parse(name), volume=on_volume, table=on_table, **values)
         return create_stream(
             self._home.catalog, self._home.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists
         )

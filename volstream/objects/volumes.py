@@ -74,8 +74,8 @@ class Volumes(Collection[Volume]):
             check: first check that the directory or bucket, and the queue, can be reached.
         """
         catalog, settings = self._home.catalog, self._home.settings
-        given = read(VolumeSpec, changes)
-        return volume_rules.alter_volume(catalog, settings, Name.parse(name), check=check, **given)
+        values = read(VolumeSpec, changes)
+        return volume_rules.alter_volume(catalog, settings, Name.parse(name), check=check, **values)
 
     def drop(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
         """Drops a volume; its files stay, its streams become stale. Returns False if it does not exist and ``if_exists`` is
@@ -103,7 +103,7 @@ class Volumes(Collection[Volume]):
         If a daemon keeps the volume, requests the refresh from it and waits.
 
         Args:
-            accept_removals: remove files that are gone, however many they are.
+            accept_removals: apply removals beyond the volume's limit.
 
         Raises:
             StorageError: the listing did not complete; nothing was changed.

@@ -92,7 +92,7 @@ class Events:
 
     def _inputs(self, batches: list[Batch] | Any) -> Iterator[InputDataset]:
         catalog = self._home.catalog
-        plans = catalog.consumptions.plans(one.plan_id for one in batches)
+        plans = catalog.consumptions.plans(batch.plan_id for batch in batches)
         for batch in batches:
             plan, stream = plans.get(batch.plan_id), catalog.streams.by_id(batch.stream_id)
             if plan is None or stream is None:

@@ -29,7 +29,7 @@ def plan_of(objects: Objects, path: Path, profile: str | None = None, *, prune: 
         InvalidValueError, NotFoundError, FunctionLoadError, SqlError: the files are wrong; the message names the place.
     """
     wanted = read(path, profile)
-    tables = [one.name for one in wanted if one.kind is Kind.TABLE]
+    tables = [table.name for table in wanted if table.kind is Kind.TABLE]
     try:
         return compare(wanted, existing(objects.home, tables), prune=prune)
     except VolstreamError as error:
@@ -70,9 +70,9 @@ def carry_out(objects: Objects, plan: PipelinePlan, done: Callable[[Step], None]
                 _make_schemas(objects, action)
             maker.carry_out(action)
         except VolstreamError as error:
-            found = located(error, action.definition.where)
-            found.message += f"\n{_left(finished, len(plan.changes))}"
-            raise found from error
+            failure = located(error, action.definition.where)
+            failure.message += f"\n{_left(finished, len(plan.changes))}"
+            raise failure from error
         finished += action.verb is not Verb.KEEP
         done(action)
 
@@ -97,7 +97,5 @@ def _make_schemas(objects: Objects, action: Step) -> None:
 def _left(finished: int, total: int) -> str:
     if not finished:
         return "Nothing was changed."
-    return (
-        f"{counted(finished, 'change')} of {total} {'was' if finished == 1 else 'were'} made before, and stay. "
-        "Mend it and apply again: what is done is not done twice."
-    )
+    were = "was made and remains" if finished == 1 else "were made and remain"
+    return f"{counted(finished, 'change')} of {total} {were}. Fix the error and apply again: completed changes are skipped."

@@ -41,18 +41,19 @@ def parse_columns(text: str) -> Mapping[str, ColumnDefinition]:
     listed = parsed.this.expressions if isinstance(parsed.this, exp.Schema) else []
     if not listed:
         raise _not_columns(text)
-    found: dict[str, ColumnDefinition] = {}
-    for one in listed:
-        if isinstance(one, exp.Identifier) or (isinstance(one, exp.ColumnDef) and one.args.get("kind") is None):
+    columns: dict[str, ColumnDefinition] = {}
+    for node in listed:
+        if isinstance(node, exp.Identifier) or (isinstance(node, exp.ColumnDef) and node.args.get("kind") is None):
             raise _not_columns(text)
-        if not isinstance(one, exp.ColumnDef) or one.find(exp.PrimaryKeyColumnConstraint):
+        if not isinstance(node, exp.ColumnDef) or node.find(exp.PrimaryKeyColumnConstraint):
             raise InvalidValueError(
                 f"The columns {text!r} have a constraint.", 'Write a primary key as primary_key = ["COLUMN"].'
             )
-        if one.name.lower() in found:
-            raise InvalidValueError(f"The column {one.name!r} is declared twice.")
-        found[one.name.lower()] = ColumnDefinition(one.name, _spelled(one.args["kind"]), one.sql(dialect="databricks"))
-    return found
+        if node.name.lower() in columns:
+            raise InvalidValueError(f"The column {node.name!r} is declared twice.")
+        definition = node.sql(dialect="databricks")
+        columns[node.name.lower()] = ColumnDefinition(node.name, _spelled(node.args["kind"]), definition)
+    return columns
 
 
 def columns_text(schema: Schema) -> str:

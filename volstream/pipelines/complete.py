@@ -47,10 +47,10 @@ def complete(
         InvalidValueError: keys contradict each other, or a value is invalid.
         FunctionLoadError: the code of a job's function is missing.
     """
-    found = dict(values)
-    Scheduled(**{name: found[name] for name in NO_SCHEDULE if name in found})
+    completed = dict(values)
+    Scheduled(**{name: completed[name] for name in NO_SCHEDULE if name in completed})
     finish = _FINISH.get(kind)
-    return found if finish is None else {**found, **finish(written, found, given, folder)}
+    return completed if finish is None else {**completed, **finish(written, completed, given, folder)}
 
 
 def _volume(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def default_queue(name: str, location: str, values: Mapping[str, Any]) -> QueueT
     """Returns a volume's queue type, or the default for its location. Raises InvalidValueError."""
     from volstream.volumes.definitions import queue_type_of
 
-    given = {key: values[key] for key in ("queue_type", "queue_name")}
-    return queue_type_of(VolumeSpec(name=Name.parse(name), location=location, **given), location)
+    queue = {key: values[key] for key in ("queue_type", "queue_name")}
+    return queue_type_of(VolumeSpec(name=Name.parse(name), location=location, **queue), location)
 
 
 def _function(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _table(written: str, values: Mapping[str, Any], given: Collection[str], fold
 
     for key in values["properties"]:
         if key.startswith(BOOKKEEPING):
-            raise InvalidValueError(f"properties: {key} is kept by Delta or volstream itself.", "Remove it.")
+            raise InvalidValueError(f"properties: {key} is maintained by Delta or volstream.", "Remove it.")
     columns = parse_columns(values["columns"])
     for key in ("primary_key", "partitioned_by"):
         for column in values[key]:

@@ -40,30 +40,30 @@ def existing(home: Home, tables: Collection[Name] | None = ()) -> Sequence[Defin
     owned = {identity for job in jobs if job.owns_stream for identity in job.stream_ids}
     connections = {connection.id: connection for connection in catalog.connections.list()}
     streams = {stream.id: stream for stream in catalog.streams.list()}
-    found = [
+    definitions = [
         _definition(Kind.CONNECTION, connection.name, _values(Kind.CONNECTION, connection))
         for connection in connections.values()
     ]
-    found += [
+    definitions += [
         _definition(Kind.VOLUME, volume.name, _volume(volume, connections.get(volume.connection_id or "")))
         for volume in catalog.volumes.list()
     ]
-    found += [
+    definitions += [
         _definition(Kind.FUNCTION, function.name, _values(Kind.FUNCTION, function))
         for function in catalog.functions.list()
     ]
-    found += [
+    definitions += [
         _definition(Kind.SOURCE, source.name, _source(source))
         for source in catalog.sources.list()
         if _is_defined(source)
     ]
-    found += [
+    definitions += [
         _definition(Kind.STREAM, stream.name, _stream(stream)) for stream in streams.values() if stream.id not in owned
     ]
     for job in jobs:
         kind = Kind.DYNAMIC_TABLE if isinstance(job, DynamicJob) else Kind.JOB
-        found.append(_definition(kind, job.name, _job(job, streams.get(job.stream_id))))
-    return [*found, *_tables(home, jobs, tables)]
+        definitions.append(_definition(kind, job.name, _job(job, streams.get(job.stream_id))))
+    return [*definitions, *_tables(home, jobs, tables)]
 
 
 def without_files(home: Home) -> Sequence[Definition]:
@@ -95,46 +95,46 @@ def _definition(kind: Kind, name: Name, values: dict[str, Any]) -> Definition:
     return Definition(kind, name, {**defaults(kind), **values})
 
 
-def _values(kind: Kind, one: Any) -> dict[str, Any]:
+def _values(kind: Kind, stored: Any) -> dict[str, Any]:
     """Returns the options that an object has itself."""
-    return {key: getattr(one, key) for key in KEYS[kind] if hasattr(one, key)}
+    return {key: getattr(stored, key) for key in KEYS[kind] if hasattr(stored, key)}
 
 
-def _volume(one: Volume, connection: Connection | None) -> dict[str, Any]:
-    return {**_values(Kind.VOLUME, one), "connection": None if connection is None else connection.name}
+def _volume(volume: Volume, connection: Connection | None) -> dict[str, Any]:
+    return {**_values(Kind.VOLUME, volume), "connection": None if connection is None else connection.name}
 
 
-def _source(one: Source) -> dict[str, Any]:
-    found = {**_values(Kind.SOURCE, one), "kind": DefinableSource(one.kind)}
-    if one.kind is SourceType.KAFKA:
-        found |= {key: one.options[key] for key in ("topic", "format", "properties")}
-        found["brokers"] = tuple(one.options["brokers"])
-    return found
+def _source(source: Source) -> dict[str, Any]:
+    values = {**_values(Kind.SOURCE, source), "kind": DefinableSource(source.kind)}
+    if source.kind is SourceType.KAFKA:
+        values |= {key: source.options[key] for key in ("topic", "format", "properties")}
+        values["brokers"] = tuple(source.options["brokers"])
+    return values
 
 
-def _stream(one: Stream) -> dict[str, Any]:
-    return {**_values(Kind.STREAM, one), one.source_kind.value: one.source_name}
+def _stream(stream: Stream) -> dict[str, Any]:
+    return {**_values(Kind.STREAM, stream), stream.source_kind.value: stream.source_name}
 
 
-def _job(one: Job, stream: Stream | None) -> dict[str, Any]:
-    if isinstance(one, DynamicJob):
-        return {**_values(Kind.DYNAMIC_TABLE, one), "query": one.query.strip()}
-    found = _values(Kind.JOB, one)
-    if isinstance(one, StatementJob):
-        return {**found, "into": None, "statement": one.statement.strip(), CODE: None}
-    assert isinstance(one, FileJob), "there is no other kind"
-    return {**found, **_file_job(one, stream)}
+def _job(job: Job, stream: Stream | None) -> dict[str, Any]:
+    if isinstance(job, DynamicJob):
+        return {**_values(Kind.DYNAMIC_TABLE, job), "query": job.query.strip()}
+    values = _values(Kind.JOB, job)
+    if isinstance(job, StatementJob):
+        return {**values, "into": None, "statement": job.statement.strip(), CODE: None}
+    assert isinstance(job, FileJob), "there is no other kind"
+    return {**values, **_file_job(job, stream)}
 
 
-def _file_job(one: FileJob, stream: Stream | None) -> dict[str, Any]:
+def _file_job(job: FileJob, stream: Stream | None) -> dict[str, Any]:
     from volstream.jobs.load import loads
 
     source: dict[str, Any] = {}
     if stream is not None:
-        source = {"volume": stream.source_name} if one.owns_stream else {"stream": stream.name}
-    if loads(one):
-        return {**source, "load": _load(one), "function": None, "returns": None, "arguments": {}, CODE: None}
-    return {**source, "returns": None if one.declared else one.returns, CODE: one.fingerprint}
+        source = {"volume": stream.source_name} if job.owns_stream else {"stream": stream.name}
+    if loads(job):
+        return {**source, "load": _load(job), "function": None, "returns": None, "arguments": {}, CODE: None}
+    return {**source, "returns": None if job.declared else job.returns, CODE: job.fingerprint}
 
 
 def _load(job: FileJob) -> LoadKeys:
@@ -143,9 +143,9 @@ def _load(job: FileJob) -> LoadKeys:
     from volstream.functions.schema import of_job, to_ddl
     from volstream.loading.options import RESCUED, LoadOptions
 
-    own = [one for one in of_job(job) if one.name != RESCUED]
-    given = vars(LoadOptions.of(job.arguments))
-    return LoadKeys(**{**given, "schema": to_ddl(pa.schema(own)) if own else None})
+    own = [column for column in of_job(job) if column.name != RESCUED]
+    options = vars(LoadOptions.of(job.arguments))
+    return LoadKeys(**{**options, "schema": to_ddl(pa.schema(own)) if own else None})
 
 
 def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) -> Iterator[Definition]:

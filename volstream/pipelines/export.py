@@ -18,7 +18,7 @@ from volstream.references import refers
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 _HEADER = """\
-# What this home has, for `volstream apply`. Written by `volstream export`.
+# The objects of this home, for `volstream apply`. Written by `volstream export`.
 """
 
 
@@ -37,12 +37,12 @@ def to_toml(
     """
     text = _HEADER
     if left_out:
-        text += f"# Not here, because their data is all there is to them: {', '.join(left_out)}.\n"
+        text += f"# Left out, because they consist of data only: {', '.join(left_out)}.\n"
     if without_files:
         text += f"# {no_file(without_files)}\n"
     out = {file.identity for file in without_files}
     kept = [definition for definition in definitions if definition.identity not in out]
-    return text + "".join(f"\n{_object(one, folder)}" for one in in_order(kept))
+    return text + "".join(f"\n{_object(definition, folder)}" for definition in in_order(kept))
 
 
 def no_file(definitions: Sequence[Definition]) -> str:
@@ -51,9 +51,9 @@ def no_file(definitions: Sequence[Definition]) -> str:
     return f"Left out, because their code is in the catalog and not in a file: {names}. Name a file: --function FILE.py:FUNC."
 
 
-def _object(one: Definition, folder: Path | None) -> str:
-    lines = [f"[{one.kind.value}.{_key(str(one.name))}]"]
-    for key, value in _said(one):
+def _object(definition: Definition, folder: Path | None) -> str:
+    lines = [f"[{definition.kind.value}.{_key(str(definition.name))}]"]
+    for key, value in _said(definition):
         if key == "function" and folder is not None:
             value = value.removeprefix(f"{folder}/")
         if isinstance(value, Mapping) and key != "load":
@@ -63,24 +63,24 @@ def _object(one: Definition, folder: Path | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _said(one: Definition) -> Iterator[tuple[str, Any]]:
+def _said(definition: Definition) -> Iterator[tuple[str, Any]]:
     """Yields the keys that say more than the defaults."""
-    usual = defaults(one.kind)
-    if one.kind is Kind.VOLUME:
-        usual["queue_type"] = _usual_queue(one)
-    for key, value in one.values.items():
+    usual = defaults(definition.kind)
+    if definition.kind is Kind.VOLUME:
+        usual["queue_type"] = _usual_queue(definition)
+    for key, value in definition.values.items():
         if key in (CODE, ADDED) or value == usual[key]:
             continue
-        value = written(one.kind, key, value)
-        if one.kind is Kind.SOURCE and key == "properties":
+        value = written(definition.kind, key, value)
+        if definition.kind is Kind.SOURCE and key == "properties":
             value = {name: _reference(name, said) for name, said in value.items()}
-        if one.kind is Kind.SOURCE and key == "format" and value == "json":
+        if definition.kind is Kind.SOURCE and key == "format" and value == "json":
             continue
         yield key, value
 
 
-def _usual_queue(one: Definition) -> QueueType:
-    return default_queue(str(one.name), one.values["location"], {**one.values, "queue_type": None})
+def _usual_queue(definition: Definition) -> QueueType:
+    return default_queue(str(definition.name), definition.values["location"], {**definition.values, "queue_type": None})
 
 
 class _Reference(str):
@@ -107,7 +107,7 @@ def _value(value: Any) -> str:
             return _text(escaped(value))
         case Mapping():
             return (
-                "{ " + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items()) + " }" if value else "{}"
+                "{ " + ", ".join(f"{_key(key)} = {_value(val)}" for key, val in value.items()) + " }" if value else "{}"
             )
         case tuple() | list():
             return f"[{', '.join(map(_value, value))}]"
@@ -123,7 +123,7 @@ def _text(text: str) -> str:
 
 def _quoted(text: str) -> str:
     escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return '"' + "".join(escapes.get(one) or (one if one.isprintable() else _code(one)) for one in text) + '"'
+    return '"' + "".join(escapes.get(char) or (char if char.isprintable() else _code(char)) for char in text) + '"'
 
 
 def _code(character: str) -> str:

@@ -60,13 +60,13 @@ def read_files(path: Path) -> Sequence[RawFile]:
         InvalidValueError: one is not TOML, or has an unknown table.
     """
     if os.path.isdir(path):
-        paths = sorted(one for one in path.glob("*.toml") if one.name != _SETTINGS)
+        paths = sorted(file for file in path.glob("*.toml") if file.name != _SETTINGS)
     else:
         paths = [path] if os.path.isfile(path) else []
     if not paths:
         what = f"no file *.toml in {path}" if os.path.isdir(path) else f"no file {path}"
         raise NotFoundError(f"There is {what}.", "Give a pipeline's file or folder; volstream export writes one.")
-    return [_read(one) for one in paths]
+    return [_read(file) for file in paths]
 
 
 def _read(path: Path) -> RawFile:
@@ -80,10 +80,10 @@ def _read(path: Path) -> RawFile:
         raise _too_deep(path)
     if not _has_plain_numbers(content):
         raise InvalidValueError(f"{path} cannot be read: an integer has more than 64 bits.")
-    known = [*(kind.value for kind in Kind), *_OTHERS]
+    tables = [*(kind.value for kind in Kind), *_OTHERS]
     for key in content:
-        if key not in known:
-            raise InvalidValueError(f"{path.name}: there is no table [{key}].", nearest(key, known))
+        if key not in tables:
+            raise InvalidValueError(f"{path.name}: there is no table [{key}].", nearest(key, tables))
     return RawFile(path, content)
 
 
@@ -96,8 +96,8 @@ def _levels(content: Any) -> int:
     levels, level = 0, [content]
     while level := [
         inner
-        for one in level
-        for inner in (one.values() if isinstance(one, Mapping) else one if isinstance(one, list) else ())
+        for node in level
+        for inner in (node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ())
     ]:
         levels += 1
     return levels
@@ -130,10 +130,10 @@ class Variables:
             for name, values in profiles.items():
                 self._add(file, f"profile.{name}", self._profiles.setdefault(name, {}), values)
         if profile is not None and profile not in self._profiles:
-            known = sorted(self._profiles)
+            names = sorted(self._profiles)
             raise InvalidValueError(
                 f"There is no profile {profile!r}.",
-                nearest(profile, known) if known else f"Write [profile.{profile}] into the file.",
+                nearest(profile, names) if names else f"Write [profile.{profile}] into the file.",
             )
         self._profile = profile
 
@@ -151,16 +151,16 @@ class Variables:
         raise InvalidValueError(f"The variable {name} has no value{what}.", nearest(name, sorted(chosen)))
 
     @staticmethod
-    def _add(file: RawFile, table: str, known: dict[str, Any], values: Any) -> None:
+    def _add(file: RawFile, table: str, variables: dict[str, Any], values: Any) -> None:
         for name, value in values.items() if isinstance(values, Mapping) else [(table, {})]:
             where = f"{file.name}: {table}.{name}"
             if not isinstance(value, str | int | float):
                 raise InvalidValueError(f"{where} is not a plain value.", "Write text, a number, true or false.")
             if is_secret(name):
                 raise InvalidValueError(f"{where} is a secret.", "Write ${env:NAME} where it is used.")
-            if name in known:
+            if name in variables:
                 raise InvalidValueError(f"{where} is set by another file as well.", "Set it once.")
-            known[name] = value
+            variables[name] = value
 
     @staticmethod
     def _nested(name: str) -> Any:

@@ -61,14 +61,14 @@ class Maker:
 
     def function(self, action: Step) -> None:
         """Creates a function, or replaces it: it has no state."""
-        one = action.definition
-        values = dict(one.values)
+        definition = action.definition
+        values = dict(definition.values)
         self.objects.functions.create(
-            str(one.name),
+            str(definition.name),
             values.pop("function"),
             values.pop("returns"),
             or_replace=action.verb is Verb.ALTER,
-            directory=one.folder,
+            directory=definition.folder,
             **values,
         )
 
@@ -108,25 +108,25 @@ class Maker:
         if action.verb is Verb.ALTER:
             self.objects.streams.alter(name, comment=values["comment"])
             return
-        volume, table = (None if one is None else str(one) for one in (values.pop("volume"), values.pop("table")))
+        volume, table = (None if ref is None else str(ref) for ref in (values.pop("volume"), values.pop("table")))
         self.objects.streams.create(name, volume, table=table, **values)
 
     def job(self, action: Step) -> None:
         """Creates or alters a job."""
-        one = action.definition
-        name, values = str(one.name), options(action)
-        if one.values["statement"] is not None and (action.verb is Verb.CREATE or "statement" in values):
+        definition = action.definition
+        name, values = str(definition.name), options(action)
+        if definition.values["statement"] is not None and (action.verb is Verb.CREATE or "statement" in values):
             # Its streams are not the job's, so another job of the same name goes on where it was.
             self.objects.jobs.create(
                 name,
-                statement=one.values["statement"],
-                stream=_text(one.values["stream"]),
+                statement=definition.values["statement"],
+                stream=_text(definition.values["stream"]),
                 or_replace=action.verb is Verb.ALTER,
-                **{key: one.values[key] for key in keys(JobOptions)},
+                **{key: definition.values[key] for key in keys(JobOptions)},
             )
         elif action.verb is Verb.ALTER:
-            self.objects.jobs.alter(name, directory=one.folder, **_altered(values))
-        elif one.values["load"] is not None:
+            self.objects.jobs.alter(name, directory=definition.folder, **_altered(values))
+        elif definition.values["load"] is not None:
             loaded = vars(values.pop("load"))
             common = {key: values[key] for key in keys(FileJobOptions)}
             self.load(name, str(values["volume"]), str(values["into"]), {**loaded, **common})
@@ -135,7 +135,7 @@ class Maker:
             function, into, *source = (values.pop(key) for key in ("function", "into", "stream", "volume"))
             stream, volume = map(_text, source)
             self.objects.jobs.create(
-                name, function, _text(into), stream=stream, volume=volume, directory=one.folder, **values
+                name, function, _text(into), stream=stream, volume=volume, directory=definition.folder, **values
             )
 
     def load(self, name: str, volume: str, into: str, values: Mapping[str, Any]) -> None:
@@ -150,10 +150,10 @@ class Maker:
         else:
             self.objects.dynamic_tables.create(name, values.pop("query"), **values)
 
-    def drop(self, one: Definition) -> None:
+    def drop(self, definition: Definition) -> None:
         """Drops an object. Raises ObjectInUseError."""
-        kind = "dynamic" if one.kind is Kind.DYNAMIC_TABLE else one.kind.noun
-        self.objects.by_kind[kind].drop(str(one.name))
+        kind = "dynamic" if definition.kind is Kind.DYNAMIC_TABLE else definition.kind.noun
+        self.objects.by_kind[kind].drop(str(definition.name))
 
     def _sql(self, statement: str) -> None:
         from volstream.objects.sql import run_statement
@@ -163,37 +163,37 @@ class Maker:
 
 def options(action: Step) -> dict[str, Any]:
     """Returns the options of an operation: of all keys of an object to create, or of those that an altered one changes."""
-    one = action.definition
-    given = one.values if action.verb is Verb.CREATE else action.changed
-    found = {key: value for key, value in given.items() if key != CODE}
-    if found.keys() & NO_SCHEDULE:
-        found |= {key: one.values[key] for key in NO_SCHEDULE}
-    return found
+    definition = action.definition
+    values = definition.values if action.verb is Verb.CREATE else action.changed
+    chosen = {key: value for key, value in values.items() if key != CODE}
+    if chosen.keys() & NO_SCHEDULE:
+        chosen |= {key: definition.values[key] for key in NO_SCHEDULE}
+    return chosen
 
 
 def table_statements(action: Step) -> list[str]:
     """Returns the SQL that creates or alters a table."""
-    one, name = action.definition, action.definition.name.qualified
+    definition, name = action.definition, action.definition.name.qualified
     if action.verb is Verb.CREATE:
-        values = one.values
+        values = definition.values
         key = f", PRIMARY KEY ({_listed(values['primary_key'])})" if values["primary_key"] else ""
         parts = f" PARTITIONED BY ({_listed(values['partitioned_by'])})" if values["partitioned_by"] else ""
         properties = f" TBLPROPERTIES ({pairs(values['properties'])})" if values["properties"] else ""
         return [f"CREATE TABLE {name} ({values['columns']}{key}) USING DELTA{parts}{properties}"]
-    found = []
+    statements = []
     for change in action.changes:
         if change.key == "columns":
             added = ", ".join(column.text for column in missing_columns(change.after, change.before))
-            found.append(f"ALTER TABLE {name} ADD COLUMNS ({added})")
+            statements.append(f"ALTER TABLE {name} ADD COLUMNS ({added})")
         else:
-            found.append(f"ALTER TABLE {name} SET PROPERTIES ({pairs(change.after)})")
-    return found
+            statements.append(f"ALTER TABLE {name} SET PROPERTIES ({pairs(change.after)})")
+    return statements
 
 
-def schemas_of(one: Definition) -> list[str]:
+def schemas_of(definition: Definition) -> list[str]:
     """Returns the schemas that an object's tables are in."""
-    into = one.values.get("into")
-    own = [one.name] if one.kind in (Kind.TABLE, Kind.DYNAMIC_TABLE) else []
+    into = definition.values.get("into")
+    own = [definition.name] if definition.kind in (Kind.TABLE, Kind.DYNAMIC_TABLE) else []
     return [name.schema for name in (*own, *([into] if into is not None else []))]
 
 

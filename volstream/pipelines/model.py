@@ -56,7 +56,7 @@ class Definition:
 
     @property
     def identity(self) -> tuple[Kind, Name]:
-        """What tells it from all others."""
+        """What distinguishes it from all others."""
         return self.kind, self.name
 
     @property

@@ -33,17 +33,17 @@ def in_order(definitions: Sequence[Definition]) -> Sequence[Definition]:
     try:
         sorter.prepare()
     except CycleError as error:
-        circle = " -> ".join(by_identity[one].title for one in error.args[1])
+        circle = " -> ".join(by_identity[identity].title for identity in error.args[1])
         raise InvalidValueError(
-            f"These need each other: {circle}.",
+            f"These definitions depend on each other: {circle}.",
             "A table that a job writes, and that streams read, needs its own definition: [tables.NAME].",
         ) from None
-    found: list[Definition] = []
+    ordered: list[Definition] = []
     while sorter.is_active():
-        ready = sorted(sorter.get_ready(), key=lambda one: (_KINDS.index(one[0]), one[1]))
-        found += [by_identity[one] for one in ready]
+        ready = sorted(sorter.get_ready(), key=lambda identity: (_KINDS.index(identity[0]), identity[1]))
+        ordered += [by_identity[identity] for identity in ready]
         sorter.done(*ready)
-    return found
+    return ordered
 
 
 def relations(definition: Definition) -> Sequence[Name]:
@@ -53,7 +53,7 @@ def relations(definition: Definition) -> Sequence[Name]:
         case Kind.STREAM if values["table"] is not None:
             return [values["table"]]
         case Kind.JOB | Kind.DYNAMIC_TABLE:
-            named = [one for one in (values.get("stream"), values.get("into")) if one is not None]
+            named = [name for name in (values.get("stream"), values.get("into")) if name is not None]
             return [
                 *named,
                 *(reference.name for reference in names.references(_sql(definition)) if not reference.directory),
@@ -64,31 +64,31 @@ def relations(definition: Definition) -> Sequence[Name]:
 
 def _makers(definitions: Sequence[Definition]) -> Mapping[Name, Identity]:
     """Returns for each relation the definition that makes it: of a table that nothing else defines, a job that writes it."""
-    found = {
+    jobs = {
         definition.values["into"]: definition.identity
         for definition in definitions
         if definition.kind is Kind.JOB and definition.values["into"] is not None
     }
-    return found | {definition.name: definition.identity for definition in definitions if definition.kind in RELATIONS}
+    return jobs | {definition.name: definition.identity for definition in definitions if definition.kind in RELATIONS}
 
 
 def _needed(
-    one: Definition, known: Mapping[Identity, Definition], makers: Mapping[Name, Identity]
+    definition: Definition, by_identity: Mapping[Identity, Definition], makers: Mapping[Name, Identity]
 ) -> Iterator[Identity]:
-    text = _sql(one)
+    text = _sql(definition)
     wanted: list[Identity] = []
-    if one.values.get("volume"):
-        wanted.append((Kind.VOLUME, one.values["volume"]))
-    wanted += [(Kind.VOLUME, found.name) for found in names.references(text) if found.directory]
+    if definition.values.get("volume"):
+        wanted.append((Kind.VOLUME, definition.values["volume"]))
+    wanted += [(Kind.VOLUME, reference.name) for reference in names.references(text) if reference.directory]
     wanted += [(Kind.FUNCTION, call.name) for call in names.calls(text)]
-    if one.values.get("connection"):
-        wanted.append((Kind.CONNECTION, one.values["connection"]))
-    wanted += [makers[name] for name in relations(one) if name in makers]
+    if definition.values.get("connection"):
+        wanted.append((Kind.CONNECTION, definition.values["connection"]))
+    wanted += [makers[name] for name in relations(definition) if name in makers]
     for identity in dict.fromkeys(wanted):
-        if identity in known and identity != one.identity:
+        if identity in by_identity and identity != definition.identity:
             yield identity
 
 
-def _sql(one: Definition) -> str:
-    found = one.values.get("statement") or one.values.get("query") or ""
-    return str(found)
+def _sql(definition: Definition) -> str:
+    text = definition.values.get("statement") or definition.values.get("query") or ""
+    return str(text)

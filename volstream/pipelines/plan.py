@@ -31,18 +31,18 @@ def compare(wanted: Sequence[Definition], existing: Sequence[Definition], *, pru
     Raises:
         InvalidValueError, SqlError: the definitions need each other, or have a statement that cannot be parsed.
     """
-    present = {one.identity: one for one in existing}
-    asked = {one.identity for one in wanted}
-    surplus = [one for one in existing if prune and one.identity not in asked and one.kind not in KEPT_KINDS]
-    drops = [Step(Verb.DROP, one) for one in reversed(in_order(surplus))]
+    present = {definition.identity: definition for definition in existing}
+    asked = {definition.identity for definition in wanted}
+    surplus = [old for old in existing if prune and old.identity not in asked and old.kind not in KEPT_KINDS]
+    drops = [Step(Verb.DROP, definition) for definition in reversed(in_order(surplus))]
     actions = [drop for drop in drops if drop.definition.kind in _CONSUMERS]
-    for one in in_order(wanted):
-        before = present.get(one.identity)
+    for definition in in_order(wanted):
+        before = present.get(definition.identity)
         if before is None:
-            actions.append(Step(Verb.CREATE, one))
+            actions.append(Step(Verb.CREATE, definition))
             continue
-        changes = list(_changes(one, before))
-        actions.append(Step(Verb.ALTER if changes else Verb.KEEP, one, changes))
+        changes = list(_changes(definition, before))
+        actions.append(Step(Verb.ALTER if changes else Verb.KEEP, definition, changes))
     return PipelinePlan([*actions, *(drop for drop in drops if drop.definition.kind not in _CONSUMERS)])
 
 
@@ -51,8 +51,8 @@ def check(plan: PipelinePlan) -> None:
     blocked = [(action.definition, change) for action in plan.actions for change in action.changes if change.blocked]
     if not blocked:
         return
-    lines = [f"{one.where}: {change.key} cannot be altered: {change.blocked}." for one, change in blocked]
-    drops = "; ".join(dict.fromkeys(_drop(one) for one, _ in blocked))
+    lines = [f"{definition.where}: {change.key} cannot be altered: {change.blocked}." for definition, change in blocked]
+    drops = "; ".join(dict.fromkeys(_drop(definition) for definition, _ in blocked))
     raise InvalidStateError(
         "\n".join([*lines, "Nothing was changed."]),
         f"Use another name in the file, or drop what is there first: {drops}.",
@@ -61,19 +61,19 @@ def check(plan: PipelinePlan) -> None:
 
 def _changes(wanted: Definition, existing: Definition) -> Iterator[Change]:
     if wanted.kind is Kind.JOB:
-        forms = [next((form for form in FORMS if one.values[form] is not None), "") for one in (existing, wanted)]
+        forms = [next((form for form in FORMS if side.values[form] is not None), "") for side in (existing, wanted)]
         if forms[0] != forms[1]:
             yield Change(forms[1], None, wanted.values[forms[1]], f"it is a job with {forms[0]}")
             return
         if wanted.values["function"] == existing.values["function"] and wanted.values[CODE] != existing.values[CODE]:
             yield Change("function", existing.values["function"], wanted.values["function"])
-    for key, one in KEYS[wanted.kind].items():
+    for key, spec in KEYS[wanted.kind].items():
         before, after = existing.values[key], wanted.values[key]
         if key == "columns":
             reason = conflict(after, before, existing.values.get(ADDED, ()))
             if reason or missing_columns(after, before):
                 yield Change(key, before, after, reason)
-        elif not (one.option.at_start or _is_same(wanted, key, after, before)):
+        elif not (spec.option.at_start or _is_same(wanted, key, after, before)):
             yield Change(key, before, after, _blocked(wanted.kind, key, before, after))
 
 

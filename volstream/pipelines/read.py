@@ -26,24 +26,25 @@ def read(path: Path, profile: str | None = None) -> Sequence[Definition]:
 
     Raises:
         NotFoundError: there is no such file.
-        InvalidValueError: a file is not TOML, or says what cannot be; the message names file, object and key.
+        InvalidValueError: a file is not TOML, or contradicts itself; the message names file, object and key.
         FunctionLoadError: the code of a function is missing.
     """
     files = read_files(path)
     variables = Variables(files, profile)
-    found: dict[tuple[Kind, Name], Definition] = {}
+    definitions: dict[tuple[Kind, Name], Definition] = {}
     for file in files:
         for kind, written, keys in file.objects():
             try:
-                one = _definition(file, kind, written, keys, variables)
+                definition = _definition(file, kind, written, keys, variables)
             except VolstreamError as error:
                 raise located(error, f"{file.name}: {kind.noun} {written}") from None
-            if one.identity in found:
+            if definition.identity in definitions:
                 raise InvalidValueError(
-                    f"{one.where} is defined in {found[one.identity].file} already.", "Define it once."
+                    f"{definition.where} is defined in {definitions[definition.identity].file} already.",
+                    "Define it once.",
                 )
-            found[one.identity] = one
-    return list(found.values())
+            definitions[definition.identity] = definition
+    return list(definitions.values())
 
 
 def located(error: VolstreamError, where: str) -> VolstreamError:
@@ -60,7 +61,7 @@ def _definition(file: RawFile, kind: Kind, written: str, keys: Mapping[str, Any]
             values[key] = known[key].read(_expanded(kind, key, value, variables))
         except VolstreamError as error:
             raise located(error, key) if not error.message.startswith(key) else error from None
-    missing = [key for key, one in known.items() if one.required and key not in keys]
+    missing = [key for key, spec in known.items() if spec.required and key not in keys]
     if missing:
         raise InvalidValueError(f"It needs the key {missing[0]!r}.", f"Its keys: {', '.join(known)}.")
     folder = file.path.parent.absolute()
@@ -71,13 +72,15 @@ def _expanded(kind: Kind, key: str, value: Any, variables: Variables) -> Any:
     if key == "arguments" and isinstance(value, Mapping):
         for name in filter(is_secret, value):
             raise InvalidValueError(
-                f"{name} is a secret, and the catalog stores arguments as they are.",
+                f"{name} is a secret, and the catalog stores arguments in plain text.",
                 "Let the function read it from the environment (os.environ).",
             )
     if kind is Kind.SOURCE and key == "properties" and isinstance(value, Mapping):
         # The catalog keeps the reference: the daemon looks it up.
-        kept = {name: one for name, one in value.items() if is_secret(name) and isinstance(one, str) and refers(one)}
-        others = {name: one for name, one in value.items() if name not in kept}
+        kept = {
+            name: text for name, text in value.items() if is_secret(name) and isinstance(text, str) and refers(text)
+        }
+        others = {name: text for name, text in value.items() if name not in kept}
         return {**expand(others, variables.get, config.environment), **kept}
     return expand(value, variables.get, config.environment)
 

@@ -37,7 +37,7 @@ def check_literal(text: str) -> None:
     if _SECRET_VALUE.search(text):
         raise InvalidValueError(
             "The value contains a secret.",
-            "Keys of stores belong into [credentials] of volstream.toml; refer to others by ${env:NAME}.",
+            "Keys of stores belong in [credentials] of volstream.toml; refer to others by ${env:NAME}.",
         )
 
 
@@ -54,9 +54,9 @@ def expand(value: Any, variable: Callable[[str], Any], environment: Callable[[st
         InvalidValueError: a reference leads nowhere or to a secret, or a text contains a secret or a NUL.
     """
     if isinstance(value, Mapping):
-        return {key: expand(one, variable, environment) for key, one in value.items()}
+        return {key: expand(item, variable, environment) for key, item in value.items()}
     if isinstance(value, list):
-        return [expand(one, variable, environment) for one in value]
+        return [expand(item, variable, environment) for item in value]
     if not isinstance(value, str):
         return value
     check_literal(value)
@@ -66,26 +66,26 @@ def expand(value: Any, variable: Callable[[str], Any], environment: Callable[[st
             return variable(name)
         if is_secret(name):
             raise InvalidValueError(
-                f"{name} is a secret, and the catalog stores this value, which everybody who reads it sees.",
+                f"{name} is a secret, and the catalog stores this value in plain text.",
                 "Refer to secrets only in secret properties of topics, or let the function read the environment.",
             )
-        found = environment(name)
-        if found is None:
+        text = environment(name)
+        if text is None:
             raise InvalidValueError(
                 f"The environment variable {name} is not set.", f"Set it, or replace ${{env:{name}}}."
             )
-        check_literal(found)
-        return found
+        check_literal(text)
+        return text
 
     whole = _REFERENCE.fullmatch(value)
     if whole is not None and not whole[1]:
         return resolved(whole[2], whole[3])
     return _REFERENCE.sub(
-        lambda one: one[0][1:] if one[1] else as_text(resolved(one[2], one[3])),
+        lambda match: match[0][1:] if match[1] else as_text(resolved(match[2], match[3])),
         value,
     )
 
 
 def escaped(text: str) -> str:
     """Returns text that :func:`expand` turns back into ``text``."""
-    return re.sub(r"\$+\{(var|env):[^{}]*\}", lambda one: f"${one[0]}", text)
+    return re.sub(r"\$+\{(var|env):[^{}]*\}", lambda match: f"${match[0]}", text)

@@ -90,19 +90,19 @@ class _Rehearsal(Maker):
     def stream(self, action: Step) -> None:
         """Leaves out where it starts: the scratch home has no history."""
         values = {key: None if key.startswith("at_") else value for key, value in action.definition.values.items()}
-        one = action.definition
-        super().stream(Step(action.verb, Definition(one.kind, one.name, values), action.changes))
+        definition = action.definition
+        super().stream(Step(action.verb, Definition(definition.kind, definition.name, values), action.changes))
 
     def table(self, action: Step) -> None:
         """Creates an empty table with columns of the same names."""
         from volstream.sources.tables import check_free
 
-        one = action.definition
+        definition = action.definition
         if action.verb is Verb.CREATE:
-            check_free(self.objects.home, one.name)
-            tracked = one.values["properties"].get("change_tracking", "false") == "true"
-            columns = [column.name for column in parse_columns(one.values["columns"]).values()]
-            _empty_table(self.objects.home, one.name, columns, one.values["primary_key"], tracked=tracked)
+            check_free(self.objects.home, definition.name)
+            tracked = definition.values["properties"].get("change_tracking", "false") == "true"
+            columns = [column.name for column in parse_columns(definition.values["columns"]).values()]
+            _empty_table(self.objects.home, definition.name, columns, definition.values["primary_key"], tracked=tracked)
 
     def load(self, name: str, volume: str, into: str, values: Mapping[str, Any]) -> None:
         """Creates the job with columns that need no look at the files."""
@@ -115,22 +115,22 @@ class _Rehearsal(Maker):
             return
         from volstream.statements import dynamic
 
-        home, one, values = self.objects.home, action.definition, options(action)
+        home, definition, values = self.objects.home, action.definition, options(action)
         spec = DynamicJobSpec(
-            name=one.name,
-            into=one.name,
-            own_streams=dynamic.streams_of(home, one.name, values["query"]),
+            name=definition.name,
+            into=definition.name,
+            own_streams=dynamic.streams_of(home, definition.name, values["query"]),
             **values,
         )
         create_job(home.catalog, home.warehouse, spec, zone=home.zone)
-        _empty_table(home, one.name, ["value"], (), tracked=True)
+        _empty_table(home, definition.name, ["value"], (), tracked=True)
 
-    def drop(self, one: Definition) -> None:
+    def drop(self, definition: Definition) -> None:
         """Drops definitions only."""
-        if one.kind is Kind.DYNAMIC_TABLE:
-            self.objects.jobs.drop(str(one.name))
+        if definition.kind is Kind.DYNAMIC_TABLE:
+            self.objects.jobs.drop(str(definition.name))
         else:
-            super().drop(one)
+            super().drop(definition)
 
 
 @contextmanager
@@ -167,8 +167,8 @@ def _copy_definitions(home: Home, scratch: Home) -> None:
     ]
     with here.database.transaction() as transaction:
         for stored, copied in kinds:
-            for one in stored.list():
-                copied.add(transaction, one)
+            for definition in stored.list():
+                copied.add(transaction, definition)
 
 
 def _copy_table(home: Home, scratch: Home, name: Name) -> None:
@@ -194,19 +194,19 @@ def _empty_table(home: Home, name: Name, columns: Any, key: Any, *, tracked: boo
     direct.create(folders.own_location(home.warehouse, name), schema, properties, tracked=tracked)
 
 
-def _explained(error: VolstreamError, one: Definition, plan: PipelinePlan) -> VolstreamError:
+def _explained(error: VolstreamError, definition: Definition, plan: PipelinePlan) -> VolstreamError:
     """Returns an error with a better remedy, if a table is missing that a job of the plan will only make in its first run."""
-    if not isinstance(error, NotFoundError) or one.kind not in (Kind.STREAM, Kind.DYNAMIC_TABLE):
+    if not isinstance(error, NotFoundError) or definition.kind not in (Kind.STREAM, Kind.DYNAMIC_TABLE):
         return error
     writers = {
         action.definition.values["into"]: action.definition.name
         for action in plan.actions
         if action.definition.kind is Kind.JOB and action.definition.values["into"] is not None
     }
-    for name in relations(one):
+    for name in relations(definition):
         if name in writers:
             return NotFoundError(
-                f"The table {name} is made by the first run of job {writers[name]}, and is not there yet.",
+                f"The table {name} is created by the first run of job {writers[name]} and does not exist yet.",
                 f'Define it as well: [tables.{name}] with columns, and properties.change_tracking = "true".',
             )
     return error

@@ -81,7 +81,7 @@ def _changed(action: Step, change: Change) -> str:
     if change.before == change.after:
         return f"{change.key}: its code changed"
     blocked = f"  cannot be altered: {change.blocked}" if change.blocked else ""
-    before, after = (written(action.definition.kind, change.key, one) for one in (change.before, change.after))
+    before, after = (written(action.definition.kind, change.key, value) for value in (change.before, change.after))
     return f"{change.key}: {_value(before)} -> {_value(after)}{blocked}"
 
 
@@ -108,7 +108,7 @@ def _value(value: Any) -> str:
         case tuple() | list():
             text = f"[{', '.join(map(str, value))}]"
         case Mapping():
-            text = "{" + ", ".join(f"{key} = {_value(one)}" for key, one in value.items() if one is not None) + "}"
+            text = "{" + ", ".join(f"{key} = {_value(item)}" for key, item in value.items() if item is not None) + "}"
         case _:
             text = " ".join(str(value).split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -82,7 +82,7 @@ class EventStream:
         now, count = datetime.now(UTC), len(events)
         texts, payloads = zip(*events, strict=True)
         columns = [[INSERT] * count, [now] * count, [format_] * count, texts, payloads]
-        arrays = [pa.array(values, one.type) for values, one in zip(columns, _SCHEMA, strict=True)]
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
         self._appender.append(pa.table(arrays, schema=_SCHEMA))
         return count
 
@@ -98,8 +98,8 @@ def _stored(event: Any, format_: str) -> list[tuple[str | None, bytes | None]]:
         )
     if format_ == "bytes":
         return [(None, bytes(event))]
-    found = avro_files.parts(io.BytesIO(bytes(event)), "event", _TOGETHER)
-    return [(json_text(record), None) for record in itertools.chain.from_iterable(found)]
+    parts = avro_files.parts(io.BytesIO(bytes(event)), "event", _TOGETHER)
+    return [(json_text(record), None) for record in itertools.chain.from_iterable(parts)]
 
 
 def json_text(value: Any) -> str:

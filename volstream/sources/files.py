@@ -100,16 +100,16 @@ class Upload:
             place = urlsplit(uri)
         except ValueError:
             raise InvalidValueError(f"{without_secrets(uri)} is neither a path nor a URL.") from None
-        known = keys(LoadKeys)
-        if unknown := sorted(options.keys() - known):
-            raise InvalidValueError(f"There is no option {unknown[0]!r} of a file.", nearest(unknown[0], list(known)))
-        given = read(LoadKeys, options if format_ is None else {**options, "format": format_})
+        allowed = keys(LoadKeys)
+        if unknown := sorted(options.keys() - allowed):
+            raise InvalidValueError(f"There is no option {unknown[0]!r} of a file.", nearest(unknown[0], list(allowed)))
+        values = read(LoadKeys, options if format_ is None else {**options, "format": format_})
         # Elsewhere a name may have # and ?.
         path = place.path if place.scheme in ("http", "https") else uri
-        upload = cls(uri, path.rpartition("/")[2], LoadKeys(**given), connection)
+        upload = cls(uri, path.rpartition("/")[2], LoadKeys(**values), connection)
         if recognize(upload.name, upload.options) is None:
             raise InvalidValueError(
-                f"The format of {upload.shown} is not known.", f"Pass format=..., one of: {', '.join(FileFormat)}."
+                f"The format of {upload.shown} is unknown.", f"Pass format=..., one of: {', '.join(FileFormat)}."
             )
         return upload
 
@@ -200,7 +200,7 @@ def _copy(source: BinaryIO, copy: BinaryIO, upload: Upload, most: int) -> None:
         if copied > most:
             raise InvalidValueError(
                 f"{upload.shown} has more than {format_size(most)} (setting upload_max_bytes).",
-                "Raise the setting; or put the file into a volume, and load it by a job.",
+                "Raise the setting, or put the file into a volume and load it with a job.",
             )
         try:
             copy.write(piece)
@@ -233,7 +233,7 @@ def _write(upload: Upload, scratch: str, name: str, memory_bytes: int | None) ->
         what = recognize(name, upload.options)
         raise InvalidValueError(
             f"{upload.shown} cannot be read as {'a file' if what is None else what.format}: {outcome.message}",
-            "Say how it is to be read: options={'delimiter': ';', 'encoding': ..., 'schema': 'id INT, ...'}.",
+            "Specify how to read it: options={'delimiter': ';', 'encoding': ..., 'schema': 'id INT, ...'}.",
         )
 
 
@@ -288,7 +288,7 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
                 with store.open(name) as file:
                     yield file
             except FileNotFoundError:
-                raise InvalidValueError(f"There is no {upload.shown}.") from None
+                raise InvalidValueError(f"{upload.shown} does not exist.") from None
         case "http" | "https" if "@" in place.netloc:
             raise InvalidValueError(
                 f"{upload.shown} has a user or a password in front of the host.",
@@ -360,10 +360,10 @@ def _checked_key(rows: DataFrame, upload: Upload, primary_key: str) -> str:
         )
     quoted = f"`{column.replace('`', '``')}`"
     counted = rows.groupBy(rows[quoted].alias("key")).count().where("count > 1 OR key IS NULL")
-    found = counted.orderBy("key").limit(_SHOWN + 1).collect()
-    if any(row["key"] is None for row in found):
+    repeated = counted.orderBy("key").limit(_SHOWN + 1).collect()
+    if any(row["key"] is None for row in repeated):
         raise InvalidValueError(f"{upload.shown} has rows without a value for {primary_key}.", "Nothing was stored.")
-    versions.raise_if_any([row["key"] for row in found], column)
+    versions.raise_if_any([row["key"] for row in repeated], column)
     return column
 
 
@@ -373,10 +373,10 @@ def _has(spark: SparkSession, rows: DataFrame, location: str, version: int | Non
 
     schema = None if version is None else DeltaLog(location).schema(version)
     columns = [] if schema is None else schema.columns
-    given = {name.lower() for name in rows.columns}
-    if not given <= {name.lower() for name in columns}:
+    present = {name.lower() for name in rows.columns}
+    if not present <= {name.lower() for name in columns}:
         return False
-    listed = ", ".join(quote(name) if name.lower() in given else f"NULL AS {quote(name)}" for name in columns)
+    listed = ", ".join(quote(name) if name.lower() in present else f"NULL AS {quote(name)}" for name in columns)
     stored = f"SELECT * FROM {table_at(location)} VERSION AS OF {version}"
     uploaded = f"SELECT {listed} FROM {Views(spark).show(rows)}"
     differing = f"({stored} EXCEPT ALL {uploaded}) UNION ALL ({uploaded} EXCEPT ALL {stored})"
@@ -394,7 +394,7 @@ def _fit(home: Home, location: str, columns: pa.Schema, source: Source) -> None:
         properties = {**TRACKING, **KEPT, PRIMARY_KEY: json.dumps([source.primary_key])}
         writer.create(location, to_ddl(columns), properties)
         return
-    known = {name.lower() for name in schema.columns}
-    new = [field for field in columns if field.name.lower() not in known]
+    existing = {name.lower() for name in schema.columns}
+    new = [field for field in columns if field.name.lower() not in existing]
     if new:
         writer.add_columns(location, to_ddl(pa.schema(new)))

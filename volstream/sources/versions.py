@@ -61,8 +61,8 @@ def numbers(source: Source) -> Sequence[int]:
 
 def delta_version(source: Source, version: int) -> int | None:
     """Returns the Delta version of one of the table's own versions; None if it does not have it."""
-    found = source.options.get("versions", {}).get(str(version))
-    return None if found is None else int(found)
+    delta = source.options.get("versions", {}).get(str(version))
+    return None if delta is None else int(delta)
 
 
 def newest(home: Home, source: Source) -> int | None:
@@ -111,9 +111,9 @@ def add(home: Home, source: Source, version: int | None, items: pa.Table) -> Non
 def present(home: Home, source: Source, version: int) -> int | None:
     """Returns the Delta version of a version of the table, also if its maker died before :func:`note`; None: there is none."""
     stored = home.catalog.sources.find(source.name)
-    known = None if stored is None else delta_version(stored, version)
-    if known is not None:
-        return known
+    delta = None if stored is None else delta_version(stored, version)
+    if delta is not None:
+        return delta
     state = DeltaLog(folders.table_location(home.warehouse, source.name)).state(_marker(version).app_id)
     return None if state is None or state.transaction is None else state.version
 
@@ -138,9 +138,9 @@ def overwrite(
     writer = DeltaWriter(home.gateway)
     with writer.marked(_marker(version), location, rows=count) as session:
         frame = rows_in(session)
-        given = {name.lower() for name in frame.columns}
+        names = {name.lower() for name in frame.columns}
         columns = [
-            quote(name) if name.lower() in given else f"NULL AS {quote(name)}" for name in DeltaLog(location).columns()
+            quote(name) if name.lower() in names else f"NULL AS {quote(name)}" for name in DeltaLog(location).columns()
         ]
         views = Views(session)
         query = f"SELECT {', '.join(columns)} FROM {views.show(frame)}"
@@ -166,12 +166,12 @@ class VersionReader:
             InvalidValueError: there is no such version, or the key is no value of its column.
         """
         source = self._home.catalog.sources.get(self._name)
-        known = numbers(source)
-        wanted = max(known, default=0) if version is None else version
+        existing = numbers(source)
+        wanted = max(existing, default=0) if version is None else version
         delta = delta_version(source, wanted)
         if delta is None:
             raise InvalidValueError(
-                f"The table {self._name} has no version {wanted}.", f"Its versions: {', '.join(map(str, known))}."
+                f"The table {self._name} has no version {wanted}.", f"Its versions: {', '.join(map(str, existing))}."
             )
         lookup = self._lookup((str(source.primary_key),), delta)
         try:
@@ -200,7 +200,7 @@ def _marker(version: int) -> Marker:
 def differs(source: Source, version: int) -> AlreadyExistsError:
     """Returns the error for other data of an existing version."""
     return AlreadyExistsError(
-        f"Version {version} of {source.name} exists, with other data.",
+        f"Version {version} of {source.name} exists with other data.",
         f"Create version {number_for(source, None)}, or give another name.",
     )
 
@@ -216,5 +216,5 @@ def raise_if_any(keys: Sequence[object], primary_key: str) -> None:
     if keys:
         shown = ", ".join(repr(key) for key in keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
         raise InvalidValueError(
-            f"{primary_key} is not unique: {shown}.", "Each item needs a key of its own; nothing was stored."
+            f"{primary_key} is not unique: {shown}.", "Each item needs a unique key; nothing was stored."
         )

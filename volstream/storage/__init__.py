@@ -83,7 +83,7 @@ def _backend(location: str) -> str:
     scheme = _scheme(location)
     if scheme not in _BACKENDS:
         raise InvalidValueError(
-            f"{without_secrets(location)!r}: locations with the scheme {scheme!r} are not supported by this version.",
-            f"Supported: {', '.join(f'{known}://' for known in sorted(_BACKENDS))} and plain paths.",
+            f"{without_secrets(location)!r}: locations with the scheme {scheme!r} are not supported.",
+            f"Supported: {', '.join(f'{name}://' for name in sorted(_BACKENDS))} and plain paths.",
         )
     return _BACKENDS[scheme]

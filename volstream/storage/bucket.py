@@ -49,13 +49,13 @@ class BucketPlace:
         Raises:
             InvalidValueError: the bucket name is not valid.
         """
-        found = _LOCATION.fullmatch(location)
-        if found is None or not _NAMES[found[1]].fullmatch(found[2]):
+        match = _LOCATION.fullmatch(location)
+        if match is None or not _NAMES[match[1]].fullmatch(match[2]):
             raise InvalidValueError(
                 f"{without_secrets(location)!r} does not name a bucket.",
                 "Write for example s3://my-bucket or oss://my-bucket/some/prefix.",
             )
-        return cls(found[1], found[2], f"{found[3]}/" if found[3] else "")
+        return cls(match[1], match[2], f"{match[3]}/" if match[3] else "")
 
     def key(self, path: str) -> str | None:
         """Returns the key at ``path``, or None if no file can be there."""

@@ -57,11 +57,11 @@ class LocalStore:
             pending = [start]
             while pending:
                 directory = pending.pop()
-                for found in self._scan(directory, real_root, selection):
-                    if isinstance(found, str):
-                        pending.append(found)
+                for entry in self._scan(directory, real_root, selection):
+                    if isinstance(entry, str):
+                        pending.append(entry)
                     else:
-                        yield found
+                        yield entry
         if self._identity() != before:
             raise StorageError(
                 f"The directory {printable(self._root)} was replaced or remounted while it was listed.",
@@ -70,39 +70,39 @@ class LocalStore:
 
     def head(self, path: str) -> FileInfo | None:
         """See :meth:`ObjectStore.head`. Also None for a path that is not UTF-8 or not inside the location."""
-        found = self._find(path)
-        if found is None:
+        file = self._find(path)
+        if file is None:
             self._identity()
             return None
-        os.close(found.descriptor)
-        return _file_info(path, found.status)
+        os.close(file.descriptor)
+        return _file_info(path, file.status)
 
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`."""
-        found = self._find(path)
-        if found is None:
+        file = self._find(path)
+        if file is None:
             raise self._missing(path)
-        opened = f"{_DESCRIPTORS}/{found.descriptor}"
+        opened = f"{_DESCRIPTORS}/{file.descriptor}"
         try:
             # Under its own name, which some readers inspect. The caller closes it.
-            return open(found.path, "rb", opener=lambda _name, flags: os.open(opened, flags))
+            return open(file.path, "rb", opener=lambda _name, flags: os.open(opened, flags))
         except FileNotFoundError:
             raise
         except OSError as error:
             raise _mapped(path, error) from error
         finally:
-            os.close(found.descriptor)
+            os.close(file.descriptor)
 
     def local_path(self, path: str) -> Path:
         """See :meth:`HasLocalPaths.local_path`. Links are resolved.
 
         A later open may find a different file. If others may swap files, :meth:`open` is the safe way.
         """
-        found = self._find(path)
-        if found is None:
+        file = self._find(path)
+        if file is None:
             raise self._missing(path)
-        os.close(found.descriptor)
-        return Path(found.path)
+        os.close(file.descriptor)
+        return Path(file.path)
 
     def still_holds(self, path: str, version: str) -> bool:
         """See :meth:`HasLocalPaths.still_holds`. The version identifies the file, whichever way the path leads to it."""
@@ -155,11 +155,11 @@ class LocalStore:
                 for entry in held.enter_context(os.scandir(descriptor)):
                     path = f"{directory}/{entry.name}" if directory else entry.name
                     try:
-                        found = _look(entry, path, real_root, selection)
+                        item = _look(entry, path, real_root, selection)
                     except FileNotFoundError:
                         continue
-                    if found is not None:
-                        yield found
+                    if item is not None:
+                        yield item
 
     def _find(self, path: str) -> _Found | None:
         """Returns the regular file at ``path``, whose descriptor the caller closes; None if a listing would not show one.
@@ -325,7 +325,7 @@ def _etag(status: os.stat_result) -> str:
 def _no_root(root: str) -> StorageError:
     return StorageError(
         f"The directory {printable(root)} does not exist or is not a directory.",
-        "Mount or create it; until then its files are kept in the directory table as they were.",
+        "Mount or create it; until then the directory table keeps its files.",
     )
 
 

@@ -88,23 +88,23 @@ class MemoryStore:
         """See :meth:`ObjectStore.list`. Yields the objects as of its start."""
         with self._objects() as objects:
             snapshot = dict(objects)
-        for path, found in snapshot.items():
+        for path, stored in snapshot.items():
             if path.startswith(prefix) and selection.accepts(path):
-                yield found.info
+                yield stored.info
 
     def head(self, path: str) -> FileInfo | None:
         """See :meth:`ObjectStore.head`."""
         with self._objects() as objects:
-            found = objects.get(path)
-        return found.info if found is not None else None
+            stored = objects.get(path)
+        return stored.info if stored is not None else None
 
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`."""
         with self._objects() as objects:
-            found = objects.get(path)
-        if found is None:
+            stored = objects.get(path)
+        if stored is None:
             raise FileNotFoundError(path)
-        return io.BytesIO(found.content)
+        return io.BytesIO(stored.content)
 
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""

@@ -92,13 +92,13 @@ class OssStore:
         if not selection.descends(prefix[:-1]) or (prefix and not selection.recursive):
             return
         for page in self._pages(prefix, after, deep=deep and selection.recursive):
-            for one in page.object_list:
-                modified = datetime.fromtimestamp(one.last_modified, UTC)
-                found = self._place.entry(one.key, one.size, modified, one.etag, selection)
-                if isinstance(found, FileInfo) and not _askable(one.key):
-                    found = Finding(found.relative_path, _UNASKABLE)
-                if found is not None:
-                    yield found
+            for obj in page.object_list:
+                modified = datetime.fromtimestamp(obj.last_modified, UTC)
+                entry = self._place.entry(obj.key, obj.size, modified, obj.etag, selection)
+                if isinstance(entry, FileInfo) and not _askable(obj.key):
+                    entry = Finding(entry.relative_path, _UNASKABLE)
+                if entry is not None:
+                    yield entry
 
     def prefixes(self, prefix: str) -> Iterator[str]:
         """See :meth:`KeyOrdered.prefixes`."""
@@ -108,16 +108,16 @@ class OssStore:
     def head(self, path: str) -> FileInfo | None:
         """See :meth:`ObjectStore.head`."""
         key = self._place.key(path)
-        found = None
+        answer = None
         if key is not None and _askable(key):
             with suppress(_NotThereError):
-                found = self._ask(path, self._bucket.head_object, key)
-        if found is None:
+                answer = self._ask(path, self._bucket.head_object, key)
+        if answer is None:
             self._check_bucket()
             return None
         self._seen = time.monotonic()
-        modified = datetime.fromtimestamp(found.last_modified, UTC)
-        return self._place.file(path, found.content_length, modified, found.etag, found.content_type)
+        modified = datetime.fromtimestamp(answer.last_modified, UTC)
+        return self._place.file(path, answer.content_length, modified, answer.etag, answer.content_type)
 
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`. Reading to the end takes one request."""

@@ -131,11 +131,11 @@ class _Ranged(io.RawIOBase):
         ahead = self._position - self._body_position
         if self._body is None or not 0 <= ahead <= _SKIP:
             self._drop()
-            found = self._fetch(self._position)
-            if found.etag != self._etag:
-                found.body.close()
+            response = self._fetch(self._position)
+            if response.etag != self._etag:
+                response.body.close()
                 raise StorageError(f"{self._what} changed while it was being read.", "It will be read again.")
-            self._body, self._body_position = found.body, self._position
+            self._body, self._body_position = response.body, self._position
             return self._body
         try:
             with self._errors():

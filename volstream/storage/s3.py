@@ -56,35 +56,35 @@ class S3Store:
         if not selection.descends(prefix[:-1]) or (prefix and not selection.recursive):
             return
         for page in self._pages(prefix, after, deep=deep and selection.recursive):
-            for one in page.get("Contents", ()):
-                modified = one["LastModified"].astimezone(UTC)
-                found = self._place.entry(one["Key"], one["Size"], modified, one["ETag"], selection)
-                if found is not None:
-                    yield found
+            for obj in page.get("Contents", ()):
+                modified = obj["LastModified"].astimezone(UTC)
+                entry = self._place.entry(obj["Key"], obj["Size"], modified, obj["ETag"], selection)
+                if entry is not None:
+                    yield entry
 
     def prefixes(self, prefix: str) -> Iterator[str]:
         """See :meth:`KeyOrdered.prefixes`."""
         for page in self._pages(prefix, "", deep=False):
-            for one in page.get("CommonPrefixes", ()):
-                yield self._place.path(one["Prefix"])
+            for common in page.get("CommonPrefixes", ()):
+                yield self._place.path(common["Prefix"])
 
     def head(self, path: str) -> FileInfo | None:
         """See :meth:`ObjectStore.head`."""
         key = self._place.key(path)
-        found = None
+        reply = None
         with self._errors(path):
             if key is not None:
                 try:
-                    found = self._client.head_object(Bucket=self._place.bucket, Key=key)
+                    reply = self._client.head_object(Bucket=self._place.bucket, Key=key)
                 except self._client.exceptions.ClientError as exc:
                     if aws.status(exc) != 404 and not (aws.status(exc) == 403 and self._is_absent(key)):
                         raise
-            if found is None:
+            if reply is None:
                 self._check_bucket()
                 return None
         self._seen = time.monotonic()
         return self._place.file(
-            path, found["ContentLength"], found["LastModified"].astimezone(UTC), found["ETag"], found.get("ContentType")
+            path, reply["ContentLength"], reply["LastModified"].astimezone(UTC), reply["ETag"], reply.get("ContentType")
         )
 
     def open(self, path: str) -> BinaryIO:
@@ -139,7 +139,7 @@ class S3Store:
     def _is_absent(self, key: str) -> bool:
         """True if a listing lacks the key: with prefix-only list permission S3 answers 403, not 404, for a missing key."""
         page = self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=key, MaxKeys=1)
-        return all(one["Key"] != key for one in page.get("Contents", ()))
+        return all(obj["Key"] != key for obj in page.get("Contents", ()))
 
     def _check_bucket(self) -> None:
         """Raises if the bucket does not exist: an answer to HEAD does not tell whether the bucket or the object is missing."""

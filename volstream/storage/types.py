@@ -18,7 +18,7 @@ def content_type(path: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _of_extension(extension: str) -> str | None:
-    found, encoding = _TYPES.guess_type("name." + extension)
+    content_type, encoding = _TYPES.guess_type("name." + extension)
     if encoding is None:
-        return found
+        return content_type
     return "application/gzip" if encoding == "gzip" else f"application/x-{encoding}"

@@ -105,20 +105,22 @@ class Block:
             StreamBusyError: another consumption of one of them is open.
             StreamStaleError, StreamSchemaChangedError: one cannot be read.
         """
-        new = sorted((one for one in streams if one.id not in self._taken), key=lambda one: one.id)
+        new = sorted((stream for stream in streams if stream.id not in self._taken), key=lambda stream: stream.id)
         for stream in new:
             self._hold(stream)
-        taken = [one for one in map(self._plan, new) if one is not None]
-        made = [
-            one for one in taken if one.batch.attempts == 0 and self._catalog.consumptions.plan(one.plan.id) is None
+        taken = [entry for entry in map(self._plan, new) if entry is not None]
+        fresh = [
+            entry
+            for entry in taken
+            if entry.batch.attempts == 0 and self._catalog.consumptions.plan(entry.plan.id) is None
         ]
-        if made:
-            self._catalog.consumptions.open(*((one.plan, [one.batch], one.stream) for one in made))
+        if fresh:
+            self._catalog.consumptions.open(*((entry.plan, [entry.batch], entry.stream) for entry in fresh))
         faults.point("plan.opened")
-        self._taken |= {one.stream.id: one for one in taken}
+        self._taken |= {entry.stream.id: entry for entry in taken}
         if self._intent is not None and taken:
-            self._catalog.consumptions.join(self._intent, *(one.batch for one in taken))
-        return {one.id: self._taken[one.id] for one in streams if one.id in self._taken}
+            self._catalog.consumptions.join(self._intent, *(entry.batch for entry in taken))
+        return {stream.id: self._taken[stream.id] for stream in streams if stream.id in self._taken}
 
     def free(self, stream: Stream) -> None:
         """Ends what an earlier consumer of the stream left open: recovers it, and drops it if nothing was committed.
@@ -138,21 +140,21 @@ class Block:
         Raises:
             FencedError: another process took the streams over; the table has nothing of this statement.
         """
-        batches = [one.batch for one in self._taken.values()]
+        batches = [entry.batch for entry in self._taken.values()]
         if self._intent is None:
             self._intent = self._consumer.begin(*batches, owner=self._owner, location=location)
         else:
             self._intent = self._consumer.add_statement(self._intent, location)
         number = len(self._intent.targets) - 1
-        metadata = {"streams": {str(one.stream.name): one.covered.to_version for one in self._taken.values()}}
+        metadata = {"streams": {str(entry.stream.name): entry.covered.to_version for entry in self._taken.values()}}
         try:
             commit = self._consumer.write(self._intent, metadata, statement, number, apart=True, like=like)
         except Exception:
             # The log has the outcome, whatever the command reported.
-            found = self._consumer.look(self._intent, number)
-            if found.what is not FoundCommit.COMMIT or found.commit is None:
+            outcome = self._consumer.look(self._intent, number)
+            if outcome.what is not FoundCommit.COMMIT or outcome.commit is None:
                 raise
-            commit = found.commit
+            commit = outcome.commit
         self._statements += 1
         self._rows += commit.rows or 0
         return commit.rows
@@ -193,22 +195,22 @@ class Block:
         return plan
 
     def _drop_left(self, stream: Stream) -> None:
-        left = self._left(stream)
-        if left is not None:
-            self._catalog.consumptions.drop_plan(left)
+        unfinished = self._left(stream)
+        if unfinished is not None:
+            self._catalog.consumptions.drop_plan(unfinished)
 
     def _plan(self, stream: Stream) -> Taken | None:
         """Returns the stream's range as a plan of one batch: an earlier block's, or what is there now."""
         current = self._catalog.streams.by_id(stream.id)
         if current is None:
             raise NotFoundError(f"The stream {stream.name} was dropped.")
-        left = self._left(stream)
-        if left is not None and self._again:
-            batch = self._catalog.consumptions.next_batch(left)
+        unfinished = self._left(stream)
+        if unfinished is not None and self._again:
+            batch = self._catalog.consumptions.next_batch(unfinished)
             assert batch is not None, "an open plan has a batch that is not committed"
-            covered = self._reader.range_of(left, current)
+            covered = self._reader.range_of(unfinished, current)
             self._pinned[stream.id] = covered
-            return Taken(current, covered, left, batch)
+            return Taken(current, covered, unfinished, batch)
         self._drop_left(stream)
         pinned = self.pin(current)
         if pinned is None:
@@ -258,8 +260,8 @@ class Block:
         if self._intent is not None and self._statements:
             self._catalog.consumptions.commit(self._intent, BatchOutcome(0, 0, self._rows))
         else:
-            for one in self._taken.values():
-                self._catalog.consumptions.finish(one.batch)
+            for entry in self._taken.values():
+                self._catalog.consumptions.finish(entry.batch)
         faults.point("batch.committed")
 
     def _undo(self, why: str) -> None:
@@ -269,7 +271,7 @@ class Block:
                 self._consumer.settle(self._intent.stream_id, why=why)
             if self._again:
                 return  # the next block takes the same range, as the same batch
-            for one in self._taken.values():
-                left = self._catalog.consumptions.open_plan(one.stream.id)
-                if left is not None and left.id == one.plan.id:
-                    self._catalog.consumptions.drop_plan(left)
+            for entry in self._taken.values():
+                plan = self._catalog.consumptions.open_plan(entry.stream.id)
+                if plan is not None and plan.id == entry.plan.id:
+                    self._catalog.consumptions.drop_plan(plan)

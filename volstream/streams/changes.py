@@ -40,7 +40,7 @@ def query(
     try:
         deduplication = Deduplication(mode)
     except ValueError:
-        allowed = ", ".join(one.value for one in Deduplication)
+        allowed = ", ".join(option.value for option in Deduplication)
         raise InvalidValueError(f"deduplicationMode cannot be {mode!r}.", f"Choose one of {allowed}.") from None
     source: VolumeSource | TableSource
     if directory:
@@ -81,7 +81,7 @@ def _tracked(source: TableSource, first: int, last: int) -> Schema:
     after, now = log.schema(last), log.schema()
     assert after is not None, "the version is in the log"
     check_tracked(source.name, now or after)
-    if not all(one is not None and tracked(one) for one in (log.schema(first), after)):
+    if not all(schema is not None and tracked(schema) for schema in (log.schema(first), after)):
         since = source.tracked_since(min(first, last))
         raise InvalidValueError(
             f"The changes of table {source.name} have been tracked since version {since}.",

@@ -113,14 +113,14 @@ class Consumer:
             with self._delta.marked(marker, intent.targets[number].location, apart=apart, like=like) as session:
                 statement(session)
         faults.point("batch.written")
-        found = self.look(intent, number)
-        if found.what is FoundCommit.NOTHING:  # a statement without any effect makes no commit
+        outcome = self.look(intent, number)
+        if outcome.what is FoundCommit.NOTHING:  # a statement without any effect makes no commit
             self._delta.fence(intent.targets[number].location, marker)
-            found = self.look(intent, number)
-        if found.what is not FoundCommit.COMMIT or found.commit is None:
+            outcome = self.look(intent, number)
+        if outcome.what is not FoundCommit.COMMIT or outcome.commit is None:
             raise FencedError(f"Batch {intent.batch_id}, attempt {intent.attempt}: another process took it over.")
-        _keep(intent.targets[number], found.commit)
-        return found.commit
+        _keep(intent.targets[number], outcome.commit)
+        return outcome.commit
 
     def settle(
         self,
@@ -161,7 +161,7 @@ class Consumer:
 
     def _commits(self, intent: Intent) -> list[Commit]:
         """Returns the commits of an attempt's statements in their targets' logs; the other statements can no longer commit."""
-        found: list[Commit] = []
+        commits: list[Commit] = []
         for number, target in enumerate(intent.targets):
             finding = self.look(intent, number)
             if finding.what is FoundCommit.NOTHING:
@@ -171,8 +171,8 @@ class Consumer:
                 finding = self.look(intent, number)
             if finding.what is FoundCommit.COMMIT and finding.commit is not None:
                 _keep(target, finding.commit)
-                found.append(finding.commit)
-        return found
+                commits.append(finding.commit)
+        return commits
 
     def look(self, intent: Intent, number: int = 0) -> CommitFinding:
         """Searches a target's log for the marker of an attempt's statement.
@@ -197,8 +197,8 @@ class Consumer:
         used = log.last_transaction(intent.app_id(number))
         if used is not None and used >= intent.marker_sequence:
             raise TargetLostError(
-                f"Consumption {intent.marker_sequence} of stream {intent.marker_stream_id} is used up in "
-                f"{target.location}, and its log does not say by whom.",
+                f"Consumption {intent.marker_sequence} of stream {intent.marker_stream_id} is already committed in "
+                f"{target.location}, but its log does not identify the writer.",
                 "Decide manually: volstream resolve STREAM committed|aborted.",
             )
         return CommitFinding(FoundCommit.NOTHING)

@@ -107,7 +107,7 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
         if then is None or not tracked(then):
             raise InvalidValueError(
                 f"The changes of table {name} were not tracked yet at version {offset}.",
-                "Give a later version or time, or none: the stream then starts now.",
+                "Give a later version or time, or omit it: the stream then starts now.",
             )
     return _stream(spec, SourceKind.TABLE, str(name), name, head[1], offset, identity)
 

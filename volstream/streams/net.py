@@ -53,9 +53,9 @@ def stream_rows(changes: str, columns: Sequence[str], times: str | None, *, both
     else:
         entries = f"array({inserted})"
     shown = ", ".join(f"c.image.data.{quoted(name)} AS {quoted(name)}" for name in columns)
-    known = "c.image.wrote_on, CASE WHEN c.version = c.image.wrote THEN c.time END"
+    own = "c.image.wrote_on, CASE WHEN c.version = c.image.wrote THEN c.time END"
     time, joined = (
-        (known, "") if times is None else (f"r.time, {known}", f" LEFT JOIN {times} r ON r.version = c.image.wrote")
+        (own, "") if times is None else (f"r.time, {own}", f" LEFT JOIN {times} r ON r.version = c.image.wrote")
     )
     wrote = "c.image.wrote"
     if times is not None:

@@ -47,11 +47,11 @@ def appended(snapshot: Snapshot, after: int | None, until: int) -> pa.Table:
     changes = snapshot.changed(snapshot.floor if after is None else after, until)
     first = first_of_each(changes)
     first = first.filter(pc.equal(first["change"], INSERT))
-    found = _new(first)
+    added = _new(first)
     if after is None:
         there = [_new(rows) for rows in snapshot.at(snapshot.floor)]
-        found = pa.concat_tables([*there, found.filter(pc.invert(pc.is_in(found[PATH], one_table(there, NET)[PATH])))])
-    return found.sort_by(PATH)
+        added = pa.concat_tables([*there, added.filter(pc.invert(pc.is_in(added[PATH], one_table(there, NET)[PATH])))])
+    return added.sort_by(PATH)
 
 
 def present(snapshot: Snapshot, version: int) -> Iterator[pa.Table]:

@@ -237,6 +237,6 @@ _UNLISTED = pa.schema(
 def _stale(stream: Stream, reason: str) -> StreamStaleError:
     return StreamStaleError(
         f"The stream {stream.name} is stale: {reason}.",
-        f"Replace it (create-stream --or-replace), or, on an existing {stream.source_kind}, go on from now (advance-stream) "
+        f"Replace it (create-stream --or-replace), or, on an existing {stream.source_kind}, continue from now (advance-stream) "
         "or from a version (reset-stream --to-version).",
     )

@@ -75,8 +75,8 @@ SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {
 
 def check_property(name: str) -> None:
     """Raises InvalidValueError if a table's property is a misspelt one of ours: Delta takes any."""
-    known = (*SHORTHANDS, WRITERS)
-    if name.lower() not in known and (near := like(name, known)):
+    ours = (*SHORTHANDS, WRITERS)
+    if name.lower() not in ours and (near := like(name, ours)):
         raise InvalidValueError(f"There is no property {name!r} of tables.", near.rstrip())
 
 
@@ -202,7 +202,9 @@ class TableSource:
         log = DeltaLog(self.location)
         if not log.readable_from(after) or log.schema(after) is None:  # old images need the columns from before
             return f"the changes after version {after} are no longer kept"
-        untracked = next((version for version, one in self._schemas(after, until).items() if not tracked(one)), None)
+        untracked = next(
+            (version for version, schema in self._schemas(after, until).items() if not tracked(schema)), None
+        )
         if untracked is not None:
             return f"the changes of its table were not tracked from version {untracked} on"
         lost = log.lost_file(after, until)
@@ -269,8 +271,10 @@ class TableSource:
         after = schemas[last]
         if append_only and not _grows(schemas):  # two snapshots miss a row that came and went in between
             raise self._changed(schemas)
-        commits = [one for one in DeltaLog(self.location).commits_after(first - 1) if one.version <= last]
-        fed = all(is_on(one.properties, "delta.enableChangeDataFeed") for one in schemas.values()) and _grows(schemas)
+        commits = [commit for commit in DeltaLog(self.location).commits_after(first - 1) if commit.version <= last]
+        fed = all(is_on(schema.properties, "delta.enableChangeDataFeed") for schema in schemas.values()) and _grows(
+            schemas
+        )
         restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
         columns, compared = after.columns, after.comparable
         added = all(commit.adds_only or commit.without_data for commit in commits)
@@ -307,7 +311,7 @@ class TableSource:
         """Returns the first version after a given one from which on the table's changes, which are now, are tracked."""
         log = DeltaLog(self.location)
         newest = [*self._schemas(version, log.latest_version() or version).items()][::-1]
-        return min(at for at, _ in itertools.takewhile(lambda one: tracked(one[1]), newest))
+        return min(at for at, _ in itertools.takewhile(lambda pair: tracked(pair[1]), newest))
 
     def _schema(self, version: int) -> Schema:
         schema = DeltaLog(self.location).schema(version)

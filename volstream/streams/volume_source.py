@@ -36,15 +36,15 @@ class VolumeSource:
 
     def snapshot(self) -> Snapshot:
         """Returns the current directory. Raises NotFoundError if nothing was ever written."""
-        found = self.find()
-        if found is None:
+        snapshot = self.find()
+        if snapshot is None:
             raise NotFoundError("The volume was never listed.", "Run: volstream refresh VOLUME.")
-        return found
+        return snapshot
 
     def head(self) -> tuple[int, str] | None:
         """Returns the newest refresh, and the id of the directory."""
-        found = self.find()
-        return None if found is None else (found.newest, found.table_id)
+        snapshot = self.find()
+        return None if snapshot is None else (snapshot.newest, snapshot.table_id)
 
     def make_durable(self, table_id: str, version: int) -> None:
         """See :class:`~volstream.streams.source.ChangeSource`. A refresh that the catalog knows is durable."""
@@ -95,8 +95,10 @@ class VolumeSource:
     @property
     def is_large(self) -> bool:
         """True if Spark should compile queries on it."""
-        found = self.find()
-        return found is not None and (found.rows > LARGE_ROWS or found.base.bytes + found.tail.bytes > LARGE_BYTES)
+        snapshot = self.find()
+        return snapshot is not None and (
+            snapshot.rows > LARGE_ROWS or snapshot.base.bytes + snapshot.tail.bytes > LARGE_BYTES
+        )
 
     def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
         """See :class:`~volstream.streams.source.ChangeSource`."""
@@ -114,12 +116,12 @@ class VolumeSource:
         if timestamp > datetime.now(UTC):
             raise InvalidValueError(f"{local(timestamp)} is in the future.")
         volume = self.catalog.volumes.by_id(self.id)
-        found = self.catalog.refreshes.at(self.id, timestamp)
-        if found is None and first == 0 and volume is not None and timestamp >= volume.created_on:
+        refresh = self.catalog.refreshes.at(self.id, timestamp)
+        if refresh is None and first == 0 and volume is not None and timestamp >= volume.created_on:
             return 0
-        if found is None or found < first:
+        if refresh is None or refresh < first:
             raise InvalidValueError(f"The {what} has no history before that time.", "Give a later time, or a version.")
-        return found
+        return refresh
 
 
 @dataclass(frozen=True)

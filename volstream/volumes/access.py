@@ -89,13 +89,13 @@ def _need(volume: Volume) -> Need:
 
 
 def _keys(connection: Connection, settings: Settings) -> Keys:
-    found = settings.credentials.get(str(connection.name))
-    if found is None:
+    keys = settings.credentials.get(str(connection.name))
+    if keys is None:
         raise InvalidValueError(
             f"The connection {connection.name} uses static keys, but the settings have none for it.",
             f"Write access_key_id and access_key_secret below [credentials.{connection.name}] in volstream.toml.",
         )
-    token = found.security_token
+    token = keys.security_token
     return Keys(
-        found.access_key_id, found.access_key_secret.get_secret_value(), token.get_secret_value() if token else None
+        keys.access_key_id, keys.access_key_secret.get_secret_value(), token.get_secret_value() if token else None
     )

@@ -85,9 +85,9 @@ def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) ->
     return True
 
 
-def _check(one: Connection) -> None:
-    _check_credentials(one.credentials)
-    _check_place(one.type, one.region, one.endpoint, one.role_arn)
+def _check(connection: Connection) -> None:
+    _check_credentials(connection.credentials)
+    _check_place(connection.type, connection.region, connection.endpoint, connection.role_arn)
 
 
 def _check_credentials(credentials: str) -> None:

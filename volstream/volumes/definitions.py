@@ -119,10 +119,10 @@ def matching(catalog: Catalog, settings: Settings, name: Name) -> tuple[int, int
     """
     volume = catalog.volumes.get(name)
     everything = Selection(volume.recursive, (), tuple(volume.ignores))
-    found = store_of(volume, catalog, settings).list("", everything)
-    files = [one for one in itertools.islice(found, _LOOKED_AT) if isinstance(one, FileInfo)]
+    listed = store_of(volume, catalog, settings).list("", everything)
+    files = [entry for entry in itertools.islice(listed, _LOOKED_AT) if isinstance(entry, FileInfo)]
     belonging = sum(volume.selection.accepts(file.relative_path) for file in files)
-    return belonging, len(files), next(found, None) is None
+    return belonging, len(files), next(listed, None) is None
 
 
 def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:

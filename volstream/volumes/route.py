@@ -31,22 +31,22 @@ def route(volume: Volume, volumes: Sequence[Volume], hints: Iterable[Hint | Obje
     """Divides hints from the queue of ``volume`` among ``volumes``, which may share it."""
     routed = Routed()
     scheme = scheme_of(volume.location)
-    same = [one for one in volumes if scheme_of(one.location) == scheme] if scheme in PROVIDERS else []
-    places = [(one, BucketPlace.of(one.location)) for one in same]
+    same = [other for other in volumes if scheme_of(other.location) == scheme] if scheme in PROVIDERS else []
+    places = [(other, BucketPlace.of(other.location)) for other in same]
     for hint in hints:
         if not isinstance(hint, ObjectHint):
             routed.own.append(hint)
             continue
         within = [
-            (one, place.path(hint.key))
-            for one, place in places
+            (other, place.path(hint.key))
+            for other, place in places
             if place.bucket == hint.bucket and hint.key.startswith(place.root) and hint.key != place.root
         ]
-        for one, path in within:
-            if one.id == volume.id:
+        for other, path in within:
+            if other.id == volume.id:
                 routed.own.append(KeyHint(path))
-            elif one.selection.accepts(path):
-                routed.others.setdefault(one.id, set()).add(path)
+            elif other.selection.accepts(path):
+                routed.others.setdefault(other.id, set()).add(path)
         if not within:
             first, slash, _ = hint.key.partition("/")
             subject = f"{scheme}://{hint.bucket}/{first + slash if slash else ''}"

@@ -314,7 +314,7 @@ def test_the_command_tries_a_receiver_and_jobs_name_only_known_ones(
 ) -> None:
     world = World(tmp_path, receiver.url)
     (shell.home / "volstream.toml").write_text(f'[receivers.ops]\nwebhook = "{receiver.url}"\n')
-    assert "took a test alert" in shell.ok("alert", "test", "ops")
+    assert "accepted a test alert" in shell.ok("alert", "test", "ops")
     assert [payload["event"] for payload in receiver.payloads] == ["test"]
     assert shell("alert", "test", "nope")[0] == 3
     assert shell("alter-job", "classify", "--alert", "nope")[0] == 3

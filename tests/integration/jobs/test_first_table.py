@@ -135,7 +135,7 @@ def test_a_job_that_does_something_else_is_not_taken(run: Run, home: Home, tmp_p
     (tmp_path / "files" / "a").write_text("a")
     run(sized())
     (tmp_path / "others").mkdir()
-    with pytest.raises(InvalidStateError, match=r"does something else than to process the files of .*others"):
+    with pytest.raises(InvalidStateError, match=r"does not process the files of .*others"):
         run(sized(), tmp_path / "others")
 
 

@@ -258,7 +258,7 @@ def test_a_definition_is_checked_before_it_is_stored(kept: Kept) -> None:
     for options, said in (
         ({"format": "xml"}, "The format cannot be 'xml'"),
         ({"properties": {"group.ids": "x"}}, 'No such configuration property: "group.ids"'),
-        ({"properties": {"auto.offset.reset": "latest"}}, "The property auto.offset.reset is volstream's to set"),
+        ({"properties": {"auto.offset.reset": "latest"}}, "The property auto.offset.reset is set by volstream"),
         ({"properties": {"error_cb": "x"}}, "expected error_cb property as a callable"),
         ({"properties": {"sasl.password": "secret"}}, "sasl.password is a secret"),
         ({"retention_policy": "soon"}, "not a duration"),

@@ -270,7 +270,7 @@ def test_a_statement_creates_a_job_that_loads(place: Place) -> None:
         ("ON STREAM s LOAD INTO t", SqlError, "A job that loads files has no ON STREAM"),
         ("ON VOLUME v LOAD FUNCTION 'f.py:f' INTO t", SqlError, "A job that loads files has no FUNCTION"),
         ("ON VOLUME v LOAD (COLOR 'red') INTO t", SqlError, "expected FORMAT, HEADER, DELIMITER"),
-        ("ON VOLUME v LOAD (FORMAT 'xml') INTO t", InvalidValueError, "'xml' is none of its values"),
+        ("ON VOLUME v LOAD (FORMAT 'xml') INTO t", InvalidValueError, "'xml' is not an allowed value"),
         ("ON VOLUME v LOAD (HEADER 'x') INTO t", InvalidValueError, "header: 'x' is not true or false"),
         ("ON VOLUME v LOAD INTO t PROPERTIES ('arg.a' = 'b')", InvalidValueError, "no property 'arg.KEY'"),
         ("ON VOLUME w LOAD INTO t", NotFoundError, "no volume w"),
@@ -301,7 +301,7 @@ def test_a_job_that_loads_has_no_function_and_checks_its_options(place: Place) -
     load(place)
     with pytest.raises(InvalidValueError, match="loads files, so it has no function"):
         place.session.jobs.alter("j", function="f.py:f")
-    with pytest.raises(InvalidValueError, match="'xml' is none of its values"):
+    with pytest.raises(InvalidValueError, match="'xml' is not an allowed value"):
         place.session.jobs.alter("j", arguments={"format": "xml"})
     assert load(place, if_not_exists=True) == "id BIGINT, _rescued_data STRING"
 

@@ -294,14 +294,14 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> 
             'location = "."',
             "The volume would contain volstream's home",
         ),
-        ('type = "s3"', 'type = "ftp"', "connection lake: type: 'ftp' is none of its values."),
+        ('type = "s3"', 'type = "ftp"', "connection lake: type: 'ftp' is not an allowed value."),
         ('every = "1m"', 'cron = "often"', "job silver.count: 'often'"),
         ('every = "1m"', "retries = -1", "job silver.count: retries cannot be -1."),
         ('every = "1m"', 'where = "colour = 1"', "job silver.count: The condition names a column 'colour'"),
         ('every = "1m"', 'arguments.language = "de"', "job silver.count: one(file) cannot be called with a file"),
         ("f.py:one", "f.py:nine", "has no 'nine'"),
         ('table = "items"', 'table = "elsewhere"', "stream item_changes: There is no table elsewhere."),
-        ('table = "items"', 'table = "rows"', "The table rows is made by the first run of job loads"),
+        ('table = "items"', 'table = "rows"', "The table rows is created by the first run of job loads"),
         ('table = "items"', 'table = "items"\nidentity = ["x"]', "has no column 'x' to identify rows"),
         ("[streams.item_changes]", "[streams.count_stream]", ""),
         ("[streams.changes]", "[streams.loads_stream]", "loads_stream, which already exists"),
@@ -314,7 +314,7 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> 
         (
             "[sources.orders]",
             "[tables.x]\ncolumns = 'n INT'\nproperties = {'delta.inCommitTimestampEnablementVersion' = '3'}\n[sources.orders]",
-            "table x: properties: delta.inCommitTimestampEnablementVersion is kept by Delta or volstream itself.",
+            "table x: properties: delta.inCommitTimestampEnablementVersion is maintained by Delta or volstream.",
         ),
     ],
 )
@@ -388,7 +388,7 @@ def test_a_failure_in_the_middle_says_what_was_done_and_can_be_repeated(pipeline
     code, _, err = pipeline.shell("apply", str(pipeline.file))
     assert code != 0
     assert "pipeline.toml: source items: " in err
-    assert "4 changes of 11 were made before, and stay." in err
+    assert "4 changes of 11 were made and remain." in err
     (tables / "items").unlink()
     assert len(pipeline.apply()) == 7
     assert pipeline.apply() == []
@@ -399,7 +399,7 @@ def test_data_is_not_exported_and_that_is_said(pipeline: Pipeline, tmp_path: Pat
         session.source.create_table("fixed", "id", [{"id": "1"}], immutable=True)
     code, out, err = pipeline.shell("export")
     assert (code, "[sources.fixed]" in out) == (0, False)
-    assert "Left out, because their data is all there is to them: fixed." in err
+    assert "Left out, because they consist of data only: fixed." in err
 
 
 def test_what_a_table_s_history_set_is_not_exported(pipeline: Pipeline) -> None:

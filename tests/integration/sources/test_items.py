@@ -126,7 +126,7 @@ def test_each_version_of_an_immutable_table_stays(session: Session) -> None:
     assert source.create_table(
         "versioned", "id", [{"id": "b"}, {"id": "a", "n": 1}], immutable=True, version=1
     ).versions == [1]
-    with pytest.raises(AlreadyExistsError, match="Version 1 of versioned exists, with other data"):
+    with pytest.raises(AlreadyExistsError, match="Version 1 of versioned exists with other data"):
         source.create_table("versioned", "id", [{"id": "a", "n": 2}], immutable=True, version=1)
     source.create_table("versioned", "id", [{"id": "a", "n": 2}], immutable=True)
     assert (table.versions, table.get("a"), table.get("b")) == ([1, 2], {"id": "a", "n": 2}, None)

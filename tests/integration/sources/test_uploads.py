@@ -102,7 +102,7 @@ def test_a_changed_file_is_another_version_and_the_same_one_is_not(session: Sess
     table = staff(1)
     assert staff(1).versions == [1]
     file.write_text("id,name\n1,Ada\n2,Bob\n")
-    with pytest.raises(AlreadyExistsError, match="Version 1 of staff exists, with other data"):
+    with pytest.raises(AlreadyExistsError, match="Version 1 of staff exists with other data"):
         staff(1)
     file.write_text("id,born,name\n2,1990,Bob\n3,2000,Cy\n")
     staff()
@@ -144,7 +144,7 @@ def many(write: Callable[[pa.Table, pa.BufferOutputStream], object]) -> bytes:
             partial(many, partial(pa.orc.write_table, compression="zstd")),
             "cannot be read as orc: The file has .* and expands to 300",
         ),
-        ("a.txt", "", "format of .* is not known"),
+        ("a.txt", "", "format of .* is unknown"),
         ("missing.csv", None, "cannot be read: No such file"),
     ],
 )
@@ -251,7 +251,7 @@ def test_what_is_no_place_of_a_file_is_told(session: Session, uri: str, reason: 
     [
         ("http://127.0.0.1:1/users.csv?X-Amz-Signature=T0PS3CR3T", r"http://127\.0\.0\.1:1/users\.csv cannot be read"),
         ("http://127.0.0.1/u sers.csv?X-Amz-Signature=T0PS3CR3T", r"/u sers\.csv cannot be fetched"),
-        ("http://127.0.0.1/users?X-Amz-Signature=T0PS3CR3T", r"format of http://127\.0\.0\.1/users is not known"),
+        ("http://127.0.0.1/users?X-Amz-Signature=T0PS3CR3T", r"format of http://127\.0\.0\.1/users is unknown"),
         ("http://[x/users.csv?X-Amz-Signature=T0PS3CR3T", "neither a path nor a URL"),
         ("http://me:T0PS3CR3T@127.0.0.1/users.csv", r"http://127\.0\.0\.1/users\.csv has a user or a password"),
         ("s3://key:T0PS3CR3T@bucket/users.csv", "'s3://bucket' does not name a bucket"),

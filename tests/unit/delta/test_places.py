@@ -14,7 +14,7 @@ from volstream.errors import DependencyError, InvalidValueError
 
 @pytest.mark.parametrize("location", ["foo://bucket/prefix", "file://host/folder", "http://host/folder", "no/path"])
 def test_what_is_no_place_for_tables_is_refused_in_a_sentence(location: str) -> None:
-    with pytest.raises(InvalidValueError, match="is not a place for tables"):
+    with pytest.raises(InvalidValueError, match="is not a valid location for tables"):
         filesystem_of(location)
 
 

@@ -111,7 +111,7 @@ def test_a_sample_of_which_nothing_can_be_read_is_an_error(files: Files) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"format": "xml"}, "format: 'xml' is none of its values. Give one of csv, json, parquet, avro, orc."),
+        ({"format": "xml"}, "format: 'xml' is not an allowed value. Give one of csv, json, parquet, avro, orc."),
         ({"delimiter": "::"}, "The delimiter cannot be '::'. Give one ASCII character, or tab."),
         ({"delimiter": '"'}, "The delimiter cannot be"),
         ({"header": "maybe"}, "header: 'maybe' is not true or false."),

@@ -138,7 +138,7 @@ def test_a_small_file_does_not_fill_the_memory(files: Files, bomb: str) -> None:
     counting = pa.proxy_memory_pool(usual)
     pa.set_memory_pool(counting)
     try:
-        with pytest.raises(FileRejectedError, match=r"expands to .* or more\. It may expand to 256\.0 MiB"):
+        with pytest.raises(FileRejectedError, match=r"expands to .* or more\. The limit is 256\.0 MiB"):
             files.rows("x.parquet", content, "c STRING")
     finally:
         pa.set_memory_pool(usual)

@@ -163,4 +163,4 @@ def test_code_below_the_files_folder_is_relative_to_it(folder: Path) -> None:
 
 
 def test_what_is_left_out_is_said() -> None:
-    assert "all there is to them: a, b.\n" in to_toml([], ["a", "b"])
+    assert "consist of data only: a, b.\n" in to_toml([], ["a", "b"])

@@ -82,7 +82,7 @@ def test_a_table_that_only_a_job_makes_comes_after_the_job() -> None:
 
 def test_objects_that_need_each_other_are_an_error_that_names_them() -> None:
     circle = [one(Kind.STREAM, "s", table="t"), job(volume=None, stream="s")]
-    with pytest.raises(InvalidValueError, match=r"need each other: .*stream s.*job j.*\[tables\.NAME\]"):
+    with pytest.raises(InvalidValueError, match=r"depend on each other: .*stream s.*job j.*\[tables\.NAME\]"):
         compare(circle, [])
 
 

@@ -141,7 +141,7 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
         ('[volumes.v]\nlocation = "/x"\npatterns = [1]\n', "patterns: [1] is not a list of text."),
         (
             '[volumes.v]\nlocation = "/x"\nqueue_type = "sns"\n',
-            "queue_type: 'sns' is none of its values. Did you mean 'sqs'? Give one of",
+            "queue_type: 'sns' is not an allowed value. Did you mean 'sqs'? Give one of",
         ),
         ('[volumes.v]\nlocation = "/x"\nqueue_type = "sqs"\n', "cannot use the queue type sqs"),
         ('[volumes."a/b"]\nlocation = "/x"\n', "'a/b' is not a name."),
@@ -215,7 +215,7 @@ def test_missing_code_is_found_when_the_file_is_read(write: Write) -> None:
         ),
         (
             '[jobs.j]\nstream = "s"\nfunction = "f.py:f"\ninto = "t"\narguments.api_token = "${env:TOKEN}"\n',
-            "arguments: api_token is a secret, and the catalog stores arguments as they are.",
+            "arguments: api_token is a secret, and the catalog stores arguments in plain text.",
         ),
     ],
 )

@@ -73,7 +73,7 @@ def test_references_are_looked_up_when_the_topic_is_read(tmp_path: Path, monkeyp
 def test_properties_that_do_not_fit_together_are_refused_where_they_are_used() -> None:
     source = replace(SOURCE, properties={"security.protocol": "SSL", "ssl.ca.location": "/not/there.pem"})
     source.check()
-    with pytest.raises(InvalidValueError, match=r"refuses its properties: .*ssl\.ca\.location"):
+    with pytest.raises(InvalidValueError, match=r"rejects its properties: .*ssl\.ca\.location"):
         source.reader()
 
 

@@ -118,10 +118,12 @@ class TopicReader(Closeable):
         """Returns the topic as it is now."""
         with self._mapped():
             asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=_ANSWER_SECONDS)
-            found = asked[self._topic].result()
+            description = asked[self._topic].result()
         self._said = None
-        known = str(found.topic_id)
-        return Topic(None if known == _NO_ID else known, sorted(partition.id for partition in found.partitions))
+        topic_id = str(description.topic_id)
+        return Topic(
+            None if topic_id == _NO_ID else topic_id, sorted(partition.id for partition in description.partitions)
+        )
 
     def bounds(self, partitions: Sequence[int]) -> tuple[Mapping[int, int], Mapping[int, int]]:
         """Returns the first offset of each partition, and the one after the last that can be read: transactions that are open
@@ -135,13 +137,17 @@ class TopicReader(Closeable):
                 )
                 for wanted in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
             ]
-            first, after = ({one.partition: found.result().offset for one, found in each.items()} for each in asked)
+            first, after = (
+                {position.partition: future.result().offset for position, future in each.items()} for each in asked
+            )
         return first, after
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Makes the next poll go on with these partitions, at these offsets."""
         with self._mapped():
-            self._consumer.assign([TopicPartition(self._topic, one, offset) for one, offset in offsets.items()])
+            self._consumer.assign(
+                [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+            )
 
     def poll(self, ends: Mapping[int, int]) -> Polled:
         """Returns the next messages of the assigned partitions. Waits half a second for more; less if there are many.
@@ -153,14 +159,16 @@ class TopicReader(Closeable):
         count = size = 0
         deadline = time.monotonic() + _GATHER_SECONDS
         while count < _MAX_MESSAGES and size < _MAX_BYTES and not polled.out_of_range:
-            left = deadline - time.monotonic()
-            if left <= 0 or (ends and all(polled.reached.get(one, -1) >= end for one, end in ends.items())):
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or (
+                ends and all(polled.reached.get(partition, -1) >= end for partition, end in ends.items())
+            ):
                 break
             with self._mapped():
-                found = self._consumer.consume(_CHUNK, min(left, _LOOK_SECONDS))
-                for message in found:
+                messages = self._consumer.consume(_CHUNK, min(remaining, _LOOK_SECONDS))
+                for message in messages:
                     size += self._take(polled, message)
-            count += len(found)
+            count += len(messages)
         return polled
 
     def close(self) -> None:
@@ -202,7 +210,7 @@ class TopicReader(Closeable):
                 ) from raised
             self._admin.poll(0)  # a request without an answer does not know why: its connections do, and tell it now
             said = f"{error.str()} ({self._said})" if self._said else error.str()
-            raise BrokerError(f"The Kafka brokers {self._brokers} do not answer as they should: {said}.") from raised
+            raise BrokerError(f"The Kafka brokers {self._brokers} gave an unexpected answer: {said}.") from raised
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
@@ -224,6 +232,6 @@ def _refusals() -> Iterator[None]:
     except (KafkaException, TypeError, ValueError) as raised:  # the latter for callbacks, which are no text
         said = raised.args[0].str() if isinstance(raised, KafkaException) else str(raised)
         raise InvalidValueError(
-            f"Kafka's client refuses its properties: {said}.",
+            f"Kafka's client rejects its properties: {said}.",
             "They are named as in librdkafka: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md.",
         ) from raised

@@ -67,7 +67,7 @@ class TopicIngestion(Closeable):
 
     def has_reached(self, ends: Mapping[int, int]) -> bool:
         """True if everything before these offsets is in the table."""
-        return self._assigned and all(self._reached.get(one, 0) >= end for one, end in ends.items())
+        return self._assigned and all(self._reached.get(partition, 0) >= end for partition, end in ends.items())
 
     def step(self, ends: Mapping[int, int] | None = None) -> int:
         """Reads for half a second, or until a batch is full, and appends what was read; returns the number of messages.
@@ -88,8 +88,10 @@ class TopicIngestion(Closeable):
             if not self._assigned:
                 self._assign(self._topic())
             self._assigned = False  # unless the poll succeeds, nobody knows what it has taken
-            left = {one: end for one, end in (ends or {}).items() if self._reached.get(one, 0) < end}
-            self._polled = self._reader.poll(left)
+            remaining = {
+                partition: end for partition, end in (ends or {}).items() if self._reached.get(partition, 0) < end
+            }
+            self._polled = self._reader.poll(remaining)
             self._assigned = True
             faults.point("kafka.polled")
         # Ids are never given again: what was polled came from this topic if it is still there.
@@ -106,13 +108,13 @@ class TopicIngestion(Closeable):
 
     def _topic(self) -> Topic:
         """Returns the topic. Raises InvalidStateError if it was re-created."""
-        found = self._reader.topic()
-        known = self._source.options.get("topic_id")
-        if known is not None and found.id is not None and found.id != known:
+        topic = self._reader.topic()
+        noted = self._source.options.get("topic_id")
+        if noted is not None and topic.id is not None and topic.id != noted:
             raise _replaced(self._source, self._address.topic)
-        if known is None and found.id is not None:
-            self._note("topic_id", found.id)
-        return found
+        if noted is None and topic.id is not None:
+            self._note("topic_id", topic.id)
+        return topic
 
     def _assign(self, topic: Topic) -> None:
         """Goes on after what the tail has, or with the first message that the brokers still have."""
@@ -127,15 +129,15 @@ class TopicIngestion(Closeable):
             )
         first, after = self._reader.bounds(topic.partitions)
         self._have = {partition: have[self._stream(partition)] for partition in topic.partitions}
-        for one, offset in self._have.items():
-            if offset > after[one]:
+        for partition, offset in self._have.items():
+            if offset > after[partition]:
                 raise _replaced(self._source, self._address.topic)
-            if 0 < offset < first[one]:
+            if 0 < offset < first[partition]:
                 self._lost(
-                    f"The brokers deleted messages {offset} to {first[one] - 1} of partition {one} of topic "
+                    f"The brokers deleted messages {offset} to {first[partition] - 1} of partition {partition} of topic "
                     f"{self._address.topic} before they were read."
                 )
-        self._reached = {one: max(offset, first[one]) for one, offset in self._have.items()}
+        self._reached = {partition: max(offset, first[partition]) for partition, offset in self._have.items()}
         self._at_end = set()
         self._reader.assign(self._reached)
         self._assigned = True
@@ -143,12 +145,12 @@ class TopicIngestion(Closeable):
     def _append(self, polled: Polled) -> int:
         now = datetime.now(UTC)
         flushes: dict[int, Flush] = {}
-        for one, messages in polled.messages.items():
-            new = new_messages(messages, self._reached[one])
+        for partition, messages in polled.messages.items():
+            new = new_messages(messages, self._reached[partition])
             if new:
-                found = rows(new, self._address.format, self._address.topic, one, now)
-                sequence = found["offset"][-1].as_py() + 1
-                flushes[one] = Flush(self._stream(one), sequence, found, self._have[one])
+                batch = rows(new, self._address.format, self._address.topic, partition, now)
+                sequence = batch["offset"][-1].as_py() + 1
+                flushes[partition] = Flush(self._stream(partition), sequence, batch, self._have[partition])
         if flushes:
             waiting = [*flushes.values()]
             try:
@@ -159,7 +161,7 @@ class TopicIngestion(Closeable):
                 self._writer.append(waiting)
             if self._home.settings.commit_seconds == 0:
                 self._commit()
-        self._have |= {one: flush.sequence for one, flush in flushes.items()}
+        self._have |= {partition: flush.sequence for partition, flush in flushes.items()}
         self._reached |= polled.reached
         self._at_end = (self._at_end - polled.reached.keys()) | polled.at_end
         return sum(flush.rows.num_rows for flush in flushes.values())
@@ -179,7 +181,7 @@ def _check_columns(source: Source, location: str) -> None:
     try:
         present = table.columns_of(location)
     except NotFoundError:
-        raise NotFoundError(f"There is no table {source.name} any more.", f"Run: DROP TABLE {source.name}.") from None
+        raise NotFoundError(f"The table {source.name} no longer exists.", f"Run: DROP TABLE {source.name}.") from None
     for wanted in COLUMNS:
         if wanted.name not in present.names or not present.field(wanted.name).type.equals(wanted.type):
             raise InvalidStateError(
@@ -190,6 +192,6 @@ def _check_columns(source: Source, location: str) -> None:
 
 def _replaced(source: Source, topic: str) -> InvalidStateError:
     return InvalidStateError(
-        f"The topic {topic} was deleted and re-created, or cut off: its offsets are not those that table {source.name} has.",
+        f"The topic {topic} was deleted and re-created, or truncated: its offsets do not match those in table {source.name}.",
         f"Read it into another table; or drop {source.name} and create it again.",
     )

@@ -66,6 +66,6 @@ def read_to_end(home: Home, source: Source, stop: Stop) -> int:
             home.catalog.conditions.note(About.SOURCE, source.id, reason_of(error))
             raise
         home.catalog.conditions.note(About.SOURCE, source.id, " ".join(lost) or None)
-    for one in lost:
-        _log.error("messages_lost", source=str(source.name), why=one)
+    for loss in lost:
+        _log.error("messages_lost", source=str(source.name), why=loss)
     return count

@@ -43,13 +43,13 @@ def new_messages(messages: Sequence[M], first: int) -> list[M]:
 
     After a new assignment, nothing but the client's care keeps it from delivering what it had fetched before.
     """
-    found: list[M] = []
+    new: list[M] = []
     for message in messages:
         offset = message.offset()
         if offset is not None and offset >= first:
-            found.append(message)
+            new.append(message)
             first = offset + 1
-    return found
+    return new
 
 
 def rows(

@@ -99,17 +99,17 @@ class TopicSource:
             )
         for name, value in self.properties.items():
             if name in OWN:
-                raise InvalidValueError(f"The property {name} is volstream's to set.", "Leave it out.")
+                raise InvalidValueError(f"The property {name} is set by volstream.", "Leave it out.")
             if _SECRET.search(name) and not references.refers(value):
                 raise InvalidValueError(
                     f"The property {name} is a secret, which the catalog does not store.",
                     "Write ${env:NAME} for a variable of the environment, or ${file:PATH} for a file with the value.",
                 )
         # A reference may only be known where the daemon runs.
-        given = {name: value for name, value in self.properties.items() if not references.refers(value)}
+        literals = {name: value for name, value in self.properties.items() if not references.refers(value)}
         with _installed():
             from volstream.sources.kafka.client import check_properties
-        check_properties(given)
+        check_properties(literals)
 
     def reader(self) -> TopicReader:
         """Returns a new reader of the topic.
