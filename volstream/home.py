@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.spark.session import SparkGateway
-    from volstream.streams.block import Block
+    from volstream.streams.consumption import Consumption
     from volstream.streams.read import StreamReader
 
 
@@ -87,9 +87,9 @@ class Home(Closeable):
         return StreamReader(self.catalog, self.warehouse)
 
     @property
-    def open_block(self) -> Block | None:
+    def open_consumption(self) -> Consumption | None:
         """This thread's transaction, or None."""
-        return getattr(self._local, "block", None)
+        return getattr(self._local, "consumption", None)
 
     def unless_yielded(self, work: Callable[[], T]) -> T:
         """Returns the result of ``work``, which is done once more if a daemon that starts took the engine away meanwhile.
@@ -100,26 +100,28 @@ class Home(Closeable):
         try:
             return work()
         except EngineEndedError:
-            if self._gateway is None or self.open_block is not None:
+            if self._gateway is None or self.open_consumption is not None:
                 raise
             self._gateway.close()
         return work()
 
     @contextmanager
-    def block(self, *, again: bool = False, timeout: float = 0.0, job_id: str | None = None) -> Iterator[Block]:
+    def consumption(
+        self, *, again: bool = False, timeout: float = 0.0, job_id: str | None = None
+    ) -> Iterator[Consumption]:
         """Opens a consumption of streams: this thread's transaction, or a separate one.
 
         Args:
-            again, timeout, job_id: see :class:`~volstream.streams.block.Block`.
+            again, timeout, job_id: see :class:`~volstream.streams.consumption.Consumption`.
         """
         from volstream.delta.writer import DeltaWriter
-        from volstream.streams.block import Block
         from volstream.streams.consume import Consumer
+        from volstream.streams.consumption import Consumption
 
-        if self.open_block is not None:
-            yield self.open_block
+        if self.open_consumption is not None:
+            yield self.open_consumption
             return
-        with Block(
+        with Consumption(
             self.catalog,
             self.reader,
             Consumer(self.catalog, DeltaWriter(self.gateway)),
@@ -127,20 +129,20 @@ class Home(Closeable):
             again=again,
             timeout=timeout,
             job_id=job_id,
-        ) as block:
-            yield block
+        ) as consumption:
+            yield consumption
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Makes this thread's statements one consumption. Raises InvalidStateError if one is open: they do not nest."""
-        if self.open_block is not None:
+        if self.open_consumption is not None:
             raise InvalidStateError("This thread is already in a transaction.", "Transactions do not nest.")
-        with self.block() as block:
-            self._local.block = block
+        with self.consumption() as consumption:
+            self._local.consumption = consumption
             try:
                 yield
             finally:
-                self._local.block = None
+                self._local.consumption = None
 
     def close(self) -> None:
         """Closes the connections. The engine keeps running, and ends after being idle for a while."""

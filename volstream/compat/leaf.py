@@ -50,8 +50,8 @@ class Leaf:
     def read_now(self, home: Home) -> None:
         """Points the view at the rows that a read of the stream sees now: in a transaction always the same."""
         stream = self.stream(home)
-        block = home.open_block
-        self.show(home, home.reader.pin(stream) if block is None else block.pin(stream))
+        consumption = home.open_consumption
+        self.show(home, home.reader.pin(stream) if consumption is None else consumption.pin(stream))
 
     def show(self, home: Home, covered: Range | None) -> None:
         """Points the view at a range; None: the volume was never listed."""

@@ -72,8 +72,8 @@ class Writer:
         streams = {leaf.stream_id: leaf.stream(self._home) for leaf in self._leaves}
         created = False
         try:
-            with self._home.block() as block:
-                taken = block.take(*streams.values())
+            with self._home.consumption() as consumption:
+                taken = consumption.take(*streams.values())
                 for leaf in self._leaves:
                     leaf.show(self._home, taken[leaf.stream_id].covered if leaf.stream_id in taken else None)
                 if not present:
@@ -82,7 +82,9 @@ class Writer:
                     created = True
                 if taken:
                     own = self._frame.sparkSession
-                    block.write(location, lambda marked: self._save(location, bound_to(marked, self._frame)), like=own)
+                    consumption.write(
+                        location, lambda marked: self._save(location, bound_to(marked, self._frame)), like=own
+                    )
                 else:  # volumes that were never listed have nothing to consume
                     self._save(location, self._frame)
         except BaseException:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.home import Home
-    from volstream.streams.block import Block, Taken
+    from volstream.streams.consumption import Consumption, Taken
 
 
 @checked
@@ -41,9 +41,9 @@ class StreamBatch:
         df: the rows; actions on it do not move the offset.
     """
 
-    def __init__(self, home: Home, block: Block, stream: Stream, taken: Taken | None) -> None:
+    def __init__(self, home: Home, consumption: Consumption, stream: Stream, taken: Taken | None) -> None:
         self._home = home
-        self._block = block
+        self._consumption = consumption
         self._stream = stream
         self._taken = taken
         self.id = None if taken is None else taken.batch.id
@@ -116,7 +116,7 @@ class StreamBatch:
         if self._taken is None:
             return 0  # on a volume that was never listed
         with as_sql_errors():
-            return self._block.write(location, statement, like=like)
+            return self._consumption.write(location, statement, like=like)
 
     def _rows(self, spark: SparkSession) -> DataFrame:
         if self._taken is None:
@@ -161,9 +161,9 @@ class OpenStream(Stream):
         Raises:
             StreamBusyError: another consumption is open. StreamStaleError, StreamSchemaChangedError: it cannot be read.
         """
-        with self._home.block(again=True, timeout=timeout) as block:
-            taken = block.take(self)
-            yield StreamBatch(self._home, block, self, taken.get(self.id))
+        with self._home.consumption(again=True, timeout=timeout) as consumption:
+            taken = consumption.take(self)
+            yield StreamBatch(self._home, consumption, self, taken.get(self.id))
 
 
 def _common(columns: Sequence[str], present: Sequence[str]) -> list[str]:

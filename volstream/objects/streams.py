@@ -97,8 +97,8 @@ class Streams(Collection[Stream]):
         plan = None if stream is None else self._home.catalog.consumptions.open_plan(stream.id)
         if stream is None or plan is None or plan.kind is not PlanKind.STATEMENT:
             return
-        with self._home.block() as block:
-            block.free(stream)
+        with self._home.consumption() as consumption:
+            consumption.free(stream)
 
     def resolve(self, name: str, *, committed: bool) -> None:
         """Settles by hand an attempt whose outcome volstream cannot determine (its table no longer exists or was replaced)."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from volstream.definitions import Stream
     from volstream.home import Home
-    from volstream.streams.block import Block
+    from volstream.streams.consumption import Consumption
     from volstream.streams.read import Range
 
 
@@ -42,7 +42,7 @@ class Binding:
     """Binds the names of one statement, in one Spark session.
 
     Args:
-        block: pins the ranges of streams; None: they are pinned here, once for the statement.
+        consumption: pins the ranges of streams; None: they are pinned here, once for the statement.
         with_arrived: tables include the rows of their tails.
         in_views: everything that is not a table is read through a view, so that a plan shows what the statement itself reads.
 
@@ -54,7 +54,7 @@ class Binding:
         self,
         home: Home,
         spark: SparkSession,
-        block: Block | None,
+        consumption: Consumption | None,
         *,
         with_arrived: bool = False,
         in_views: bool = False,
@@ -65,7 +65,7 @@ class Binding:
         self._in_views = in_views
         self.views = Views(spark)
         self._home = home
-        self._block = block
+        self._consumption = consumption
         self._pinned: dict[str, Range | None] = {}
         self._tables = f"{home.warehouse}/tables"
         self._use_schema(DEFAULT_SCHEMA)
@@ -154,8 +154,8 @@ class Binding:
     def _stream_view(self, stream: Stream) -> str:
         """Creates a view of the stream's rows."""
         reader = self._home.reader
-        if self._block is not None:
-            covered = self._block.pin(stream)
+        if self._consumption is not None:
+            covered = self._consumption.pin(stream)
         else:
             if stream.id not in self._pinned:
                 self._pinned[stream.id] = reader.pin(stream)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from volstream.home import Home
-    from volstream.streams.block import Block
+    from volstream.streams.consumption import Consumption
     from volstream.streams.read import Range
 
 
@@ -89,26 +89,26 @@ def refresh(home: Home, job: DynamicJob) -> int:
         )
     log.check_plain(job.into)
     streams = [stream for stream in map(home.catalog.streams.by_id, job.stream_ids) if stream is not None]
-    with as_sql_errors(), home.block(job_id=job.id) as block:
-        block.take(*streams)
+    with as_sql_errors(), home.consumption(job_id=job.id) as consumption:
+        consumption.take(*streams)
         refreshing = _Refresh(
-            home, job, block, {(stream.source_kind, stream.source_name): stream for stream in streams}
+            home, job, consumption, {(stream.source_kind, stream.source_name): stream for stream in streams}
         )
-        if any(covered is not None and covered.reshaped for covered in map(block.pin, streams)):
+        if any(covered is not None and covered.reshaped for covered in map(consumption.pin, streams)):
             with home.gateway.fresh() as spark:
                 refreshing.add_columns(spark, location, list(log.columns()))
-        return block.write(location, lambda spark: refreshing.run(spark, location, list(log.columns()))) or 0
+        return consumption.write(location, lambda spark: refreshing.run(spark, location, list(log.columns()))) or 0
 
 
 class _Refresh:
     """One refresh: the query's sources at the versions of a consumption."""
 
     def __init__(
-        self, home: Home, job: DynamicJob, block: Block, streams: Mapping[tuple[SourceKind, Name], Stream]
+        self, home: Home, job: DynamicJob, consumption: Consumption, streams: Mapping[tuple[SourceKind, Name], Stream]
     ) -> None:
         self._home = home
         self._job = job
-        self._block = block
+        self._consumption = consumption
         self._streams = streams
 
     def add_columns(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
@@ -190,7 +190,7 @@ class _Refresh:
         """Returns the query with each relation replaced by the result of ``rows``."""
         text, views = self._job.query, Views(spark)
         for reference in reversed(names.references(text)):
-            covered = self._block.pin(self._streams[_key(reference)])
+            covered = self._consumption.pin(self._streams[_key(reference)])
             if covered is None:  # a volume that was never listed
                 view = views.show(self._home.reader.unlisted(spark))
             else:

@@ -87,7 +87,7 @@ class StatementRunner:
             SqlError: Spark rejects the statement; the offsets stay.
         """
         stopped, report, name = Stop() if stop is None else stop, RunReport(), self._job.name
-        if self._home.open_block is not None:
+        if self._home.open_consumption is not None:
             raise InvalidStateError(f"The job {name} cannot run inside a transaction.", "Run it before, or after.")
         with lease(self._home.catalog, self._job, self._home.settings.lease_seconds, owner) as lead:
             report.recovered = self._recover()
@@ -122,9 +122,9 @@ class StatementRunner:
         consumptions = self._home.catalog.consumptions
         unfinished = [stream for stream in self._streams() if consumptions.open_plan(stream.id) is not None]
         if unfinished:
-            with self._home.block() as block:
+            with self._home.consumption() as consumption:
                 for stream in unfinished:
-                    block.free(stream)
+                    consumption.free(stream)
         return bool(unfinished)
 
     def _is_any_to_read(self) -> bool:

@@ -166,7 +166,7 @@ class SparkStatements:
         Raises:
             SqlError: it is wrong, reads something else, or does more than reading.
         """
-        binding = Binding(self._home, self._home.spark, self._home.open_block, with_arrived=True, in_views=True)
+        binding = Binding(self._home, self._home.spark, self._home.open_consumption, with_arrived=True, in_views=True)
         frame = binding.spark.sql(f"{_BEFORE}{binding.bind(text)}\n)")
         check_reads(frame, binding.tables, binding.views.names)
         return binding.views.live_with(frame)
@@ -192,7 +192,7 @@ class SparkStatements:
         return Result([], [])
 
     def _binding(self, spark: SparkSession) -> Binding:
-        return Binding(self._home, spark, self._home.open_block, with_arrived=True)
+        return Binding(self._home, spark, self._home.open_consumption, with_arrived=True)
 
     def _consume(self, statement: str, words: list[str], streams: list[Stream]) -> DataFrame | Result:
         """Runs DML that reads streams, once, and moves their offsets with it."""
@@ -233,11 +233,11 @@ class SparkStatements:
         self, statement: str, words: list[str], streams: list[Stream], location: str, job_id: str | None = None
     ) -> int | None:
         """Runs DML that reads streams, and moves their offsets with it; returns the number of rows written, if known."""
-        with self._home.block(job_id=job_id) as block:
-            taken = block.take(*streams)
+        with self._home.consumption(job_id=job_id) as consumption:
+            taken = consumption.take(*streams)
 
             def dml(spark: SparkSession) -> None:
-                binding = Binding(self._home, spark, block, with_arrived=job_id is None)
+                binding = Binding(self._home, spark, consumption, with_arrived=job_id is None)
                 columns = list(DeltaLog(location).columns()) if words[:1] == ["MERGE"] else None
                 text = binding.bind(statement, columns)
                 if columns is not None:
@@ -248,7 +248,7 @@ class SparkStatements:
                 with map_spark_errors(), self._home.gateway.fresh() as spark:
                     dml(spark)
                 return None
-            return block.write(location, dml)
+            return consumption.write(location, dml)
 
     def _columns_of_target(self, statement: str) -> list[str]:
         reference = names.target(statement)

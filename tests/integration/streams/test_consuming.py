@@ -23,8 +23,8 @@ from volstream.errors import (
     TargetLostError,
 )
 from volstream.model.work import BatchState
-from volstream.streams.block import Block
 from volstream.streams.consume import Consumer
+from volstream.streams.consumption import Consumption
 
 
 @pytest.fixture
@@ -47,15 +47,15 @@ def consumer(home: Home) -> Consumer:
     return Consumer(home.session.home.catalog, DeltaWriter(home.session.home.gateway))
 
 
-def open_attempt(home: Home) -> tuple[Block, Any]:
-    """A block whose process died after its INTENT."""
+def open_attempt(home: Home) -> tuple[Consumption, Any]:
+    """A consumption whose process died after its INTENT."""
     session = home.session
-    block = Block(session.home.catalog, session.home.reader, consumer(home), lease_seconds=0.01)
-    taken = block.take(session.streams.get(home.name("s")))
+    consumption = Consumption(session.home.catalog, session.home.reader, consumer(home), lease_seconds=0.01)
+    taken = consumption.take(session.streams.get(home.name("s")))
     batches = [one.batch for one in taken.values()]
-    intent = block._consumer.begin(*batches, owner="gone", location=home.location("u"))
-    block._held.close()
-    return block, intent
+    intent = consumption._consumer.begin(*batches, owner="gone", location=home.location("u"))
+    consumption._held.close()
+    return consumption, intent
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Blocks that compete with a job for their stream, without an engine."""
+"""Consumptions that compete with a job for their stream, without an engine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.waiting import eventually
 from volstream.catalog import Catalog
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import StreamBusyError
-from volstream.streams.block import Block
 from volstream.streams.consume import Consumer
+from volstream.streams.consumption import Consumption
 from volstream.streams.read import StreamReader
 
 
@@ -28,14 +28,14 @@ def test_a_plan_opened_by_a_job_while_its_stream_is_being_claimed_is_not_dropped
     consumer = Consumer(catalog, cast("DeltaWriter", None))
     reader = StreamReader(catalog, str(tmp_path))
     with ThreadPoolExecutor(1) as pool:
-        block = Block(catalog, reader, consumer, lease_seconds=10, timeout=2)
-        taking = pool.submit(block.take, on_it, other)
+        consumption = Consumption(catalog, reader, consumer, lease_seconds=10, timeout=2)
+        taking = pool.submit(consumption.take, on_it, other)
         eventually(lambda: f"stream:{on_it.id}" in [one.name for one in catalog.leases.held()])
         made, _ = objects.store_plan(catalog, job)
         catalog.leases.release("stream:~", "elsewhere/1/1.00/x")
         with pytest.raises(StreamBusyError):
             taking.result(20)
     assert catalog.consumptions.open_plan(on_it.id) == made
-    with pytest.raises(StreamBusyError), block:
-        block.free(on_it)
+    with pytest.raises(StreamBusyError), consumption:
+        consumption.free(on_it)
     catalog.close()

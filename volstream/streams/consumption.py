@@ -43,13 +43,13 @@ class Taken:
     batch: Batch
 
 
-class Block:
+class Consumption:
     """One consumption of one or several streams. A context manager: either it completes, or nothing was consumed.
 
     If one of its statements was committed and a later one fails, the offsets move nevertheless: the tables have the rows.
 
     Args:
-        again: take a range again that an earlier block left unfinished, as the same batch.
+        again: take a range again that an earlier consumption left unfinished, as the same batch.
         timeout: seconds to wait for a stream that another process consumes.
         job_id: the job that the statement belongs to; the batches are then the job's.
     """
@@ -93,13 +93,13 @@ class Block:
                 self._undo("" if error is None else reason_of(error))
 
     def pin(self, stream: Stream) -> Range | None:
-        """Returns the range of the stream's reads in this block. Raises the same errors as :meth:`StreamReader.pin`."""
+        """Returns the range of the stream's reads in this consumption. Raises the same errors as :meth:`StreamReader.pin`."""
         if stream.id not in self._pinned:
             self._pinned[stream.id] = self._reader.pin(stream)
         return self._pinned[stream.id]
 
     def take(self, *streams: Stream) -> Mapping[str, Taken]:
-        """Consumes streams in this block; their offsets move at its end. By stream id, without streams that were never listed.
+        """Takes streams into it; their offsets move at its end. By stream id, without streams that were never listed.
 
         Raises:
             StreamBusyError: another consumption of one of them is open.
@@ -200,7 +200,7 @@ class Block:
             self._catalog.consumptions.drop_plan(unfinished)
 
     def _plan(self, stream: Stream) -> Taken | None:
-        """Returns the stream's range as a plan of one batch: an earlier block's, or what is there now."""
+        """Returns the stream's range as a plan of one batch: an earlier consumption's, or what is there now."""
         current = self._catalog.streams.by_id(stream.id)
         if current is None:
             raise NotFoundError(f"The stream {stream.name} was dropped.")
@@ -270,7 +270,7 @@ class Block:
             if self._intent is not None:
                 self._consumer.settle(self._intent.stream_id, why=why)
             if self._again:
-                return  # the next block takes the same range, as the same batch
+                return  # the next consumption takes the same range, as the same batch
             for entry in self._taken.values():
                 plan = self._catalog.consumptions.open_plan(entry.stream.id)
                 if plan is not None and plan.id == entry.plan.id:
