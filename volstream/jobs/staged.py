@@ -7,7 +7,8 @@ cannot disagree.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -76,7 +77,14 @@ class Staged:
     result: pa.Schema
 
     def write(self, files: DataFrame, work: Work) -> None:
-        """Runs the function on ``files``, rows of a plan; replaces earlier outcomes in this folder."""
+        """Runs the function on ``files``, rows of a plan; replaces earlier outcomes in this folder.
+
+        Raises:
+            StorageError: the store grants the workers no access.
+        """
+        # A copy of a store is what its pickle is, with keys for tasks. They are requested here, because Spark prints an error
+        # that it meets while it pickles, and raises another one.
+        work = replace(work, store=copy(work.store))
         outcomes = files.mapInArrow(work, self._ddl()).write.mode("overwrite")
         outcomes.options(**_OF_STAGED).parquet(self.location)
 

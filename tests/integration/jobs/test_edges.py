@@ -7,20 +7,27 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import stamina
 
 from tests import objects
 from tests.integration.conftest import COUNT, Place
 from tests.waiting import eventually
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.leases import of_job
-from volstream.definitions import JobState, Mode, Write
+from volstream.cloud.access import Access, Keys
+from volstream.definitions import FileJob, JobState, Mode, Write
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
-from volstream.errors import FencedError, FunctionLoadError, StreamBusyError
+from volstream.errors import FencedError, FunctionLoadError, StorageError, StreamBusyError
+from volstream.functions.schema import from_ddl
+from volstream.functions.source import find
+from volstream.jobs.attempt import work_on
 from volstream.jobs.progress import Progress
+from volstream.jobs.staged import Staged
 from volstream.model.names import Name
 from volstream.model.work import FailureState, Intent
+from volstream.storage.s3 import S3Store
 from volstream.streams.consume import Consumer
 
 FAILING = "def f(file):\n    raise ValueError('no good')\n"
@@ -289,3 +296,19 @@ def test_a_job_in_the_middle_of_a_batch_can_only_be_dropped_by_force(place: Plac
         else:
             assert run.result().progress.done_files == 1
     assert (place.session.home.catalog.jobs.by_id(job.id) is None) == force
+
+
+def test_a_cloud_without_keys_for_the_workers_is_a_storage_error_of_which_spark_prints_nothing(
+    place: Place, capfd: pytest.CaptureFixture[str]
+) -> None:
+    keys = Keys("AKIATEST", "secret")  # long-lived: the workers get keys of a session
+    closed = Access("s3", "us-east-1", "http://127.0.0.1:1", credentials="static", keys=keys)
+    home = place.session.home
+    place.job(COUNT)
+    job = home.catalog.jobs.get(Name.parse("j"))
+    assert isinstance(job, FileJob)
+    work = work_on(home.settings, job, find(job.function), S3Store("s3://bucket", closed))
+    with place.gateway.pooled() as spark, pytest.raises(StorageError) as error, stamina.set_testing(True, attempts=1):
+        Staged(f"{home.warehouse}/staged", from_ddl("n INT")).write(spark.range(1), work)
+    assert error.value.transient
+    assert capfd.readouterr().err == ""
