@@ -129,6 +129,9 @@ class JobOptions(Scheduled):
     comment: Annotated[str | None, Option(clause=True)] = None
 
 
+#: Each call in flight has a thread.
+_MAX_CONCURRENCY = 1024
+
 #: The largest number of files or retries that the catalog can store.
 _MAX_COUNT = 2**31 - 1
 
@@ -153,6 +156,12 @@ class FileJobOptions(JobOptions):
     ] = 3
     timeout: Annotated[float | None, Option("Limit per file.", metavar="60s")] = None
     isolate: Annotated[bool, Option("Run each file in a child process that can be killed.")] = False
+    concurrency: Annotated[
+        int | None,
+        Option(
+            "Calls in flight in each worker; by default what the function declares.", least=1, most=_MAX_CONCURRENCY
+        ),
+    ] = None
     max_files: Annotated[int | None, Option("Most files of a batch.", least=1, most=_MAX_COUNT)] = None
     max_bytes: Annotated[int | None, Option("Most bytes of a batch.", form=forms.SIZE)] = None
 

@@ -59,6 +59,7 @@ class JobKeywords(TypedDict, total=False):
     pause_after: int
     timeout: float | str | timedelta | None
     isolate: bool
+    concurrency: int | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None
@@ -80,6 +81,7 @@ class JobChanges(TypedDict, total=False):
     pause_after: int
     timeout: float | str | timedelta | None
     isolate: bool
+    concurrency: int | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None
@@ -107,6 +109,7 @@ class LoadKeywords(TypedDict, total=False):
     pause_after: int
     timeout: float | str | timedelta | None
     isolate: bool
+    concurrency: int | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None

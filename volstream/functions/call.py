@@ -5,32 +5,36 @@ Runs on executors, and in the child processes of ``isolation``.
 
 from __future__ import annotations
 
+import concurrent.futures
+import inspect
 import os
-import signal
-import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from volstream.errors import FunctionLoadError, StorageDeniedError, StorageError
+from volstream.functions import concurrency, rows
 from volstream.functions.bounds import TooLargeError
+from volstream.functions.concurrency import settled
 from volstream.functions.file import File
+from volstream.functions.limits import TimeLimitError, time_limit
 from volstream.functions.measure import measured
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import Printed, Prints, Shown
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.rows import Expected, NotRowsError, rows_of, rows_of_each
 from volstream.functions.schema import check_declared
-from volstream.functions.source import FunctionSource, batch_size_of
-from volstream.model.units import format_duration, format_size
+from volstream.functions.source import FunctionSource, batch_size_of, concurrency_of
+from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
 
 #: Instances of classes that are functions, with their origin: a worker loads a model once, and then serves batch after
 #: batch.
 _set_up: dict[str, tuple[object, Callable[..., Any]]] = {}
+
+#: Modules between ours and the user's code in a traceback.
+_BETWEEN = {__file__, concurrency.__file__, rows.__file__, concurrent.futures._base.__file__}
 
 
 class Caller:
@@ -47,6 +51,7 @@ class Caller:
 
     Attributes:
         batch_size: files per call; None: the function takes one file, not a list.
+        concurrency: calls in flight that the function wants; more than one are made in threads, inside :meth:`capturing`.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class Caller:
         measures: bool = False,
     ) -> None:
         self.batch_size: int | None = None
+        self.concurrency = 1
         self._measures = measures
         self._prints = prints
         self._watched = isinstance(prints, Shown)
@@ -90,14 +96,19 @@ class Caller:
             self._printed = ()
         return outcomes
 
+    def capturing(self) -> AbstractContextManager[None]:
+        """Captures output while the block makes calls in threads."""
+        return self._prints.during()
+
     def _outcomes(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
         if self._broken is not None:
             message, trace = self._broken
             return [FileOutcome(task, kind=FailureKind.SET_UP, message=message, traceback=trace) for task, _ in group]
         outcomes = self._call(group)
         if len(group) > 1 and all(outcome.kind is not None for outcome in outcomes):
-            self._printed = [*self._printed, *outcomes[0].printed]
-            return [outcome for member in group for outcome in self._call([member])]
+            printed = outcomes[0].printed
+            outcomes = [outcome for member in group for outcome in self._call([member])]
+            outcomes[0].printed = [*printed, *outcomes[0].printed]
         return outcomes
 
     def _prepare(self) -> Callable[..., Any]:
@@ -105,6 +116,7 @@ class Caller:
         if self._expected.declared and self._expected.columns is not None:
             check_declared(function, self._expected.columns)
         self.batch_size = batch_size_of(function)
+        self.concurrency = concurrency_of(function)
         if not isinstance(function, type):
             return function
         made_from = (self._source.fingerprint, dict(self._arguments))
@@ -112,7 +124,10 @@ class Caller:
         if place not in _set_up or _set_up[place][0] != made_from:
             _set_up.pop(place, None)  # first, because there may not be enough memory for two
             with self._source.importable():
-                _set_up[place] = (made_from, function(**self._arguments))
+                instance: Any = function(**self._arguments)
+                if inspect.iscoroutinefunction(getattr(instance, "setup", None)):  # what __init__ cannot wait for
+                    settled(instance.setup())
+                _set_up[place] = (made_from, instance)
         self._arguments = {}
         return _set_up[place][1]
 
@@ -138,9 +153,10 @@ class Caller:
         try:
             with self._source.importable(), self._prints.during(), time_limit(limit):
                 if self.batch_size is None:
-                    each = [rows_of(self._function(files[0], **self._arguments), self._expected)]
+                    each = [rows_of(settled(self._function(files[0], **self._arguments)), self._expected)]
                 else:
-                    each = rows_of_each(self._function(files, **self._arguments), len(files), self._expected)
+                    returned = settled(self._function(files, **self._arguments))
+                    each = rows_of_each(returned, len(files), self._expected)
                 return [
                     FileOutcome(task, rows=rows, bytes=size) for task, (rows, size) in zip(tasks, each, strict=True)
                 ]
@@ -172,68 +188,6 @@ class Caller:
         ]
 
 
-class TimeLimitError(BaseException):
-    """Raised inside a function that runs too long; not an Exception, so that a broad except does not swallow it."""
-
-
-@contextmanager
-def time_limit(seconds: float | None) -> Iterator[None]:
-    """Interrupts Python code in the block after ``seconds``, using a signal, which only a main thread receives.
-
-    Code that never returns to the interpreter is not interrupted; for that there is isolation.
-    """
-    if seconds is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise TimeLimitError
-
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    # Repeated, so that a function that swallows the first one in a finally or a bare except gets another.
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-
-
-@contextmanager
-def memory_limit(size: int | None) -> Iterator[None]:
-    """Limits the memory that the process may allocate in the block to ``size`` more bytes; Python then raises MemoryError.
-
-    Linux only, where the kernel counts a process's private writable memory; elsewhere there is no limit.
-    """
-    used = _data_bytes() if size is not None else None
-    if size is None or used is None:
-        yield
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = used + size
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def explain_memory(outcome: FileOutcome, limit: int | None) -> None:
-    """Names the limit in an outcome that ran out of memory."""
-    if outcome.kind is FailureKind.OUT_OF_MEMORY and limit is not None:
-        outcome.message = f"The function needs more than {format_size(limit)} of memory (setting function_memory)."
-
-
-def _data_bytes() -> int | None:
-    """Returns what the kernel counts against RLIMIT_DATA, or None if unknown."""
-    if not sys.platform.startswith("linux"):
-        return None
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def with_tail(trace: str | None, printed: Sequence[Printed]) -> str:
     """Returns a traceback followed by the last printed lines."""
     return "\n".join([*([trace.rstrip("\n")] if trace else []), printed[-1].tail()])
@@ -256,6 +210,6 @@ def _message(error: BaseException) -> str:
 def _user_traceback(error: BaseException) -> str:
     """Returns the traceback starting at the first frame of the user's code."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__ and frames.tb_next is not None:
+    while frames is not None and frames.tb_frame.f_code.co_filename in _BETWEEN and frames.tb_next is not None:
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))

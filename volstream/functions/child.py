@@ -41,7 +41,10 @@ class ChildWorker:
 
     Attributes:
         batch_size, fetch_ahead: as reported by the child, because this process does not import the function.
+        concurrency: one call at a time, so that a dead child names its file.
     """
+
+    concurrency = 1
 
     def __init__(self, work: Work) -> None:
         self.batch_size = 1

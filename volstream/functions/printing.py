@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TextIO
 
@@ -100,39 +101,17 @@ class Shown:
         return ()
 
 
-class Capture:
-    """Keeps the last printed lines. Only one can be active per process, because it replaces ``sys.stdout``.
+class _Lines:
+    """The last lines within a limit of bytes."""
 
-    The function's threads may print as well. There is no lock, which a fork or an interruption could leave locked: sizes may be
-    slightly off, lines are not.
-
-    Args:
-        most_bytes: limit for the lines of a call.
-        copy: file descriptor for a second copy of the output that survives this process; truncated before each call.
-    """
-
-    def __init__(self, most_bytes: int, copy: int | None = None) -> None:
+    def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._copy = copy
-        self._copied = 0
         self._lines: deque[tuple[Line, int]] = deque()
         self._bytes = self._dropped = 0
         self._begun: dict[tuple[str, int], str] = {}  # beginning of an incomplete line, by stream and thread
 
-    @contextmanager
-    def during(self) -> Iterator[None]:
-        """See :class:`Prints`."""
-        if self._copy is not None:
-            self._empty_copy(self._copy)
-        before = sys.stdout, sys.stderr, logging.lastResort, _Stream.capture
-        sys.stdout, sys.stderr, logging.lastResort, _Stream.capture = _STDOUT, _STDERR, _RECORDS, self
-        try:
-            yield
-        finally:
-            sys.stdout, sys.stderr, logging.lastResort, _Stream.capture = before
-
     def take(self, files: Sequence[str]) -> Sequence[Printed]:
-        """See :class:`Prints`."""
+        """Returns the lines since the last call."""
         for stream, thread in [*self._begun]:
             self._keep(stream, self._begun.pop((stream, thread)))
         if not self._lines:
@@ -144,8 +123,6 @@ class Capture:
 
     def add(self, stream: str, text: str) -> None:
         """Adds text written to a stream."""
-        if self._copy is not None:
-            self._write_copy(self._copy, text)
         if len(text) > self._most + _LONGEST:  # not split into lines, because nearly all would be dropped
             cut = len(text) - self._most - _LONGEST
             self._dropped += text.count("\n", 0, cut)
@@ -165,6 +142,56 @@ class Capture:
         while self._bytes > self._most and len(self._lines) > 1:
             self._bytes -= self._lines.popleft()[1]
             self._dropped += 1
+
+
+#: The lines of the call that this thread or coroutine belongs to, if calls run in threads.
+_of_call: ContextVar[_Lines | None] = ContextVar("lines of a call", default=None)
+
+
+class Capture:
+    """Keeps the last printed lines. Only one can be active per process, because it replaces ``sys.stdout``.
+
+    Calls in the thread that made it share their lines with threads that the function starts. A call in another thread has lines
+    of its own, with the coroutines that it waits for. There is no lock, which a fork or an interruption could leave locked:
+    sizes may be slightly off, lines are not.
+
+    Args:
+        most_bytes: limit for the lines of a call.
+        copy: file descriptor for a second copy of the output that survives this process; truncated before each call.
+    """
+
+    def __init__(self, most_bytes: int, copy: int | None = None) -> None:
+        self._most = most_bytes
+        self._copy = copy
+        self._copied = 0
+        self._lines = _Lines(most_bytes)
+        self._thread = threading.get_ident()
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """See :class:`Prints`. In threads it may be entered inside of a block of the thread that made it."""
+        if threading.get_ident() != self._thread:
+            _of_call.set(_Lines(self._most))
+        elif self._copy is not None:
+            self._empty_copy(self._copy)
+        before = sys.stdout, sys.stderr, logging.lastResort, _Stream.capture
+        sys.stdout, sys.stderr, logging.lastResort, _Stream.capture = _STDOUT, _STDERR, _RECORDS, self
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr, logging.lastResort, _Stream.capture = before
+
+    def take(self, files: Sequence[str]) -> Sequence[Printed]:
+        """See :class:`Prints`."""
+        lines = _of_call.get()
+        # What threads of the function's own printed beside calls in threads belongs to none of these.
+        return self._lines.take(files) if lines is None else (*self._lines.take(()), *lines.take(files))
+
+    def add(self, stream: str, text: str) -> None:
+        """Adds text written to a stream."""
+        if self._copy is not None:
+            self._write_copy(self._copy, text)
+        (_of_call.get() or self._lines).add(stream, text)
 
     def _write_copy(self, descriptor: int, text: str) -> None:
         data = memoryview(text[-_COPY_BYTES:].encode("utf-8", "backslashreplace"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -249,7 +249,7 @@ _OPEN = (Any, object, pa.Table, pa.RecordBatch, pa.RecordBatchReader)
 
 
 def row_class_in(annotation: Any) -> type | None:
-    """Returns the class of rows in ``D``, ``D | None``, ``list[D]``, ``Iterator[D]`` etc.; None: the columns are left open.
+    """Returns the class of rows in ``D``, ``D | None``, ``list[D]``, ``AsyncIterator[D]`` etc.; None: the columns are left open.
 
     Raises:
         TypeError: it names something that is no row; its message continues a sentence.
@@ -266,7 +266,7 @@ def row_class_in(annotation: Any) -> type | None:
     kind = origin or annotation
     if kind in _OPEN or not isinstance(kind, type) or issubclass(kind, Mapping):
         return None
-    if issubclass(kind, Iterable) and not issubclass(kind, str | bytes | bytearray):
+    if issubclass(kind, Iterable | AsyncIterable) and not issubclass(kind, str | bytes | bytearray):
         # What a generator receives and returns are no rows; of a tuple, all are.
         items = arguments if issubclass(kind, tuple) else arguments[:1]
         classes = [row_class_in(item) for item in items if item is not ...]

@@ -39,6 +39,7 @@ from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.functions.concurrency import OF_COROUTINES, is_coroutine
 from volstream.functions.hints import hints_of
 from volstream.model.arguments import checked
 from volstream.model.code import parsed
@@ -68,22 +69,30 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @checked
-def function(*, returns: object = None, batch_size: int | None = None) -> Callable[[_F], _F]:
+def function(
+    *, returns: object = None, batch_size: int | None = None, concurrency: int | None = None
+) -> Callable[[_F], _F]:
     """Declares properties of a per-file function, or of a class whose instances are one, that its annotations do not.
 
     Args:
         returns: DDL such as ``label STRING, score DOUBLE``, a dataclass, or a PyArrow schema.
         batch_size: the function takes a list of at most this many files, and returns a list with an entry for each.
+        concurrency: calls in flight in each worker: of a coroutine function on an event loop, 32 unless it says otherwise; of
+            a plain one in threads, which must be safe for it.
     """
+    if concurrency is not None and concurrency < 1:
+        raise InvalidValueError(f"A function cannot have {concurrency} calls in flight.", "Give concurrency=1 or more.")
     if batch_size is not None and batch_size < 1:
         raise InvalidValueError(f"A function cannot take {batch_size} files at once.", "Give batch_size=1 or more.")
 
     def declare(decorated: _F) -> _F:
-        # Read by schema.of_function and batch_size_of.
+        # Read by schema.of_function, batch_size_of and concurrency_of.
         if returns is not None:
             decorated.__volstream_returns__ = returns  # type: ignore[attr-defined]
         if batch_size is not None:
             decorated.__volstream_batch_size__ = batch_size  # type: ignore[attr-defined]
+        if concurrency is not None:
+            decorated.__volstream_concurrency__ = concurrency  # type: ignore[attr-defined]
         return decorated
 
     return declare
@@ -106,6 +115,12 @@ def batch_size_of(function: Callable[..., Any]) -> int | None:
         return None
     first = hints_of(target).get(parameters[0]) if parameters else None
     return _BATCH_SIZE if typing.get_origin(first) in (list, Sequence) else None
+
+
+def concurrency_of(function: Callable[..., Any]) -> int:
+    """Returns the number of calls in flight that the function wants in each worker, as :func:`function` says."""
+    declared: int | None = getattr(function, "__volstream_concurrency__", None)
+    return declared or (OF_COROUTINES if is_coroutine(function) else 1)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Calling the function is in ``call`` (here) and ``child`` (in a child process), t
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -15,9 +16,11 @@ import pyarrow as pa
 
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
-from volstream.functions.call import Caller, explain_memory, memory_limit
+from volstream.functions.call import Caller
 from volstream.functions.child import ChildWorker
+from volstream.functions.concurrency import Calls
 from volstream.functions.inferred import types_of
+from volstream.functions.limits import explain_memory, memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.prefetch import Fetcher, confirmed
 from volstream.functions.printing import Capture, TruncatedLog
@@ -49,7 +52,8 @@ class Work:
         ahead_bytes: size of contents fetched ahead of the function, in each worker.
         bounds: limits on the results of a file.
         declared: the function declares the columns, and its current declaration must agree with them.
-        measures: measure the time and memory of each call.
+        measures: measure the time and memory of each call: one at a time.
+        concurrency: calls in flight, in each worker; None: as the function says. In a child process it is one at a time.
     """
 
     source: FunctionSource
@@ -63,6 +67,7 @@ class Work:
     bounds: Bounds = field(default_factory=Bounds)
     declared: bool = False
     measures: bool = False
+    concurrency: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes a partition of a plan; yields outcomes in the format of :meth:`OutcomeCodec.encode`."""
@@ -97,12 +102,19 @@ class Work:
         return Caller(self.source, self.arguments, self.timeout_seconds, prints, expected, measures=self.measures)
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
-        """Calls the function on group after group, fetching contents ahead if that helps."""
+        """Calls the function on group after group, fetching contents ahead if that helps; yields outcomes as calls end."""
         groups = _groups(tasks, worker.batch_size)
+        calls = Calls(worker.call, worker.concurrency)
+        with closing(calls):
+            yield from self._called(worker, groups, calls)
+
+    def _called(self, worker: Worker, groups: Iterator[list[FileTask]], calls: Calls) -> Iterator[FileOutcome]:
         ahead: deque[list[FileTask]] = deque()
         held = files = 0
         while True:
-            while not ahead or (worker.fetch_ahead and held < self.ahead_bytes and files < _AHEAD_FILES):
+            while calls.free and (
+                not ahead or (worker.fetch_ahead and held < self.ahead_bytes and files < _AHEAD_FILES)
+            ):
                 group = next(groups, None)
                 if group is None:
                     break
@@ -111,12 +123,15 @@ class Work:
                 files += len(group)
                 if worker.fetch_ahead and held <= self.ahead_bytes:
                     worker.fetch(group)
-            if not ahead:
+            if ahead and calls.free:
+                group = ahead.popleft()
+                held -= _size(group)
+                files -= len(group)
+                calls.start(group)
+            elif calls.running:
+                yield from calls.next()
+            else:
                 return
-            group = ahead.popleft()
-            held -= _size(group)
-            files -= len(group)
-            yield from worker.call(group)
 
 
 class Worker(Protocol):
@@ -127,6 +142,10 @@ class Worker(Protocol):
         """Number of files per group."""
 
     @property
+    def concurrency(self) -> int:
+        """Number of calls at once."""
+
+    @property
     def fetch_ahead(self) -> bool:
         """True if fetching contents ahead is worthwhile."""
 
@@ -134,7 +153,7 @@ class Worker(Protocol):
         """Starts fetching the contents of an upcoming group."""
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
-        """Returns the outcome of each file of a group, in order."""
+        """Returns the outcome of each file of a group, in order. In several threads if ``concurrency`` is more than one."""
 
     def close(self) -> None:
         """Ends background work."""
@@ -144,6 +163,9 @@ class HereWorker:
     """Calls the function in this process; if it runs out of memory, calls it again in a fresh child.
 
     A function that retains a little of each file would otherwise fail files that are not to blame.
+
+    Attributes:
+        concurrency: see :class:`Worker`.
     """
 
     def __init__(self, work: Work) -> None:
@@ -151,6 +173,11 @@ class HereWorker:
         self._fetcher = Fetcher(work.store)
         self._caller = work.caller()
         self._child: ChildWorker | None = None
+        self._one_child = threading.Lock()
+        self.concurrency = 1 if work.measures else work.concurrency or self._caller.concurrency
+        self._resources = ExitStack()
+        if self.concurrency > 1:
+            self._resources.enter_context(self._caller.capturing())
 
     @property
     def batch_size(self) -> int:
@@ -177,6 +204,7 @@ class HereWorker:
 
     def close(self) -> None:
         """See :class:`Worker`."""
+        self._resources.close()
         self._fetcher.close()
         if self._child is not None:
             self._child.close()
@@ -184,9 +212,12 @@ class HereWorker:
     def _in_child(self, outcome: FileOutcome) -> FileOutcome:
         if self._work.memory_bytes is None:
             return outcome
-        if self._child is None:
-            self._child = ChildWorker(self._work)
-        again = self._child.call([outcome.task])[0]
+        with self._one_child:
+            if self._child is None:
+                self._child = ChildWorker(self._work)
+            again = self._child.call([outcome.task])[0]
+            if self.concurrency > 1:
+                self._child.close()  # it would die with this thread
         again.printed = [*outcome.printed, *again.printed]
         return again
 

@@ -406,6 +406,7 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         bounds(settings),
         # One from the catalog cannot change, and its annotations may resolve only where it was made.
         job.declared and job.pickled is None,
+        concurrency=job.concurrency,
     )
 
 

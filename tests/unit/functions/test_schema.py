@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -260,6 +260,7 @@ class Model(pydantic.BaseModel):
         (Model, "words BIGINT, longest STRING, kind STRING"),
         (list[Pair], "words BIGINT, longest STRING"),
         (Typed | None, "words BIGINT, longest STRING"),
+        (AsyncIterator[Model], "words BIGINT, longest STRING, kind STRING"),
         (Iterator[Model | Exception], "words BIGINT, longest STRING, kind STRING"),
         (Generator[Pair, None, int], "words BIGINT, longest STRING"),
         ("list[Pair]", "words BIGINT, longest STRING"),

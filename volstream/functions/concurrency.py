@@ -1,0 +1,207 @@
+"""Calls of a function in flight at once, in threads; and functions that are coroutines.
+
+A coroutine function is called like any other one: a thread of the window waits for its coroutine, which runs on the event loop
+of the process. So time limits, output and failures are those of a plain function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from volstream.functions.limits import TimeLimitError, limit_of, seconds_left
+from volstream.functions.outcomes import FileOutcome, FileTask
+from volstream.model.units import format_duration
+from volstream.model.work import FailureKind
+
+#: Calls in flight, in a worker, of a coroutine function that declares no number.
+OF_COROUTINES = 32
+
+#: How often limits are looked at, in seconds.
+_LOOK_SECONDS = 0.1
+
+#: A call that has not ended this long after it was interrupted is given up.
+_GRACE_SECONDS = 2.0
+
+_Group: TypeAlias = Sequence[FileTask]
+
+
+@dataclass(eq=False)
+class _Call:
+    group: _Group
+    thread: int | None = None
+    interrupted: float | None = None
+    given_up: bool = False
+
+
+class Calls:
+    """The calls of a worker that are in flight. Used in one thread.
+
+    One at a time runs in that thread, where a signal interrupts it at its time limit; several run in threads, and are
+    interrupted between two instructions of Python. What then does not end, such as a request without a time-out of its own,
+    has failed, and its thread is given up.
+
+    Args:
+        call: returns the outcomes of a group; in several threads if ``most`` is more than one.
+        most: number of calls at once.
+
+    Attributes:
+        free: another call may start.
+        running: a call was started that :meth:`next` has not returned.
+    """
+
+    def __init__(self, call: Callable[[_Group], list[FileOutcome]], most: int) -> None:
+        self._call = call
+        self._most = most
+        self._running: deque[_Call] = deque()
+        self._threads = self._started = 0
+        self._looked = 0.0
+        self._requests: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[_Call, list[FileOutcome] | BaseException]] = queue.SimpleQueue()
+
+    @property
+    def free(self) -> bool:
+        """See the class."""
+        return len(self._running) < self._most
+
+    @property
+    def running(self) -> bool:
+        """See the class."""
+        return bool(self._running)
+
+    def start(self, group: _Group) -> None:
+        """Starts a call."""
+        call = _Call(group)
+        self._running.append(call)
+        if self._most == 1:
+            return  # `next` makes it
+        if self._threads < len(self._running):
+            self._threads += 1
+            self._started += 1
+            # A daemon: one that is given up must not keep the process from ending.
+            threading.Thread(target=self._serve, name="function", daemon=True).start()
+        self._requests.put(call)
+
+    def next(self) -> list[FileOutcome]:
+        """Waits until a call has ended, whichever it is, and returns its outcomes."""
+        if self._most == 1:
+            return self._call(self._running.popleft().group)
+        while True:
+            if time.monotonic() >= self._looked + _LOOK_SECONDS and (given_up := self._look()) is not None:
+                return given_up
+            try:
+                call, result = self._done.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                continue
+            if call.given_up:
+                continue
+            self._running.remove(call)
+            if isinstance(result, BaseException):
+                raise result
+            return result
+
+    def close(self) -> None:
+        """Ends the threads that make no call, without waiting for the others."""
+        for _ in range(self._started):
+            self._requests.put(None)
+
+    def _serve(self) -> None:
+        while (call := self._requests.get()) is not None:
+            call.thread = threading.get_ident()
+            try:
+                result: list[FileOutcome] | BaseException = self._call(call.group)
+            except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+                result = error
+            self._done.put((call, result))
+            if call.given_up:
+                return  # another thread has taken its place
+
+    def _look(self) -> list[FileOutcome] | None:
+        """Interrupts calls that have reached their time limit; returns the outcomes of one that does not end."""
+        self._looked = now = time.monotonic()
+        for call in self._running:
+            limit = None if call.thread is None else limit_of(call.thread)
+            if limit is None or now < limit.until:
+                call.interrupted = None  # a group's files are repeated one by one, each with its own limit
+            elif call.interrupted is None:
+                call.interrupted = now
+                limit.interrupt()
+            elif now > call.interrupted + _GRACE_SECONDS:
+                call.given_up = True
+                self._running.remove(call)
+                self._threads -= 1
+                message = (
+                    f"The function ran longer than {format_duration(limit.seconds)}, and could not be interrupted."
+                )
+                return [FileOutcome(task, kind=FailureKind.TIMED_OUT, message=message) for task in call.group]
+        return None
+
+
+def is_coroutine(function: Callable[..., Any]) -> bool:
+    """True for functions, and for classes whose instances are one, that are called with ``await`` or ``async for``."""
+    target: Any = function if hasattr(function, "__code__") else function.__call__  # type: ignore[operator]
+    return inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
+
+
+def settled(returned: Any) -> Any:
+    """Returns what a function returned, after waiting for it if it is awaitable; what it yields asynchronously, as an iterator.
+
+    Raises:
+        TimeLimitError: this thread's limit was reached.
+    """
+    if inspect.isawaitable(returned):
+        return _result(_awaiting(returned))
+    return _items(returned) if isinstance(returned, AsyncIterator) else returned
+
+
+def _items(items: AsyncIterator[Any]) -> Iterator[Any]:
+    while True:
+        try:
+            yield _result(_awaiting(anext(items)))
+        except StopAsyncIteration:
+            return
+
+
+async def _awaiting(awaitable: Any) -> tuple[Any, BaseException | None]:
+    try:
+        return await awaitable, None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001  # a future would make another one of some, without their traceback
+        return None, error
+
+
+def _result(coroutine: Any) -> Any:
+    future = asyncio.run_coroutine_threadsafe(coroutine, _loop())
+    try:
+        value, error = future.result(seconds_left())
+    except TimeoutError:
+        future.cancel()
+        raise TimeLimitError from None
+    except BaseException:
+        future.cancel()
+        raise
+    if error is not None:
+        raise error
+    return value
+
+
+_loops: list[asyncio.AbstractEventLoop] = []
+_starting = threading.Lock()
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """Returns the event loop of functions in this process, which runs in a thread: what a class opened on it at its set-up stays
+    valid from batch to batch."""
+    with _starting:
+        if not _loops:
+            _loops.append(asyncio.new_event_loop())
+            threading.Thread(target=_loops[0].run_forever, name="event loop of functions", daemon=True).start()
+    return _loops[0]
