@@ -1,5 +1,8 @@
 """Structured logs: a constant event name plus fields, to standard error. Warnings and above, unless the caller sets the level.
 
+A program of volstream configures the logs of its process. A program that uses volstream as a library keeps its own configuration
+of ``logging``, and of structlog, if it has one.
+
 structlog is imported with the first line that is written: most commands write none, and its import takes 0.1 s.
 """
 
@@ -19,8 +22,8 @@ _QUIET = ("pyspark", "py4j", "grpc", "alembic", "sqlalchemy", "watchdog.observer
 
 _level, _json = logging.WARNING, False
 
-#: True once standard logging, and structlog, are configured as the variables above say.
-_logging_configured = _structlog_configured = False
+#: True in a program of volstream; once libraries are quiet; once structlog is configured, by us or by who uses the library.
+_program = _quiet = _structlog_configured = False
 
 
 class Logger:
@@ -50,27 +53,37 @@ class Logger:
         self._log(logging.ERROR, event, {"exc_info": True, **fields})
 
     def _log(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        global _structlog_configured
         if level < _level:
             return
         import structlog
 
         if not _structlog_configured:
-            _configure_structlog()
+            _structlog_configured = True
+            if _program or not structlog.is_configured():
+                _configure_structlog()
         structlog.get_logger(component=self._component).log(level, event, **fields)
 
 
 def configure(level: str, *, json: bool = False) -> None:
-    """Sends logs of ``level`` and above to standard error, as readable lines or as JSON."""
-    global _level, _json, _structlog_configured
+    """Makes this process's logs those of a program: of ``level`` and above, to standard error, as readable lines or as JSON."""
+    global _level, _json, _program, _structlog_configured
+    _program, _structlog_configured = True, False
     _level, _json = logging.getLevelNamesMapping()[level.upper()], json
-    _structlog_configured = False
-    _configure_logging()
+    others = logging.StreamHandler(sys.stderr)
+    others.setFormatter(_Formatter("%(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[others], force=True)
 
 
 def get(component: str) -> Logger:
     """Returns a logger whose lines name ``component``."""
-    if not _logging_configured:
-        _configure_logging()
+    global _quiet
+    if not _quiet:
+        _quiet = True
+        for name in _QUIET:
+            library = logging.getLogger(name)
+            if library.level == logging.NOTSET:
+                library.setLevel(logging.CRITICAL)
     return Logger(component)
 
 
@@ -88,22 +101,9 @@ def _visible(_logger: object, _method: str, event: EventDict) -> EventDict:
     )
 
 
-def _configure_logging() -> None:
-    """Configures the logs of libraries."""
-    global _logging_configured
-    _logging_configured = True
-    others = logging.StreamHandler(sys.stderr)
-    others.setFormatter(_Formatter("%(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[others], force=True)
-    for name in _QUIET:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
 def _configure_structlog() -> None:
-    global _structlog_configured
     import structlog
 
-    _structlog_configured = True
     renderer: Processor = (
         structlog.processors.JSONRenderer(json_document)
         if _json

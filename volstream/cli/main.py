@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from volstream import log
 from volstream.cli.output import Output
 from volstream.errors import VolstreamError
 from volstream.lifecycle.disks import disk_error
@@ -155,6 +156,7 @@ def volstream() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit code."""
+    log.configure("warning")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

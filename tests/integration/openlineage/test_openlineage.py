@@ -138,7 +138,7 @@ def test_a_batch_is_a_run_with_its_files_its_table_and_its_code(
     (table,) = done["outputs"]
     assert (table["namespace"], table["name"]) == ("file", location)
     columns = {one["name"]: one["type"] for one in table["facets"]["schema"]["fields"]}
-    assert (columns["n"], columns["_file_path"]) == ("int", "string")
+    assert (columns["n"], columns["_file_path"]) == ("INT", "STRING")
     assert table["outputFacets"]["outputStatistics"]["rowCount"] == 1
     assert int(table["facets"]["version"]["datasetVersion"]) > 0
 

@@ -353,7 +353,7 @@ def test_pruning_drops_what_the_file_lacks_after_a_yes(pipeline: Pipeline) -> No
     assert pipeline.apply() == ["alter volume notes"]
     said = pipeline.refused("--prune")
     assert "would be dropped: " in said
-    assert "Confirm it with --yes" in said
+    assert "Confirm with --yes" in said
     assert sorted(pipeline.apply("--prune", "--yes")) == [
         *[
             "drop connection lake",
