@@ -316,15 +316,21 @@ def _fetcher(home: Home) -> urllib.request.OpenerDirector:
 
     class Redirects(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-            try:
-                place = urlsplit(newurl)
-            except ValueError:
-                raise StorageError(f"{urlsplit(req.full_url).hostname} redirects to what is not a URL.") from None
+            place = urlsplit(newurl)
             if place.scheme not in ("http", "https") or place.hostname not in home.settings.upload_hosts:
                 raise _not_allowed(place.hostname)
             if place.scheme == "http" and urlsplit(req.full_url).scheme == "https":
                 raise InvalidValueError(f"{place.hostname} redirects from https:// to http://, which is not followed.")
             return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+        def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
+            try:
+                urlsplit(headers.get("location") or "")
+            except ValueError:
+                raise StorageError(f"{urlsplit(req.full_url).hostname} redirects to what is not a URL.") from None
+            return super().http_error_302(req, fp, code, msg, headers)
+
+        http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
     return urllib.request.build_opener(Redirects)
 

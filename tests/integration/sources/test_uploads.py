@@ -23,7 +23,7 @@ from tests.integration.conftest import session_on
 from volstream import config
 from volstream.config import Settings
 from volstream.delta import folders
-from volstream.errors import AlreadyExistsError, InvalidValueError, VolstreamError
+from volstream.errors import AlreadyExistsError, InvalidValueError, StorageError, VolstreamError
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
 
@@ -183,6 +183,9 @@ class Odd(http.server.BaseHTTPRequestHandler):
         if self.path == "/moved.csv":
             self.send_response(302)
             self.send_header("Location", f"http://localhost:{self.headers['Host'].rpartition(':')[2]}/users.csv")
+        elif self.path == "/nowhere.csv":
+            self.send_response(302)
+            self.send_header("Location", "http://[of no host/users.csv")
         else:
             self.send_response(200)
             self.send_header("Content-Length", str(len(body) + 10))
@@ -197,6 +200,8 @@ def test_no_redirect_leads_to_a_host_that_is_not_allowed_and_half_a_file_is_none
     with serving(QuietServer(("127.0.0.1", 0), Odd)) as address:
         with pytest.raises(InvalidValueError, match="not fetched from localhost"):
             session.connector.upload_file(f"{address}/moved.csv", "moved", "id")
+        with pytest.raises(StorageError, match="redirects to what is not a URL"):
+            session.connector.upload_file(f"{address}/nowhere.csv", "nowhere", "id")
         with pytest.raises(VolstreamError, match="ended 10 bytes too early"):
             session.connector.upload_file(f"{address}/users.csv", "half", "id")
 
