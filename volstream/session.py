@@ -108,6 +108,7 @@ class Session(Closeable):
         connector: tables of data that come from elsewhere.
 
     Args:
+        settings: of the home, or its folder; None: as :func:`volstream.config.load` finds it.
         connect: connects to Spark, and again when the connection is lost; None: to the home's engine.
 
     Raises:
@@ -118,9 +119,13 @@ class Session(Closeable):
     _lock = threading.Lock()
     _opened: list[Session] = []  # noqa: RUF012  # the open sessions of this process, for getOrCreate
 
-    def __init__(self, settings: Settings, connect: Callable[[], SparkGateway] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings | str | os.PathLike[str] | None = None,
+        connect: Callable[[], SparkGateway] | None = None,
+    ) -> None:
         check_not_imported()
-        self.home = Home(settings, connect)
+        self.home = Home(settings if isinstance(settings, Settings) else config.load(settings), connect)
         self.objects = Objects(self.home)
         self.connections = self.objects.connections
         self.volumes = self.objects.volumes

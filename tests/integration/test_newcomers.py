@@ -218,7 +218,7 @@ def test_a_job_can_always_be_dropped(shell: Shell) -> None:
 
 def left_open(shell: Shell) -> str:
     """Leaves an open attempt at a batch whose process is gone; the batch's id."""
-    with Session.builder.config("home", shell.home).create() as session:
+    with Session(shell.home) as session:
         catalog, job = session.home.catalog, session.jobs.get("j")
         catalog.streams.change(session.streams.get("j_stream"), offset=3)
         _, (batch,) = objects.store_plan(catalog, job)
