@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from volstream.functions.source import function
     from volstream.session import Session, run
 
-__all__ = ["File", "Session", "VolstreamError", "connect", "function", "run"]
+__all__ = ["File", "RetryLater", "Session", "VolstreamError", "connect", "function", "run"]
 
 _HOMES = {
     "File": "volstream.functions.file",
+    "RetryLater": "volstream.functions.rejection",
     "Session": "volstream.session",
     "VolstreamError": "volstream.errors",
     "connect": "volstream.dbapi",

@@ -279,6 +279,8 @@ class Settings(BaseSettings):
     """Delay before a failed file's first retry; doubles each time, with jitter."""
     retry_max_seconds: Seconds = 3600.0
     """The longest delay between retries."""
+    retry_later_max_seconds: Seconds = 86400.0
+    """How long a function may ask to be called later for a file (`RetryLater`) before the file fails."""
     receivers: dict[str, Receiver] = {}
     """Who gets alerts, by name: `webhook` (a URL) with `headers`, or `command`."""
     on_failure: tuple[str, ...] = ()

@@ -36,6 +36,7 @@ class BatchOutcome:
         superseded: paths whose earlier failures end with this batch, regardless of their new outcome.
         seconds: duration of the attempt; None: unknown.
         overtaken: files that were gone or had another version before their turn; neither succeeded nor failed.
+        later: files whose function asked to be called later; neither succeeded nor failed.
     """
 
     succeeded: int
@@ -44,6 +45,7 @@ class BatchOutcome:
     superseded: Sequence[str] = ()
     seconds: float | None = None
     overtaken: int = 0
+    later: int = 0
 
     def counts(self) -> dict[str, int]:
         """Returns the counts that are stored in the commit, for recovery."""

@@ -14,7 +14,7 @@ from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import digest, failures, intents, writable
 from volstream.errors import FencedError
 from volstream.model.groups import groups
-from volstream.model.work import CLOCK_SKEW, OVERTAKEN, Failure, FailureKind, FailureState
+from volstream.model.work import CLOCK_SKEW, WAITING, Failure, FailureKind, FailureState
 
 #: States of failures that count. An attempt's own failures are pending until it is committed.
 ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
@@ -240,7 +240,7 @@ def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Se
     newer = select(again.c.path_digest).where(again.c.attempt == attempt, again.c.state == FailureState.PENDING)
     transaction.execute(delete(failures).where(old, failures.c.path_digest.in_(newer)))
     state = case(
-        (failures.c.kind.in_(OVERTAKEN), FailureState.WAITING.value),
+        (failures.c.kind.in_(WAITING), FailureState.WAITING.value),
         (failures.c.next_try.is_not(None), FailureState.RETRYING.value),
         else_=FailureState.QUARANTINED.value,
     )

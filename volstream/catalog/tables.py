@@ -380,6 +380,7 @@ failures = Table(
     Column("batch_id", String(36), nullable=False),
     Column("attempt", String(36), nullable=False, index=True),
     Column("failed_on", UtcDateTime, nullable=False),
+    Column("waiting_since", UtcDateTime),
     Index("ix_failures_job_digest", "job_id", "path_digest"),
     Index("ix_failures_due", "job_id", "state", "next_try"),
 )

@@ -171,7 +171,7 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
     files = (
         f"{counted(done.processed, 'file')} processed, {done.failed} failed, {done.removals} removed"
-        f"{_moved(done.moves)}{_overtaken(done.overtaken)}; "
+        f"{_moved(done.moves)}{_overtaken(done.overtaken)}{_later(done.later)}; "
         if done.done_files or done.removals
         else ""
     )
@@ -194,6 +194,10 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
 
 def _overtaken(files: int) -> str:
     return f", {files} deleted or changed before their turn" if files else ""
+
+
+def _later(files: int) -> str:
+    return f", {files} to be called later, as the function asked" if files else ""
 
 
 def _moved(moves: int) -> str:

@@ -22,7 +22,7 @@ from volstream.functions.limits import TimeLimitError, time_limit
 from volstream.functions.measure import measured
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import Printed, Prints, Shown
-from volstream.functions.rejection import FileRejectedError
+from volstream.functions.rejection import FileRejectedError, RetryLater
 from volstream.functions.rows import Expected, NotRowsError, rows_of, rows_of_each
 from volstream.functions.schema import check_declared
 from volstream.functions.source import FunctionSource, batch_size_of, concurrency_of
@@ -105,7 +105,7 @@ class Caller:
             message, trace = self._broken
             return [FileOutcome(task, kind=FailureKind.SET_UP, message=message, traceback=trace) for task, _ in group]
         outcomes = self._call(group)
-        if len(group) > 1 and all(outcome.kind is not None for outcome in outcomes):
+        if len(group) > 1 and all(outcome.kind not in (None, FailureKind.RETRY_LATER) for outcome in outcomes):
             printed = outcomes[0].printed
             outcomes = [outcome for member in group for outcome in self._call([member])]
             outcomes[0].printed = [*printed, *outcomes[0].printed]
@@ -150,6 +150,7 @@ class Caller:
     def _called(self, tasks: Sequence[FileTask], files: Sequence[File]) -> list[FileOutcome]:
         limit = None if self._timeout is None else self._timeout * len(files)
         new_columns: str | None = None
+        retry_after: float | None = None
         try:
             with self._source.importable(), self._prints.during(), time_limit(limit):
                 if self.batch_size is None:
@@ -167,6 +168,8 @@ class Caller:
             kind, message, trace = FailureKind.WRONG_RESULT, str(error), None
         except TooLargeError as error:
             kind, message, trace = FailureKind.TOO_LARGE, str(error), None
+        except RetryLater as error:
+            kind, message, trace, retry_after = FailureKind.RETRY_LATER, str(error), None, error.after
         except FileRejectedError as error:
             kind, message, trace, new_columns = error.kind, str(error), None, error.new_columns
         except StorageDeniedError as error:
@@ -184,7 +187,10 @@ class Caller:
             for file in files:
                 file.close()
         return [
-            FileOutcome(task, kind=kind, message=message, traceback=trace, new_columns=new_columns) for task in tasks
+            FileOutcome(
+                task, kind=kind, message=message, traceback=trace, new_columns=new_columns, retry_after=retry_after
+            )
+            for task in tasks
         ]
 
 

@@ -37,6 +37,7 @@ class FileOutcome:
         bytes: size of the rows' values.
         printed: output during the call; after a call on several files it is with the first one's outcome.
         new_columns: DDL of columns that the file has and the result lacks, if that is why it failed.
+        retry_after: seconds after which the function asked to be called again.
         seconds: duration of the call; of a call on several files, the file's share; None: not measured.
         memory: peak of the memory that the call needed, in bytes; None: not measured.
     """
@@ -50,6 +51,7 @@ class FileOutcome:
     bytes: int = 0
     printed: Sequence[Printed] = ()
     new_columns: str | None = None
+    retry_after: float | None = None
     seconds: float | None = None
     memory: int | None = None
 
@@ -69,6 +71,7 @@ def outcome_schema(result: pa.Schema) -> pa.Schema:
             pa.field("error_traceback", pa.string()),
             pa.field("printed", pa.string()),
             pa.field("new_columns", pa.string()),
+            pa.field("retry_after", pa.float64()),
             pa.field("seconds", pa.float64()),
             pa.field("memory", pa.int64()),
         ]
@@ -107,6 +110,7 @@ class OutcomeCodec:
                 ("error_message", _text(outcome.message) if failed else None),
                 ("error_traceback", outcome.traceback and _text(outcome.traceback)),
                 ("new_columns", outcome.new_columns),
+                ("retry_after", outcome.retry_after),
             ):
                 columns[name] += [value] * (more + 1)
             columns["rows"] += [len(outcome.rows), *[None] * more]

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from volstream.catalog.consumptions import BatchOutcome
@@ -200,7 +200,7 @@ class BatchExecutor:
         with span("commit", **self._about(batch), rows=outcome.rows, failed=outcome.failed):
             self._commit_now(open_plan, batch, intent, done, outcome)
         self._committed.add(batch.id)
-        self._progress.take_back(sum(failure.kind in OVERTAKEN for failure in again), len(again))
+        self._progress.take_back([failure.kind for failure in again])
 
     def _commit_now(self, open_plan: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: BatchOutcome) -> None:
         began = time.monotonic()
@@ -223,6 +223,7 @@ class BatchExecutor:
         progress.done_bytes += batch.bytes
         progress.failed += outcome.failed
         progress.overtaken += outcome.overtaken
+        progress.later += outcome.later
         progress.rows += outcome.rows
         progress.removals += batch.removals if self._job.write is Write.UPSERT else 0  # a log keeps all rows
         progress.moves += batch.moves
@@ -234,6 +235,7 @@ class BatchExecutor:
             removed=batch.removals,
             failed=outcome.failed,
             overtaken=outcome.overtaken,
+            later=outcome.later,
             rows=outcome.rows,
             version=open_plan.to_version,
         )
@@ -342,10 +344,12 @@ class BatchExecutor:
         """Returns the outcome of an attempt, and records its failures as pending."""
         totals = done.totals
         kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
-        if totals.failed:
-            self._note_failures(done.staged, batch, intent, earlier)
-        failed = totals.failed - totals.overtaken
-        return BatchOutcome(totals.succeeded + kept, failed, totals.rows, list(earlier), overtaken=totals.overtaken)
+        given_up = self._note_failures(done.staged, batch, intent, earlier) if totals.failed else 0
+        later = totals.later - given_up
+        failed = totals.failed - totals.overtaken - later
+        return BatchOutcome(
+            totals.succeeded + kept, failed, totals.rows, list(earlier), overtaken=totals.overtaken, later=later
+        )
 
     def _files_to_run(self, session: SparkSession, open_plan: Plan, batch: Batch) -> DataFrame:
         """Returns the files of a batch to call the function on: all but moved ones whose rows follow them."""
@@ -357,19 +361,32 @@ class BatchExecutor:
             return files
         return without_followed(session, files, self._location, origins)
 
-    def _note_failures(self, staged: Staged, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> None:
+    def _note_failures(self, staged: Staged, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> int:
+        """Records failures as pending; returns the number of those that have waited for too long to be called later."""
         settings = self._parts.settings
         policy = RetryPolicy(self._job.retries, Backoff(settings.retry_first_seconds, settings.retry_max_seconds))
         now, randomness = datetime.now(UTC), random.Random()
         moved: list[str] = []
+        given_up = 0
 
         def found() -> Iterator[Failure]:
+            nonlocal given_up
             for row in staged.failures():
                 kind = FailureKind(row["error_kind"])
                 before = earlier.get(row["path"])
                 same = before is not None and before.file_version == row["file_version"]
-                attempts = before.attempts + 1 if before is not None and same else 1
-                if kind in (FailureKind.VANISHED, FailureKind.CHANGED):
+                attempts = before.attempts if before is not None and same else 0
+                since, message, after = None, row["error_message"], row["retry_after"]
+                if kind is FailureKind.RETRY_LATER:
+                    since = (before.waiting_since if before is not None and same else None) or now
+                    if (now - since).total_seconds() > settings.retry_later_max_seconds:
+                        kind, since, given_up = FailureKind.RAISED, None, given_up + 1
+                        message = (
+                            f"The function asked to be called later for too long (retry_later_max_seconds): {message}"
+                        )
+                if since is None:
+                    attempts += 1
+                if kind in OVERTAKEN:
                     moved.append(row["path"])
                 yield Failure(
                     job_id=self._job.id,
@@ -378,18 +395,22 @@ class BatchExecutor:
                     commit_version=row["commit_version"],
                     state=FailureState.PENDING,
                     kind=kind,
-                    message=row["error_message"],
+                    message=message,
                     traceback=row["error_traceback"],
                     attempts=attempts,
-                    next_try=policy.next_try(kind, attempts, now, randomness),
+                    next_try=policy.next_try(kind, attempts, now, randomness)
+                    if since is None
+                    else now + timedelta(seconds=min(after, settings.retry_later_max_seconds)),
                     batch_id=batch.id,
                     attempt=intent.attempt,
                     failed_on=now,
+                    waiting_since=since,
                 )
 
         self._parts.catalog.failures.add_pending(found())
         if moved:
             self._parts.catalog.refreshes.ask_check(self._volume.id, moved)
+        return given_up
 
 
 def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: ObjectStore) -> Work:

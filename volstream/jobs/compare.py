@@ -31,7 +31,7 @@ from volstream.jobs.comparison import Chosen, Columns, Comparison, ComparisonObs
 from volstream.jobs.differences import CodeOutcome, Comparer, Differences, Row, Spread
 from volstream.jobs.parts import JobServices
 from volstream.jobs.staged import Staged
-from volstream.model.work import OVERTAKEN, FailureKind
+from volstream.model.work import WAITING, FailureKind
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
 from volstream.sqltext import literal, one_of, quote_column, table_at
@@ -131,7 +131,7 @@ class _Run:
             for path, rows in self._outcomes(session, staged, existing):
                 old, new = _gathered(rows)
                 files.append(new)
-                if new.outcome.kind in OVERTAKEN:
+                if new.outcome.kind in WAITING:
                     comparer.changed()
                 else:
                     comparer.add(path, failed.get(path, old.outcome), new.outcome)

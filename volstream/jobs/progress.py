@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from volstream.model.work import OVERTAKEN, FailureKind
 
 
 @dataclass
@@ -13,6 +15,7 @@ class Progress:
     Attributes:
         files, bytes: of all batches planned so far. A file that is tried again in the run counts once.
         failed, overtaken: of ``done_files``; the latter were removed or changed before their turn, which is not a failure.
+        later: of ``done_files`` those whose function asked to be called later, which is not a failure either.
         moves: how many of ``done_files`` were moved.
         code_changed: the function's source has changed since the job was created.
     """
@@ -23,6 +26,7 @@ class Progress:
     done_bytes: int = 0
     failed: int = 0
     overtaken: int = 0
+    later: int = 0
     rows: int = 0
     removals: int = 0
     moves: int = 0
@@ -32,14 +36,16 @@ class Progress:
     @property
     def processed(self) -> int:
         """Number of files that were processed successfully."""
-        return self.done_files - self.failed - self.overtaken
+        return self.done_files - self.failed - self.overtaken - self.later
 
-    def take_back(self, overtaken: int, files: int) -> None:
+    def take_back(self, kinds: Sequence[FailureKind]) -> None:
         """Takes back files that did not succeed earlier in the run, now that they were tried again: each counts once."""
-        self.files -= files
-        self.done_files -= files
+        overtaken, later = sum(kind in OVERTAKEN for kind in kinds), kinds.count(FailureKind.RETRY_LATER)
+        self.files -= len(kinds)
+        self.done_files -= len(kinds)
         self.overtaken -= overtaken
-        self.failed -= files - overtaken
+        self.later -= later
+        self.failed -= len(kinds) - overtaken - later
 
 
 #: Receives a run's progress.

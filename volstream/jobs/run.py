@@ -21,10 +21,13 @@ from volstream.jobs.progress import Observer
 from volstream.jobs.sizing import Limits
 from volstream.lifecycle import faults
 from volstream.lifecycle.stop import Stop
+from volstream.log import get
 from volstream.model.text import counted
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.spark.errors import as_sql_errors
 from volstream.tracing import span
+
+_log = get("jobs")
 
 Planned = tuple[Plan, Sequence[Batch]]
 
@@ -337,6 +340,7 @@ class _Run:
         )
         cut_by: Limits | None = None
         ahead: Ahead | None = None
+        too_fast = False
         try:
             while not self._ended:
                 cut_by = self._parts.planner.resize(self._job, open_plan, cut_by)
@@ -344,15 +348,27 @@ class _Run:
                 if batch is None:
                     folders.remove(open_plan.location)
                     return
+                if too_fast:
+                    too_fast = False
+                    self._slow_down()
+                    continue
                 self._preparation.begin()
                 mine, ahead = (ahead, None) if ahead is not None and ahead.batch_id == batch.id else (None, ahead)
                 attempts.forget(ahead)
+                waited = progress.later
                 ahead = attempts.process(open_plan, batch, mine)
                 self._job = attempts.job
                 self._observe(progress)
+                too_fast = progress.later - waited > batch.files / 2
                 self._look_at_job()
         finally:
             attempts.forget(ahead)
+
+    def _slow_down(self) -> None:
+        """Waits before the next batch: of the last one, most calls asked to be made later."""
+        seconds = self._parts.settings.retry_first_seconds
+        _log.warning("slowed_down", job=str(self._job.name), seconds=seconds, cause="most calls ask to be made later")
+        self._stop.wait(seconds)
 
     def _look_at_job(self) -> None:
         """Checks whether the job may continue: it may have been dropped, or paused, possibly by a batch."""

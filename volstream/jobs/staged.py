@@ -43,7 +43,7 @@ _OF_STAGED = {
     **WITHOUT_STATISTICS,
 }
 
-_FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback")
+_FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback", "retry_after")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Totals:
 
     Attributes:
         overtaken: failed files that were removed or changed before their turn; these are not real failures.
+        later: failed files whose function asked to be called later; neither are these.
         printed: entries of the function's output.
         new_columns: failed files with columns that the result lacks.
     """
@@ -60,6 +61,7 @@ class Totals:
     failed: int
     rows: int
     overtaken: int = 0
+    later: int = 0
     printed: int = 0
     new_columns: int = 0
 
@@ -99,16 +101,18 @@ class Staged:
 
     def totals(self) -> Totals:
         """Counts the staged outcomes, with one batch of rows, and four columns, in memory at a time."""
-        succeeded = failed = rows = overtaken = printed = new_columns = 0
+        succeeded = failed = rows = overtaken = later = printed = new_columns = 0
         for batch in self._dataset().to_batches(columns=["rows", "error_kind", "printed", "new_columns"]):
             bad = len(batch) - batch["error_kind"].null_count
             failed += bad
-            overtaken += pc.sum(pc.is_in(batch["error_kind"], value_set=pa.array(OVERTAKEN, pa.string()))).as_py() or 0
+            kinds = batch["error_kind"]
+            overtaken += pc.sum(pc.is_in(kinds, value_set=pa.array(OVERTAKEN, pa.string()))).as_py() or 0
+            later += pc.sum(pc.equal(kinds, FailureKind.RETRY_LATER.value)).as_py() or 0
             succeeded += len(batch) - batch["rows"].null_count - bad
             rows += pc.sum(batch["rows"]).as_py() or 0
             printed += len(batch) - batch["printed"].null_count
             new_columns += len(batch) - batch["new_columns"].null_count
-        return Totals(succeeded, failed, rows, overtaken, printed, new_columns)
+        return Totals(succeeded, failed, rows, overtaken, later, printed, new_columns)
 
     def new_columns(self) -> Sequence[str]:
         """Returns the columns that files have and the result lacks, as DDL, each once."""

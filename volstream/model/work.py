@@ -256,7 +256,8 @@ FAILING = (FailureState.RETRYING, FailureState.QUARANTINED)
 class FailureKind(StrEnum):
     """Why a file has no new rows. ``SET_UP`` is not the fault of a file: it ends the run, and is never stored as a failure.
     ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and ``NEW_COLUMNS`` are of files
-    that a job loads: they are not of its format, or have columns that its table lacks."""
+    that a job loads: they are not of its format, or have columns that its table lacks. ``RETRY_LATER``: the function asked to be
+    called again later."""
 
     SET_UP = "set-up"
     RAISED = "raised"
@@ -270,6 +271,7 @@ class FailureKind(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     MALFORMED = "malformed"
     NEW_COLUMNS = "new-columns"
+    RETRY_LATER = "retry-later"
     VANISHED = "vanished"
     CHANGED = "changed"
 
@@ -287,6 +289,9 @@ LASTING = (
 #: but may also be back unchanged.
 OVERTAKEN = (FailureKind.VANISHED, FailureKind.CHANGED)
 
+#: Files that neither succeeded nor failed: their turn comes again.
+WAITING = (*OVERTAKEN, FailureKind.RETRY_LATER)
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -296,6 +301,7 @@ class Failure:
         file_version: store's version id or etag of the content that failed.
         attempts: number of failed attempts at this version.
         next_try: time of the next retry; None: no automatic retry.
+        waiting_since: when the function first asked to be called later, and has done so ever since; None: it did not.
     """
 
     job_id: str
@@ -311,3 +317,4 @@ class Failure:
     batch_id: str
     attempt: str
     failed_on: datetime
+    waiting_since: datetime | None = None

@@ -11,6 +11,7 @@ import pytest
 
 from tests.running import Runner, failed, results
 from volstream.errors import InvalidValueError
+from volstream.functions.rejection import RetryLater
 from volstream.functions.source import function
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
@@ -191,3 +192,22 @@ def test_a_declared_function_stays_as_it_is() -> None:
 
     declared: Callable[[object], None] = function(concurrency=4)(plain)
     assert declared is plain
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_function_of_several_files_asks_for_all_of_them_at_once(
+    run: Runner, store: MemoryStore, isolate: bool
+) -> None:
+    code = (
+        "import volstream\ncalls = []\n@volstream.function(batch_size=4)\ndef f(files):\n"
+        "    calls.append(files)\n    raise volstream.RetryLater(f'call {len(calls)}', after=7)"
+    )
+    table = run(code, put(store, 4), isolate=isolate)
+    assert set(failed(table).values()) == {(FailureKind.RETRY_LATER, "call 1")}
+    assert table["retry_after"].to_pylist() == [7.0] * 4
+
+
+@pytest.mark.parametrize("after", [0, -1, float("nan"), float("inf")])
+def test_later_is_a_number_of_seconds(after: float) -> None:
+    with pytest.raises(InvalidValueError, match="cannot be called again"):
+        RetryLater("busy", after)
