@@ -11,6 +11,9 @@ from volstream.model.text import like
 
 DEFAULT_SCHEMA = "public"
 
+#: Of a name, and of a schema, in characters: tables are folders.
+MAX_LENGTH = 200
+
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*")
 #: Delta accepts no column, and no field of a struct, with one of these in its name, unless a table maps its columns.
 NOT_IN_COLUMNS = re.compile(r"[ ,;{}()\n\t=\r]")
@@ -82,12 +85,24 @@ def quote(part: str) -> str:
 
 
 def _storable(part: str) -> bool:
-    return not (part.startswith(".") or part in {"", "_"} or re.search(r"[/\\\x00-\x1f:]", part) or len(part) > 200)
+    return not (
+        part.startswith(".") or part in {"", "_"} or re.search(r"[/\\\x00-\x1f:]", part) or len(part) > MAX_LENGTH
+    )
 
 
 def _not_a_name(text: str) -> InvalidValueError:
+    if len(text) > 2 * MAX_LENGTH:
+        return InvalidValueError(
+            f"{text[:50]!r}... is not a name: it has {len(text)} characters.", f"Use at most {MAX_LENGTH}."
+        )
+    parts = text.strip().split(".")
+    if len(parts) <= 2 and "`" not in text and all(map(_storable, parts)):
+        quoted = ".".join(quote(part) for part in parts)
+        return InvalidValueError(
+            f"{text!r} is not a name without backticks.", f"Write {quoted}, in a shell '{quoted}'."
+        )
     return InvalidValueError(
         f"{text!r} is not a name.",
         "Write name or schema.name, with backticks around anything but letters, digits and underscores; "
-        "slashes, colons, control characters and a leading dot are not allowed.",
+        f"slashes, colons, control characters, a leading dot and more than {MAX_LENGTH} characters are not allowed.",
     )

@@ -66,3 +66,20 @@ def test_any_valid_name_survives_printing_and_parsing(schema: str, name: str) ->
         assume(False)
     assert Name.parse(str(parsed)) == parsed
     assert Name.parse(parsed.qualified) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1abc", "Write `1abc`, in a shell '`1abc`'."),
+        ("raw.a b", "Write raw.`a b`, in a shell 'raw.`a b`'."),
+        ("x" * 500, "Use at most 200."),
+        ("a/b", "slashes, colons"),
+        ("`" + "x" * 201 + "`", "more than 200 characters"),
+        ("a.b.c", "Write name or schema.name"),
+    ],
+)
+def test_what_is_no_name_says_how_it_becomes_one(text: str, said: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        Name.parse(text)
+    assert said in str(caught.value.remedy)
