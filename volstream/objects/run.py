@@ -130,8 +130,10 @@ def _renewed(
     changes = {name: value for name, value in changes.items() if value != getattr(job, name)}
     fixed = sorted(changes.keys() - to_alter(FileJobSpec).keys())
     if fixed:
+        present = f"{fixed[0]}={getattr(job, fixed[0])!s}"
         raise InvalidStateError(
-            f"The {fixed[0]} of the job {job.name} cannot be changed.", f"Drop it first: volstream drop job {job.name}."
+            f"The job {job.name} was created with {present}, which cannot be changed.",
+            f"Pass {present} as well, or drop the job first: volstream drop job {job.name}.",
         )
     if wanted.get("returns") not in (None, job.returns):
         changes["returns"] = wanted["returns"]

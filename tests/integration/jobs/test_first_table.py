@@ -125,7 +125,7 @@ def test_options_are_those_of_the_call(run: Run, home: Home, tmp_path: Path) -> 
     run(sized())
     job = objects.file_job(home.session.jobs.get(home.name("t")))
     assert (job.retries, job.on_change) == (3, False)
-    with pytest.raises(InvalidStateError, match=r"The write of the job .* cannot be changed"):
+    with pytest.raises(InvalidStateError, match=r"was created with write=upsert, which cannot be changed"):
         run(sized(), write="append")
     with pytest.raises(InvalidValueError, match="no argument 'retrys'"):
         run(sized(), retrys=1)
