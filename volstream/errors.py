@@ -85,6 +85,11 @@ def in_brief(error: BaseException) -> str:
     return (error if isinstance(error, VolstreamError) else VolstreamError(reason_of(error))).brief
 
 
+def unexpected(error: BaseException | None) -> BaseException | None:
+    """Returns an error that is not one of ours, to log its traceback; None for ours, whose message says enough."""
+    return None if isinstance(error, VolstreamError) else error
+
+
 class UserError(VolstreamError):
     """The user's input or the state of the user's objects."""
 

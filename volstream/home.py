@@ -92,7 +92,7 @@ class Home(Closeable):
         return getattr(self._local, "consumption", None)
 
     def unless_yielded(self, work: Callable[[], T]) -> T:
-        """Returns the result of ``work``, which is done once more if a daemon that starts took the engine away meanwhile.
+        """Returns the result of ``work``; repeats it once if a starting daemon took over the engine meanwhile.
 
         Args:
             work: reads only, or continues what an earlier call began.
@@ -146,7 +146,6 @@ class Home(Closeable):
 
     def close(self) -> None:
         """Closes the connections. The engine keeps running, and ends after being idle for a while."""
-
         if self._gateway is not None:
             self._gateway.close()
         self.catalog.close()

@@ -58,7 +58,7 @@ class _Recorded:
 
 @contextmanager
 def span(name: str, **attributes: str | int | float) -> Iterator[Span]:
-    """Makes the block a span, of which those inside of it are parts. An exception is recorded, and goes on."""
+    """Makes the block a span, the parent of spans inside of it. An exception is recorded, and raised again."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         yield _NOTHING

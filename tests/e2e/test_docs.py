@@ -19,7 +19,7 @@ import pytest
 
 from tests.broker import broker
 from tests.e2e.homes import SETTINGS, Home
-from volstream.cli.main import _COMMANDS, GROUPS, volstream
+from volstream.cli.main import volstream
 
 __all__ = ["broker"]
 
@@ -207,10 +207,6 @@ def test_the_reference_pages_match_the_code() -> None:
         assert written == getattr(generate, name)(), f"Run: make docs ({name})"
     keywords = generate.KEYWORDS.read_text(encoding="utf-8")  # as the formatter leaves it
     assert generate.keywords().split() == keywords.replace(" (\n", "").split(), "Run: make docs (keywords)"
-
-
-def test_every_command_is_in_a_group() -> None:
-    assert sorted(name for names in GROUPS.values() for name in names) == sorted(_COMMANDS)
 
 
 def test_the_readme_is_short() -> None:

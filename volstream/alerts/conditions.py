@@ -20,8 +20,8 @@ _EVENTS = {
 
 
 def conditions(catalog: Catalog, problems: Sequence[Problem]) -> tuple[list[Condition], list[str]]:
-    """Returns problems as conditions; and prefixes of keys of those of which nothing can be said at present: whether the runs of
-    a paused job would fail, and whether a stream is stale whose source cannot be reached."""
+    """Returns problems as conditions; and prefixes of the keys of conditions that cannot be judged now: failing runs of a paused
+    job, and the staleness of a stream whose source cannot be reached."""
     jobs = {str(job.name): job for job in catalog.jobs.list()}
     streams = {str(stream.name): stream for stream in catalog.streams.list()}
     unclear = [f"run:{job.id}:" for job in jobs.values() if job.state is JobState.PAUSED]

@@ -70,7 +70,7 @@ def judge(
 
     Args:
         known: the causes of earlier conditions.
-        unclear: prefixes of keys of which it cannot be said at present whether they are so.
+        unclear: prefixes of the keys of conditions that cannot be judged now; their alerts stay as they are.
     """
     skipped = tuple(unclear)
     vanished = {key for key in known if not key.startswith((FAILED, SEEN, OPEN, BEGAN)) and not key.startswith(skipped)}

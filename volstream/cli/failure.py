@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +14,6 @@ from volstream.cli.output import Output
 from volstream.model.text import counted
 from volstream.model.work import FailureKind
 from volstream.session import Session
-
-if TYPE_CHECKING:
-    pass
 
 
 def _chosen(function: Callable[..., None]) -> Callable[..., None]:

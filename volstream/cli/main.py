@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Mapping
 
 import click
 
@@ -14,98 +15,68 @@ from volstream.errors import VolstreamError
 from volstream.lifecycle.disks import disk_error
 from volstream.model.text import like
 
-#: Command -> the module of this folder that has it, where its name is ``<command with _>_command``.
-_COMMANDS = {
-    "setup": "setup",
-    "completion": "setup",
-    "init": "home",
-    "status": "home",
-    "top": "top",
-    "doctor": "doctor",
-    "engine": "engine",
-    "daemon": "daemon",
-    "console": "console",
-    "ingest-server": "ingest",
-    "create-connection": "connection",
-    "create-volume": "volume",
-    "create-stream": "stream",
-    "create-job": "job",
-    "load": "load",
-    "alter-volume": "volume",
-    "list": "objects",
-    "describe": "objects",
-    "drop": "objects",
-    "refresh": "volume",
-    "run-job": "job",
-    "run-source": "source",
-    "replay": "job",
-    "retry": "failure",
-    "skip": "failure",
-    "pause": "job",
-    "resume": "job",
-    "alter-job": "job",
-    "reset-stream": "stream",
-    "advance-stream": "stream",
-    "resolve": "stream",
-    "try": "file",
-    "compare": "compare",
-    "logs": "job",
-    "read-batch": "batch",
-    "explain-file": "file",
-    "sql": "sql",
-    "apply": "pipeline",
-    "diff": "pipeline",
-    "export": "pipeline",
-    "graph": "pipeline",
-    "alert": "alert",
-    "backup": "backup",
-    "restore": "backup",
+#: The commands by purpose, in the order of the help, each with the module of this folder that has it, where its name is
+#: ``<command with _>_command``.
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "This machine": {
+        "setup": "setup",
+        "completion": "setup",
+    },
+    "A home": {
+        "init": "home",
+        "status": "home",
+        "top": "top",
+        "doctor": "doctor",
+        "daemon": "daemon",
+        "console": "console",
+        "alert": "alert",
+        "ingest-server": "ingest",
+        "engine": "engine",
+        "backup": "backup",
+        "restore": "backup",
+    },
+    "Objects": {
+        "create-connection": "connection",
+        "create-volume": "volume",
+        "create-stream": "stream",
+        "create-job": "job",
+        "load": "load",
+        "alter-volume": "volume",
+        "alter-job": "job",
+        "list": "objects",
+        "describe": "objects",
+        "drop": "objects",
+    },
+    "Pipelines as code": {
+        "apply": "pipeline",
+        "diff": "pipeline",
+        "export": "pipeline",
+    },
+    "Work": {
+        "refresh": "volume",
+        "run-job": "job",
+        "run-source": "source",
+        "replay": "job",
+        "pause": "job",
+        "resume": "job",
+        "retry": "failure",
+        "skip": "failure",
+        "reset-stream": "stream",
+        "advance-stream": "stream",
+        "resolve": "stream",
+    },
+    "Looking": {
+        "try": "file",
+        "compare": "compare",
+        "logs": "job",
+        "explain-file": "file",
+        "read-batch": "batch",
+        "graph": "pipeline",
+        "sql": "sql",
+    },
 }
 
-#: The commands by purpose, in the order of the help.
-GROUPS = {
-    "This machine": ["setup", "completion"],
-    "A home": [
-        "init",
-        "status",
-        "top",
-        "doctor",
-        "daemon",
-        "console",
-        "alert",
-        "ingest-server",
-        "engine",
-        "backup",
-        "restore",
-    ],
-    "Objects": [
-        "create-connection",
-        "create-volume",
-        "create-stream",
-        "create-job",
-        "load",
-        "alter-volume",
-        "alter-job",
-        "list",
-        "describe",
-        "drop",
-    ],
-    "Pipelines as code": ["apply", "diff", "export"],
-    "Work": [
-        "refresh",
-        "run-job",
-        "run-source",
-        "replay",
-        "pause",
-        "resume",
-        "retry",
-        "skip",
-        "reset-stream",
-        "advance-stream",
-        "resolve",
-    ],
-    "Looking": ["try", "compare", "logs", "explain-file", "read-batch", "graph", "sql"],
-}
+_MODULES = {command: module for commands in GROUPS.values() for command, module in commands.items()}
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -117,7 +88,7 @@ class _Commands(click.Group):
         return [name for names in GROUPS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
-        module = _COMMANDS.get(cmd_name)
+        module = _MODULES.get(cmd_name)
         if module is None:
             return None
         command: click.Command = getattr(
@@ -139,7 +110,7 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            raise click.UsageError(f"{error.message} {like(args[0], _COMMANDS)}".rstrip(), ctx) from None
+            raise click.UsageError(f"{error.message} {like(args[0], _MODULES)}".rstrip(), ctx) from None
 
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)

@@ -1,4 +1,4 @@
-"""What requests begin and do not wait for: queued, with progress, until it has ended or is cancelled.
+"""Background tasks of the console: queued, run a few at a time, shown with their progress, and cancelled on request.
 
 Tasks are in the daemon's memory, the newest ones. A queue in the catalog would be too much: the rows of a run are exact by the
 batches of its job, and the job's next run goes on with what a killed one left. A daemon that is killed loses the request for
@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Any
 
 from volstream.catalog.audit import Audit
-from volstream.errors import CatalogError, InvalidStateError, NotFoundError, VolstreamError, in_brief
+from volstream.errors import CatalogError, InvalidStateError, NotFoundError, in_brief, unexpected
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import join_all
 from volstream.log import get
@@ -48,12 +48,12 @@ class TaskState(StrEnum):
 
 @dataclass
 class Task:
-    """What is done in the background, as far as it is.
+    """A background task and its progress.
 
     Attributes:
         id: of its entry in the audit.
         action, object: such as ``replay`` and ``job sizes``.
-        asked: the parameters of the request; None: not given.
+        asked: the parameters of the request; None for those that were not given.
         step: what is being done, or waited for.
         done, files: how many of how many; None: unknown.
         result: how it ended, in a sentence.
@@ -105,7 +105,7 @@ class Work:
         self._tell(self.task)
 
     def observe(self, done: int | None, files: int | None, step: str = "") -> None:
-        """Reports how far it is. Raises InvalidStateError if it is to end and cannot otherwise: it can be interrupted."""
+        """Reports progress. Raises InvalidStateError if the task is to end and its engine calls are being interrupted."""
         if self._interrupt is not None:
             self.check()
         task, news = self.task, (TaskState.RUNNING, step)
@@ -116,7 +116,7 @@ class Work:
             self._tell(task)
 
     def interruptible(self, interrupt: Callable[[], object]) -> None:
-        """Sets what is called to end it. Raises InvalidStateError if it is to end already."""
+        """Sets what interrupts the task's engine calls when it is to end. Raises InvalidStateError if it is to end already."""
         with self._lock:
             self._interrupt = interrupt
         self.check()
@@ -259,8 +259,8 @@ class Background:
             state, said = TaskState.CANCELLED, f"cancelled: {result}"
         elif error is not None:
             state, said = TaskState.FAILED, f"failed: {result}"
-            unexpected = None if isinstance(error, VolstreamError) or work.why else error
-            _log.warning("action_failed", action=task.action, object=task.object, error=result, exc_info=unexpected)
+            trace = None if work.why else unexpected(error)
+            _log.warning("action_failed", action=task.action, object=task.object, error=result, exc_info=trace)
         else:
             state, said = TaskState.FINISHED, result
             _log.info("action", action=task.action, object=task.object, result=result)

@@ -116,13 +116,13 @@ class AlertService(LeasedWorker, Collector):
         self._home = home
         self._engine = engine
         self._page = page
-        self._couriers = [DeliveryWorker(name, receiver, home) for name, receiver in self._settings.receivers.items()]
+        self._workers = [DeliveryWorker(name, receiver, home) for name, receiver in self._settings.receivers.items()]
         self._warned: set[str] = set()
         self._next_drop = time.monotonic()
 
     def is_wanted(self) -> bool:
         """See :meth:`LeasedWorker.is_wanted`: without receivers there is nothing to do."""
-        return bool(self._couriers)
+        return bool(self._workers)
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
@@ -133,33 +133,33 @@ class AlertService(LeasedWorker, Collector):
         failing = GaugeMetricFamily(
             "volstream_alert_receiver_failing", "1 if the newest delivery failed.", labels=["receiver"]
         )
-        counts = self._home.catalog.alerts.waiting() if self._couriers else {}
-        for courier in self._couriers:
-            deliveries.add_metric([courier.name, "delivered"], courier.delivered)
-            deliveries.add_metric([courier.name, "failed"], courier.failed)
-            waiting.add_metric([courier.name], counts.get(courier.name, 0))
-            failing.add_metric([courier.name], int(courier.trouble.reason is not None))
+        counts = self._home.catalog.alerts.waiting() if self._workers else {}
+        for worker in self._workers:
+            deliveries.add_metric([worker.name, "delivered"], worker.delivered)
+            deliveries.add_metric([worker.name, "failed"], worker.failed)
+            waiting.add_metric([worker.name], counts.get(worker.name, 0))
+            failing.add_metric([worker.name], int(worker.trouble.reason is not None))
         yield from (deliveries, waiting, failing)
 
     def work(self, turn: Stop) -> None:
         """See :meth:`LeasedWorker.work`: decides and delivers."""
-        look, ending = AlertEvaluator(self._home, self._engine, self._addressed), Stop()
+        evaluator, ending = AlertEvaluator(self._home, self._engine, self._addressed), Stop()
         threads = [
-            threading.Thread(target=courier.run, args=(ending,), name=f"receiver {courier.name}", daemon=True)
-            for courier in self._couriers
+            threading.Thread(target=worker.run, args=(ending,), name=f"receiver {worker.name}", daemon=True)
+            for worker in self._workers
         ]
         for thread in threads:
             thread.start()
         try:
             while not turn:
                 self._drop()
-                if look.look():
+                if evaluator.look():
                     faults.point("alert.recorded")
-                    for courier in self._couriers:
-                        courier.wake()
+                    for worker in self._workers:
+                        worker.wake()
                 turn.wait(_LOOK_SECONDS)
         finally:
-            look.close()
+            evaluator.close()
             ending.set()
             join_all(threads, _END_SECONDS)
 

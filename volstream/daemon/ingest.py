@@ -50,7 +50,7 @@ TOKEN = "ingest.token"
 class IngestServer(Collector):
     """Serves a home's tables. Rows of all clients that wait for one table are appended together.
 
-    Its metrics are the counts since it was made. It commits nothing by itself: see ``daemon.tails``.
+    Its metrics are the counts since it was made. It commits nothing: ``daemon.tails`` does.
 
     Raises:
         InvalidValueError: the address cannot be served as the settings say.
@@ -231,7 +231,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
             if action.type != COLUMNS:
                 raise InvalidValueError(f"There is no action {action.type!r}.")
             asked = _request(action.body, "schema", "table")
-            columns = self._table(_name(asked["schema"], asked["table"]), anew=True).columns
+            columns = self._table(_name(asked["schema"], asked["table"]), refresh=True).columns
         return iter([flight.Result(columns.serialize())])
 
     def do_get(self, context: Any, ticket: Any) -> flight.RecordBatchStream:
@@ -260,7 +260,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
             name = _name(*descriptor.path)
             table = self._table(name)
             if _stray(reader.schema, table.columns) is not None:
-                table = self._table(name, anew=True)
+                table = self._table(name, refresh=True)
                 _check_columns(reader.schema, table.columns)
         self._counts.connected(1)
         waiting: list[Flush] = []
@@ -291,10 +291,10 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
             raise
         self._counts.arrived(str(name), rows, size)
 
-    def _table(self, name: Name, *, anew: bool = False) -> LocalTable:
-        """Returns a table that all clients share, with the columns that it has now if ``anew``."""
+    def _table(self, name: Name, *, refresh: bool = False) -> LocalTable:
+        """Returns a table that all clients share, with the columns that it has now if ``refresh``."""
         with self._opening:
-            if anew or name not in self._open:
+            if refresh or name not in self._open:
                 current = self._tables.table(name)
                 opened = self._open.get(name)
                 if opened is None or opened.columns != current.columns:
@@ -302,7 +302,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
             return self._open[name]
 
     def _forget(self, name: Name, table: LocalTable) -> None:
-        """Makes the next request open a table anew."""
+        """Makes the next request open the table again."""
         with self._opening:
             if self._open.get(name) is table:
                 del self._open[name]

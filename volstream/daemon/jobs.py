@@ -18,9 +18,9 @@ from volstream.errors import (
     FencedError,
     InvalidStateError,
     StreamBusyError,
-    VolstreamError,
     in_brief,
     reason_of,
+    unexpected,
 )
 from volstream.jobs.lease import Runner, RunReport, clear
 from volstream.jobs.schedule import next_due
@@ -192,7 +192,7 @@ class Scheduler:
             error=reason_of(error),
             failures=failures,
             retry_seconds=round(delay, 1),
-            exc_info=None if isinstance(error, VolstreamError) else error,
+            exc_info=unexpected(error),
         )
 
     def _record(self, job: Job, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether a daemon is ready: all that it keeps moves on. Pure."""
+"""Whether a daemon is ready: everything that it keeps makes progress. Pure."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """True if nothing stands still that this daemon keeps."""
+        """True if everything that this daemon keeps makes progress."""
         return self.serving and not (self.volumes or self.sources or self.tables)
 
     def said(self) -> dict[str, Any]:
-        """Returns what the daemon knows of itself, only what is there: a part of what ``/readyz`` says."""
+        """Returns the daemon's part of the answer of ``/readyz``, without empty entries."""
         parts = {
             "failing_volumes": self.volumes,
             "failing_jobs": self.jobs,

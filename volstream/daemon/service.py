@@ -127,8 +127,8 @@ class Daemon:
         reader = StreamReader(catalog, self._settings.warehouse_path)
         ingest = IngestServer(session) if self._settings.ingest_address else None
         self._sources = SourceWorkers(session.home, self._stop)
-        desk = AlertService(session.home, engine.status, self._page)
-        others = [self._sources, desk] if ingest is None else [self._sources, desk, ingest]
+        alerts = AlertService(session.home, engine.status, self._page)
+        others = [self._sources, alerts] if ingest is None else [self._sources, alerts, ingest]
         metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
         self._committer = Committer(session.home, self._settings, self._stop)
         console = Console(session, self._healthy, lambda: self._readiness(engine, scheduler), metrics)
@@ -144,7 +144,7 @@ class Daemon:
             self._threads.run("volumes", lambda: self._follow(catalog))
             self._threads.run("sources", self._sources.run)
             self._threads.run("commits", self._committer.run)
-            self._threads.run("alerts", desk.run)
+            self._threads.run("alerts", alerts.run)
             self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
             _log.info(
                 "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster
@@ -155,7 +155,7 @@ class Daemon:
             self._serving = False
             self._stop.set()
             scheduler.wake()
-            desk.end()
+            alerts.end()
             if ingest is not None:
                 ingest.stop()
             console.stop()

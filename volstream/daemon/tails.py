@@ -10,7 +10,7 @@ from volstream.catalog.conditions import About
 from volstream.config import Settings
 from volstream.definitions import Source
 from volstream.delta.log import DeltaLog
-from volstream.errors import CatalogError, EngineLostError, VolstreamError, in_brief
+from volstream.errors import CatalogError, EngineLostError, in_brief, unexpected
 from volstream.home import Home
 from volstream.ingest.local import commit
 from volstream.lifecycle.backoff import Backoff
@@ -84,7 +84,9 @@ class Committer:
             except EngineLostError:  # it starts, or is restarted
                 continue
             except Exception as error:  # noqa: BLE001  # the next sweep tries again
-                _log.warning("expiry_failed", source=str(source.name), error=in_brief(error), exc_info=_trace(error))
+                _log.warning(
+                    "expiry_failed", source=str(source.name), error=in_brief(error), exc_info=unexpected(error)
+                )
             del self._to_expire[source.name]
 
     def _note(self, name: Name, reason: str | None, error: Exception | None = None) -> None:
@@ -96,11 +98,6 @@ class Committer:
             _log.info("commits_again", table=str(name))
         else:
             self._troubles[name] = reason
-            _log.warning("commit_failed", table=str(name), error=reason, exc_info=_trace(error))
+            _log.warning("commit_failed", table=str(name), error=reason, exc_info=unexpected(error))
         with suppress(CatalogError):  # while it is unavailable, the log has it
             self._home.catalog.conditions.note(About.TABLE, str(name), reason)
-
-
-def _trace(error: Exception | None) -> Exception | None:
-    """Returns an error whose traceback is to be logged: an unexpected one."""
-    return None if isinstance(error, VolstreamError) else error

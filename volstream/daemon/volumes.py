@@ -1,5 +1,5 @@
 """One volume's thread in the daemon: takes turns at keeping the volume, each for as long as its lease is held. A turn
-receives, folds, refreshes and acknowledges; and lists at its start, on a schedule, and on request."""
+receives, refreshes and acknowledges; and lists at its start, on a schedule, and on request."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ class _Turn:
         self._settings = settings
         self._keeper = DirectoryKeeper(volume, catalog, settings, stop.wait, stop.__bool__)
         self._queue = queue
-        self._fold = HintSet(volume.selection)
-        self._heard: list[Message] = []  # received, not yet folded
+        self._hints = HintSet(volume.selection)
+        self._received: list[Message] = []  # received, their hints not yet collected
         self._unacknowledged: list[Message] = []
         self._listing: Future[Listing] | None = None
         self._listed = float("-inf")
@@ -141,15 +141,7 @@ class _Turn:
         """Runs until it is stopped. Raises FencedError if another writer takes over."""
         _log.info("volume_kept", volume=str(self.volume.name))
         try:
-            run_loop(
-                "volume",
-                self._tick,
-                self.stop,
-                _log,
-                Backoff(),
-                survives=_survives,
-                trouble=self._of.trouble,
-            )
+            run_loop("volume", self._tick, self.stop, _log, Backoff(), survives=_survives, trouble=self._of.trouble)
         except InterruptedByUserError:  # during a listing
             if not self.stop:
                 raise
@@ -161,16 +153,16 @@ class _Turn:
             _log.info("volume_left", volume=str(self.volume.name))
 
     def _tick(self) -> None:
-        """Receives for a moment, and applies the hints to the directory. Hints whose refresh fails stay in the fold."""
+        """Receives for a moment, and applies the hints to the directory. Hints whose refresh fails are kept."""
         with reached(self._settings.warehouse_path):
             self._arm()
             self._reconcile()
-            self._hear()
+            self._receive()
             asked = self._keeper.requested_checks()
-            self._fold.add(asked)
+            self._hints.add(asked)
             self._of.queue_depth = self._queue.depth()
             self._of.held_removals = self._keeper.held_removals
-            if self._fold:
+            if self._hints:
                 self._refresh()
             self._keeper.complete_checks(asked)  # including paths outside the volume, which need no work
             self._acknowledge()
@@ -227,43 +219,43 @@ class _Turn:
         if done.commit is not None:
             self._count_commits(1)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         """Receives waiting messages, and those that follow closely: files that are copied together are one refresh.
 
-        Received messages are kept until they are folded, whatever fails in between: a queue that keeps messages for a live
-        consumer does not redeliver them to it.
+        Received messages are kept until their hints are collected, whatever fails in between: a queue that keeps messages for
+        a live consumer does not redeliver them to it.
         """
         wait_seconds = _FOLLOW_SECONDS if self._listing is not None else _WAIT_SECONDS
         if not self._armed:
             self.stop.wait(wait_seconds)
             return
         try:
-            self._heard += self._queue.receive(_RECEIVE, wait_seconds)
+            self._received += self._queue.receive(_RECEIVE, wait_seconds)
             self._gather()
         except QueueError as error:  # requests by others, and the schedule, do not wait for the queue
             self._of.queue_failure.failed(error)
         else:
             self._of.queue_failure.recovered()
-        if not self._heard:
+        if not self._received:
             return
         self._of.last_event = datetime.now(UTC)
         self._take(
-            [hint for message in self._heard for hint in message.hints],
-            [message.rejection for message in self._heard if message.rejection is not None],
+            [hint for message in self._received for hint in message.hints],
+            [message.rejection for message in self._received if message.rejection is not None],
         )
-        self._unacknowledged += self._heard
-        self._heard = []
+        self._unacknowledged += self._received
+        self._received = []
 
     def _gather(self) -> None:
         deadline = time.monotonic() + _GATHER_SECONDS
-        while self._heard and time.monotonic() < deadline:
+        while self._received and time.monotonic() < deadline:
             more = self._queue.receive(_RECEIVE, _FOLLOW_SECONDS)
             if not more:
                 break
-            self._heard += more
+            self._received += more
 
     def _take(self, hints: list[Hint | ObjectHint], rejected: list[Rejection]) -> None:
-        """Folds this volume's hints, and passes on, through the catalog, those for other volumes that share the queue."""
+        """Collects this volume's hints, and passes on, through the catalog, those for other volumes that share the queue."""
         of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
         routed = route(self.volume, self._catalog.volumes.list() if of_objects else (), hints)
         for volume_id, paths in routed.others.items():
@@ -271,15 +263,15 @@ class _Turn:
             rejected += odd.values()
             self._catalog.refreshes.ask_check(volume_id, paths - odd.keys())
         self._catalog.refreshes.reject(self.volume.id, [*rejected, *routed.strays.values()])
-        self._fold.add(routed.own)
+        self._hints.add(routed.own)
 
     def _refresh(self) -> None:
         started = time.monotonic()
-        whole = any(prefix == "" for prefix, _ in self._fold.listings())
-        tick = self._keeper.apply(self._fold)
+        whole = any(prefix == "" for prefix, _ in self._hints.listings())
+        tick = self._keeper.apply(self._hints)
         if whole:
             self._listed = time.monotonic()
-        self._fold = HintSet(self.volume.selection)
+        self._hints = HintSet(self.volume.selection)
         self._of.last_tick_seconds = time.monotonic() - started
         self._of.refreshed_rows += tick.counts.rows
         if tick.commits:
@@ -292,7 +284,6 @@ class _Turn:
 
     def _acknowledge(self) -> None:
         """Acknowledges messages only now that the commit with their effect is durable."""
-
         if self._unacknowledged:
             self._queue.acknowledge(self._unacknowledged)
             self._unacknowledged = []

@@ -75,7 +75,7 @@ class Key:
         return self._checked(value, self.form.read)
 
     def parse(self, text: str) -> Any:
-        """Does the same with text."""
+        """Returns a value written as text as it is stored. Raises like :meth:`read`."""
         return self._checked(text, self.form.parse)
 
     def write(self, value: Any) -> Any:
@@ -91,9 +91,9 @@ class Key:
             raise InvalidValueError(f"{self.name}: {error.message}", error.remedy) from None
         least, most = self.option.least, self.option.most
         if least is not None and stored < least:
-            raise InvalidValueError(f"{self.name} cannot be {stored:g}.", f"Give {least:g} or more.")
+            raise InvalidValueError(f"{self.name} cannot be {stored}.", f"Give {least} or more.")
         if most is not None and stored > most:
-            raise InvalidValueError(f"{self.name} cannot be {stored:g}.", f"Give {most:g} or less.")
+            raise InvalidValueError(f"{self.name} cannot be {stored}.", f"Give {most} or less.")
         return stored
 
 

@@ -23,6 +23,11 @@ class QueueType(StrEnum):
     MEMORY = "memory"
     NONE = "none"
 
+    @property
+    def has_events(self) -> bool:
+        """True if single changes are reported; otherwise all changes are found by listings."""
+        return self not in (QueueType.POLL, QueueType.NONE)
+
 
 #: The virtual cluster of a volume if the user names none.
 DEFAULT_VIRTUAL_CLUSTER = "DEFAULT"

@@ -97,10 +97,10 @@ class DirectoryKeeper:
         return self._writer.volume.held_removals
 
     def check_store(self) -> None:
-        """Asks the store at intervals whether it is there: without events nobody would until the next full listing.
+        """Checks at intervals that the store answers; otherwise its failure would show only at the next event or full listing.
 
         Raises:
-            StorageError: it is gone, or does not answer.
+            StorageError: it is missing, or does not answer.
         """
         if time.monotonic() < self._next_check:
             return

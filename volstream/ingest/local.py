@@ -179,7 +179,7 @@ def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], Spar
     """Commits what has arrived for a table, unless another process is doing that; returns the number of rows.
 
     Raises:
-        VolstreamError: as :func:`volstream.tails.commit.move`.
+        VolstreamError: as :func:`volstream.tails.commit.commit_tail`.
     """
     if not table.exists(location):
         return 0

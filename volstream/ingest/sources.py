@@ -1,4 +1,4 @@
-"""The tables that volstream fills: who does it, and how that ends."""
+"""Ends the filling of a table by volstream, before the table is dropped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _END_SECONDS = 30.0
 
 
 def end(catalog: Catalog, source: Source) -> None:
-    """Forgets a source, and waits until nobody writes its table any more, which can then be deleted.
+    """Removes a source from the catalog, and waits until no process writes its table, which can then be deleted.
 
     Raises:
         ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it; or its reader does not end.

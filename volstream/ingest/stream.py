@@ -21,7 +21,6 @@ from volstream.errors import (
     InvalidValueError,
     TailFullError,
     UserError,
-    VolstreamError,
     in_brief,
 )
 from volstream.functions import exact
@@ -30,6 +29,7 @@ from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptio
 from volstream.ingest.values import TailColumn
 from volstream.lifecycle.closeable import Closeable
 from volstream.lifecycle.stop import Stop
+from volstream.lifecycle.supervisor import is_transient
 from volstream.log import get
 from volstream.model.arguments import checked, fitting
 from volstream.model.text import counted
@@ -541,6 +541,6 @@ def _status(error: Exception) -> RetryStatus:
         return RetryStatus.THROTTLED
     if isinstance(error, UserError):
         return RetryStatus.PRECHECK_FAILED
-    if isinstance(error, DependencyError) or (isinstance(error, VolstreamError) and error.transient):
+    if isinstance(error, DependencyError) or is_transient(error):
         return RetryStatus.FAILED
     return RetryStatus.INTERNAL_ERROR

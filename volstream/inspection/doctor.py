@@ -304,18 +304,18 @@ class _Patient:
                 f"{counted(current.held_removals, 'file')} missing from the store; the removal is on hold.",
                 f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals.",
             )
-        untold = listing.missing + listing.changed + listing.phantom - listing.late
+        unreported = listing.missing + listing.changed + listing.phantom - listing.late
         said = (
             f"{listing.began_on:%F %T}: {counted(listing.listed, 'file')} listed, {listing.missing} missing, "
             f"{listing.changed} changed, {listing.phantom} phantom, {listing.late} of them too recent to judge"
         )
         # Without an event source, listings are the regular way in which files arrive.
-        if untold <= 0 or listing.cause == "bootstrap" or self._volume.queue_type in (QueueType.NONE, QueueType.POLL):
+        if unreported <= 0 or listing.cause == "bootstrap" or not self._volume.queue_type.has_events:
             return Check("completeness", CheckState.OK, said)
         return Check(
             "completeness",
             CheckState.WARNING,
-            f"{said}: {counted(untold, 'change')} came without an event.",
+            f"{said}: {counted(unreported, 'change')} came without an event.",
             "If a daemon was running all the time, events are being lost: check the wiring, and its prefix and event types.",
         )
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from volstream.catalog.conditions import About
-from volstream.definitions import FileJob, Function, Job, QueueType, Stream, Volume
+from volstream.definitions import FileJob, Function, Job, Stream, Volume
 from volstream.engine.control import engine_status
 from volstream.errors import CatalogError, StreamStaleError, VolstreamError
 from volstream.functions.pickled import missing_code
@@ -83,8 +83,8 @@ def alerts_status(home: Home) -> list[dict[str, Any]]:
 def volume_status(home: Home, volume: Volume, failing: Mapping[str, str]) -> dict[str, Any]:
     """Returns how complete a volume's directory is, and what is wrong with it."""
     listing = next(iter(home.catalog.refreshes.reconciles(volume.id)), None)
-    # Without a queue, listings find all changes, and none of them was missed.
-    missed = listing if volume.queue_type not in (QueueType.NONE, QueueType.POLL) else None
+    # Without events, listings find all changes, and none of them was missed.
+    missed = listing if volume.queue_type.has_events else None
     return {
         **volume_health(volume, failing),
         "location": volume.location,

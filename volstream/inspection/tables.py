@@ -148,12 +148,12 @@ def _cell(value: Any) -> Any:
 
 
 def cut(beginning: str, size: int) -> str:
-    """Returns what stands for a text of which only the beginning is shown."""
+    """Returns the beginning of a text with the length of the whole."""
     return f"{beginning} ... ({size} characters)"
 
 
 def sized(size: int) -> str:
-    """Returns what stands for a binary value."""
+    """Returns the size of a binary value, shown in its place."""
     return f"({size} bytes)"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from volstream import log as logs
-from volstream.errors import VolstreamError, reason_of
+from volstream.errors import VolstreamError, reason_of, unexpected
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 
@@ -138,7 +138,7 @@ class FailureTracker:
                 error=self.reason,
                 failures=self._failures,
                 retry_seconds=round(delay, 1),
-                exc_info=not isinstance(error, VolstreamError),
+                exc_info=unexpected(error),
             )
             self._report(self.reason)
         return delay
@@ -169,7 +169,7 @@ def run_loop(
 ) -> None:
     """Calls ``tick`` repeatedly until ``stop`` is set.
 
-    ``tick`` waits by itself when it has nothing to do (``receive``, ``stop.wait``). An error that the loop survives is
+    ``tick`` waits when it has nothing to do (``receive``, ``stop.wait``). An error that the loop survives is
     logged, at most every :data:`REPEAT_SECONDS` with the count, and followed by a pause; the first success after it is
     logged too.
 

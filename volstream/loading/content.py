@@ -95,6 +95,17 @@ def not_encoded(encoding: str, where: str) -> FileRejectedError:
 
 
 @contextmanager
+def reading_as(format_: str) -> Iterator[None]:
+    """Turns PyArrow's errors in the block into rejections of the file. Errors of the system have a number, and stay."""
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        raise FileRejectedError(f"The file cannot be read as {format_}: {error}.") from None
+
+
+@contextmanager
 def decompressing(compression: str | None) -> Iterator[None]:
     """Turns errors of decompression in the block, which have no error number, into rejections of the file."""
     try:

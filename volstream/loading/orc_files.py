@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.orc
 
 from volstream.functions.file import File
-from volstream.functions.rejection import FileRejectedError
 from volstream.loading.columns import ArrowColumn, Chunk
-from volstream.loading.content import check_expanded
+from volstream.loading.content import check_expanded, reading_as
 from volstream.loading.parquet_files import WIDTH
 
 #: Rows that are passed on at a time.
@@ -23,7 +22,7 @@ def chunks(file: File) -> Iterator[Chunk]:
     Raises:
         FileRejectedError: it is not such a file, or expands too far.
     """
-    try:
+    with reading_as("orc"):
         opened = pyarrow.orc.ORCFile(file.open())
         # At least: the footer says no more.
         check_expanded(file.size, opened.nrows * len(opened.schema) * WIDTH)
@@ -39,9 +38,3 @@ def chunks(file: File) -> Iterator[Chunk]:
                 yield Chunk(
                     part.num_rows, [ArrowColumn(*pair) for pair in zip(part.schema.names, part.columns, strict=True)]
                 )
-    except pa.ArrowInvalid as error:
-        raise FileRejectedError(f"The file cannot be read as orc: {error}.") from None
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise FileRejectedError(f"The file cannot be read as orc: {error}.") from None

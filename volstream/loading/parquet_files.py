@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from volstream.functions.file import File
-from volstream.functions.rejection import FileRejectedError
 from volstream.loading.columns import ArrowColumn, Chunk
-from volstream.loading.content import check_expanded
+from volstream.loading.content import check_expanded, reading_as
 
 #: Rows in memory at a time, and about how many bytes of them.
 _ROWS, _BYTES = 10_000, 64 << 20
@@ -30,7 +29,7 @@ def chunks(file: File) -> Iterator[Chunk]:
     Raises:
         FileRejectedError: it is not such a file, or expands too far.
     """
-    try:
+    with reading_as("parquet"):
         content = file.open()
         footer = pq.ParquetFile(content, coerce_int96_timestamp_unit="us")
         metadata, schema = footer.metadata, footer.schema_arrow
@@ -50,12 +49,6 @@ def chunks(file: File) -> Iterator[Chunk]:
                 yield Chunk(
                     part.num_rows, [ArrowColumn(field.name, _as(values, field.type)) for field, values in columns]
                 )
-    except pa.ArrowInvalid as error:
-        raise FileRejectedError(f"The file cannot be read as parquet: {error}.") from None
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise FileRejectedError(f"The file cannot be read as parquet: {error}.") from None
 
 
 def claimed(metadata: pq.FileMetaData) -> int:

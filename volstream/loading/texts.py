@@ -20,13 +20,6 @@ _INFERRED: Sequence[tuple[str, pa.DataType]] = (
     (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$", TIMESTAMP),
 )
 
-_INTEGER = r"^[+-]?[0-9]+$"
-#: PyArrow can crash on a text with more digits after the point than any decimal has.
-_DECIMAL = r"^[+-]?([0-9]+(\.[0-9]{0,38})?|\.[0-9]{1,38})$"
-_FLOATING = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$"
-_BOOLEAN = r"(?i)^(true|false)$"
-_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?$"
 _ZONED = r"(Z|[T ].*[+-][0-9:]+)$"
 
 
@@ -52,7 +45,7 @@ def fit_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if kind == pa.binary():
         return texts.cast(kind)
     trimmed = pc.utf8_trim_whitespace(texts)
-    pattern, prepared = _PREPARATIONS[_family(kind)]
+    pattern, prepared = next((text, prepared) for is_one, text, prepared in _READINGS if is_one(kind))
     fitting = pc.if_else(pc.match_substring_regex(trimmed, pattern), trimmed, pa.scalar(None, pa.string()))
     values = halved(prepared(fitting, kind), kind)
     return with_faithful(values, fitting) if pa.types.is_floating(kind) else values
@@ -67,18 +60,6 @@ def halved(values: pa.Array, kind: pa.DataType) -> pa.Array:
             return pa.nulls(1, kind)
     half = len(values) // 2
     return pa.concat_arrays([halved(values[:half], kind), halved(values[half:], kind)])
-
-
-def _family(kind: pa.DataType) -> str:
-    families: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
-        (pa.types.is_integer, "integer"),
-        (pa.types.is_floating, "floating"),
-        (pa.types.is_decimal, "decimal"),
-        (pa.types.is_boolean, "boolean"),
-        (pa.types.is_date, "date"),
-        (pa.types.is_timestamp, "time"),
-    )
-    return next(name for is_one, name in families if is_one(kind))
 
 
 def _as_written(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -101,11 +82,17 @@ def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return pc.if_else(zoned, whole, pc.binary_join_element_wise(whole, "Z", ""))
 
 
-_PREPARATIONS = {
-    "integer": (_INTEGER, _unsigned),
-    "floating": (_FLOATING, _unsigned),
-    "decimal": (_DECIMAL, _unsigned),
-    "boolean": (_BOOLEAN, _as_written),
-    "date": (_DATE, _as_written),
-    "time": (_TIME, _times),
-}
+#: Types, the pattern of texts that read as them, and how such texts are prepared for PyArrow.
+_READINGS: Sequence[tuple[Callable[[pa.DataType], bool], str, Callable[[pa.Array, pa.DataType], pa.Array]]] = (
+    (pa.types.is_integer, r"^[+-]?[0-9]+$", _unsigned),
+    (pa.types.is_floating, r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$", _unsigned),
+    # PyArrow can crash on a text with more digits after the point than any decimal has.
+    (pa.types.is_decimal, r"^[+-]?([0-9]+(\.[0-9]{0,38})?|\.[0-9]{1,38})$", _unsigned),
+    (pa.types.is_boolean, r"(?i)^(true|false)$", _as_written),
+    (pa.types.is_date, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", _as_written),
+    (
+        pa.types.is_timestamp,
+        r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?$",
+        _times,
+    ),
+)

@@ -109,14 +109,14 @@ class Connectors:
         return create_topic_table(self._home, parsed, source, RETENTION_POLICY.read(retention_policy), comment)
 
     def poll(self, name: str, stop: Stop | None = None) -> int:
-        """Reads what a topic has when called into its table, for homes without a daemon; returns the number of messages.
+        """Reads the messages that a topic has now into its table, for homes without a daemon; returns their number.
 
         Args:
             stop: set to end early; what was read stays.
 
         Raises:
             NotFoundError: there is no such source or topic.
-            InvalidStateError: it is no topic; a daemon reads it; or it was re-created.
+            InvalidStateError: the source is not a topic, a daemon reads it, or it was re-created.
             BrokerError: the brokers cannot be reached.
         """
         from volstream.sources.kafka.poll import read_to_end

@@ -92,7 +92,7 @@ class Streams(Collection[Stream]):
         return advance_stream(self._home.catalog, self._home.warehouse, Name.parse(name), to_version)
 
     def free(self, name: str) -> None:
-        """Settles a consumption that a statement left open (R-8). No Spark if there is none. Raises StreamBusyError."""
+        """Settles a consumption that a statement left open. No Spark if there is none. Raises StreamBusyError."""
         stream = self._home.catalog.streams.find(Name.parse(name))
         plan = None if stream is None else self._home.catalog.consumptions.open_plan(stream.id)
         if stream is None or plan is None or plan.kind is not PlanKind.STATEMENT:

@@ -108,7 +108,7 @@ class Maker:
         if action.verb is Verb.ALTER:
             self.objects.streams.alter(name, comment=values["comment"])
             return
-        volume, table = (None if ref is None else str(ref) for ref in (values.pop("volume"), values.pop("table")))
+        volume, table = (_text(values.pop(key)) for key in ("volume", "table"))
         self.objects.streams.create(name, volume, table=table, **values)
 
     def job(self, action: Step) -> None:

@@ -40,7 +40,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Definition:
-    """An object as it is to be, or as it is.
+    """An object, as a file defines it or as the home has it.
 
     Attributes:
         values: a value for every key of the kind, defaults included: text, numbers, booleans, tuples and mappings of text.

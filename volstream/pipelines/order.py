@@ -63,7 +63,7 @@ def relations(definition: Definition) -> Sequence[Name]:
 
 
 def _makers(definitions: Sequence[Definition]) -> Mapping[Name, Identity]:
-    """Returns for each relation the definition that makes it: of a table that nothing else defines, a job that writes it."""
+    """Returns for each relation the definition that makes it; a table without a definition of its own is made by its job."""
     jobs = {
         definition.values["into"]: definition.identity
         for definition in definitions

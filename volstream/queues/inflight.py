@@ -72,6 +72,6 @@ class InFlight:
             self._deliveries.pop(message.receipt, None)
 
     def expire_all(self) -> None:
-        """Makes every message due now, because its consumer is gone."""
+        """Makes every message due now, because its consumer has ended."""
         for delivery in self._deliveries.values():
             delivery.due = float("-inf")

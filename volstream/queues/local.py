@@ -25,7 +25,7 @@ class LocalQueue:
     """Delivers hints about the files of a directory.
 
     While the directory is missing, ``receive`` raises :class:`~volstream.errors.QueueError` at each check and at the end of
-    each wait, and recovers by itself when the directory is back. Two locks: ``_arming`` guards the watch and is taken first;
+    each wait, and recovers when the directory is back. Two locks: ``_arming`` guards the watch and is taken first;
     ``_changed`` guards the rest, and is never held while the watch is armed or disarmed, because watchdog's threads need it
     to end.
     """

@@ -159,13 +159,13 @@ class _Translator(FileSystemEventHandler):
         elif isinstance(event, FileClosedEvent):
             new = PathChangeKind.CLOSED
         if isinstance(event, DirDeletedEvent | DirMovedEvent | FileMovedEvent):
-            self._tell(event.src_path, gone)
+            self._report(event.src_path, gone)
         else:
-            self._tell(event.src_path, new)
+            self._report(event.src_path, new)
         if event.dest_path:
-            self._tell(event.dest_path, new)
+            self._report(event.dest_path, new)
 
-    def _tell(self, full_path: bytes | str, kind: PathChangeKind) -> None:
+    def _report(self, full_path: bytes | str, kind: PathChangeKind) -> None:
         path = os.fsdecode(full_path)
         # The root itself is not below the prefix; its removal is noticed by the check for live threads.
         if path.startswith(self._prefix):

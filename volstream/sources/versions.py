@@ -37,7 +37,7 @@ _KEPT_LOOKUPS = 4
 
 @contextmanager
 def alone(home: Home, name: Name) -> Iterator[None]:
-    """Holds off others who make a version of the table. Raises ObjectInUseError if somebody does already."""
+    """Keeps other processes from making a version of the table. Raises ObjectInUseError if one is doing so."""
     purpose = f"making a version of {name}"
     with lease(home.catalog.leases, of_version(str(name)), new_owner(), purpose, home.settings.lease_seconds) as other:
         if other is not None:

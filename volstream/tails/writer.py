@@ -52,8 +52,8 @@ class Flush:
         stream_id: identifies the stream that sent them.
         sequence: number of the flush in its stream, increasing from 1.
         rows: the operation of each row (``table.OPERATION``) and the table's columns.
-        after: the number that the newest flush of the stream must have, 0 if there is none: for streams that several processes
-            may write, of which only one may go on. None: any.
+        after: the number that the newest flush of the stream must have, 0 if there is none: for streams that several
+            processes may write, so that only one of them goes on. None: any.
     """
 
     stream_id: str

@@ -8,7 +8,7 @@ from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS, Access, Keys
 from volstream.cloud.policies import Need, permission_policy, trust_policy
 from volstream.config import Settings
-from volstream.definitions import Connection, QueueType, Volume
+from volstream.definitions import Connection, Volume
 from volstream.errors import InvalidValueError
 from volstream.model.locations import scheme_of
 from volstream.queues import open_queue
@@ -16,8 +16,6 @@ from volstream.queues.base import EventQueue, QueueSettings, QueueSpec
 from volstream.storage import open_store
 from volstream.storage.base import ObjectStore
 from volstream.storage.bucket import BucketPlace
-
-_QUEUES = (QueueType.SQS, QueueType.MNS)
 
 
 def access_of(volume: Volume, catalog: Catalog, settings: Settings) -> Access | None:
@@ -85,7 +83,7 @@ def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
 
 def _need(volume: Volume) -> Need:
     place = BucketPlace.of(volume.location)
-    return Need(place.bucket, place.root, volume.queue_name if volume.queue_type in _QUEUES else None)
+    return Need(place.bucket, place.root, volume.queue_name if volume.queue_type.has_events else None)
 
 
 def _keys(connection: Connection, settings: Settings) -> Keys:

@@ -166,7 +166,7 @@ def test_a_run_that_fails_is_alerted_once_although_it_is_tried_again_and_again(
             note_ended(world.catalog.database, world.job, None, failed="The bucket b does not exist.")
             eventually(lambda: receiver.posts)
             note_begun(world.catalog.database, world.job)
-            eventually(lambda: desk._couriers[0].delivered)
+            eventually(lambda: desk._workers[0].delivered)
         world.catalog.jobs.change(world.job, state=JobState.PAUSED, state_reason=PAUSED_BY_USER)
         eventually(lambda: len(receiver.posts) == 2)
         world.catalog.jobs.change(world.job, state=JobState.ACTIVE, state_reason=None)
@@ -243,7 +243,7 @@ def test_an_alert_waits_through_restarts_until_its_receiver_is_back(tmp_path: Pa
     world = World(tmp_path, f"http://127.0.0.1:{port}")
     with world.daemon() as desk:
         world.fail("a.jpg")
-        eventually(lambda: desk._couriers[0].failed)
+        eventually(lambda: desk._workers[0].failed)
         assert {one.name: one.samples[0].value for one in desk.collect()}["volstream_alerts_waiting"] == 1
     (world.home.settings.home / "volstream.toml").write_text('[receivers.ops]\nwebhook = "http://127.0.0.1:1"\n')
     status = json.loads(shell.ok("status", "--format", "json"))

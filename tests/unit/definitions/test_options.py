@@ -114,7 +114,7 @@ def test_a_value_is_the_same_whichever_way_it_is_written(form: forms.Form, given
         ("retries", "3", "retries: '3' is not a whole number. Give a whole number."),
         ("retries", True, "retries: True is not a whole number."),
         ("retries", -1, "retries cannot be -1. Give 0 or more."),
-        ("retries", 2**31, "retries cannot be 2.14748e+09. Give 2.14748e+09 or less."),
+        ("retries", 2**31, "retries cannot be 2147483648. Give 2147483647 or less."),
         ("timeout", -5, "timeout: -5 is not a duration. Give a number of seconds, or text such as 30s."),
         ("timeout", "soon", "timeout: 'soon' is not a duration."),
         ("max_bytes", "lots", "max_bytes: 'lots' is not a size."),
