@@ -1,4 +1,4 @@
-"""Annotations of a function, each by itself: one that cannot be resolved says nothing, and hides no other."""
+"""Resolves each annotation of a function separately: one that cannot be resolved hides no other."""
 
 from __future__ import annotations
 

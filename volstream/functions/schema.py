@@ -271,7 +271,7 @@ def row_class_in(annotation: Any) -> type | None:
         items = arguments if issubclass(kind, tuple) else arguments[:1]
         classes = [row_class_in(item) for item in items if item is not ...]
         return classes[0] if classes else None
-    raise TypeError(f"a function returns rows, and {_a(kind)} is none")
+    raise TypeError(f"a function returns rows, and {_a(kind)} is not a row")
 
 
 def _is(kind: Any, base: type) -> bool:

@@ -289,10 +289,10 @@ def test_an_annotation_may_leave_the_columns_open(annotation: object) -> None:
 @pytest.mark.parametrize(
     ("annotation", "said"),
     [
-        (int, "f is annotated `-> int`, but a function returns rows, and an int is none."),
-        (str, "`-> str`, but a function returns rows, and a str is none."),
+        (int, "f is annotated `-> int`, but a function returns rows, and an int is not a row."),
+        (str, "`-> str`, but a function returns rows, and a str is not a row."),
         (list[str], "`-> list[str]`, but"),
-        (None, "`-> None`, but a function returns rows, and None is none."),
+        (None, "`-> None`, but a function returns rows, and None is not a row."),
         (Pair | Model, "its rows have different columns."),
     ],
 )
