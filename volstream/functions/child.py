@@ -37,7 +37,7 @@ _LAST_WORDS = 4000
 
 
 class ChildWorker:
-    """Calls the function of a :class:`~volstream.functions.worker.Work` in a child process; see :class:`~volstream.functions.worker.Worker`.
+    """Calls the function of a :class:`~volstream.functions.worker.Work` in a child process.
 
     Attributes:
         batch_size, fetch_ahead: as reported by the child, because this process does not import the function.
