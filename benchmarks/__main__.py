@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import chart, directories, ingest, processes, queues, report, scale, scenarios, soak, tables
+from benchmarks import chart, directories, ingest, processes, queues, report, scale, scenarios, soak, tables, waits
 from benchmarks.contenders import CHECKOUT, OTHERS, Contender, Raw, SparkFiles, Volstream
 from benchmarks.files import Tree
 from benchmarks.report import Figures
@@ -21,12 +21,12 @@ RESULTS, CHART = CHECKOUT / "benchmarks" / "results.json", CHECKOUT / "benchmark
 _PARTS = ("files", "slow", "cold", "live")
 
 #: These have separate figures; the first takes as long as all others together.
-_SCALE, _TABLES, _QUEUES, _BURST = "scale", "tables", "queues", "burst"
+_SCALE, _TABLES, _QUEUES, _BURST, _WAIT = "scale", "tables", "queues", "burst", "wait"
 
 #: So do these, which need no engine.
 _DIRECTORY, _CLI, _SOAK, _INGEST = "directory", "cli", "soak", "ingest"
 
-_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _DIRECTORY, _CLI, _SOAK, _INGEST)
+_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _DIRECTORY, _CLI, _SOAK, _INGEST)
 
 _console = Console(width=100)
 
@@ -93,6 +93,8 @@ def main(
             _measure_soak(scratch, refreshes or soak.REFRESHES)
         if _BURST in parts:
             _measure_burst(home, tree, max(given, default=directories.BURST), rounds)
+        if _WAIT in parts:
+            _measure_wait(home, max(given, default=1_000), rounds)
         if _INGEST in parts:
             _measure_ingest(home, rounds)
         if _SCALE in parts:
@@ -205,6 +207,18 @@ def _measure_burst(home: Path, tree: Tree, count: int, rounds: int) -> None:
             if new and again:
                 _console.print(f"Overwritten at once, to the same files when new: {again / new:.2f}")
             report.write(figures, home.parent / "burst.json")
+
+
+def _measure_wait(home: Path, count: int, rounds: int) -> None:
+    figures = Figures()
+    with Session(home) as session:
+        try:
+            _say("warming up")
+            waits.measure(session, home.parent / "waits-warm", 200, 1, Figures())
+            waits.measure(session, home.parent / "waits", count, rounds, figures)
+        finally:
+            _console.print(figures.table())
+            report.write(figures, home.parent / "wait.json")
 
 
 def _measure_ingest(home: Path, rounds: int) -> None:

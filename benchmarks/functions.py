@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from dataclasses import dataclass
@@ -9,6 +10,10 @@ from typing import Protocol
 
 #: CPU seconds of :func:`slow` per file: like a small parser or model.
 SLOW_SECONDS = 0.005
+
+
+#: Seconds that :func:`waiting` waits.
+WAIT_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -50,3 +55,10 @@ def burn() -> None:
     end = time.thread_time() + SLOW_SECONDS
     while time.thread_time() < end:
         hashlib.sha256(b"x" * 4096).digest()
+
+
+async def waiting(file: Readable) -> dict[str, int]:
+    """Waits, as for the API of a model."""
+    size = len(file.read_bytes())
+    await asyncio.sleep(WAIT_SECONDS)
+    return {"n": size}
