@@ -21,7 +21,7 @@ from volstream.jobs.advice import where_printed
 from volstream.model.files import is_utf8, printable
 from volstream.model.names import Name
 from volstream.model.text import like
-from volstream.model.work import PlanKind
+from volstream.model.work import FailureState, PlanKind
 from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import store_of
 from volstream.volumes.definitions import jobs_on
@@ -210,9 +210,10 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
             "batch": failure.batch_id,
             "printed": where_printed(failure, job),
         }
-        events.append(FileEvent(failure.failed_on, "failed", details))
+        what = "waits" if failure.state is FailureState.WAITING else "failed"
+        events.append(FileEvent(failure.failed_on, what, details))
     rows = _rows(home, job, path)
-    if job.where is not None and not any(event.what == "failed" for event in events):
+    if job.where is not None and not any(event.what in ("failed", "waits") for event in events):
         # Whether the condition holds, Spark alone knows.
         rows = rows or [FileEvent(None, "no result rows", {"job": str(job.name), "takes only": job.where})]
     return events + rows

@@ -29,17 +29,23 @@ def what_next(failure: Failure, job: FileJob, now: datetime) -> str:
     """Describes what happens to a failed file automatically."""
     match failure.state:
         case FailureState.RETRYING:
+            done = f"({failure.attempts} of {job.retries + 1} attempts done)"
             if job.trigger.kind is TriggerKind.MANUAL:
-                return f"retried by the next run ({failure.attempts} of {job.retries + 1} attempts done)"
-            seconds = 0.0 if failure.next_try is None else (failure.next_try - now).total_seconds()
-            when = f"in {about(seconds)}" if seconds > 0 else "at the next run"
-            return f"retry {when} ({failure.attempts} of {job.retries + 1} attempts done)"
+                return f"retried by the next run {done}"
+            return f"retry {_when(failure, now)} {done}"
+        case FailureState.WAITING if failure.kind is FailureKind.RETRY_LATER:
+            return f"called again {_when(failure, now)}, as the function asked"
         case FailureState.WAITING:
             return "waits until the directory shows the change"
         case FailureState.SKIPPED:
             return "skipped; processed when it changes"
         case _:
             return "no automatic retry; processed when it changes"
+
+
+def _when(failure: Failure, now: datetime) -> str:
+    seconds = 0.0 if failure.next_try is None else (failure.next_try - now).total_seconds()
+    return f"in {about(seconds)}" if seconds > 0 else "at the next run"
 
 
 def where_printed(failure: Failure, job: FileJob) -> str | None:
@@ -59,6 +65,8 @@ def remedy(failure: Failure, job: FileJob, volume: str | None) -> str:
     """
     again = f"volstream retry {job.name} {shlex.quote(failure.path)}"
     match failure.state:
+        case FailureState.WAITING if failure.kind is FailureKind.RETRY_LATER:
+            return f"Sooner: {again}"
         case FailureState.WAITING:
             return f"volstream refresh {volume}" if volume else "The volume was dropped: drop the job."
         case FailureState.SKIPPED:

@@ -44,7 +44,15 @@ def test_a_failure_that_is_not_retried_says_what_it_waits_for(state: FailureStat
 def test_every_kind_of_failure_has_a_remedy(kind: FailureKind) -> None:
     said = remedy(failure(FailureState.QUARANTINED, kind=kind), JOB, "images")
     assert "volstream retry classify 'a b.txt'" in said
-    assert remedy(failure(FailureState.WAITING, kind=kind), JOB, "images") == "volstream refresh images"
+    waiting = remedy(failure(FailureState.WAITING, kind=kind), JOB, "images")
+    later = kind is FailureKind.RETRY_LATER
+    assert waiting == ("Sooner: volstream retry classify 'a b.txt'" if later else "volstream refresh images")
+
+
+def test_a_file_whose_function_asked_to_be_called_later_says_when() -> None:
+    asked = {"kind": FailureKind.RETRY_LATER, "next_try": objects.NOW + timedelta(seconds=45)}
+    said = what_next(failure(FailureState.WAITING, **asked), JOB, objects.NOW)
+    assert said == "called again in 45 s, as the function asked"
 
 
 def test_a_failure_with_output_says_where_to_find_it() -> None:
