@@ -21,9 +21,6 @@ from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
 
-#: Calls in flight, in a worker, of a coroutine function that declares no number.
-OF_COROUTINES = 32
-
 #: How often limits are looked at, in seconds.
 _LOOK_SECONDS = 0.1
 
@@ -142,12 +139,6 @@ class Calls:
                 )
                 return [FileOutcome(task, kind=FailureKind.TIMED_OUT, message=message) for task in call.group]
         return None
-
-
-def is_coroutine(function: Callable[..., Any]) -> bool:
-    """True for functions, and for classes whose instances are one, that are called with ``await`` or ``async for``."""
-    target: Any = function if hasattr(function, "__code__") else function.__call__  # type: ignore[operator]
-    return inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
 
 
 def settled(returned: Any) -> Any:

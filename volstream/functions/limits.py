@@ -88,7 +88,10 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         try:
             yield
         finally:
-            limit.end()
+            try:
+                limit.end()
+            except TimeLimitError:  # raised as the call began
+                limit.end()
             del _of_threads[threading.get_ident()]
         return
 

@@ -169,10 +169,12 @@ class Capture:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """See :class:`Prints`. In threads it may be entered inside of a block of the thread that made it."""
+        """See :class:`Prints`. Other threads enter it inside of a block of the thread that made it, which restores what was."""
         if threading.get_ident() != self._thread:
             _of_call.set(_Lines(self._most))
-        elif self._copy is not None:
+            yield
+            return
+        if self._copy is not None:
             self._empty_copy(self._copy)
         before = sys.stdout, sys.stderr, logging.lastResort, _Stream.capture
         sys.stdout, sys.stderr, logging.lastResort, _Stream.capture = _STDOUT, _STDERR, _RECORDS, self

@@ -39,7 +39,6 @@ from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError, InvalidValueError
-from volstream.functions.concurrency import OF_COROUTINES, is_coroutine
 from volstream.functions.hints import hints_of
 from volstream.model.arguments import checked
 from volstream.model.code import parsed
@@ -64,6 +63,9 @@ _importing: ContextVar[str | None] = ContextVar("importing", default=None)
 
 #: Files per call if a function takes a list of unspecified length.
 _BATCH_SIZE = 64
+
+#: Calls in flight, in a worker, of a coroutine function that declares no number.
+_OF_COROUTINES = 32
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -120,7 +122,9 @@ def batch_size_of(function: Callable[..., Any]) -> int | None:
 def concurrency_of(function: Callable[..., Any]) -> int:
     """Returns the number of calls in flight that the function wants in each worker, as :func:`function` says."""
     declared: int | None = getattr(function, "__volstream_concurrency__", None)
-    return declared or (OF_COROUTINES if is_coroutine(function) else 1)
+    target: Any = function if hasattr(function, "__code__") else function.__call__  # type: ignore[operator]
+    waits = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
+    return declared or (_OF_COROUTINES if waits else 1)
 
 
 @dataclass(frozen=True)
