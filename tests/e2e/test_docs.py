@@ -41,7 +41,7 @@ SITTINGS = {
 }
 
 #: Those of the short run.
-_SHORT = ("begin", "logs")
+_SHORT = ("begin",)
 
 #: Those that need a broker.
 _WITH_BROKER = ("kafka", "topics")

@@ -66,6 +66,7 @@ def test_the_notebook_shows_its_table_and_its_job_goes_on_without_it(home: Home)
     assert 'return {"words": len(words), "longest": max(words, key=len), "first": words[0]}' in described
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_a_daemon_goes_on_with_a_function_that_came_from_standard_input(home: Home) -> None:
     (home.folder / "files").mkdir()

@@ -490,6 +490,7 @@ def test_an_added_column_is_null_in_older_images(home: Home) -> None:
     ]
 
 
+@pytest.mark.long
 def test_columns_that_a_restore_took_back_leave_the_net_changes(home: Home) -> None:
     """Rule R-15 of docs/streams.md."""
     home.tracked(stream=None)
@@ -558,7 +559,8 @@ def test_a_restored_row_of_a_table_with_mapped_columns_is_an_update(home: Home) 
     assert home.rows(KINDS) == [("UPDATE_AFTER", 1, "Alice", 20), ("UPDATE_BEFORE", 1, "Alice", 21)]
 
 
-@pytest.mark.parametrize("mode", [pytest.param("none", marks=pytest.mark.long), "name"])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["none", "name"])
 def test_a_restored_row_is_no_new_one_of_an_append_only_stream(home: Home, mode: str) -> None:
     """Rule R-12 of docs/streams.md."""
     home.tracked(stream=None)
