@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -194,5 +195,12 @@ def _loop() -> asyncio.AbstractEventLoop:
     with _starting:
         if not _loops:
             _loops.append(asyncio.new_event_loop())
-            threading.Thread(target=_loops[0].run_forever, name="event loop of functions", daemon=True).start()
+            threading.Thread(target=_run, args=_loops, name="event loop of functions", daemon=True).start()
     return _loops[0]
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs the loop for ever, although a function may stop it, or leave a task behind that ends with SystemExit."""
+    while True:
+        with suppress(BaseException):
+            loop.run_forever()

@@ -177,6 +177,26 @@ def test_a_failure_is_the_functions_own(run: Runner, store: MemoryStore, start: 
     assert "volstream/functions" not in trace
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "asyncio.get_running_loop().stop()",
+        "asyncio.ensure_future(ends())",
+        "asyncio.current_task().cancel()",
+        "raise SystemExit(3)",
+    ],
+    ids=["stop", "task", "cancel", "exit"],
+)
+def test_a_coroutine_that_ends_more_than_itself_harms_no_other(run: Runner, store: MemoryStore, body: str) -> None:
+    code = (
+        "import asyncio\nasync def ends(): raise SystemExit(3)\nasync def f(file):\n"
+        f"    if file.size == 3: {body}\n    await asyncio.sleep(0.01)\n    return {{'n': file.size}}"
+    )
+    table = run(code, put(store, 70), timeout_seconds=30)
+    assert set(failed(table)) <= {"003.txt"}
+    assert len(results(table)) == 70
+
+
 def test_a_set_up_that_fails_is_the_failure_of_each_file(run: Runner, store: MemoryStore) -> None:
     code = "class f:\n    async def setup(self): raise OSError('no model')\n    async def __call__(self, file): pass"
     assert set(failed(run(code, put(store, 2))).values()) == {(FailureKind.SET_UP, "OSError: no model")}
