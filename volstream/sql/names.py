@@ -225,7 +225,8 @@ def _is_common_expression(table: exp.Table) -> bool:
     target = table.parent
     while isinstance(target, exp.Schema):
         target = target.parent
-    if isinstance(target, exp.DML) and target.this.find(exp.Table) is table:
+    written = target.this if isinstance(target, exp.DML) else None
+    if isinstance(written, exp.Expression) and written.find(exp.Table) is table:  # of DELETE t, it is True
         return False  # what is written is never one
     name = table.name.lower()
     node: exp.Expr = table

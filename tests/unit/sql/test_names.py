@@ -203,3 +203,8 @@ def test_other_relations_request_no_changes() -> None:
 def test_incomplete_requests_for_changes_are_rejected(statement: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):
         names.changes_of(statement, names.references(statement)[0])
+
+
+def test_a_delete_without_from_names_its_table() -> None:
+    statement = "DELETE ROM s"
+    assert [str(reference.name) for reference in names.references(statement)] == ["rom"]
