@@ -25,6 +25,20 @@ from volstream.storage.memory import MemoryStore
 #: How a function of several files begins.
 BATCH = "from volstream import File\ndef f(files: list[File]):\n"
 
+#: A coroutine function whose rows say how many calls of a worker have been in flight; ``{0}``: a decorator.
+IN_FLIGHT = """
+import asyncio, volstream
+now = most = 0
+{0}
+async def f(file):
+    global now, most
+    now += 1
+    most = max(most, now)
+    await asyncio.sleep(0.1)
+    now -= 1
+    return {{"n": most}}
+"""
+
 #: Columns of a plan that reach the executor.
 _COLUMNS = ("relative_path", "size", "last_modified_time", "etag", "version_id", "content_type")
 

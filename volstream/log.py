@@ -8,6 +8,7 @@ structlog is imported with the first line that is written: most commands write n
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,8 @@ _QUIET = ("pyspark", "py4j", "grpc", "alembic", "sqlalchemy", "watchdog.observer
 
 _level, _json = logging.WARNING, False
 
-#: True in a program of volstream; once libraries are quiet; once structlog is configured, by us or by who uses the library.
-_program = _quiet = _structlog_configured = False
+#: True in a program of volstream; once structlog is configured, by us or by who uses the library.
+_program = _structlog_configured = False
 
 
 class Logger:
@@ -77,14 +78,16 @@ def configure(level: str, *, json: bool = False) -> None:
 
 def get(component: str) -> Logger:
     """Returns a logger whose lines name ``component``."""
-    global _quiet
-    if not _quiet:
-        _quiet = True
-        for name in _QUIET:
-            library = logging.getLogger(name)
-            if library.level == logging.NOTSET:
-                library.setLevel(logging.CRITICAL)
+    _quieten()
     return Logger(component)
+
+
+@functools.cache
+def _quieten() -> None:
+    for name in _QUIET:
+        library = logging.getLogger(name)
+        if library.level == logging.NOTSET:
+            library.setLevel(logging.CRITICAL)
 
 
 class _Formatter(logging.Formatter):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from volstream.errors import NotFoundError
 from volstream.home import Home
 from volstream.model.names import Name
-from volstream.spark.views import Views
+from volstream.spark.views import Views, unique_name
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -36,7 +35,7 @@ class Leaf:
         spark = home.spark
         # Spark Connect caches the plans of frames whose columns were requested, with the views of that time.
         spark.conf.set("spark.connect.session.planCache.enabled", "false")
-        leaf = cls(spark, stream.id, stream.name, f"volstream_{uuid.uuid4().hex}", Views(spark))
+        leaf = cls(spark, stream.id, stream.name, unique_name(), Views(spark))
         leaf.read_now(home)
         return leaf
 

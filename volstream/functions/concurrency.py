@@ -59,7 +59,7 @@ class Calls:
         self._call = call
         self._most = most
         self._running: deque[_Call] = deque()
-        self._threads = self._started = 0
+        self._threads = 0
         self._looked = 0.0
         self._requests: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[_Call, list[FileOutcome] | BaseException]] = queue.SimpleQueue()
@@ -82,7 +82,6 @@ class Calls:
             return  # `next` makes it
         if self._threads < len(self._running):
             self._threads += 1
-            self._started += 1
             # A daemon: one that is given up must not keep the process from ending.
             threading.Thread(target=self._serve, name="function", daemon=True).start()
         self._requests.put(call)
@@ -107,8 +106,7 @@ class Calls:
 
     def close(self) -> None:
         """Ends the threads that make no call, without waiting for the others."""
-        for _ in range(self._started):
-            self._requests.put(None)
+        self._requests.put(None)
 
     def _serve(self) -> None:
         while (call := self._requests.get()) is not None:
@@ -120,6 +118,7 @@ class Calls:
             self._done.put((call, result))
             if call.given_up:
                 return  # another thread has taken its place
+        self._requests.put(None)  # for the next thread
 
     def _look(self) -> list[FileOutcome] | None:
         """Interrupts calls that have reached their time limit; returns the outcomes of one that does not end."""
@@ -149,14 +148,14 @@ def settled(returned: Any) -> Any:
         TimeLimitError: this thread's limit was reached.
     """
     if inspect.isawaitable(returned):
-        return _result(_awaiting(returned))
+        return _result(returned)
     return _items(returned) if isinstance(returned, AsyncIterator) else returned
 
 
 def _items(items: AsyncIterator[Any]) -> Iterator[Any]:
     while True:
         try:
-            yield _result(_awaiting(anext(items)))
+            yield _result(anext(items))
         except StopAsyncIteration:
             return
 
@@ -170,15 +169,14 @@ async def _awaiting(awaitable: Any) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def _result(coroutine: Any) -> Any:
-    future = asyncio.run_coroutine_threadsafe(coroutine, _loop())
+def _result(awaitable: Any) -> Any:
+    future = asyncio.run_coroutine_threadsafe(_awaiting(awaitable), _loop())
     try:
         value, error = future.result(seconds_left())
-    except TimeoutError:
+    except BaseException as interruption:
         future.cancel()
-        raise TimeLimitError from None
-    except BaseException:
-        future.cancel()
+        if isinstance(interruption, TimeoutError):
+            raise TimeLimitError from None
         raise
     if error is not None:
         raise error

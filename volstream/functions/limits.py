@@ -46,16 +46,15 @@ class ThreadLimit:
                 _raise_in(self._thread, TimeLimitError)
 
     def end(self) -> None:
-        """Ends the limit, in the call's thread: an error that it has not met yet would hit the next call."""
-        while True:
-            try:
-                with self._lock:
-                    self._over = True
-                if self.interrupted:
-                    _raise_in(self._thread, None)
-                return
-            except TimeLimitError:
-                continue
+        """Ends the limit, in the call's thread, where an error that is still to come would hit the next call.
+
+        Raises:
+            TimeLimitError: it came meanwhile; end it again. There is one at most.
+        """
+        with self._lock:
+            self._over = True
+        if self.interrupted:
+            _raise_in(self._thread, None)
 
 
 #: The limits of running calls, by thread.
@@ -90,7 +89,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         finally:
             try:
                 limit.end()
-            except TimeLimitError:  # raised as the call began
+            except TimeLimitError:
                 limit.end()
             del _of_threads[threading.get_ident()]
         return

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from volstream.catalog.consumptions import BatchOutcome
@@ -364,7 +364,8 @@ class BatchExecutor:
     def _note_failures(self, staged: Staged, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> int:
         """Records failures as pending; returns the number of those that have waited for too long to be called later."""
         settings = self._parts.settings
-        policy = RetryPolicy(self._job.retries, Backoff(settings.retry_first_seconds, settings.retry_max_seconds))
+        backoff = Backoff(settings.retry_first_seconds, settings.retry_max_seconds)
+        policy = RetryPolicy(self._job.retries, backoff, settings.retry_later_max_seconds)
         now, randomness = datetime.now(UTC), random.Random()
         moved: list[str] = []
         given_up = 0
@@ -373,19 +374,22 @@ class BatchExecutor:
             nonlocal given_up
             for row in staged.failures():
                 kind = FailureKind(row["error_kind"])
+                message = row["error_message"]
                 before = earlier.get(row["path"])
-                same = before is not None and before.file_version == row["file_version"]
-                attempts = before.attempts if before is not None and same else 0
-                since, message, after = None, row["error_message"], row["retry_after"]
-                if kind is FailureKind.RETRY_LATER:
-                    since = (before.waiting_since if before is not None and same else None) or now
-                    if (now - since).total_seconds() > settings.retry_later_max_seconds:
-                        kind, since, given_up = FailureKind.RAISED, None, given_up + 1
+                if before is not None and before.file_version != row["file_version"]:
+                    before = None
+                attempts = 0 if before is None else before.attempts
+                since = policy.waiting_since(kind, before, now)
+                if since is not None:
+                    next_try: datetime | None = policy.later(row["retry_after"], now)
+                else:
+                    attempts += 1
+                    if kind is FailureKind.RETRY_LATER:
+                        kind, given_up = FailureKind.RAISED, given_up + 1
                         message = (
                             f"The function asked to be called later for too long (retry_later_max_seconds): {message}"
                         )
-                if since is None:
-                    attempts += 1
+                    next_try = policy.next_try(kind, attempts, now, randomness)
                 if kind in OVERTAKEN:
                     moved.append(row["path"])
                 yield Failure(
@@ -398,9 +402,7 @@ class BatchExecutor:
                     message=message,
                     traceback=row["error_traceback"],
                     attempts=attempts,
-                    next_try=policy.next_try(kind, attempts, now, randomness)
-                    if since is None
-                    else now + timedelta(seconds=min(after, settings.retry_later_max_seconds)),
+                    next_try=next_try,
                     batch_id=batch.id,
                     attempt=intent.attempt,
                     failed_on=now,

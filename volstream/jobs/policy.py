@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from volstream.lifecycle.backoff import Backoff
-from volstream.model.work import LASTING, OVERTAKEN, FailureKind
+from volstream.model.work import LASTING, OVERTAKEN, Failure, FailureKind
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,26 @@ class RetryPolicy:
     Attributes:
         retries: maximum number of retries after the first attempt.
         backoff: the delays before them.
+        later_max_seconds: how long a function may ask to be called later for a file.
     """
 
     retries: int
     backoff: Backoff
+    later_max_seconds: float
+
+    def waiting_since(self, kind: FailureKind, before: Failure | None, now: datetime) -> datetime | None:
+        """Returns since when the function has asked to be called later; None: it has not, or for too long.
+
+        Args:
+            before: the earlier failure of the same version of the file.
+        """
+        since = (None if before is None else before.waiting_since) or now
+        too_long = (now - since).total_seconds() > self.later_max_seconds
+        return None if kind is not FailureKind.RETRY_LATER or too_long else since
+
+    def later(self, after: float, now: datetime) -> datetime:
+        """Returns when a function is called again that asked for it ``after`` seconds."""
+        return now + timedelta(seconds=min(after, self.later_max_seconds))
 
     def next_try(self, kind: FailureKind, attempts: int, now: datetime, randomness: random.Random) -> datetime | None:
         """Returns when a file that failed ``attempts`` times is due again; None: not automatically."""

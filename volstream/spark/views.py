@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 _unused: weakref.WeakKeyDictionary[Any, deque[str]] = weakref.WeakKeyDictionary()
 
 
-#: Pattern of the views' names.
-_NAME = "volstream_[0-9a-f]{32}"
+def unique_name() -> str:
+    """Returns a name for a view that no other one has."""
+    return f"volstream_{uuid.uuid4().hex}"
 
 
 def without_views(frame: DataFrame) -> DataFrame:
     """Returns the rows of ``SHOW TABLES`` or ``SHOW VIEWS`` without those of this module: Spark lists them in each schema."""
     (name,) = {"tableName", "viewName"} & set(frame.columns)
-    return frame.where(f"NOT (isTemporary AND {name} RLIKE {literal(f'^{_NAME}$')})")
+    return frame.where(f"NOT (isTemporary AND {name} RLIKE {literal('^volstream_[0-9a-f]{32}$')})")
 
 
 class Views:
@@ -44,7 +45,7 @@ class Views:
 
     def new(self) -> str:
         """Returns a unique name for a view, because a frame keeps the range that it was created with."""
-        self._mine.append(f"volstream_{uuid.uuid4().hex}")
+        self._mine.append(unique_name())
         return self._mine[-1]
 
     def of(self, query: str) -> str:

@@ -9,20 +9,9 @@ import pytest
 import structlog.testing
 
 from tests.integration.conftest import Place, session_on
+from tests.running import IN_FLIGHT
 from volstream.definitions import FileJob
 from volstream.model.work import FailureKind, FailureState
-
-IN_FLIGHT = """
-import asyncio
-now = most = 0
-async def f(file):
-    global now, most
-    now += 1
-    most = max(most, now)
-    await asyncio.sleep(0.1)
-    now -= 1
-    return {"n": most}
-"""
 
 
 @pytest.mark.parametrize("isolate", [False, True])
@@ -30,7 +19,7 @@ def test_a_job_limits_the_calls_in_flight(place: Place, isolate: bool) -> None:
     for at in range(40):
         place.put(f"{at}.txt", "x" * at)
     place.refresh()
-    place.job(IN_FLIGHT, concurrency=6, isolate=isolate)
+    place.job(IN_FLIGHT.format(""), concurrency=6, isolate=isolate)
     report = place.run()
     assert (report.progress.done_files, report.progress.failed) == (40, 0)
     assert max(row[1] for row in place.table()) == (1 if isolate else 6)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.running import Runner, failed, results
+from tests.running import IN_FLIGHT, Runner, failed, results
 from volstream.errors import InvalidValueError
 from volstream.functions.rejection import RetryLater
 from volstream.functions.source import function
@@ -57,27 +57,15 @@ def test_a_coroutine_function_has_32_calls_in_flight_unless_it_or_the_job_says_o
     run: Runner, store: MemoryStore
 ) -> None:
     files = put(store, 64)
-    code = """
-import asyncio, volstream
-now = most = 0
-{0}
-async def f(file):
-    global now, most
-    now += 1
-    most = max(most, now)
-    await asyncio.sleep(0.02)
-    now -= 1
-    return {{'n': most}}
-"""
 
-    def most(decorator: str, **options: Any) -> int:
-        anew = f"{code.format(decorator)}\n# {options}"  # a module stays as it is while its text does
-        return max(int(result["n"]) for _, result in results(run(anew, files, **options)) if result)
+    def most(decorator: str, count: int, **options: Any) -> int:
+        anew = f"{IN_FLIGHT.format(decorator)}\n# {options}"  # a module stays as it is while its text does
+        return max(int(result["n"]) for _, result in results(run(anew, files[:count], **options)) if result)
 
-    assert most("") == 32
-    assert most("@volstream.function(concurrency=5)") == 5
-    assert most("@volstream.function(concurrency=5)", concurrency=3) == 3
-    assert most("", measures=True) == 1
+    assert most("", 64) == 32
+    assert most("@volstream.function(concurrency=5)", 20) == 5
+    assert most("@volstream.function(concurrency=5)", 20, concurrency=3) == 3
+    assert most("", 8, measures=True) == 1
 
 
 @pytest.mark.parametrize(

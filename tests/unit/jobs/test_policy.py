@@ -14,7 +14,7 @@ from volstream.lifecycle.backoff import Backoff
 from volstream.model.work import FailureKind
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
-POLICY = RetryPolicy(3, Backoff(10, 60))
+POLICY = RetryPolicy(3, Backoff(10, 60), 3600)
 
 
 def delay(policy: RetryPolicy, attempts: int, seed: int = 0) -> float:
@@ -31,7 +31,7 @@ def test_a_delay_doubles_and_lies_between_its_half_and_its_whole(attempts: int, 
 
 @given(st.integers(1, 10_000), st.integers())
 def test_a_delay_has_an_upper_bound_however_often_a_file_failed(attempts: int, seed: int) -> None:
-    assert delay(RetryPolicy(10_000, Backoff(10, 60)), attempts, seed) <= 60
+    assert delay(RetryPolicy(10_000, Backoff(10, 60), 3600), attempts, seed) <= 60
 
 
 def test_files_that_failed_together_are_not_retried_together() -> None:
@@ -43,7 +43,7 @@ def test_there_is_no_retry_after_the_last_one() -> None:
         POLICY.next_try(FailureKind.RAISED, attempts, NOW, random.Random(0)) is not None for attempts in range(1, 6)
     ]
     assert tries == [True, True, True, False, False]
-    assert RetryPolicy(0, Backoff(10, 60)).next_try(FailureKind.RAISED, 1, NOW, random.Random(0)) is None
+    assert RetryPolicy(0, Backoff(10, 60), 3600).next_try(FailureKind.RAISED, 1, NOW, random.Random(0)) is None
 
 
 @pytest.mark.parametrize("kind", FailureKind)
