@@ -76,6 +76,8 @@ class World:
             self._ever += self.now.items() - self._seen.items()
             self._seen = dict(self.now)
         assert self.home.pairs(job) == sorted(self._ever)
+        counted = self.home.json("describe", "job", job)["counted"]
+        assert counted == {"files": len(self._ever)}, "each call that was committed counts once, wherever a run ended"
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,10 @@ from sqlalchemy import Connection as Transaction
 
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.failures import activate, drop_pending
-from volstream.catalog.tables import batches, intents, job_totals, jobs, plans, streams
+from volstream.catalog.tables import batches, intents, job_counts, job_totals, jobs, plans, streams
 from volstream.definitions import JobState, SourceKind, Stream
 from volstream.errors import FencedError, StreamBusyError
+from volstream.model import counts
 from volstream.model.groups import groups
 from volstream.model.text import counted
 from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
@@ -37,6 +38,7 @@ class BatchOutcome:
         seconds: duration of the attempt; None: unknown.
         overtaken: files that were gone or had another version before their turn; neither succeeded nor failed.
         later: files whose function asked to be called later; neither succeeded nor failed.
+        counted: what the function counted, by name.
     """
 
     succeeded: int
@@ -46,10 +48,12 @@ class BatchOutcome:
     seconds: float | None = None
     overtaken: int = 0
     later: int = 0
+    counted: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, Any]:
         """Returns the counts that are stored in the commit, for recovery."""
-        return {"succeeded": self.succeeded, "failed": self.failed, "rows": self.rows}
+        numbers: dict[str, Any] = {"succeeded": self.succeeded, "failed": self.failed, "rows": self.rows}
+        return {**numbers, "counted": dict(self.counted)} if self.counted else numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -449,6 +453,11 @@ class Consumptions:
             row = transaction.execute(query).one_or_none()
             return dict.fromkeys(_TOTALS, 0) if row is None else {name: int(row._mapping[name]) for name in _TOTALS}
 
+    def counted(self, job_id: str) -> dict[str, float]:
+        """Returns the sums, over a job's committed batches, of what its function counted, by name."""
+        with self._database.reading() as transaction:
+            return self._counted(transaction, job_id)
+
     def forget(self, transaction: Transaction, job_id: str) -> None:
         """Deletes the intents of a job's batches, in the transaction that drops the job. Their numbers are not reused."""
         mine = select(batches.c.id).where(batches.c.job_id == job_id)
@@ -496,6 +505,7 @@ class Consumptions:
                 failed=outcome.failed,
                 rows=outcome.rows,
                 seconds=outcome.seconds,
+                counted=outcome.counted or None,
             )
         )
         if batch.job_id is not None:
@@ -508,10 +518,24 @@ class Consumptions:
                 "bytes": batch.bytes,
             }
             self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=_TOTALS)
+            self._count(transaction, batch.job_id, outcome.counted)
         plan = _plan(transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one())
         if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files do not reflect on the job
             self._count_failed(transaction, batch, outcome)
         self._finish(transaction, plan)
+
+    def _count(self, transaction: Transaction, job_id: str, counted: Mapping[str, float]) -> None:
+        """Adds what a job's function counted to the job's sums."""
+        if not counted:
+            return
+        sums = self._counted(transaction, job_id)
+        counts.add(sums, counted)
+        rows = [{"job_id": job_id, "name": name, "number": number} for name, number in sums.items()]
+        self._database.add_up(transaction, job_counts, ["job_id", "name"], rows, sums=(), latest=("number",))
+
+    def _counted(self, transaction: Transaction, job_id: str) -> dict[str, float]:
+        query = select(job_counts.c.name, job_counts.c.number).where(job_counts.c.job_id == job_id)
+        return {row.name: row.number for row in transaction.execute(query)}
 
     def _count_failed(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome) -> None:
         """Counts consecutive batches in which every file failed, and pauses the job at its limit."""

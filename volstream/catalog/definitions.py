@@ -172,7 +172,10 @@ def streams(database: Database) -> Definitions[Stream]:
 
 def jobs(database: Database) -> Definitions[Job]:
     """Rows of ``jobs``; deleting one also deletes its failures, batches, plans and sums, and the intents of its stream."""
-    dependents = [(table, "job_id") for table in (tables.failures, tables.batches, tables.plans, tables.job_totals)]
+    dependents = [
+        (table, "job_id")
+        for table in (tables.failures, tables.batches, tables.plans, tables.job_totals, tables.job_counts)
+    ]
     return Definitions(database, "job", tables.jobs, [FileJob, StatementJob, DynamicJob], dependents)
 
 

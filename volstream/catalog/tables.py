@@ -288,6 +288,15 @@ job_totals = Table(
     Column("bytes", BigInteger, nullable=False),
 )
 
+job_counts = Table(
+    "job_counts",
+    metadata,
+    # What a job's function counted, summed up likewise.
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("name", String(100), primary_key=True),
+    Column("number", Float, nullable=False),
+)
+
 plans = Table(
     "plans",
     metadata,
@@ -335,6 +344,7 @@ batches = Table(
     _created(),
     Column("committed_on", UtcDateTime),
     Column("seconds", Float),
+    Column("counted", JSON(none_as_null=True)),
     UniqueConstraint("plan_id", "number"),
     Index("ix_batches_job_committed", "job_id", "committed_on"),
     Index("ix_batches_job_created", "job_id", "created_on", "number", "id"),

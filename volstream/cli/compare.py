@@ -10,6 +10,7 @@ import click
 from volstream.cli.complete import names_of
 from volstream.cli.options import NUMBER, PAIR, common, merged
 from volstream.cli.output import Output
+from volstream.model import counts
 from volstream.model.text import counted
 from volstream.model.units import format_size
 from volstream.session import Session
@@ -149,7 +150,8 @@ def _own(comparison: Comparison) -> Iterator[str]:
 def _took(cost: CostSpread) -> str:
     time = "unknown time" if cost.seconds is None else _spread(cost.seconds, _seconds)
     memory = "unknown memory" if cost.memory is None else f"{_spread(cost.memory, _size)} of memory"
-    return f"{time}, {memory}"
+    counted = f"; counted in all: {counts.shown(cost.counted)}" if cost.counted else ""
+    return f"{time}, {memory}{counted}"
 
 
 def _spread(spread: Spread, shown: Any) -> str:

@@ -13,6 +13,7 @@ from volstream.cli.complete import names_of
 from volstream.cli.options import DURATION, PAIR, common, merged
 from volstream.cli.output import Output, in_a_line
 from volstream.errors import FilesFailedError, InvalidValueError, NotFoundError
+from volstream.model import counts
 from volstream.model.text import counted
 from volstream.session import Session
 
@@ -68,6 +69,7 @@ def try_command(
                 "error": outcome.kind,
                 "message": outcome.message or None,
                 "traceback": outcome.traceback,
+                "counted": outcome.counted,
             }
         )
     rows = [{"file": result["path"], **row} for result in value for row in result["rows"]]
@@ -76,6 +78,8 @@ def try_command(
     if not output.as_json:
         for result in value:
             _tell(output, result)
+        if sums := counts.total(*(outcome.counted for outcome in trial.outcomes)):
+            output.message(f"Counted: {counts.shown(sums)}.")
         if trial.inferred is not None:
             output.message(f"Inferred: --returns {shlex.quote(trial.inferred.ddl)}{trial.inferred.doubt}")
         if trial.unfit is not None:

@@ -19,6 +19,7 @@ from volstream.definitions.options import to_alter, to_create
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.inspection import details
 from volstream.lifecycle.stop import Stop
+from volstream.model import counts
 from volstream.model.files import printable
 from volstream.model.text import counted, one_line
 from volstream.model.units import about, format_duration, format_size, local
@@ -177,6 +178,8 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     )
     made = f"{counted(done.rows, 'row')} in {counted(done.batches, 'batch', 'batches')}."
     text = f"{files}{made}" if done.batches else "Nothing to do."
+    if done.counted:
+        text += f" Counted: {counts.shown(done.counted)}."
     output.result({**vars(done), "recovered": report.recovered, "paused": report.paused}, text)
     if done.code_changed:
         output.message(

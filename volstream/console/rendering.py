@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from volstream.inspection.tables import Thumbnail
+from volstream.model import counts
 from volstream.model.documents import to_json
 from volstream.model.files import printable
 from volstream.model.text import counted, first_line, one_line, visible
@@ -47,6 +48,7 @@ def _environment() -> Environment:
         "value": value,
         "json": to_json,
         "counted": counted,
+        "counts": lambda sums: counts.shown(sums) or "—",
         "stamp": lambda moment: moment.timestamp(),
     }
     environment.globals |= {"url": url, "now": lambda: datetime.now(UTC)}

@@ -126,6 +126,9 @@ class DaemonMetrics(Collector):
         )
         size = CounterMetricFamily("volstream_job_bytes", "Bytes of processed files.", labels=["job"])
         batches = CounterMetricFamily("volstream_job_batches", "Committed batches.", labels=["job"])
+        counted = CounterMetricFamily(
+            "volstream_job_counted", "What the job's function counted.", labels=["job", "name"]
+        )
         runs = CounterMetricFamily(
             "volstream_job_runs", "Runs by outcome since the daemon started.", labels=["job", "outcome"]
         )
@@ -153,6 +156,8 @@ class DaemonMetrics(Collector):
             files.add_metric([name, "failed"], totals["failed"])
             size.add_metric([name], totals["bytes"])
             batches.add_metric([name], totals["batches"])
+            for what, number in self._catalog.consumptions.counted(job.id).items():
+                counted.add_metric([name, what], number)
         for (name, outcome), count in dict(self._scheduler.runs).items():
             runs.add_metric([name, outcome], count)
-        yield from (waiting, waiting_bytes, oldest, done, failures, files, size, batches, runs, failing)
+        yield from (waiting, waiting_bytes, oldest, done, failures, files, size, batches, counted, runs, failing)

@@ -22,6 +22,7 @@ from volstream.model.units import (
     format_duration,
     in_utc,
     parse_duration,
+    parse_rate,
     parse_size,
 )
 
@@ -128,6 +129,13 @@ def _size(value: Any) -> int:
     return parse_size(str(int(value)))
 
 
+def _rate(value: Any) -> str:
+    if not isinstance(value, str):
+        raise unfit(value, "a rate", "Write for example 300/min, 5/s or 1000/h.")
+    parse_rate(value)
+    return "".join(value.split())
+
+
 def _moment(value: Any) -> datetime:
     if isinstance(value, str):
         try:
@@ -208,6 +216,7 @@ FLAG = form("true or false", "bool", _flag, _parsed_flag)
 NUMBER = form("a whole number", "int", _number, _parsed_number, metavar="N")
 DURATION = form("a duration", "float | str | timedelta", _duration, metavar="30s", write=format_duration)
 SIZE = form("a size", "int | str", _size, metavar="1GiB", write=exact_size)
+RATE = form("a rate", "str", _rate, metavar="300/min")
 MOMENT = form("a time", "datetime | str", _moment, metavar="TIME", write=datetime.isoformat)
 TEXTS = form("a list of text", "Sequence[str] | str", _texts, _parsed_texts, write=tuple)
 RECEIVERS = form(

@@ -162,6 +162,11 @@ class FileJobOptions(JobOptions):
             "Calls in flight in each worker; by default what the function declares.", least=1, most=_MAX_CONCURRENCY
         ),
     ] = None
+    rate: Annotated[str | None, Option("Most calls of the function, by all workers together.", form=forms.RATE)] = None
+    parallel: Annotated[
+        int | None,
+        Option("Most workers at a time, each with its own copy of what the function loads.", least=1, most=_MAX_COUNT),
+    ] = None
     max_files: Annotated[int | None, Option("Most files of a batch.", least=1, most=_MAX_COUNT)] = None
     max_bytes: Annotated[int | None, Option("Most bytes of a batch.", form=forms.SIZE)] = None
 

@@ -60,6 +60,8 @@ class JobKeywords(TypedDict, total=False):
     timeout: float | str | timedelta | None
     isolate: bool
     concurrency: int | None
+    rate: str | None
+    parallel: int | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None
@@ -82,6 +84,8 @@ class JobChanges(TypedDict, total=False):
     timeout: float | str | timedelta | None
     isolate: bool
     concurrency: int | None
+    rate: str | None
+    parallel: int | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None
@@ -110,6 +114,8 @@ class LoadKeywords(TypedDict, total=False):
     timeout: float | str | timedelta | None
     isolate: bool
     concurrency: int | None
+    rate: str | None
+    parallel: int | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None

@@ -5,12 +5,13 @@ Runs on executors, and in the child processes of ``isolation``.
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import inspect
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from volstream.errors import FunctionLoadError, StorageDeniedError, StorageError
@@ -21,6 +22,7 @@ from volstream.functions.file import File
 from volstream.functions.limits import TimeLimitError, time_limit
 from volstream.functions.measure import measured
 from volstream.functions.outcomes import FileOutcome, FileTask
+from volstream.functions.pace import Turns
 from volstream.functions.printing import Printed, Prints, Shown
 from volstream.functions.rejection import FileRejectedError, RetryLater
 from volstream.functions.rows import Expected, NotRowsError, rows_of, rows_of_each
@@ -47,6 +49,7 @@ class Caller:
         timeout_seconds: for each file; None: unlimited.
         prints: destination of the function's output. If it is watched by a person, they may interrupt the function.
         expected: the columns and limits that the rows must keep to.
+        turns: to wait for before a call is repeated; None: at once.
         measures: measure the time and memory of each call.
 
     Attributes:
@@ -61,6 +64,7 @@ class Caller:
         timeout_seconds: float | None,
         prints: Prints,
         expected: Expected,
+        turns: Turns | None = None,
         *,
         measures: bool = False,
     ) -> None:
@@ -70,6 +74,7 @@ class Caller:
         self._prints = prints
         self._watched = isinstance(prints, Shown)
         self._expected = expected
+        self._turns = turns
         self._source = source
         self._arguments = arguments
         self._timeout = timeout_seconds
@@ -107,9 +112,14 @@ class Caller:
         outcomes = self._call(group)
         if len(group) > 1 and all(outcome.kind not in (None, FailureKind.RETRY_LATER) for outcome in outcomes):
             printed = outcomes[0].printed
-            outcomes = [outcome for member in group for outcome in self._call([member])]
+            outcomes = [outcome for member in group for outcome in self._again(member)]
             outcomes[0].printed = [*printed, *outcomes[0].printed]
         return outcomes
+
+    def _again(self, member: tuple[FileTask, File]) -> list[FileOutcome]:
+        if self._turns is not None:
+            self._turns.wait()
+        return self._call([member])
 
     def _prepare(self) -> Callable[..., Any]:
         function = self._source.load()
@@ -122,7 +132,7 @@ class Caller:
         made_from = (self._source.fingerprint, dict(self._arguments))
         place = f"{self._source.root}:{self._source.module}:{self._source.attribute}"
         if place not in _set_up or _set_up[place][0] != made_from:
-            _set_up.pop(place, None)  # first, because there may not be enough memory for two
+            _close(place)  # first, because there may not be enough memory for two
             with self._source.importable():
                 instance: Any = function(**self._arguments)
                 if inspect.iscoroutinefunction(getattr(instance, "setup", None)):  # what __init__ cannot wait for
@@ -135,6 +145,8 @@ class Caller:
         tasks = [task for task, _ in group]
         with measured(memory=True) if self._measures else nullcontext() as cost:
             outcomes = self._called(tasks, [file for _, file in group])
+        for outcome, (_, file) in zip(outcomes, group, strict=True):
+            outcome.counted = file.counted
         if cost is not None:
             for outcome in outcomes:
                 outcome.seconds = (cost.seconds or 0.0) / len(group)
@@ -192,6 +204,22 @@ class Caller:
             )
             for task in tasks
         ]
+
+
+@atexit.register
+def _close_all() -> None:
+    """Closes what was set up, at the end of a process that is not killed."""
+    for place in list(_set_up):
+        _close(place)
+
+
+def _close(place: str) -> None:
+    """Calls ``close`` of an instance that is needed no more, if it has one; an error there has nobody to go to."""
+    _, instance = _set_up.pop(place, (None, None))
+    close = getattr(instance, "close", None)
+    if callable(close):
+        with suppress(Exception):
+            settled(close())
 
 
 def with_tail(trace: str | None, printed: Sequence[Printed]) -> str:

@@ -25,6 +25,7 @@ from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
 
 if TYPE_CHECKING:
+    from volstream.functions.pace import Turns
     from volstream.functions.worker import Work
 
 #: A child interrupts Python code itself at the limit; one that does not answer this long after it is killed.
@@ -46,10 +47,11 @@ class ChildWorker:
 
     concurrency = 1
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, turns: Turns | None = None) -> None:
         self.batch_size = 1
         self.fetch_ahead = False
         self._work = work
+        self._turns = turns
         self._child: subprocess.Popen[bytes] | None = None
         self._requests = self._answers = -1
         self._errors: IO[bytes] | None = None
@@ -106,6 +108,8 @@ class ChildWorker:
             self._start()
         if self._broken is not None:
             return FailureKind.WORKER_DIED, *self._broken
+        if self._turns is not None:
+            self._turns.wait()
         limit = None if self._work.timeout_seconds is None else self._work.timeout_seconds * len(group)
         deadline = None if limit is None else time.monotonic() + limit + _GRACE_SECONDS
         try:

@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import tempfile
+import threading
 from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import datetime
@@ -17,6 +18,15 @@ from volstream.storage.base import HasLocalPaths, ObjectStore
 
 #: Prefix of folders with copies of files, for functions that need a path.
 COPIES = "volstream-file-"
+
+#: Maximum length of the name of a count, and number of names per file.
+_LONGEST_COUNT, _MOST_COUNTS = 100, 100
+
+#: Largest number that is added to a count: all whole numbers up to it are exact.
+_MOST_ADDED = 1 << 53
+
+#: A function may count in threads of its own.
+_counting = threading.Lock()
 
 #: Maximum length of a name on a disk, in bytes.
 _LONGEST_NAME = 255
@@ -33,6 +43,7 @@ class File:
         version_id: the store's own version, or None.
         content_type: as reported by the store, else guessed from the name, else None.
         was_read: True if its content was requested.
+        counted: see :meth:`count`.
     """
 
     def __init__(self, store: ObjectStore, info: FileInfo, fetched: Future[bytes] | None = None) -> None:
@@ -43,6 +54,7 @@ class File:
         self.version_id = info.version_id
         self.content_type = info.content_type
         self.was_read = False
+        self.counted: dict[str, float] = {}
         self._store = store
         self._fetched = fetched
         self._resources = ExitStack()
@@ -80,6 +92,30 @@ class File:
         with self._content() as source, target.open("wb") as sink:
             shutil.copyfileobj(source, sink, 1 << 20)
         return target
+
+    def count(self, name: str, number: float = 1) -> None:
+        """Adds to a number that volstream sums up per batch and job, such as tokens used. Also calls that then fail count.
+
+        Args:
+            name: up to 100 characters; up to 100 names per file.
+
+        Raises:
+            ValueError: the number is negative or too large, or the name cannot be one more.
+            TypeError: it is no number, or the name no text.
+        """
+        if not isinstance(name, str) or isinstance(number, bool) or not hasattr(number, "__float__"):
+            raise TypeError(f"count() takes a name and a number, not {name!r} and {number!r}.")
+        value = float(number)
+        if not 0 <= value <= _MOST_ADDED:
+            raise ValueError(f"count({name!r}, {number!r}): the number must be from 0 to 2**53.")
+        if not name.isprintable() or not 0 < len(name) <= _LONGEST_COUNT:
+            raise ValueError(
+                f"The name of a count has 1 to {_LONGEST_COUNT} printable characters; {name[:200]!r} has not."
+            )
+        with _counting:
+            if name not in self.counted and len(self.counted) >= _MOST_COUNTS:
+                raise ValueError(f"A file has at most {_MOST_COUNTS} counts with different names.")
+            self.counted[name] = self.counted.get(name, 0.0) + value
 
     def close(self) -> None:
         """Closes opened contents and removes local copies; called by volstream after the function."""

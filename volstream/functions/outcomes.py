@@ -6,6 +6,7 @@ Runs on executors. Outcomes are used by ``jobs.run``.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,6 +39,7 @@ class FileOutcome:
         printed: output during the call; after a call on several files it is with the first one's outcome.
         new_columns: DDL of columns that the file has and the result lacks, if that is why it failed.
         retry_after: seconds after which the function asked to be called again.
+        counted: see :meth:`File.count`.
         seconds: duration of the call; of a call on several files, the file's share; None: not measured.
         memory: peak of the memory that the call needed, in bytes; None: not measured.
     """
@@ -52,6 +54,7 @@ class FileOutcome:
     printed: Sequence[Printed] = ()
     new_columns: str | None = None
     retry_after: float | None = None
+    counted: Mapping[str, float] = dataclasses.field(default_factory=dict)
     seconds: float | None = None
     memory: int | None = None
 
@@ -72,6 +75,7 @@ def outcome_schema(result: pa.Schema) -> pa.Schema:
             pa.field("printed", pa.string()),
             pa.field("new_columns", pa.string()),
             pa.field("retry_after", pa.float64()),
+            pa.field("counted", pa.string()),
             pa.field("seconds", pa.float64()),
             pa.field("memory", pa.int64()),
         ]
@@ -92,7 +96,8 @@ class OutcomeCodec:
 
     def encode(self, outcomes: Sequence[FileOutcome]) -> pa.RecordBatch:
         """Returns rows of :func:`outcome_schema`: one per result row; for a file without rows, or a failed one, a single row
-        with NULL as ``result``. A file's first row has the number of its rows in ``rows``, and its cost, the others NULL.
+        with NULL as ``result``. A file's first row has the number of its rows in ``rows``, its counts as JSON, and its cost; the
+        others NULL.
 
         For outcomes with Arrow rows there is :meth:`encode_arrow`.
         """
@@ -115,6 +120,7 @@ class OutcomeCodec:
                 columns[name] += [value] * (more + 1)
             columns["rows"] += [len(outcome.rows), *[None] * more]
             columns["printed"] += [None] * (more + 1)
+            columns["counted"] += [_counted(outcome), *[None] * more]
             columns["seconds"] += [outcome.seconds, *[None] * more]
             columns["memory"] += [outcome.memory, *[None] * more]
         arrays = [
@@ -125,7 +131,12 @@ class OutcomeCodec:
     def encode_arrow(self, outcome: FileOutcome, rows: ArrowRows) -> Iterator[pa.RecordBatch]:
         """Yields what :meth:`encode` returns, for one outcome with Arrow rows, batch by batch."""
         info = outcome.task.info
-        once = {"rows": len(rows), "seconds": outcome.seconds, "memory": outcome.memory}
+        once: dict[str, Any] = {
+            "rows": len(rows),
+            "counted": _counted(outcome),
+            "seconds": outcome.seconds,
+            "memory": outcome.memory,
+        }
         same = {
             "path": info.relative_path,
             "file_version": info.version,
@@ -220,6 +231,10 @@ def _in_order(outcomes: Sequence[FileOutcome]) -> list[Mapping[str, Any] | None]
         assert not isinstance(outcome.rows, ArrowRows), "these are encoded batch by batch"
         rows += [*outcome.rows] or [None]
     return rows
+
+
+def _counted(outcome: FileOutcome) -> str | None:
+    return json.dumps(outcome.counted) if outcome.counted else None
 
 
 def _text(text: str) -> str:

@@ -22,10 +22,12 @@ from volstream.functions.concurrency import Calls
 from volstream.functions.inferred import types_of
 from volstream.functions.limits import explain_memory, memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.functions.pace import Pace, Turns
 from volstream.functions.prefetch import Fetcher, confirmed
 from volstream.functions.printing import Capture, TruncatedLog
 from volstream.functions.rows import ArrowRows, Expected
 from volstream.functions.source import FunctionSource
+from volstream.model import counts
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 from volstream.storage.base import ObjectStore
@@ -54,6 +56,7 @@ class Work:
         declared: the function declares the columns, and its current declaration must agree with them.
         measures: measure the time and memory of each call: one at a time.
         concurrency: calls in flight, in each worker; None: as the function says. In a child process it is one at a time.
+        pace: of the calls of all workers; None: as fast as they can.
     """
 
     source: FunctionSource
@@ -68,6 +71,7 @@ class Work:
     declared: bool = False
     measures: bool = False
     concurrency: int | None = None
+    pace: Pace | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes a partition of a plan; yields outcomes in the format of :meth:`OutcomeCodec.encode`."""
@@ -77,7 +81,7 @@ class Work:
         with ExitStack() as resources:
             if not self.isolate:
                 resources.enter_context(memory_limit(self.memory_bytes))
-            worker = resources.enter_context(closing(self.worker()))
+            worker = resources.enter_context(closing(self.worker(None if self.pace is None else self.pace.of_worker())))
             for outcome in confirmed(self.store, self._outcomes(worker, _tasks(batches))):
                 for entry in outcome.printed:
                     failed = outcome.kind is not None
@@ -87,19 +91,22 @@ class Work:
             if entries := printed.encoded():
                 yield codec.encode_printed(entries)
 
-    def worker(self) -> Worker:
-        """Returns the worker that calls the function, here or in a child."""
-        return ChildWorker(self) if self.isolate else HereWorker(self)
+    def worker(self, turns: Turns | None = None) -> Worker:
+        """Returns the worker that calls the function, here or in a child, each time in its turn."""
+        return ChildWorker(self, turns) if self.isolate else HereWorker(self, turns)
 
-    def caller(self, copy_output_to: int | None = None) -> Caller:
+    def caller(self, turns: Turns | None, copy_output_to: int | None = None) -> Caller:
         """Returns the function's caller, after importing the function in this process.
 
         Args:
+            turns: of the calls that it repeats.
             copy_output_to: a file descriptor for a second copy of its output.
         """
         prints = Capture(self.bounds.log_file_bytes, copy_output_to)
         expected = Expected(self.schema, self.bounds, self.declared)
-        return Caller(self.source, self.arguments, self.timeout_seconds, prints, expected, measures=self.measures)
+        return Caller(
+            self.source, self.arguments, self.timeout_seconds, prints, expected, turns, measures=self.measures
+        )
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
         """Calls the function on group after group, fetching contents ahead if that helps; yields outcomes as calls end."""
@@ -168,10 +175,11 @@ class HereWorker:
         concurrency: see :class:`Worker`.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, turns: Turns | None) -> None:
         self._work = work
+        self._turns = turns
         self._fetcher = Fetcher(work.store)
-        self._caller = work.caller()
+        self._caller = work.caller(turns)
         self._child: ChildWorker | None = None
         self._one_child = threading.Lock()
         self.concurrency = 1 if work.measures else work.concurrency or self._caller.concurrency
@@ -195,6 +203,8 @@ class HereWorker:
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
         """See :class:`Worker`."""
+        if self._turns is not None:
+            self._turns.wait()
         files = self._fetcher.files(group)
         outcomes = self._caller(list(zip(group, files, strict=True)))
         self._fetcher.learn(files)
@@ -214,11 +224,12 @@ class HereWorker:
             return outcome
         with self._one_child:
             if self._child is None:
-                self._child = ChildWorker(self._work)
+                self._child = ChildWorker(self._work, self._turns)
             again = self._child.call([outcome.task])[0]
             if self.concurrency > 1:
                 self._child.close()  # it would die with this thread
         again.printed = [*outcome.printed, *again.printed]
+        again.counted = counts.total(outcome.counted, again.counted)
         return again
 
 
@@ -235,7 +246,9 @@ def serve(
     """
     plain = _types if work.schema is None else OutcomeCodec(work.schema).plain
     with memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
-        caller = work.caller(copy_output_to)
+        # What it repeats is not of the parent's turns, which it knows nothing of, but as far apart.
+        turns = None if work.pace is None else Turns(work.pace.seconds * work.pace.workers, work.pace.seconds)
+        caller = work.caller(turns, copy_output_to)
         yield caller.batch_size or 1
         for what, group in receive:
             if what == "fetch":

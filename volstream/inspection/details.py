@@ -138,6 +138,7 @@ def _more(home: Home, item: Object) -> dict[str, Any]:
                 "failures": catalog.failures.counts(item.id),
                 "next_retry": next_retry(home, item),
                 "totals": catalog.consumptions.totals(item.id),
+                "counted": catalog.consumptions.counted(item.id),
                 "code": _code(item),
                 "source": _source(item),
             }

@@ -22,6 +22,7 @@ from volstream.definitions import FileJob, JobState, OnMove, Volume, Write
 from volstream.delta import direct, folders
 from volstream.delta.marker import Marker
 from volstream.errors import CatalogError, FencedError, FunctionLoadError, VolstreamError, reason_of
+from volstream.functions.pace import Pace
 from volstream.functions.schema import of_job
 from volstream.functions.source import FunctionSource
 from volstream.functions.worker import Work
@@ -39,6 +40,8 @@ from volstream.lifecycle import faults
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
+from volstream.model import counts
+from volstream.model.units import parse_rate
 from volstream.model.work import OVERTAKEN, Batch, Failure, FailureKind, FailureState, Intent, Plan
 from volstream.storage.base import ObjectStore
 from volstream.tracing import span
@@ -128,6 +131,7 @@ class BatchExecutor:
         self._location = parts.table_of(job)
         self._preparation = preparation
         self._committed = committed
+        self._called: float | None = None  # when the last calls were over
 
     def process(self, open_plan: Plan, batch: Batch, ahead: Ahead | None) -> Ahead | None:
         """Runs and commits a batch; while it is committed, the function runs on the next one.
@@ -225,6 +229,7 @@ class BatchExecutor:
         progress.overtaken += outcome.overtaken
         progress.later += outcome.later
         progress.rows += outcome.rows
+        counts.add(progress.counted, outcome.counted)
         progress.removals += batch.removals if self._job.write is Write.UPSERT else 0  # a log keeps all rows
         progress.moves += batch.moves
         _log.info(
@@ -298,15 +303,26 @@ class BatchExecutor:
         """Returns what spans say about a batch."""
         return {"job": str(self._job.name), "batch": batch.id, "files": batch.files, "bytes": batch.bytes}
 
+    def _turn(self, pace: Pace) -> Pace:
+        """Returns the pace of the next calls, which come after the last ones: those are over when their batch is staged."""
+        if self._called is not None:
+            ago = time.monotonic() - self._called
+        elif last := self._parts.catalog.consumptions.measured(self._job.id, limit=1):
+            ago = (datetime.now(UTC) - (last[0].committed_on or last[0].created_on)).total_seconds()
+        else:
+            ago = pace.seconds
+        return replace(pace, wait=min(pace.seconds, max(0.0, pace.seconds - ago)))
+
     def _stage_now(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> Ahead:
         began = time.monotonic()
         staged = Staged(f"{self._parts.staging}/{batch.id}/{attempt}", of_job(self._job))
-        work = replace(work_on(self._parts.settings, self._job, self._source, self._store), isolate=isolate)
+        work = work_on(self._parts.settings, self._job, self._source, self._store)
+        work = replace(work, isolate=isolate, pace=work.pace and self._turn(work.pace))
         if batch.files:
             with self._parts.session() as session:
-                stage(
-                    staged, self._files_to_run(session, open_plan, batch), work, job=str(self._job.name), batch=batch.id
-                )
+                files = self._files_to_run(session, open_plan, batch)
+                stage(staged, files, work, self._job, batch.files, batch=batch.id)
+            self._called = time.monotonic()
         else:
             staged.write_nothing()
         totals = staged.totals()
@@ -348,7 +364,13 @@ class BatchExecutor:
         later = totals.later - given_up
         failed = totals.failed - totals.overtaken - later
         return BatchOutcome(
-            totals.succeeded + kept, failed, totals.rows, list(earlier), overtaken=totals.overtaken, later=later
+            totals.succeeded + kept,
+            failed,
+            totals.rows,
+            list(earlier),
+            overtaken=totals.overtaken,
+            later=later,
+            counted=totals.counted,
         )
 
     def _files_to_run(self, session: SparkSession, open_plan: Plan, batch: Batch) -> DataFrame:
@@ -430,20 +452,25 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         # One from the catalog cannot change, and its annotations may resolve only where it was made.
         job.declared and job.pickled is None,
         concurrency=job.concurrency,
+        pace=None if job.rate is None else Pace(1 / parse_rate(job.rate)),
     )
 
 
-def stage(staged: Staged, files: DataFrame, work: Work, **about: str) -> None:
-    """Runs the function on ``files``, and stages the outcomes; ``about`` says whose they are, for the log."""
+def stage(staged: Staged, files: DataFrame, work: Work, job: FileJob, count: int, **about: str) -> None:
+    """Runs the function of a job on ``count`` files, and stages the outcomes; ``about`` says more of them, for the log."""
     from pyspark.errors import PySparkException
 
+    if work.pace is not None or job.parallel is not None:
+        workers = min(count, job.parallel or count, plan.processors(files))
+        files = files.repartition(workers)
+        work = replace(work, pace=work.pace and replace(work.pace, workers=workers))
     try:
         staged.write(files, work)
     except PySparkException as error:
         if work.isolate or not _worker_died(error):
             raise
         # Some file kills its worker. With each file in a child process it is found, and the others have outcomes.
-        _log.warning("worker_died", **about, next="each file in a child process")
+        _log.warning("worker_died", job=str(job.name), **about, next="each file in a child process")
         staged.write(files, replace(work, isolate=True))
 
 

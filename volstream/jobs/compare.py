@@ -7,6 +7,7 @@ The outcomes are staged as those of a batch are, by the same work on executors, 
 from __future__ import annotations
 
 import dataclasses
+import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from volstream.jobs.comparison import Chosen, Columns, Comparison, ComparisonObs
 from volstream.jobs.differences import CodeOutcome, Comparer, Differences, Row, Spread
 from volstream.jobs.parts import JobServices
 from volstream.jobs.staged import Staged
+from volstream.model import counts
 from volstream.model.work import WAITING, FailureKind
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
@@ -119,7 +121,7 @@ class _Run:
         self._observe(progress)
         work = dataclasses.replace(work_on(self._parts.settings, other, source, self._store), measures=True)
         with self._staged(of_job(other)) as staged, self._parts.session() as session:
-            stage(staged, plan.work_of_rows(session, self._files), work, job=str(self._job.name))
+            stage(staged, plan.work_of_rows(session, self._files), work, other, len(self._paths))
             if (broken := staged.broken()) is not None:
                 raise FunctionLoadError(
                     f"The function {other.function} cannot be set up: {broken['error_message']}",
@@ -141,7 +143,7 @@ class _Run:
             Spread.of(value for value in costs if value is not None)
             for costs in ([file.seconds for file in files], [file.memory for file in files])
         )
-        return comparer.found, CostSpread(seconds, memory)
+        return comparer.found, CostSpread(seconds, memory, counts.total(*(file.counted for file in files)))
 
     @contextmanager
     def _staged(self, result: pa.Schema) -> Iterator[Staged]:
@@ -161,7 +163,7 @@ class _Run:
     ) -> Iterator[tuple[str, Iterator[Mapping[str, Any]]]]:
         """Yields the rows of file after file, as they come from Spark: the table's in ``had``, new ones as they were staged."""
         new = staged.read(session).where("path IS NOT NULL")
-        new = new.select("path", "rows", "result", "error_kind", "error_message", "seconds", "memory")
+        new = new.select("path", "rows", "result", "error_kind", "error_message", "seconds", "memory", "counted")
         if existing:
             new = new.unionByName(self._had(session, existing), allowMissingColumns=True)
         else:
@@ -215,6 +217,7 @@ class _Gathered:
         self.outcome = CodeOutcome()
         self.seconds: float | None = None
         self.memory: int | None = None
+        self.counted: Mapping[str, float] = {}
         self._rows: list[Row] | None = []
         self._bytes = 0
 
@@ -247,4 +250,5 @@ def _gathered(rows: Iterable[Mapping[str, Any]]) -> tuple[_Gathered, _Gathered]:
         new.add(row["result"], row["error_kind"], row["error_message"])
         if row["rows"] is not None:  # the file's first
             new.seconds, new.memory = row["seconds"], row["memory"]
+            new.counted = json.loads(row["counted"] or "{}")
     return old, new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -64,10 +64,12 @@ class CostSpread:
     Attributes:
         seconds: duration of the call.
         memory: bytes by which the worker's memory grew at its peak; None: unknown on this system.
+        counted: what the function counted, by name, over all files.
     """
 
     seconds: Spread | None
     memory: Spread | None
+    counted: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -295,17 +295,22 @@ def work_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
     if batch.files <= _FEW_FILES:
         rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (ds.field("action") != REMOVE))
         return relation(session, rows)
-    return _distributed(session, slice_of(session, plan, batch).where(f"action <> '{REMOVE}'"))
+    return _distributed(slice_of(session, plan, batch).where(f"action <> '{REMOVE}'"))
 
 
 def work_of_rows(session: SparkSession, planned: pa.Table) -> DataFrame:
     """Returns rows of a plan, distributed over the processors."""
     files = relation(session, planned)
-    return files if planned.num_rows <= _FEW_FILES else _distributed(session, files)
+    return files if planned.num_rows <= _FEW_FILES else _distributed(files)
 
 
-def _distributed(session: SparkSession, files: DataFrame) -> DataFrame:
-    return files.repartition(int(session.conf.get("spark.sql.shuffle.partitions") or 1))
+def _distributed(files: DataFrame) -> DataFrame:
+    return files.repartition(processors(files))
+
+
+def processors(files: DataFrame) -> int:
+    """Returns how many workers the engine of these rows has room for."""
+    return int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def within(planned: DataFrame, batch: Batch) -> DataFrame:

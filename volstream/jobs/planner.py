@@ -19,6 +19,7 @@ from volstream.jobs.sizing import Limits
 from volstream.jvm.codegen import compile_in
 from volstream.lifecycle import faults
 from volstream.log import get
+from volstream.model.units import parse_rate
 from volstream.model.work import Batch, Failure, Plan, PlanKind
 from volstream.streams import net_files
 from volstream.streams.read import Range, StreamReader
@@ -192,10 +193,12 @@ class Planner:
         self, job: FileJob, kind: PlanKind, covered: Range, location: str, where: str | None
     ) -> tuple[Plan, Sequence[Batch]]:
         """Cuts a plan by the job's past rate; if that is unknown, the first batch measures it."""
-        most = self._most(job)
-        rate = sizing.usual(self._catalog.consumptions.measured(job.id))
-        limits = most if rate is None else rate.limits(self._settings.batch_seconds, most)
-        first = most.first() if rate is None else limits
+        most, target = self._most(job), self._settings.batch_seconds
+        measured = self._catalog.consumptions.measured(job.id)
+        # The pace may have been changed, or what the function waits for: the newest batches know.
+        rate = sizing.usual(measured) if job.rate is None else sizing.latest(measured, target)
+        limits = most if rate is None else rate.limits(target, most)
+        first = most.first(None if job.rate is None else parse_rate(job.rate) * target) if rate is None else limits
         identity = location.rpartition("/")[2]
         return plan.cut(identity, job, kind, covered, location, limits, first=first, where=where)
 

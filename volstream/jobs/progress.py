@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from volstream.model.work import OVERTAKEN, FailureKind
 
@@ -17,6 +17,7 @@ class Progress:
         failed, overtaken: of ``done_files``; the latter were removed or changed before their turn, which is not a failure.
         later: of ``done_files`` those whose function asked to be called later, which is not a failure either.
         moves: how many of ``done_files`` were moved.
+        counted: what the function counted, by name.
         code_changed: the function's source has changed since the job was created.
     """
 
@@ -32,6 +33,7 @@ class Progress:
     moves: int = 0
     batches: int = 0
     code_changed: bool = False
+    counted: dict[str, float] = field(default_factory=dict)
 
     @property
     def processed(self) -> int:

@@ -31,9 +31,13 @@ class Limits:
     files: int
     bytes: int
 
-    def first(self) -> Limits:
-        """Returns the limits of a first batch, which measures the rate."""
-        return Limits(min(self.files, FIRST_FILES), self.bytes)
+    def first(self, calls: float | None = None) -> Limits:
+        """Returns the limits of a first batch, which measures the rate.
+
+        Args:
+            calls: number of calls that the batch has time for; None: unlimited.
+        """
+        return Limits(min(self.files, FIRST_FILES, max(1, int(FIRST_FILES if calls is None else calls))), self.bytes)
 
 
 @dataclass(frozen=True)

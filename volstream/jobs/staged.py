@@ -6,9 +6,10 @@ cannot disagree.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.dataset as ds
 from volstream.delta import folders
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import PROVENANCE, to_ddl
+from volstream.model import counts
 from volstream.model.work import OVERTAKEN, FailureKind
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Totals:
         later: failed files whose function asked to be called later; neither are these.
         printed: entries of the function's output.
         new_columns: failed files with columns that the result lacks.
+        counted: what the function counted, also for failed files.
     """
 
     succeeded: int
@@ -64,6 +67,7 @@ class Totals:
     later: int = 0
     printed: int = 0
     new_columns: int = 0
+    counted: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,10 @@ class Staged:
         return session.read.schema(self._ddl()).parquet(self.location)
 
     def totals(self) -> Totals:
-        """Counts the staged outcomes, with one batch of rows, and four columns, in memory at a time."""
+        """Counts the staged outcomes, with one batch of rows, and five columns, in memory at a time."""
         succeeded = failed = rows = overtaken = later = printed = new_columns = 0
-        for batch in self._dataset().to_batches(columns=["rows", "error_kind", "printed", "new_columns"]):
+        counted: dict[str, float] = {}
+        for batch in self._dataset().to_batches(columns=["rows", "error_kind", "printed", "new_columns", "counted"]):
             bad = len(batch) - batch["error_kind"].null_count
             failed += bad
             kinds = batch["error_kind"]
@@ -112,7 +117,9 @@ class Staged:
             rows += pc.sum(batch["rows"]).as_py() or 0
             printed += len(batch) - batch["printed"].null_count
             new_columns += len(batch) - batch["new_columns"].null_count
-        return Totals(succeeded, failed, rows, overtaken, later, printed, new_columns)
+            for text in batch["counted"].drop_null().to_pylist():
+                counts.add(counted, json.loads(text))
+        return Totals(succeeded, failed, rows, overtaken, later, printed, new_columns, counted)
 
     def new_columns(self) -> Sequence[str]:
         """Returns the columns that files have and the result lacks, as DDL, each once."""

@@ -6,9 +6,13 @@ import re
 from datetime import UTC, datetime
 
 from volstream.errors import InvalidValueError
+from volstream.model.text import shortened
 
 #: Maximum duration, so that each can be added to a time; maximum size that a database can store.
 MAX_SECONDS, MAX_BYTES = 10 * 365 * 86400.0, 2**60
+
+#: Limits of a rate.
+_LEAST_PER_SECOND, _MOST_PER_SECOND = 1 / 86400, 1e6
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"": 1, "B": 1}
@@ -44,6 +48,27 @@ def format_duration(seconds: float) -> str:
             return f"{int(whole)}{unit}"
     # 15 digits, because plain g has 6 and turns a million seconds into 1e+06.
     return f"{seconds:.15g}s" if seconds >= 1 else f"{seconds * 1000:.15g}ms"
+
+
+def parse_rate(text: str) -> float:
+    """Parses ``300/min``, ``5/s``, ``1000/h``, ``10000/day`` to a number per second.
+
+    Raises:
+        InvalidValueError: not a rate, or not from one a day to a million per second.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*/\s*(s|sec|second|m|min|minute|h|hour|d|day)\s*", text, re.IGNORECASE)
+    if match is None:
+        raise InvalidValueError(f"{shortened(text)} is not a rate.", "Write for example 300/min, 5/s or 1000/h.")
+    rate = float(match[1]) / _SECONDS[match[2][0].lower()]
+    if not rate:
+        raise InvalidValueError(
+            f"With the rate {text!r} the function would never be called.", "To stop a job: volstream pause JOB."
+        )
+    if rate < _LEAST_PER_SECOND:
+        raise InvalidValueError(f"{shortened(text)} is less than one a day.", "Give a higher rate.")
+    if rate > _MOST_PER_SECOND:
+        raise InvalidValueError(f"{shortened(text)} is more than a million per second.", "Give a lower rate.")
+    return rate
 
 
 def about(seconds: float) -> str:

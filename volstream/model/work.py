@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -129,6 +129,7 @@ class Batch:
         sequence: number of the newest attempt in the stream's sequence; None before the first.
         attempts: number of its INTENTs.
         seconds: time from INTENT to commit; None: not committed, or recorded by another process.
+        counted: what the function counted, by name; None: nothing.
     """
 
     id: str
@@ -152,6 +153,7 @@ class Batch:
     created_on: datetime
     committed_on: datetime | None
     seconds: float | None = None
+    counted: Mapping[str, float] | None = None
 
     @property
     def rate(self) -> float | None:

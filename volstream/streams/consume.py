@@ -153,7 +153,13 @@ class Consumer:
             if commits:
                 metadata = commits[0].metadata
                 rows = metadata["rows"] if "rows" in metadata else sum(commit.rows or 0 for commit in commits)
-                outcome = BatchOutcome(metadata.get("succeeded", 0), metadata.get("failed", 0), rows, superseded(batch))
+                outcome = BatchOutcome(
+                    metadata.get("succeeded", 0),
+                    metadata.get("failed", 0),
+                    rows,
+                    superseded(batch),
+                    counted=metadata.get("counted", {}),
+                )
                 self._catalog.consumptions.commit(intent, outcome)
             else:
                 self._catalog.consumptions.abort(intent, why)

@@ -310,12 +310,15 @@ def test_batches_are_found_by_the_path_they_cover_in_byte_order(catalog: Catalog
 def test_waiting_and_finished_work_is_totalled(catalog: Catalog, job: Job) -> None:
     _, batches = objects.store_plan(catalog, job, batches=3)
     catalog.consumptions.commit(
-        catalog.consumptions.begin(batches[0], owner="me", target=TARGET), BatchOutcome(1, 1, 5)
+        catalog.consumptions.begin(batches[0], owner="me", target=TARGET),
+        BatchOutcome(1, 1, 5, counted={"tokens": 1.5}),
     )
     catalog.consumptions.begin(batches[1], owner="me", target=TARGET)
     assert catalog.consumptions.waiting(job.id) == Load(batches=2, files=4, bytes=40)
     assert catalog.consumptions.totals(job.id) == {"batches": 1, "succeeded": 1, "failed": 1, "rows": 5, "bytes": 20}
     assert catalog.consumptions.totals("another job")["batches"] == 0
+    assert catalog.consumptions.counted(job.id) == {"tokens": 1.5}
+    assert catalog.consumptions.counted("another job") == {}
 
 
 def test_exactly_one_of_several_racing_processes_begins_a_batch(url: str, catalog: Catalog, job: Job) -> None:

@@ -11,6 +11,7 @@ import structlog.testing
 from tests.integration.conftest import Place, session_on
 from tests.running import IN_FLIGHT
 from volstream.definitions import FileJob
+from volstream.errors import InvalidValueError
 from volstream.model.work import FailureKind, FailureState
 
 
@@ -92,3 +93,75 @@ def test_a_file_that_has_waited_for_too_long_fails(place: Place) -> None:
         [failure] = session.jobs.failures("j")
     assert (failure.state, failure.kind) == (FailureState.QUARANTINED, FailureKind.RAISED)
     assert failure.message == "The function asked to be called later for too long (retry_later_max_seconds): 429"
+
+
+PACED = """
+import time
+def f(file):
+    return {"n": time.time_ns()}
+"""
+
+
+def test_a_job_keeps_its_rate_over_workers_batches_and_runs(place: Place) -> None:
+    def put(names: str) -> None:
+        for name in names:
+            place.put(f"{name}.txt", name)
+        place.refresh()
+
+    def run() -> None:
+        assert place.run().progress.failed == 0
+
+    place.put("warm.txt", "x")
+    place.refresh()
+    place.job(PACED, rate="300/min", max_files=3, returns="n BIGINT")
+    run()
+    put("abcdef")
+    run()
+    for name in "ghi":
+        put(name)
+        run()
+    times = sorted(row[1] for row in place.table())
+    # The first one of six in two batches, by two workers, to the last one; then each in a run of its own.
+    assert times[6] - times[1] > 5 * 0.199e9
+    assert times[9] - times[6] > 3 * 0.199e9
+    with pytest.raises(InvalidValueError, match="would never be called"):
+        place.session.jobs.alter("j", rate="0/s")
+
+
+def test_a_job_has_as_many_workers_as_it_may(place: Place) -> None:
+    for at in range(8):
+        place.put(f"{at}.txt", "x")
+    place.refresh()
+    place.job("import os, time\ndef f(file):\n    time.sleep(0.05)\n    return {'n': os.getpid()}\n")
+    place.run()
+    assert len({row[1] for row in place.table()}) == 2
+    place.session.jobs.alter("j", parallel=1)
+    place.session.jobs.replay("j")
+    assert len({row[1] for row in place.table()}) == 1
+
+
+def test_what_a_function_counts_is_summed_up_by_batch_run_and_job(place: Place) -> None:
+    code = (
+        "def f(file):\n    file.count('tokens', 1000 * file.size)\n    file.count('calls')\n"
+        "    if file.size == 3: raise ValueError('no')\n    return {'n': file.size}\n"
+    )
+    for size in range(1, 5):
+        place.put(f"{size}.txt", "x" * size)
+    place.refresh()
+    place.job(code, max_files=2, retries=0)
+    progress = place.run().progress
+    assert (progress.failed, progress.counted) == (1, {"tokens": 10000, "calls": 4})
+    consumptions = place.session.home.catalog.consumptions
+    job = place.session.jobs.get("j")
+    assert isinstance(job, FileJob)
+    assert [batch.counted for batch in consumptions.batches_of(job.id)] == [
+        {"tokens": 7000, "calls": 2},
+        {"tokens": 3000, "calls": 2},
+    ]
+    place.session.jobs.retry("j")
+    place.run()
+    assert consumptions.counted(job.id) == {"tokens": 13000, "calls": 5}
+    compared = place.session.jobs.compare("j", job.function, both=True)
+    assert compared.own_cost is not None
+    assert compared.cost.counted == compared.own_cost.counted == {"tokens": 10000, "calls": 4}
+    assert consumptions.counted(job.id) == {"tokens": 13000, "calls": 5}  # as before

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from io import BytesIO
+from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
 from tests.running import BATCH, Frozen, Runner, failed, results
 from volstream.errors import InvalidValueError
+from volstream.functions.pace import Pace, Turns
 from volstream.functions.source import function
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
@@ -50,6 +55,106 @@ def test_a_failing_setup_is_reported_with_each_file_and_says_where(run: Runner, 
     expected = (FailureKind.SET_UP, "OSError: no model here")
     assert failed(table) == {"a": expected, "b": expected}
     assert "in __init__" in table["error_traceback"][0].as_py()
+
+
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_a_class_that_is_set_up_again_closes_what_it_had_before(
+    run: Runner, store: MemoryStore, tmp_path: Path, kind: str
+) -> None:
+    code = f"""{COUNTING}
+    {kind}def close(self):
+        with open({str(tmp_path / "closed")!r}, "a") as file: file.write(self.arguments["model"] + " ")
+        raise OSError("nobody hears")
+"""
+    file = store.put("a", b"")
+    for model in ("large", "large", "small", "tiny"):
+        assert not failed(run(code, [file], "n BIGINT, s STRING", arguments={"model": model}))
+    assert (tmp_path / "closed").read_text() == "large small "
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_what_a_function_counts_is_summed_up_also_for_files_that_fail(run: Runner, isolate: bool) -> None:
+    code = (
+        "def f(file):\n    file.count('tokens', file.size)\n    file.count('calls')\n    file.count('calls')\n"
+        "    if file.size == 2: raise ValueError('no')\n    return [{'n': 1}] * file.size"
+    )
+    files = [FileInfo(f"{size}", size, datetime.now(UTC), "e") for size in range(4)]
+    table = run(code, files, isolate=isolate, store=Frozen(files))
+    counted = [text and json.loads(text) for text in table["counted"].to_pylist()]
+    assert counted == [{"tokens": size, "calls": 2} for size in range(3)] + [{"tokens": 3, "calls": 2}, None, None]
+
+
+def test_what_is_counted_before_a_group_is_called_again_counts_too(run: Runner, store: MemoryStore) -> None:
+    code = (
+        f"{BATCH}    for file in files: file.count('calls')\n    if len(files) > 1: raise ValueError\n    return [None]"
+    )
+    table = run(code, [store.put(name, b"") for name in "ab"])
+    assert [json.loads(text) for text in table["counted"].to_pylist()] == [{"calls": 2}] * 2
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("'n', -1", "ValueError: count('n', -1): the number must be from 0"),
+        ("'n', float('nan')", "ValueError: count('n', nan): the number must be from 0"),
+        ("'n', 1e300", "ValueError: count('n', 1e+300): the number must be from 0"),
+        ("'n', '3'", "TypeError: count() takes a name and a number, not 'n' and '3'"),
+        ("5", "TypeError: count() takes a name and a number, not 5 and 1"),
+        ("'a\\nb'", "ValueError: The name of a count has 1 to 100 printable characters"),
+        ("'\\ud800'", "ValueError: The name of a count has 1 to 100 printable characters"),
+        ("''", "ValueError: The name of a count has 1 to 100 printable characters"),
+        ("str(file.size) * 101", "ValueError: The name of a count has 1 to 100 printable characters"),
+    ],
+)
+def test_what_cannot_be_counted_fails_its_file(run: Runner, store: MemoryStore, call: str, message: str) -> None:
+    [(kind, error)] = failed(run(f"def f(file):\n    file.count({call})", [store.put("a", b"")])).values()
+    assert kind is FailureKind.RAISED
+    assert error.startswith(message)
+
+
+def test_a_file_has_no_more_than_a_hundred_counts(run: Runner, store: MemoryStore) -> None:
+    code = "def f(file):\n    for at in range(101): file.count(str(at))"
+    assert "at most 100 counts" in failed(run(code, [store.put("a", b"")]))["a"][1]
+
+
+PACED = "import time\n{0}def f(file):\n    return {{'n': time.monotonic_ns()}}\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "isolate"),
+    [
+        (PACED.format(""), False),
+        (PACED.format(""), True),
+        (PACED.format("import volstream\n@volstream.function(concurrency=4)\n"), False),
+        (PACED.format("async "), False),
+    ],
+    ids=["plain", "isolated", "threads", "coroutine"],
+)
+def test_calls_keep_their_pace(run: Runner, code: str, isolate: bool) -> None:
+    files = [FileInfo(f"{size}", size, datetime.now(UTC), "e") for size in range(6)]
+    began = time.monotonic_ns()
+    table = run(code, files, isolate=isolate, store=Frozen(files), pace=Pace(0.02, 0.1, 3))
+    times = sorted(int(result["n"]) for _, result in results(table) if result)
+    assert times[0] - began >= 0.1e9
+    # A worker of three makes every third call; the sixth comes not before five times that.
+    assert times[-1] - began >= 0.4e9
+
+
+def test_calls_of_a_group_that_are_repeated_keep_their_pace(run: Runner, store: MemoryStore) -> None:
+    code = f"import time\n{BATCH}    if len(files) > 1: raise ValueError\n    return [{{'n': time.monotonic_ns()}}]"
+    began = time.monotonic_ns()
+    table = run(code, [store.put(name, b"") for name in "abc"], pace=Pace(0.05))
+    times = [int(result["n"]) - began for _, result in results(table) if result]
+    assert all(at >= turn * 0.05e9 for at, turn in zip(times, (1, 2, 3), strict=True))
+
+
+def test_calls_that_come_too_late_do_not_make_up_for_it() -> None:
+    turns = Turns(0.05)
+    time.sleep(0.2)
+    began = time.monotonic()
+    for _ in range(3):
+        turns.wait()
+    assert time.monotonic() - began >= 0.1
 
 
 @pytest.mark.parametrize(

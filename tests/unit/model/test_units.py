@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.errors import InvalidValueError
-from volstream.model.units import format_duration, format_size, in_utc, parse_duration, parse_size
+from volstream.model.units import format_duration, format_size, in_utc, parse_duration, parse_rate, parse_size
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,30 @@ def test_durations_are_parsed(text: str, seconds: float) -> None:
 def test_invalid_durations_are_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("5/s", 5), ("300/min", 5), ("1/minute", 1 / 60), ("9 / H", 1 / 400), ("1/day", 1 / 86400)]
+)
+def test_rates_are_parsed(text: str, rate: float) -> None:
+    assert parse_rate(text) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0/s", "would never be called"),
+        ("5", "is not a rate"),
+        ("-5/s", "is not a rate"),
+        ("5/month", "is not a rate"),
+        ("nan/s", "is not a rate"),
+        ("0.9/day", "less than one a day"),
+        ("9" * 400 + "/s", "more than a million"),
+    ],
+)
+def test_invalid_rates_are_rejected(text: str, message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        parse_rate(text)
 
 
 @given(st.integers(1, 10**7))

@@ -1,0 +1,36 @@
+"""Numbers that functions count, by name, and their sums. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Maximum number of names in a sum: each is a series of metrics.
+MOST_NAMES = 100
+
+#: What is counted under further names.
+OTHERS = "(other names)"
+
+
+def add(sums: dict[str, float], counted: Mapping[str, float]) -> None:
+    """Adds to sums by name."""
+    for name, number in counted.items():
+        kept = name if name in sums or len(sums) < MOST_NAMES else OTHERS
+        sums[kept] = sums.get(kept, 0.0) + number
+
+
+def total(*parts: Mapping[str, float]) -> dict[str, float]:
+    """Returns the sums of counts."""
+    sums: dict[str, float] = {}
+    for part in parts:
+        add(sums, part)
+    return sums
+
+
+def shown(counted: Mapping[str, float]) -> str:
+    """Returns counts for people, such as ``calls 12, tokens 1,532``."""
+    return ", ".join(f"{name} {number_shown(number)}" for name, number in sorted(counted.items()))
+
+
+def number_shown(number: float) -> str:
+    """Returns a count for people: whole if it is, else with the digits that matter."""
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.6g}" if number < 1e5 else f"{number:,.2f}"
