@@ -35,12 +35,12 @@ def restore(
         progress: called with the name of what is being copied.
 
     Raises:
-        InvalidValueError: the folder is not a finished backup, or has links in it.
+        InvalidValueError: the folder is not a finished backup, or has links or pipes in it.
         InvalidStateError: the home's catalog or warehouse is not empty.
         ObjectInUseError: another process is restoring the home.
         StorageError, DependencyError, DiskError, CatalogError: reading or writing failed.
     """
-    _check_links(folder)
+    _check_kinds(folder)
     manifest = Manifest.read(folder)
     # What is removed after a failure must not be what somebody else has restored.
     with lease(catalog.leases, RESTORE, new_owner(), "restoring a backup", settings.lease_seconds) as other:
@@ -77,13 +77,15 @@ def _fill(
                 raise
 
 
-def _check_links(folder: Path) -> None:
-    """Raises InvalidValueError if something in a backup is a link: a backup has none, and its target would be copied."""
+def _check_kinds(folder: Path) -> None:
+    """Raises InvalidValueError if something in a backup is a link, whose target would be copied, or a pipe or device, which may
+    never end: a backup has none."""
     for parent, folders_in, files in os.walk(folder):
         for path in (Path(parent, name) for name in (*folders_in, *files)):
-            if path.is_symlink():
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                what = "a link" if path.is_symlink() else "neither a file nor a folder"
                 raise InvalidValueError(
-                    f"The backup in {folder} was changed: {path.relative_to(folder)} is a link.",
+                    f"The backup in {folder} was changed: {path.relative_to(folder)} is {what}.",
                     "Restore another backup.",
                 )
 

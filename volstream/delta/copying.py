@@ -82,9 +82,9 @@ def copy_files(location: str, names: Sequence[str], target: str) -> Sequence[str
 def _inside(location: str) -> list[str]:
     filesystem, root = filesystem_of(location)
     if isinstance(filesystem, fs.LocalFileSystem):
-        # Links are none of ours: they may lead to files that are not to be copied.
+        # Links are none of ours: they may lead to files that are not to be copied. Nor are pipes: opening one may never end.
         found_here = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
-        return [path.relative_to(root).as_posix() for path in found_here if not path.is_symlink()]
+        return [path.relative_to(root).as_posix() for path in found_here if path.is_file() and not path.is_symlink()]
     with mapped(location):
         entries = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     return [info.path[len(root) + 1 :] for info in entries if info.type == fs.FileType.File]

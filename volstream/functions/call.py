@@ -181,7 +181,11 @@ class Caller:
         except TooLargeError as error:
             kind, message, trace = FailureKind.TOO_LARGE, str(error), None
         except RetryLater as error:
-            kind, message, trace, retry_after = FailureKind.RETRY_LATER, str(error), None, error.after
+            retry_after = _asked(error)
+            if retry_after is not None:
+                kind, message, trace = FailureKind.RETRY_LATER, _said(error), None
+            else:
+                kind, message, trace = FailureKind.RAISED, _message(error), _user_traceback(error)
         except FileRejectedError as error:
             kind, message, trace, new_columns = error.kind, str(error), None, error.new_columns
         except StorageDeniedError as error:
@@ -234,11 +238,27 @@ def _is_of_code(error: BaseException) -> bool:
     return isinstance(error, ImportError)
 
 
+def _asked(error: RetryLater) -> float | None:
+    """Returns after how many seconds a function asks to be called again; None: it changed that to what is no such number."""
+    try:
+        after = float(error.after)
+    except Exception:  # noqa: BLE001  # a subclass is user code
+        return None
+    return after if 0 < after < float("inf") else None
+
+
 def _message(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001  # its __str__ is user code as well
         return f"{type(error).__name__} (its message cannot be shown)"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # see _message
+        return _message(error)
 
 
 def _user_traceback(error: BaseException) -> str:

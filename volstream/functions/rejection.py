@@ -37,6 +37,9 @@ class RetryLater(Exception):  # noqa: N818  # it is no error
         InvalidValueError: ``after`` is not a positive number.
     """
 
+    #: Of a subclass that does not call ``__init__``, too.
+    after: float = 60.0
+
     def __init__(self, reason: str = "", after: float = 60.0) -> None:
         super().__init__(reason)
         if not 0 < after < float("inf"):

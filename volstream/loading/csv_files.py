@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,9 +106,23 @@ class _ReadAs:
         skipped: int = 0,
         on_ragged: Callable[[pacsv.InvalidRow], str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Returns the rows after the ``skipped`` first lines. Raises ArrowInvalid."""
+        """Yields the rows after the ``skipped`` first lines. Raises ArrowInvalid."""
         # Numbers as names: those of the file may be repeated.
         numbers = [str(number) for number in range(self.width)]
+        ending = _Ending(content)
+        try:
+            yield from self._opened(ending, numbers, block_bytes, skipped, on_ragged)
+        finally:
+            ending.end()
+
+    def _opened(
+        self,
+        content: _Ending,
+        numbers: list[str],
+        block_bytes: int,
+        skipped: int,
+        on_ragged: Callable[[pacsv.InvalidRow], str] | None,
+    ) -> Iterator[pa.RecordBatch]:
         batches: Iterator[pa.RecordBatch] = pacsv.open_csv(
             content,
             read_options=pacsv.ReadOptions(
@@ -128,6 +143,33 @@ class _ReadAs:
             ),
         )
         return batches
+
+
+class _Ending(io.BufferedIOBase):
+    """Content that ends when no more of it is needed: a thread of PyArrow reads ahead, whoever has stopped asking for rows, and
+    one that is in the middle of it when Python ends aborts the process."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+        self._lock = threading.Lock()
+        self._ended = False
+        self._told = threading.Event()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        with self._lock:
+            block: bytes = b"" if self._ended else self._content.read(size)
+        if not block:
+            self._told.set()
+        return block
+
+    def end(self) -> None:
+        """Ends it, and lets the thread that reads ahead know."""
+        with self._lock:
+            self._ended = True
+        self._told.wait(0.2)
 
 
 def _first_row(file: File, what: Recognized, options: LoadOptions) -> tuple[list[str] | None, int]:

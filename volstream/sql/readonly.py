@@ -6,12 +6,13 @@ What a query reads is decided by its plan (``volstream.spark.plans``); refusals 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
 from volstream.sql import foreign
-from volstream.sql.names import split, tokenize, words
+from volstream.sql.names import Token, split, tokenize, words
 
 #: Words with which a statement that only reads begins.
 _READING = {"SELECT", "WITH", "FROM", "VALUES", "TABLE", "SHOW", "DESCRIBE", "DESC", "("}
@@ -35,6 +36,9 @@ _WRITING = {
 
 #: Words with which a statement begins that tells about objects, without a plan.
 _SHOWING = {"SHOW", "DESCRIBE", "DESC"}
+
+#: Words with which a query begins that DESCRIBE may be given.
+_QUERYING = {"SELECT", "WITH", "FROM", "VALUES", "MAP", "REDUCE", "("}
 
 #: Spark's functions that call any Java method, which the home's engine does not have; and IDENTIFIER, which calls a function, or
 #: reads a relation, whose name is the value of an expression.
@@ -62,10 +66,8 @@ def one_query(text: str) -> str:
     check_calls(statement)
     foreign.check(statement)
     if not has_plan(statement):
-        for token in tokens:
-            quotes = token.token_type is TokenType.STRING and upper[0] != "SHOW"
-            if quotes or (token.token_type is TokenType.IDENTIFIER and "/" in token.text):
-                raise SqlError("Only objects of this home can be described here.", "For files, use volstream sql.")
+        if _describes_query(upper) or any(_may_be_path(statement, token, upper[0]) for token in tokens):
+            raise SqlError("Only objects of this home can be described here.", "For files, use volstream sql.")
         return statement
     for position, token in enumerate(tokens):
         plain = statement[token.start : token.end + 1].upper() == upper[position]
@@ -76,6 +78,20 @@ def one_query(text: str) -> str:
                 f"If it is a name, write it in backticks: `{token.text}`.",
             )
     return statement
+
+
+def _describes_query(upper: Sequence[str]) -> bool:
+    """True if a statement tells the columns of a query: Spark opens the files that it names to find them."""
+    if upper[0] == "SHOW":
+        return False
+    return (upper[1:2] == ["QUERY"] and len(upper) > 2) or not _QUERYING.isdisjoint(upper[1:2])
+
+
+def _may_be_path(statement: str, token: Token, word: str) -> bool:
+    if token.token_type is TokenType.IDENTIFIER:
+        return "/" in token.text
+    # Texts have several kinds of token: plain, raw, of hexadecimal digits.
+    return word != "SHOW" and not {"'", '"'}.isdisjoint(statement[token.start : token.end + 1])
 
 
 def has_plan(statement: str) -> bool:

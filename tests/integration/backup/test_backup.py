@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -208,3 +209,16 @@ def test_a_backup_with_a_link_is_not_restored(tmp_path: Path, link: str) -> None
         with pytest.raises(InvalidValueError, match=rf"was changed: {link} is a link\. Restore another backup"):
             restore(session.home.catalog, session.home.settings, backup)
         assert not list(Path(session.home.warehouse).rglob("*.parquet"))
+
+
+def test_a_backup_with_a_pipe_is_not_restored(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    with _session(tmp_path / "home") as session:
+        make(session.home.catalog, session.home.settings, backup)
+    (backup / "warehouse").mkdir(exist_ok=True)
+    os.mkfifo(backup / "warehouse" / "pipe")
+    with (
+        _session(tmp_path / "restored") as session,
+        pytest.raises(InvalidValueError, match="was changed: warehouse/pipe is neither a file nor a folder"),
+    ):
+        restore(session.home.catalog, session.home.settings, backup)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,14 @@ def test_a_small_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     assert other.read_text() == "of somebody else"
 
 
-def test_links_are_not_copied(tmp_path: Path) -> None:
+def test_links_and_pipes_are_not_copied(tmp_path: Path) -> None:
     (tmp_path / "from" / "part").mkdir(parents=True)
     (tmp_path / "from" / "part" / "own.txt").touch()
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "key").write_text("secret")
     (tmp_path / "from" / "key").symlink_to(tmp_path / "secrets" / "key")
     (tmp_path / "from" / "keys").symlink_to(tmp_path / "secrets")
+    os.mkfifo(tmp_path / "from" / "part" / "pipe")
     copy_folder(f"{tmp_path}/from", f"{tmp_path}/to")
     assert [
         path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("*") if path.is_file()

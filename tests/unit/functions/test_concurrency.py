@@ -219,3 +219,29 @@ def test_a_function_of_several_files_asks_for_all_of_them_at_once(
 def test_later_is_a_number_of_seconds(after: float) -> None:
     with pytest.raises(InvalidValueError, match="cannot be called again"):
         RetryLater("busy", after)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("after", ["float('nan')", "-1e300", "'soon'", "None", "property(lambda error: 1 / 0)"])
+def test_one_file_that_asks_for_no_number_of_seconds_harms_no_other(
+    run: Runner, store: MemoryStore, after: str, isolate: bool
+) -> None:
+    code = (
+        f"import volstream\nclass Busy(volstream.RetryLater):\n    after = {after}\n"
+        "    def __init__(self, why): Exception.__init__(self, why)\n"
+        "def f(file):\n    if file.relative_path == '000.txt': raise Busy('busy')\n    return {'n': 1}"
+    )
+    table = run(code, put(store, 2), isolate=isolate)
+    assert failed(table) == {"000.txt": (FailureKind.RAISED, "Busy: busy")}
+    assert results(table) == [("000.txt", None), ("001.txt", {"n": 1})]
+
+
+def test_later_needs_no_call_of_its_init_and_no_reason_that_can_be_shown(run: Runner, store: MemoryStore) -> None:
+    code = (
+        "import volstream\nclass Busy(volstream.RetryLater):\n    def __init__(self): pass\n"
+        "    def __str__(self): raise ValueError\n"
+        "def f(file): raise Busy()"
+    )
+    table = run(code, put(store, 1))
+    assert set(failed(table).values()) == {(FailureKind.RETRY_LATER, "Busy (its message cannot be shown)")}
+    assert table["retry_after"].to_pylist() == [60.0]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -143,3 +146,22 @@ def test_a_row_larger_than_what_is_read_at_once_is_told(files: Files) -> None:
 def test_a_row_of_nothing_but_delimiters_is_told(files: Files, content: str) -> None:
     with pytest.raises(FileRejectedError, match=r"has 20,001 values; the limit is 10,000"):
         files.rows("x.csv", content, "a INT, b INT")
+
+
+def test_a_process_may_end_when_it_has_read_enough(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "a.csv.gz", "wb", 1) as file:
+        file.write(b"a,b\n" + b"x" * (300 << 20))
+    code = (
+        "import sys\n"
+        "from volstream.functions.file import File\n"
+        "from volstream.functions.rejection import FileRejectedError\n"
+        "from volstream.loading.options import LoadOptions\n"
+        "from volstream.loading.sample import columns_of\n"
+        "from volstream.storage import normalise_location, open_store\n"
+        "store = open_store(normalise_location(sys.argv[1]))\n"
+        "try:\n    columns_of([File(store, store.head('a.csv.gz'))], LoadOptions.of({}))\n"
+        "except FileRejectedError as error:\n    print(error)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "A row of the file is larger than" in ended.stdout
