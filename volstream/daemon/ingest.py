@@ -241,6 +241,8 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         self.strangers.met(context.peer())
         with _errors_to_client(), as_sql_errors():
             asked = _request(ticket.ticket, "sql", "schema")
+            if not isinstance(asked["sql"], str) or not isinstance(asked["schema"], str):
+                raise InvalidValueError("The request's sql is not text.", "Use a client of the same version.")
             frame = self._session.sql(in_schema(asked["sql"], asked["schema"]))
             columns = to_arrow_schema(frame.schema, timezone="UTC")
 

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 
 import pyarrow as pa
 
 from volstream.definitions import FileJob, NewColumns, Volume
+from volstream.definitions.forms import as_text
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.functions.file import File
-from volstream.functions.rejection import FileRejectedError
+from volstream.errors import InvalidStateError, InvalidValueError, StorageDeniedError, StorageError
+from volstream.functions.child import ChildWorker
+from volstream.functions.outcomes import FileOutcome, FileTask
+from volstream.functions.rows import ArrowRows
 from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to_ddl
+from volstream.functions.source import find
+from volstream.functions.worker import Work
 from volstream.jobs.load import loads
 from volstream.jobs.parts import JobServices
 from volstream.jobs.sample import sample_of
 from volstream.lifecycle import faults
 from volstream.loading.formats import is_marker, recognize
 from volstream.loading.options import RESCUED, LoadOptions
-from volstream.loading.sample import columns_of
+from volstream.loading.sample import merged
 from volstream.loading.types import wider
 from volstream.log import get
-from volstream.model.files import FileInfo
+from volstream.model.files import FileInfo, printable
 from volstream.model.names import Name
 from volstream.model.text import counted
+from volstream.model.work import FailureKind
 from volstream.volumes.access import store_of
 
 _log = get("jobs")
@@ -36,6 +41,9 @@ _SAMPLE = 32
 
 #: A table gets no more columns than this from files: their names are probably data.
 MAX_COLUMNS = 2000
+
+#: The function that tells what a file shows, and its columns.
+_SHOWN, _SHOWN_AS = "volstream.loading.sample:ColumnsShown", pa.schema([pa.field("columns", pa.binary())])
 
 #: The column that each job that loads has.
 _RESCUED = pa.field(RESCUED, pa.string())
@@ -115,18 +123,38 @@ def _existing(parts: JobServices, table: Name) -> Mapping[str, pa.Field]:
 
 
 def _sampled(parts: JobServices, volume: Volume, options: LoadOptions, where: str | None) -> pa.Schema:
+    """Returns the columns of a sample, read in a process of its own: a file may fill its memory, or end it."""
     store = store_of(volume, parts.catalog, parts.settings)
     infos = sample_of(parts, volume, where, _SAMPLE, partial(_suits, options))
-    try:
-        return columns_of((File(store, info) for info in infos), options)
-    except FileRejectedError as error:
+    if not infos:
+        return pa.schema([])
+    arguments = {key: as_text(value) for key, value in vars(options).items() if value is not None}
+    work = Work(find(_SHOWN), arguments, store, _SHOWN_AS, memory_bytes=parts.settings.function_memory)
+    shown: list[pa.Schema] = []
+    failed: FileOutcome | None = None
+    with closing(ChildWorker(work)) as worker:
+        for info in infos:
+            [outcome] = worker.call([FileTask(info, 0)])
+            if outcome.kind is None:
+                assert not isinstance(outcome.rows, ArrowRows), "they are plain"
+                [row] = outcome.rows
+                shown.append(pa.ipc.read_schema(pa.py_buffer(row["columns"])))
+                continue
+            if outcome.kind in (FailureKind.DENIED, FailureKind.UNREADABLE):
+                raise (StorageDeniedError if outcome.kind is FailureKind.DENIED else StorageError)(outcome.message)
+            present = store.head(info.relative_path)
+            if present is None or present.version != info.version:
+                path = printable(info.relative_path)
+                raise InvalidStateError(
+                    f"The volume {volume.name} changed during schema inference: {path}.", "Run the command again."
+                )
+            failed = outcome
+    if failed is not None and not shown:
         raise InvalidValueError(
-            f"The columns of {volume.name} cannot be determined: none of {counted(len(infos), 'file')} can be read. {error}"
-        ) from None
-    except FileNotFoundError as error:
-        raise InvalidStateError(
-            f"The volume {volume.name} changed during schema inference: {error}.", "Run the command again."
-        ) from None
+            f"The columns of {volume.name} cannot be determined: none of {counted(len(infos), 'file')} can be read. "
+            f"{failed.message}"
+        )
+    return merged(shown)
 
 
 def _suits(options: LoadOptions, info: FileInfo) -> bool:

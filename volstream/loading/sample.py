@@ -27,23 +27,59 @@ def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = Fal
     Raises:
         FileRejectedError: none of the files can be read.
     """
-    columns: dict[str, tuple[str, pa.DataType | None]] = {}
+    shown: list[pa.Schema] = []
     rejected: FileRejectedError | None = None
-    read = 0
     for file in files:
         try:
-            for chunk in islice(chunks(file, options), None if whole else 1):
-                for at, name in place([column.name for column in chunk.columns], pa.schema([])).new.items():
-                    column = chunk.columns[at]
-                    first, before = columns.get(name.lower(), (name, None))
-                    kind = kind_of(column, options)
-                    if kind is not None or name.lower() in columns or isinstance(column, TextColumn):
-                        columns[name.lower()] = (first, wider(before, kind))
-            read += 1
+            shown.append(shown_by(file, options, whole=whole))
         except FileRejectedError as error:
             rejected = error
         finally:
             file.close()
-    if rejected is not None and not read:
+    if rejected is not None and not shown:
         raise rejected
-    return pa.schema([pa.field(name, kind or pa.string()) for name, kind in columns.values()])
+    return merged(shown)
+
+
+def shown_by(file: File, options: LoadOptions, *, whole: bool = False) -> pa.Schema:
+    """Returns the columns that a file shows; null is the type of text without values. Raises FileRejectedError."""
+    columns: dict[str, pa.Field] = {}
+    for chunk in islice(chunks(file, options), None if whole else 1):
+        for at, name in place([column.name for column in chunk.columns], pa.schema([])).new.items():
+            column = chunk.columns[at]
+            kind = kind_of(column, options)
+            if kind is not None or isinstance(column, TextColumn):
+                _add(columns, pa.field(name, kind or pa.null()))
+    return pa.schema([*columns.values()])
+
+
+def merged(shown: Iterable[pa.Schema]) -> pa.Schema:
+    """Returns the columns of files by what each shows."""
+    columns: dict[str, pa.Field] = {}
+    for field in (field for schema in shown for field in schema):
+        _add(columns, field)
+    return pa.schema([field.with_type(_kind(field) or pa.string()) for field in columns.values()])
+
+
+def _add(columns: dict[str, pa.Field], field: pa.Field) -> None:
+    before = columns.get(field.name.lower(), field)
+    columns[field.name.lower()] = before.with_type(wider(_kind(before), _kind(field)) or pa.null())
+
+
+def _kind(field: pa.Field) -> pa.DataType | None:
+    return None if pa.types.is_null(field.type) else field.type
+
+
+class ColumnsShown:
+    """The function that returns what a file shows, as ``columns``: a serialized schema. See :func:`shown_by`.
+
+    Args:
+        options: see :meth:`LoadOptions.of`.
+    """
+
+    def __init__(self, **options: str) -> None:
+        self._options = LoadOptions.of(options)
+
+    def __call__(self, file: File) -> dict[str, bytes]:
+        """Returns the row. Raises FileRejectedError."""
+        return {"columns": shown_by(file, self._options).serialize().to_pybytes()}

@@ -274,6 +274,8 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
             path = Path(os.path.expanduser(place.path if place.scheme else uri))
             if "\0" in uri:
                 raise InvalidValueError(f"{uri!r} is not a path.")
+            if path.exists() and not path.is_file():  # a pipe may never end
+                raise InvalidValueError(f"{path} is not a regular file.")
             try:
                 with path.open("rb") as file:
                     yield file

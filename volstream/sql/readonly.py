@@ -89,7 +89,7 @@ def _describes_query(upper: Sequence[str]) -> bool:
 
 def _may_be_path(statement: str, token: Token, word: str) -> bool:
     if token.token_type is TokenType.IDENTIFIER:
-        return "/" in token.text
+        return "/" in token.text or not token.text.strip(".")  # a folder above, too
     # Texts have several kinds of token: plain, raw, of hexadecimal digits.
     return word != "SHOW" and not {"'", '"'}.isdisjoint(statement[token.start : token.end + 1])
 

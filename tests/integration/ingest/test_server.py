@@ -217,6 +217,16 @@ def test_requests_that_no_client_makes_are_refused(
     client.close()
 
 
+def test_a_query_that_is_not_text_is_refused(served: Served) -> None:
+    connection = flight.connect(served.server.location)
+    options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret-of-the-server")])
+    for request in (b'{"sql":5,"schema":null}', b'{"sql":"SELECT 1","schema":[]}'):
+        with pytest.raises(flight.FlightError) as error:
+            connection.do_get(flight.Ticket(request), options).read_all()
+        assert "The request's sql is not text." in str(from_flight(error.value))
+    connection.close()
+
+
 def _leading_out() -> pa.Array:
     """Two texts of which the first ends far behind the sixteen bytes that are sent."""
     offsets = struct.pack("<3i", 0, 1 << 20, 16)

@@ -311,3 +311,37 @@ def test_a_sample_that_cannot_be_read_is_told_at_once(place: Place) -> None:
     with pytest.raises(InvalidValueError, match=r"none of 1 file can be read\. .* as parquet"):
         load(place)
     assert place.session.jobs.list() == []
+
+
+def nested_orc(depth: int) -> bytes:
+    """An ORC file of no rows whose one column is a struct in a struct, and so on: PyArrow's reader ends its process at many."""
+
+    def number(value: int) -> bytes:
+        low, high = value & 0x7F, value >> 7
+        return bytes([low | 0x80]) + number(high) if high else bytes([low])
+
+    def field(at: int, value: int | bytes) -> bytes:
+        if isinstance(value, int):
+            return number(at << 3) + number(value)
+        return number(at << 3 | 2) + number(len(value)) + value
+
+    types = b"".join(
+        field(4, field(1, 12) + field(2, number(level + 1)) + field(3, b"f")) for level in range(depth)
+    ) + field(4, field(1, 4))
+    footer = field(1, 3) + field(2, 3) + types + field(6, 1)
+    script = field(1, len(footer)) + field(2, 0) + field(3, 1 << 18) + field(4, number(0) + number(12))
+    script += field(5, 0) + field(6, 1) + field(8000, b"ORC")
+    return b"ORC" + footer + script + bytes([len(script)])
+
+
+@pytest.mark.parametrize("depth", [3000, 30_000])
+def test_a_file_that_ends_its_reader_ends_nothing_else(place: Place, depth: int) -> None:
+    (place.folder / "a.orc").write_bytes(nested_orc(depth))
+    place.refresh()
+    with pytest.raises(InvalidValueError, match=r"none of 1 file can be read\. (RecursionError|The process that ran)"):
+        load(place)
+    place.put("b.csv", "id\n1\n")
+    place.refresh()
+    assert load(place) == "id BIGINT, _rescued_data STRING"
+    assert place.run().progress.rows == 1
+    assert set(failures(place)) == {"a.orc"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.server
 import json
+import os
 import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -146,13 +147,17 @@ def many(write: Callable[[pa.Table, pa.BufferOutputStream], object]) -> bytes:
         ),
         ("a.txt", "", "format of .* is unknown"),
         ("missing.csv", None, "cannot be read: No such file"),
+        ("pipe.csv", os.mkfifo, "is not a regular file"),
     ],
 )
 def test_a_file_that_cannot_be_stored_leaves_nothing_behind(
-    session: Session, tmp_path: Path, name: str, content: str | bytes | Callable[[], bytes] | None, reason: str
+    session: Session, tmp_path: Path, name: str, content: str | bytes | Callable[..., bytes | None] | None, reason: str
 ) -> None:
-    if content is not None:
+    if content is os.mkfifo:
+        os.mkfifo(tmp_path / name)
+    elif content is not None:
         made = content() if callable(content) else content
+        assert made is not None
         (tmp_path / name).write_bytes(made.encode() if isinstance(made, str) else made)
     with pytest.raises(InvalidValueError, match=reason):
         session.connector.upload_file(str(tmp_path / name), name="broken", primary_key="id")

@@ -60,6 +60,7 @@ def test_queries_pass(text: str) -> None:
         'SELECT 1 -- \\\n\' \n, reflect("a", "b") -- \'',
         "DESCRIBE HISTORY '/folder'",
         "DESCRIBE DETAIL delta.`/folder`",
+        "DESCRIBE TABLE csv.`..`",
         "DESCRIBE DETAIL R'/folder'",
         'DESC r"/folder"',
         "SHOW COLUMNS IN delta.`/folder`",
