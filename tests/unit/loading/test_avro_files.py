@@ -71,7 +71,9 @@ BOMBS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.parametrize(
+    "bomb", [pytest.param(name, marks=pytest.mark.long) if name == "many blocks" else name for name in BOMBS]
+)
 def test_a_small_file_does_not_fill_the_memory(bomb: str) -> None:
     content = written(*BOMBS[bomb])
     assert len(content.getvalue()) < 512 << 10
