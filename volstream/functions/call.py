@@ -6,37 +6,28 @@ Runs on executors, and in the child processes of ``isolation``.
 from __future__ import annotations
 
 import atexit
-import concurrent.futures
 import inspect
-import os
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
-from volstream.errors import FunctionLoadError, StorageDeniedError, StorageError
-from volstream.functions import concurrency, rows
-from volstream.functions.bounds import TooLargeError
+from volstream.errors import FunctionLoadError
 from volstream.functions.concurrency import settled
+from volstream.functions.failed import failed, message_of, traceback_of
 from volstream.functions.file import File
-from volstream.functions.limits import TimeLimitError, time_limit
+from volstream.functions.limits import time_limit
 from volstream.functions.measure import measured
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.pace import Turns
 from volstream.functions.printing import Printed, Prints, Shown
-from volstream.functions.rejection import FileRejectedError, RetryLater
-from volstream.functions.rows import Expected, NotRowsError, rows_of, rows_of_each
+from volstream.functions.rows import Expected, Rows, rows_of, rows_of_each
 from volstream.functions.schema import check_declared
 from volstream.functions.source import FunctionSource, batch_size_of, concurrency_of
-from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
 
 #: Instances of classes that are functions, with their origin: a worker loads a model once, and then serves batch after
 #: batch.
 _set_up: dict[str, tuple[object, Callable[..., Any]]] = {}
-
-#: Modules between ours and the user's code in a traceback.
-_BETWEEN = {__file__, concurrency.__file__, rows.__file__, concurrent.futures._base.__file__}
 
 
 class Caller:
@@ -87,7 +78,7 @@ class Caller:
         except BaseException as error:  # the user's set-up may raise anything
             if isinstance(error, KeyboardInterrupt) and self._watched:
                 raise
-            self._broken = (_message(error), _user_traceback(error))
+            self._broken = (message_of(error), traceback_of(error))
         self._printed = prints.take(())
         if self._broken is not None and self._printed:
             message, trace = self._broken
@@ -109,17 +100,18 @@ class Caller:
         if self._broken is not None:
             message, trace = self._broken
             return [FileOutcome(task, kind=FailureKind.SET_UP, message=message, traceback=trace) for task, _ in group]
-        outcomes = self._call(group)
-        if len(group) > 1 and all(outcome.kind not in (None, FailureKind.RETRY_LATER) for outcome in outcomes):
+        outcomes, is_whole = self._call(group)
+        if len(group) > 1 and is_whole and outcomes[0].kind is not FailureKind.RETRY_LATER:
             printed = outcomes[0].printed
-            outcomes = [outcome for member in group for outcome in self._again(member)]
+            outcomes = [self._again(member) for member in group]
             outcomes[0].printed = [*printed, *outcomes[0].printed]
         return outcomes
 
-    def _again(self, member: tuple[FileTask, File]) -> list[FileOutcome]:
+    def _again(self, member: tuple[FileTask, File]) -> FileOutcome:
         if self._turns is not None:
             self._turns.wait()
-        return self._call([member])
+        [outcome], _ = self._call([member])
+        return outcome
 
     def _prepare(self) -> Callable[..., Any]:
         function = self._source.load()
@@ -141,10 +133,11 @@ class Caller:
         self._arguments = {}
         return _set_up[place][1]
 
-    def _call(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
+    def _call(self, group: Sequence[tuple[FileTask, File]]) -> tuple[list[FileOutcome], bool]:
+        """Makes one call; see :meth:`_called`."""
         tasks = [task for task, _ in group]
         with measured(memory=True) if self._measures else nullcontext() as cost:
-            outcomes = self._called(tasks, [file for _, file in group])
+            outcomes, is_whole = self._called(tasks, [file for _, file in group])
         for outcome, (_, file) in zip(outcomes, group, strict=True):
             outcome.counted = file.counted
         if cost is not None:
@@ -157,12 +150,12 @@ class Caller:
             for outcome in outcomes:
                 if outcome.kind is not None:
                     outcome.traceback = with_tail(outcome.traceback, printed)
-        return outcomes
+        return outcomes, is_whole
 
-    def _called(self, tasks: Sequence[FileTask], files: Sequence[File]) -> list[FileOutcome]:
+    def _called(self, tasks: Sequence[FileTask], files: Sequence[File]) -> tuple[list[FileOutcome], bool]:
+        """Returns the outcomes of a call, and whether it is the call as a whole that failed."""
         limit = None if self._timeout is None else self._timeout * len(files)
-        new_columns: str | None = None
-        retry_after: float | None = None
+        each: list[tuple[Rows, int] | BaseException]
         try:
             with self._source.importable(), self._prints.during(), time_limit(limit):
                 if self.batch_size is None:
@@ -170,44 +163,19 @@ class Caller:
                 else:
                     returned = settled(self._function(files, **self._arguments))
                     each = rows_of_each(returned, len(files), self._expected)
-                return [
-                    FileOutcome(task, rows=rows, bytes=size) for task, (rows, size) in zip(tasks, each, strict=True)
-                ]
-        except TimeLimitError:
-            kind = FailureKind.TIMED_OUT
-            message, trace = f"The function ran longer than {format_duration(limit or 0)}.", None
-        except NotRowsError as error:
-            kind, message, trace = FailureKind.WRONG_RESULT, str(error), None
-        except TooLargeError as error:
-            kind, message, trace = FailureKind.TOO_LARGE, str(error), None
-        except RetryLater as error:
-            retry_after = _asked(error)
-            if retry_after is not None:
-                kind, message, trace = FailureKind.RETRY_LATER, _said(error), None
-            else:
-                kind, message, trace = FailureKind.RAISED, _message(error), _user_traceback(error)
-        except FileRejectedError as error:
-            kind, message, trace, new_columns = error.kind, str(error), None, error.new_columns
-        except StorageDeniedError as error:
-            kind, message, trace = FailureKind.DENIED, str(error), None
-        except StorageError as error:
-            kind, message, trace = FailureKind.UNREADABLE, str(error), None
-        except MemoryError as error:
-            kind, message, trace = FailureKind.OUT_OF_MEMORY, _message(error), _user_traceback(error)
-        except BaseException as error:  # the function may raise anything: SystemExit, CancelledError
+        except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and self._watched:
                 raise
-            kind = FailureKind.CODE if _is_of_code(error) else FailureKind.RAISED
-            message, trace = _message(error), _user_traceback(error)
+            return [failed(task, error, limit) for task in tasks], True
         finally:
             for file in files:
                 file.close()
         return [
-            FileOutcome(
-                task, kind=kind, message=message, traceback=trace, new_columns=new_columns, retry_after=retry_after
-            )
-            for task in tasks
-        ]
+            failed(task, entry, limit)
+            if isinstance(entry, BaseException)
+            else FileOutcome(task, entry[0], bytes=entry[1])
+            for task, entry in zip(tasks, each, strict=True)
+        ], False
 
 
 @atexit.register
@@ -229,41 +197,3 @@ def _close(place: str) -> None:
 def with_tail(trace: str | None, printed: Sequence[Printed]) -> str:
     """Returns a traceback followed by the last printed lines."""
     return "\n".join([*([trace.rstrip("\n")] if trace else []), printed[-1].tail()])
-
-
-def _is_of_code(error: BaseException) -> bool:
-    """True if the error means that a module cannot be found or compiled, which affects all files, permanently."""
-    if isinstance(error, SyntaxError):  # if it is in text read from the file, the file is to blame
-        return error.filename is not None and error.filename.endswith(".py") and os.path.isfile(error.filename)
-    return isinstance(error, ImportError)
-
-
-def _asked(error: RetryLater) -> float | None:
-    """Returns after how many seconds a function asks to be called again; None: it changed that to what is no such number."""
-    try:
-        after = float(error.after)
-    except Exception:  # noqa: BLE001  # a subclass is user code
-        return None
-    return after if 0 < after < float("inf") else None
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001  # its __str__ is user code as well
-        return f"{type(error).__name__} (its message cannot be shown)"
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001  # see _message
-        return _message(error)
-
-
-def _user_traceback(error: BaseException) -> str:
-    """Returns the traceback starting at the first frame of the user's code."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename in _BETWEEN and frames.tb_next is not None:
-        frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames))

@@ -197,11 +197,12 @@ def rows_of(returned: object, expected: Expected) -> tuple[Rows, int]:
     )
 
 
-def rows_of_each(returned: object, files: int, expected: Expected) -> list[tuple[Rows, int]]:
-    """Returns the rows of each file, in order, from the return value of a function that takes several files."""
+def rows_of_each(returned: object, files: int, expected: Expected) -> list[tuple[Rows, int] | BaseException]:
+    """Returns the rows of each file, or the error that is its entry, in order, from the return value of a function that takes
+    several files."""
     given = f"The function was given {counted(files, 'file')} and returned"
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
-        entries = [rows_of(entry, expected) for entry in returned]
+        entries = [entry if isinstance(entry, BaseException) else rows_of(entry, expected) for entry in returned]
         if len(entries) == files:
             return entries
         raise NotRowsError(f"{given} {counted(len(entries), 'entry', 'entries')}; return one for each file, in order.")

@@ -57,6 +57,22 @@ def test_a_failing_setup_is_reported_with_each_file_and_says_where(run: Runner, 
     assert "in __init__" in table["error_traceback"][0].as_py()
 
 
+@pytest.mark.parametrize("isolate", [False, True])
+def test_an_entry_that_is_an_error_fails_its_file_alone(run: Runner, isolate: bool) -> None:
+    code = (
+        f"import volstream\ncalls = 0\n{BATCH}    global calls\n    calls += 1\n    yield {{'n': calls}}\n"
+        "    yield ValueError('no')\n    yield volstream.RetryLater('busy', 5)\n    yield {'n': calls}\n    yield OSError()"
+    )
+    files = [FileInfo(name, 1, datetime.now(UTC), "e") for name in "abcde"]
+    table = run(code, files, isolate=isolate, store=Frozen(files))
+    assert [row for _, row in results(table)] == [{"n": 1}, None, None, {"n": 1}, None]
+    assert failed(table) == {
+        "b": (FailureKind.RAISED, "ValueError: no"),
+        "c": (FailureKind.RETRY_LATER, "busy"),
+        "e": (FailureKind.RAISED, "OSError: "),
+    }
+
+
 @pytest.mark.parametrize("kind", ["", "async "])
 def test_a_class_that_is_set_up_again_closes_what_it_had_before(
     run: Runner, store: MemoryStore, tmp_path: Path, kind: str
