@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-#: A query that takes longer is ended.
 _MAX_SECONDS = 60.0
 
 #: Characters of a value that are shown; Spark keeps the others, and the sizes of binary values stand for them.
@@ -36,15 +35,21 @@ _MAX_VALUE = 1000
 #: Queries that are remembered.
 _RECENT = 20
 
-#: Bytes after which no more rows are fetched.
+#: Of rows that are fetched.
 _MAX_BYTES = 32 << 20
 
 
 class Queries:
-    """Runs the queries of all pages, in a thread whose session Spark keeps warm."""
+    """Runs the queries of all pages, in a thread whose session Spark keeps warm.
 
-    def __init__(self, session: Session) -> None:
+    Args:
+        max_seconds: a query that takes longer is ended.
+        max_bytes: of rows, after which no more are fetched.
+    """
+
+    def __init__(self, session: Session, max_seconds: float = _MAX_SECONDS, max_bytes: int = _MAX_BYTES) -> None:
         self._session = session
+        self._max_seconds, self._max_bytes = max_seconds, max_bytes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-sql")
         self._busy = threading.Lock()
         self._spark: Any = None
@@ -56,7 +61,7 @@ class Queries:
 
         Raises:
             SqlError: it is no query, or is wrong.
-            InvalidStateError: another query is running, or this one took too long.
+            InvalidStateError: another query is running, or this one took too long, or the console is stopping.
             EngineError: Spark is not available.
         """
         statement = one_query(text)
@@ -65,20 +70,36 @@ class Queries:
         if text in self.recent:
             self.recent.remove(text)
         self.recent.appendleft(text)
-        working: Future[dict[str, Any]] = self._thread.submit(self._run, statement, limit)
+        try:
+            working: Future[dict[str, Any]] = self._thread.submit(self._run, statement, limit)
+        except RuntimeError:  # the thread has ended
+            self._busy.release()
+            raise InvalidStateError("The console is stopping.") from None
         working.add_done_callback(lambda _: self._busy.release())
         try:
-            return working.result(_MAX_SECONDS)
+            return working.result(self._max_seconds)
         except FutureTimeoutError:
-            if self._spark is not None:
-                self._spark.interruptAll()
+            self._interrupt()
             raise InvalidStateError(
-                f"The query took longer than {format_duration(_MAX_SECONDS)} and was cancelled.", "Use volstream sql."
+                f"The query took longer than {format_duration(self._max_seconds)} and was cancelled.",
+                "Use volstream sql.",
             ) from None
 
+    @property
+    def is_busy(self) -> bool:
+        """True while a query runs."""
+        return self._busy.locked()
+
     def stop(self) -> None:
-        """Takes no more queries. Idempotent."""
+        """Takes no more queries, and ends one that is running. Idempotent."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        if self.is_busy:
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._spark is not None:
+            with suppress(Exception):  # the engine may have ended
+                self._spark.interruptAll()
 
     def _run(self, statement: str, limit: int) -> dict[str, Any]:
         began = time.monotonic()
@@ -88,7 +109,7 @@ class Queries:
             query = SparkStatements(self._session.home).query if is_query else self._session.sql
             with positions_in_query() if is_query else nullcontext(), as_sql_errors():
                 frame = query(statement)
-                parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))))
+                parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))), self._max_bytes)
                 names = frame.columns
         cells = [row for part in parts for row in zip(*map(document_values, part.columns), strict=True)]
         rows = [[_value(cell) for cell in row] for row in cells[:limit]]
@@ -96,7 +117,7 @@ class Queries:
         if any(isinstance(cell, dict) and cell["beginning"] is not None for row in cells[:limit] for cell in row):
             notes.append(f"Values longer than {_MAX_VALUE} characters are truncated.")
         if is_full:
-            notes.append(f"Only the first {format_size(_MAX_BYTES)} of rows are shown.")
+            notes.append(f"Only the first {format_size(self._max_bytes)} of rows are shown.")
         return {
             "columns": names,
             "rows": rows,
@@ -106,12 +127,12 @@ class Queries:
         }
 
 
-def _some(parts: Iterator[pa.Table]) -> tuple[Sequence[pa.Table], bool]:
+def _some(parts: Iterator[pa.Table], max_bytes: int) -> tuple[Sequence[pa.Table], bool]:
     """Returns the parts until they have too many bytes, and whether they do."""
     kept: list[pa.Table] = []
     for part in parts:
         kept.append(part)
-        if sum(table.nbytes for table in kept) > _MAX_BYTES:
+        if sum(table.nbytes for table in kept) > max_bytes:
             return kept, True
     return kept, False
 

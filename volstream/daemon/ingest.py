@@ -52,12 +52,16 @@ class IngestServer(Collector):
 
     Its metrics are the counts since it was made. It commits nothing: ``daemon.tails`` does.
 
+    Args:
+        max_request: bytes of rows that a request may have.
+
     Raises:
         InvalidValueError: the address cannot be served as the settings say.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, max_request: int = _MAX_REQUEST) -> None:
         settings = session.home.settings
+        self._max_request = max_request
         host, _, port = settings.ingest_address.rpartition(":")
         if not host or not port.isdecimal():
             raise InvalidValueError(
@@ -81,7 +85,13 @@ class IngestServer(Collector):
         """Starts listening; requests are served by threads of their own. Raises PortInUseError."""
         try:
             self._server = _Server(
-                self.location, self._session, self._tables, self._token, self._counts, self._certificates
+                self.location,
+                self._session,
+                self._tables,
+                self._token,
+                self._counts,
+                self._certificates,
+                self._max_request,
             )
         except (pa.ArrowException, OSError) as error:
             host, port = self._address
@@ -215,11 +225,13 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         token: str,
         counts: _Counts,
         certificates: list[tuple[bytes, bytes]],
+        max_request: int,
     ) -> None:
         super().__init__(location, tls_certificates=certificates, middleware={"token": _TokenFactory(token)})
         self._session = session
         self._tables = tables
         self._counts = counts
+        self._max_request = max_request
         self._opening = threading.Lock()
         self._open: dict[Name, LocalTable] = {}
         self.strangers = Strangers(self.port)
@@ -273,7 +285,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
                     flush, more = _flush(chunk)
                     waiting.append(flush)
                     size += flush.rows.nbytes
-                    _check_size(size)
+                    self._check_size(size)
                     if more:
                         continue
                     self._append(name, table, waiting, size)
@@ -281,6 +293,13 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
                 waiting, size = [], 0
         finally:
             self._counts.connected(-1)
+
+    def _check_size(self, size: int) -> None:
+        """Raises InvalidValueError if a request is too large."""
+        if size > self._max_request:
+            raise InvalidValueError(
+                f"A request has more than {format_size(self._max_request)} of rows.", "Send fewer rows with one flush."
+            )
 
     def _append(self, name: Name, table: LocalTable, waiting: list[Flush], size: int) -> None:
         rows = sum(flush.rows.num_rows for flush in waiting)
@@ -379,14 +398,6 @@ def _flush(chunk: Any) -> tuple[Flush, bool]:
     if rows.num_rows > rows.nbytes:  # columns without values, which would be filled with NULL
         raise InvalidValueError("The rows are damaged: there are more than their bytes can hold.", "Send them again.")
     return Flush(stream, sequence, rows), bool(request["more"])
-
-
-def _check_size(size: int) -> None:
-    """Raises InvalidValueError if a request is too large."""
-    if size > _MAX_REQUEST:
-        raise InvalidValueError(
-            f"A request has more than {format_size(_MAX_REQUEST)} of rows.", "Send fewer rows with one flush."
-        )
 
 
 class _errors_to_client:  # noqa: N801  # a context manager, faster than a generator: it runs for each batch

@@ -26,7 +26,7 @@ _log = get("ingest")
 #: Time from connecting to the first call with the token.
 _PATIENCE_SECONDS = 10.0
 
-#: Connections that have not made it yet; the oldest of more are closed at once.
+#: Connections that have not made it yet.
 _MAX_STRANGERS = 64
 
 #: Bytes that a stranger may send: a first call with its token, and rows behind it.
@@ -53,11 +53,22 @@ class Strangers:
 
     Args:
         patience_seconds: a connection is closed after this time without a call.
+        most: connections without a call; the oldest of more are closed at once.
+        look_seconds: time between two looks while there are none.
     """
 
-    def __init__(self, port: int, patience_seconds: float = _PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        port: int,
+        patience_seconds: float = _PATIENCE_SECONDS,
+        *,
+        most: int = _MAX_STRANGERS,
+        look_seconds: float = _LOOK_SECONDS,
+    ) -> None:
         self._port = port
         self._patience_seconds = patience_seconds
+        self._most = most
+        self._look_seconds = look_seconds
         self._since: dict[Peer, float] = {}
         self._known: set[Peer] = set()
         self._stop = Stop()
@@ -82,7 +93,7 @@ class Strangers:
 
     def _run(self, spare: int, nothing: int) -> None:
         try:
-            while not self._stop.wait(_SHORT_SECONDS if self._since else _LOOK_SECONDS):
+            while not self._stop.wait(_SHORT_SECONDS if self._since else self._look_seconds):
                 self._look(spare)
                 os.dup2(nothing, spare)
         finally:
@@ -99,7 +110,7 @@ class Strangers:
         self._known -= before - here.keys()
         self._since = {peer: self._since.get(peer, now) for peer in here.keys() - self._known}
         waiting = sorted(self._since, key=self._since.__getitem__)
-        crowd = len(waiting) - _MAX_STRANGERS
+        crowd = len(waiting) - self._most
         closed = [
             peer
             for place, peer in enumerate(waiting)

@@ -37,7 +37,9 @@ def declared_by(source: FunctionSource, arguments: Mapping[str, str], *, columns
     return of_function(function) if columns else None
 
 
-def declared_apart(source: FunctionSource, arguments: Mapping[str, str], *, columns: bool) -> pa.Schema | None:
+def declared_apart(
+    source: FunctionSource, arguments: Mapping[str, str], *, columns: bool, max_seconds: float = _MAX_SECONDS
+) -> pa.Schema | None:
     """Does the same in a separate process, for one that has to go on whatever the function does."""
     with tempfile.TemporaryDirectory(prefix="volstream-") as folder:
         answer = Path(folder, "answer")
@@ -48,12 +50,12 @@ def declared_apart(source: FunctionSource, arguments: Mapping[str, str], *, colu
                 input=pickle.dumps((source, arguments, columns)),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                timeout=_MAX_SECONDS,
+                timeout=max_seconds,
                 check=False,
             )
         except subprocess.TimeoutExpired:
             raise FunctionLoadError(
-                f"The module {source.module} was not imported within {format_duration(_MAX_SECONDS)}."
+                f"The module {source.module} was not imported within {format_duration(max_seconds)}."
             ) from None
         if not answer.exists():
             raise FunctionLoadError(

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
@@ -19,11 +18,8 @@ from volstream.definitions import QueueType
 from volstream.errors import StreamBusyError
 from volstream.inspection.settings import shown_settings
 from volstream.jobs.lease import held
-from volstream.spark.frames import batches
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from tests.integration.conftest import Place
 
 PICKY = """
@@ -347,43 +343,6 @@ def test_queries_run_and_nothing_else(busy: Site) -> None:
     [totals] = [row for row in busy.post("/sql", q="DESCRIBE JOB j")["result"]["rows"] if row[0] == "totals"]
     assert totals[1].startswith('{"batches": ')
     assert "\n" not in totals[1]
-
-
-def test_values_of_queries_are_cut_before_they_arrive(busy: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    arrived = 0
-
-    def counted(frame: DataFrame) -> Iterator[pa.Table]:
-        nonlocal arrived
-        for part in batches(frame):
-            arrived += part.nbytes
-            yield part
-
-    monkeypatch.setattr("volstream.console.queries.batches", counted)
-    text, inner = "repeat('x', 1000000)", "repeat('é', 1000000)"
-    query = f"SELECT {text} AS a, CAST({text} AS BINARY) AS a, array({inner}) AS l, array(1, NULL) AS s, NULL AS n FROM range(20)"
-    assert busy.post("/sql", q="SHOW SCHEMAS")["result"]["columns"] == ["namespace"]
-    assert busy.post("/sql", q="""SELECT parse_json('{"k": 1}') AS v""")["result"]["rows"]
-    found = busy.post("/sql", q=query)["result"]
-    assert found["columns"] == ["a", "a", "l", "s", "n"]
-    row = ["x" * 1000 + " ... (1000000 characters)", "(1000000 bytes)", "[" + "é" * 999 + " ... (1000002 characters)"]
-    assert found["rows"] == [[*row, [1, None], None]] * 20
-    assert (found["more"], found["cut"]) == (False, "Values longer than 1000 characters are truncated.")
-    assert arrived < 200_000
-    assert busy.post("/sql", q="SELECT '' AS a, CAST(NULL AS BINARY) AS b, X'' AS c, map('k', 1) AS m")["result"][
-        "rows"
-    ] == [["", None, "(0 bytes)", {"k": 1}]]
-
-
-def test_rows_of_queries_end_where_they_are_too_large_and_the_page_says_so(
-    busy: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("volstream.console.queries._MAX_BYTES", 1 << 20)
-    columns = ", ".join(f"repeat('{at % 10}', 1000)" for at in range(30))
-    page = busy.client.post(
-        "/sql", data={"q": f"SELECT {columns} FROM range(500)", "limit": "500"}, headers={"accept": "text/html"}
-    )
-    assert "and there are more" in page.text
-    assert "Only the first 1.0 MiB of rows are shown." in page.text
 
 
 def test_settings_have_no_secrets(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import COUNT, Place
+from tests.waiting import eventually
 from volstream.console.queries import Queries
 from volstream.directory import table as directory
-from volstream.errors import InvalidValueError, SqlError
+from volstream.errors import InvalidStateError, InvalidValueError, SqlError, VolstreamError
 from volstream.spark.frames import relation
 from volstream.spark.plans import check_reads
 
@@ -232,3 +234,44 @@ def test_no_function_of_the_engine_opens_a_file_or_a_url(place: Place, tmp_path:
             "xpath_string('<!DOCTYPE a [<!ENTITY e \"x\">]><a>&e;</a>', 'a')"
         )
         assert [tuple(row) for row in spark.sql(kept).collect()] == [(1, 1, "x")]
+
+
+def test_values_are_cut_before_they_arrive(page: Page) -> None:
+    queries = Queries(page.place.session, max_bytes=200_000)
+    text, inner = "repeat('x', 1000000)", "repeat('é', 1000000)"
+    query = f"SELECT {text} AS a, CAST({text} AS BINARY) AS a, array({inner}) AS l, array(1, NULL) AS s, NULL AS n FROM range(20)"
+    assert queries.run("SHOW SCHEMAS", 50)["columns"] == ["namespace"]
+    assert queries.run("""SELECT parse_json('{"k": 1}') AS v""", 50)["rows"]
+    answer = queries.run(query, 50)
+    assert answer["columns"] == ["a", "a", "l", "s", "n"]
+    row = ["x" * 1000 + " ... (1000000 characters)", "(1000000 bytes)", "[" + "é" * 999 + " ... (1000002 characters)"]
+    assert answer["rows"] == [[*row, [1, None], None]] * 20
+    assert (answer["more"], answer["cut"]) == (False, "Values longer than 1000 characters are truncated.")
+    small = queries.run("SELECT '' AS a, CAST(NULL AS BINARY) AS b, X'' AS c, map('k', 1) AS m", 50)
+    assert small["rows"] == [["", None, "(0 bytes)", {"k": 1}]]
+    queries.stop()
+
+
+def test_rows_end_where_they_are_too_large_and_it_is_said(page: Page) -> None:
+    queries = Queries(page.place.session, max_bytes=1 << 20)
+    columns = ", ".join(f"repeat('{at % 10}', 1000)" for at in range(30))
+    answer = queries.run(f"SELECT {columns} FROM range(500)", 500)
+    assert answer["more"]
+    assert len(answer["rows"]) < 500
+    assert answer["cut"] == "Only the first 1.0 MiB of rows are shown."
+    queries.stop()
+
+
+@pytest.mark.parametrize("ended", ["by time", "by stopping"])
+def test_a_query_that_runs_is_ended(page: Page, ended: str) -> None:
+    queries = Queries(page.place.session, max_seconds=60.0 if ended == "by stopping" else 2.0)
+    queries.run("SELECT 1", 1)
+    if ended == "by stopping":
+        threading.Timer(2.0, queries.stop).start()
+    with pytest.raises(VolstreamError) as error:
+        queries.run("SELECT count(*) FROM range(1000000) a JOIN range(1000000) b ON a.id * b.id % 7 = 3", 1)
+    assert ("was cancelled" in str(error.value)) == (ended == "by time")
+    queries.stop()
+    eventually(lambda: not queries.is_busy, 20)
+    with pytest.raises(InvalidStateError, match="The console is stopping"):
+        queries.run("SELECT 1", 1)

@@ -200,14 +200,13 @@ def test_a_table_that_was_dropped_and_created_again_takes_rows(served: Served) -
         ({"more": False}, r"more than 8 B of rows\. Send fewer rows"),
     ],
 )
-def test_requests_that_no_client_makes_are_refused(
-    served: Served, told: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("volstream.daemon.ingest._MAX_REQUEST", 8)
+def test_requests_that_no_client_makes_are_refused(served: Served, told: dict[str, object], message: str) -> None:
+    strict = IngestServer(served.session, max_request=8)
+    strict.start()
     location = Path(served.session.home.warehouse, "tables", "public")
     location.mkdir(parents=True)
     tails.create(location)
-    client = Client(served.server.location, "secret-of-the-server")
+    client = Client(strict.location, "secret-of-the-server")
     rows = pa.table({"__operation": ["insert"], "id": ["a"], "n": [1]})
     writer, reader = client.put(Name("public", "t"), rows.schema)
     writer.write_with_metadata(rows.to_batches()[0], encoded(**{"stream": "s", "sequence": 1, "more": False, **told}))
@@ -215,6 +214,7 @@ def test_requests_that_no_client_makes_are_refused(
         _ = reader.read() or writer.close()  # one of the two raises what the server raised
     assert re.search(message, str(from_flight(error.value)))
     client.close()
+    strict.stop()
 
 
 def test_a_query_that_is_not_text_is_refused(served: Served) -> None:

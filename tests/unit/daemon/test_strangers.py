@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from tests.waiting import eventually
-from volstream.daemon import strangers
 from volstream.daemon.strangers import Strangers
 
 
@@ -26,9 +25,9 @@ def is_closed(client: socket.socket) -> bool:
 
 
 @contextmanager
-def looked_at(server: socket.socket, patience: float) -> Iterator[Strangers]:
+def looked_at(server: socket.socket, patience: float, **options: int) -> Iterator[Strangers]:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    watch = Strangers(server.getsockname()[1], patience)
+    watch = Strangers(server.getsockname()[1], patience, look_seconds=0.02, **options)
     watch.start()
     try:
         yield watch
@@ -38,8 +37,7 @@ def looked_at(server: socket.socket, patience: float) -> Iterator[Strangers]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_connection_that_shows_no_token_is_closed_and_others_stay(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "_LOOK_SECONDS", 0.02)
+def test_a_connection_that_shows_no_token_is_closed_and_others_stay(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with ExitStack() as held:
         server = held.enter_context(socket.create_server((host, 0), family=family))
@@ -59,14 +57,11 @@ def test_a_connection_that_shows_no_token_is_closed_and_others_stay(host: str, m
         assert not is_closed(elsewhere)
 
 
-def test_the_oldest_of_many_go_at_once_even_if_no_descriptor_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(strangers, "_MAX_STRANGERS", 3)
-    monkeypatch.setattr(strangers, "_DESCRIPTORS", 0)  # the limit stays as it is
+def test_the_oldest_of_many_go_at_once_even_if_no_descriptor_is_left() -> None:
     with ExitStack() as held:
         server = held.enter_context(socket.create_server(("127.0.0.1", 0)))
         clients = [connect(server, held) for _ in range(5)]
-        watch = held.enter_context(looked_at(server, 60.0))
+        watch = held.enter_context(looked_at(server, 60.0, most=3))
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, before[1]))
         with ExitStack() as taken:

@@ -49,13 +49,10 @@ def test_a_process_of_its_own_finds_what_this_one_does(tmp_path: Path) -> None:
         ("def f(): pass", r"f\(\) cannot be called with a file"),
     ],
 )
-def test_a_function_that_ends_or_holds_up_its_process_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, reason: str
-) -> None:
-    if "while" in code:
-        monkeypatch.setattr("volstream.functions.declared._MAX_SECONDS", 3.0)
+def test_a_function_that_ends_or_holds_up_its_process_is_told(tmp_path: Path, code: str, reason: str) -> None:
+    seconds = 3.0 if "while" in code else 60.0
     with pytest.raises(FunctionLoadError, match=reason):
-        declared_apart(written(tmp_path, code), {}, columns=True)
+        declared_apart(written(tmp_path, code), {}, columns=True, max_seconds=seconds)
 
 
 def test_what_is_no_declaration_is_told_with_its_remedy(tmp_path: Path) -> None:
