@@ -20,6 +20,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -28,6 +29,7 @@ from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.functions.captured import captured, fingerprint_of, name_of, travels
 from volstream.functions.source import (
     FunctionSource,
+    absolute,
     batch_size_of,
     find,
     found_beside,
@@ -169,6 +171,22 @@ def kept(function: str | Callable[..., Any]) -> Mapping[str, Any]:
     if place is not None:
         return {"function": place, "pickled": None}
     return {"function": name_of(function), "pickled": archive_of(function)}
+
+
+def resolved(given: Mapping[str, Any], folder: Path) -> tuple[str, FunctionSource]:
+    """Returns the absolute name and the code of a function as :func:`kept` gives it.
+
+    Args:
+        folder: where a file or module is looked for.
+
+    Raises:
+        FunctionLoadError: there is no such file or module.
+    """
+    text, pickled = given["function"], given.get("pickled")
+    if pickled is not None:
+        return text, source_of(pickled)
+    place = absolute(text, folder)
+    return place, find(place, str(folder))
 
 
 def code_of(definition: FileJob | Function) -> FunctionSource:

@@ -15,9 +15,9 @@ from typing import Any
 
 from volstream.definitions import Function
 from volstream.errors import InvalidValueError
-from volstream.functions.pickled import code_of, kept, source_of
+from volstream.functions.pickled import code_of, kept, resolved
 from volstream.functions.schema import from_ddl, to_ddl
-from volstream.functions.source import FunctionSource, absolute, find
+from volstream.functions.source import FunctionSource
 from volstream.model.names import Name
 
 #: Column name used when parsing a type.
@@ -78,18 +78,15 @@ def new_function(
         FunctionLoadError: it cannot be imported.
         InvalidValueError: the type is unknown.
     """
-    folder = directory or Path.cwd()
     definition = kept(function)
-    pickled: bytes | None = definition["pickled"]
-    resolved = definition["function"] if pickled else absolute(definition["function"], folder)
-    source = source_of(pickled) if pickled else find(resolved, str(folder))
+    place, source = resolved(definition, directory or Path.cwd())
     source.load()
     return Function(
         id=str(uuid.uuid4()),
         name=name,
-        function=resolved,
+        function=place,
         search_path=source.root,
-        pickled=pickled,
+        pickled=definition["pickled"],
         returns=sql_type(returns),
         of_items=of_items,
         comment=comment,

@@ -15,11 +15,10 @@ from volstream.functions.call import Caller
 from volstream.functions.file import File
 from volstream.functions.inferred import Inference, Inferred
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
-from volstream.functions.pickled import kept, source_of
+from volstream.functions.pickled import kept, resolved
 from volstream.functions.printing import Shown
 from volstream.functions.rows import ArrowRows, Expected
 from volstream.functions.schema import from_ddl, of_function
-from volstream.functions.source import absolute, find
 from volstream.storage import normalise_location, open_store
 
 
@@ -51,9 +50,7 @@ def try_function(
         FunctionLoadError: the function cannot be imported.
         InvalidValueError: its annotation names no rows.
     """
-    definition = kept(function)
-    pickled: bytes | None = definition["pickled"]
-    source = source_of(pickled) if pickled else find(absolute(definition["function"], Path.cwd()), os.getcwd())
+    _, source = resolved(kept(function), Path.cwd())
     schema = from_ddl(returns) if returns is not None else of_function(source.load())
     files: list[tuple[FileTask, File]] = []
     for path in paths:

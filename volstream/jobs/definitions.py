@@ -48,9 +48,9 @@ from volstream.errors import (
 )
 from volstream.functions.declared import declared_apart, declared_by
 from volstream.functions.inferred import with_known
-from volstream.functions.pickled import code_of, source_of
+from volstream.functions.pickled import code_of, resolved
 from volstream.functions.schema import from_ddl, of_job, reason_of, to_ddl
-from volstream.functions.source import FunctionSource, absolute, find
+from volstream.functions.source import FunctionSource
 from volstream.jobs.infer import Infer
 from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.schedule import check_cron
@@ -303,22 +303,19 @@ def function_of(
         job: what the function becomes that of; None: of a new one.
         infer: finds the columns of a function that declares none; None: those of ``job`` stay.
     """
-    folder = directory or Path.cwd()
-    text, pickled = given["function"], given.get("pickled")
-    resolved = text if pickled is not None else absolute(text, folder)
-    source = find(resolved, str(folder)) if pickled is None else source_of(pickled)
+    place, source = resolved(given, directory or Path.cwd())
     annotated = declared(source, arguments, columns=returns is None)
     schema = from_ddl(returns) if returns is not None else annotated
     if schema is None and infer is not None:
         schema = _inferred(infer, source, arguments, job)
     if schema is None and job is None:
         raise InvalidValueError(
-            f"The columns that {text} returns are not declared.",
+            f"The columns that {given['function']} returns are not declared.",
             "Give them as returns, 'label STRING, score DOUBLE', or annotate the function with a dataclass.",
         )
     return {
-        "function": resolved,
-        "pickled": pickled,
+        "function": place,
+        "pickled": given.get("pickled"),
         "search_path": source.root,
         "fingerprint": source.fingerprint,
         "returns": job.returns if schema is None and job is not None else to_ddl(schema),

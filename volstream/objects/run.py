@@ -154,14 +154,12 @@ def _renewed(
 
 def _is_other_code(job: FileJob, code: Mapping[str, Any]) -> bool:
     """True if a function is not the one that the catalog has or, of one in a file, not as it was when the job was made."""
-    from volstream.functions.pickled import source_of
-    from volstream.functions.source import absolute, find
+    from volstream.functions.pickled import resolved, source_of
 
-    text, pickled = code["function"], code["pickled"]
-    if pickled is not None:
-        return job.pickled is None or source_of(pickled).fingerprint != source_of(job.pickled).fingerprint
-    place = absolute(text, Path.cwd())
-    return place != job.function or find(place, os.getcwd()).fingerprint != job.fingerprint
+    place, source = resolved(code, Path.cwd())
+    if code["pickled"] is not None:
+        return job.pickled is None or source.fingerprint != source_of(job.pickled).fingerprint
+    return place != job.function or source.fingerprint != job.fingerprint
 
 
 def _run(objects: Objects, job: FileJob, tell: Tell) -> RunReport:
