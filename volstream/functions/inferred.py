@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,26 +12,19 @@ import pyarrow as pa
 from volstream.errors import InvalidValueError
 from volstream.functions.classes import row_of
 from volstream.functions.rows import ArrowRows
-from volstream.functions.schema import checked, to_ddl, type_names
+from volstream.functions.schema import BY_PYTHON, checked, to_ddl, type_names
 from volstream.model.files import printable
 from volstream.model.text import counted
 
 _TIME = pa.timestamp("us", tz="UTC")
 
 _TYPES: Mapping[type, pa.DataType] = {
+    **BY_PYTHON,
     type(None): pa.null(),
-    bool: pa.bool_(),
     np.bool_: pa.bool_(),
-    int: pa.int64(),
     np.integer: pa.int64(),
-    float: pa.float64(),
     np.floating: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
     bytearray: pa.binary(),
-    datetime: _TIME,
-    date: pa.date32(),
-    Decimal: pa.decimal128(38, 18),
 }
 
 #: Types of Arrow that Spark lacks, and those that stand for them.

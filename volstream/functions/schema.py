@@ -48,7 +48,8 @@ _SIMPLE: Sequence[tuple[tuple[str, ...], pa.DataType, str]] = (
     (("TIMESTAMPNTZ",), pa.timestamp("us"), "TIMESTAMP_NTZ"),
 )
 
-_BY_PYTHON: Mapping[Any, pa.DataType] = {
+#: Columns for values of classes of Python, and of their subclasses.
+BY_PYTHON: Mapping[Any, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
     float: pa.float64(),
@@ -289,8 +290,8 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
         others = [argument for argument in arguments if argument is not type(None)]
         if len(others) == 1:
             return _type_of_hint(name, others[0])
-    elif hint in _BY_PYTHON:
-        return _BY_PYTHON[hint]
+    elif hint in BY_PYTHON:
+        return BY_PYTHON[hint]
     elif origin is typing.Literal and len({type(argument) for argument in arguments}) == 1:
         return _type_of_hint(name, type(arguments[0]))
     elif origin in (list, Sequence) and arguments:
@@ -301,9 +302,9 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
         return pa.struct(list(from_declaration(hint)))
     elif (
         isinstance(hint, type)
-        and (base := next((base for base in hint.__mro__ if base in _BY_PYTHON), None)) is not None
+        and (base := next((base for base in hint.__mro__ if base in BY_PYTHON), None)) is not None
     ):
-        return _BY_PYTHON[base]
+        return BY_PYTHON[base]
     raise InvalidValueError(
         f"The type {_written(hint)} of the result column {name!r} has no SQL equivalent.", "Declare it with returns."
     )
