@@ -47,6 +47,8 @@ class Object:
     content_type: str
     modified: int
     etag: str
+    metadata: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -272,11 +274,19 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization", "").startswith("AWS4-"):
             self._check_signature_of_s3()
             return
-        id_, day, region, signature, additional = self._authorization(
-            r"OSS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/oss/aliyun_v4_request, Signature=([0-9a-f]+)"
-            r"(?:, AdditionalHeaders=(.*))?"
-        )
-        secret = self.oss.secret_of(id_, self.headers.get("x-oss-security-token"))
+        signs = self.query if "x-oss-signature" in self.query else self.headers
+        if signs is self.query:
+            id_, day, region, *_ = self.query["x-oss-credential"].split("/")
+            signature, additional = self.query["x-oss-signature"], self.query.get("x-oss-additional-headers", "")
+            since = datetime.strptime(self.query["x-oss-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+            if datetime.now(UTC) > since + timedelta(seconds=int(self.query["x-oss-expires"])):
+                raise Refusal(403, "AccessDenied", "Request has expired.")
+        else:
+            id_, day, region, signature, additional = self._authorization(
+                r"OSS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/oss/aliyun_v4_request, Signature=([0-9a-f]+)"
+                r"(?:, AdditionalHeaders=(.*))?"
+            )
+        secret = self.oss.secret_of(id_, signs.get("x-oss-security-token"))
         key = _key_of(f"aliyun_v4{secret}", day, region, "oss", "aliyun_v4_request")
         signed = {"content-type", "content-md5", *additional.split(";")}
         headers = sorted(
@@ -284,7 +294,11 @@ class Handler(BaseHTTPRequestHandler):
             for name, value in self.headers.items()
             if name.lower().startswith("x-oss-") or name.lower() in signed
         )
-        query = sorted((quote(name, safe="~"), quote(value, safe="~")) for name, value in self.query.items())
+        query = sorted(
+            (quote(name, safe="~"), quote(value, safe="~"))
+            for name, value in self.query.items()
+            if name != "x-oss-signature"
+        )
         place = f"/{self.bucket}/{self.key}" if self.bucket else "/"
         canonical = "\n".join(
             [
@@ -296,7 +310,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.headers.get("x-oss-content-sha256", "UNSIGNED-PAYLOAD"),
             ]
         )
-        date = self.headers.get("x-oss-date", "")
+        date = signs.get("x-oss-date", "")
         digest = hashlib.sha256(canonical.encode("utf-8", "surrogateescape")).hexdigest()
         text = f"OSS4-HMAC-SHA256\n{date}\n{day}/{region}/oss/aliyun_v4_request\n{digest}"
         if not date.startswith(day) or hmac.digest(key, text.encode(), hashlib.sha256).hex() != signature:
@@ -380,9 +394,23 @@ class Handler(BaseHTTPRequestHandler):
                 and self.key in self.oss.objects(self.bucket)
             ):
                 raise Refusal(412, "PreconditionFailed")
+            case "PUT" if "tagging" in self.query:
+                tags = ElementTree.fromstring(self.content).iter("Tag")
+                pairs = {tag.findtext("Key", ""): tag.findtext("Value", "") for tag in tags}
+                self.oss.object(self.bucket, self.key).tags.update(pairs)
+                self._answer(200)
             case "PUT":
                 made = self.oss.put(self.bucket, self.key, self.content, self.headers.get("Content-Type", ""))
+                made.metadata.update(
+                    (name, value) for name, value in self.headers.items() if name.lower().startswith("x-oss-meta-")
+                )
                 self._answer(200, headers={"ETag": made.etag})
+            case "GET" if "tagging" in self.query:
+                tagged = self.oss.object(self.bucket, self.key).tags.items()
+                pairs = "".join(
+                    f"<Tag><Key>{escape(key)}</Key><Value>{escape(value)}</Value></Tag>" for key, value in tagged
+                )
+                self._xml(f"<Tagging><TagSet>{pairs}</TagSet></Tagging>")
             case "POST" if "append" in self.query:
                 before = self.oss.objects(self.bucket).get(self.key)
                 old = before.content if before else b""
@@ -407,6 +435,8 @@ class Handler(BaseHTTPRequestHandler):
             "Last-Modified": formatdate(one.modified, usegmt=True),
             "Content-Type": one.content_type,
             "x-oss-object-type": "Normal",
+            "x-oss-storage-class": "Standard",
+            **one.metadata,
         }
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         size = len(one.content)

@@ -7,14 +7,16 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
 from volstream.model.files import FileInfo
-from volstream.storage.base import HasLocalPaths, ObjectStore
+from volstream.storage.base import Details, HasDetails, HasLocalPaths, ObjectStore
 
 #: Prefix of folders with copies of files, for functions that need a path.
 COPIES = "volstream-file-"
@@ -24,6 +26,9 @@ _LONGEST_COUNT, _MOST_COUNTS = 100, 100
 
 #: Largest number that is added to a count: all whole numbers up to it are exact.
 _MOST_ADDED = 1 << 53
+
+#: Seconds for which a presigned URL may be valid.
+_LONGEST_URL = 7 * 86400
 
 #: A function may count in threads of its own.
 _counting = threading.Lock()
@@ -93,6 +98,51 @@ class File:
             shutil.copyfileobj(source, sink, 1 << 20)
         return target
 
+    def read_range(self, start: int, length: int) -> bytes:
+        """Returns ``length`` bytes from ``start``, in one request; fewer, or none, where the content ends.
+
+        Raises:
+            ValueError: one of the two is negative.
+            FileNotFoundError: the object no longer exists.
+        """
+        if start < 0 or length < 0:
+            raise ValueError(f"read_range({start}, {length}): neither can be negative.")
+        self.was_read = True
+        if self._fetched is not None:
+            return self._fetched.result()[start : start + length]
+        length = min(length, self.size - start)
+        return self._details_store.read_range(self.relative_path, start, length) if length > 0 else b""
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the user gave the object: ``x-amz-meta-``, ``x-oss-meta-``, or extended attributes ``user.`` of a local file.
+
+        Fetched when first asked for, in one request with :attr:`storage_class`; so are :attr:`tags`, in another one. Raises
+        FileNotFoundError if the object no longer exists.
+        """
+        return self._details.metadata
+
+    @property
+    def storage_class(self) -> str | None:
+        """Such as ``STANDARD_IA``; None for a local file."""
+        return self._details.storage_class
+
+    @cached_property
+    def tags(self) -> Mapping[str, str]:
+        """The object's tags; a local file has none."""
+        return self._details_store.tags(self.relative_path)
+
+    def presigned_url(self, seconds: int = 3600) -> str:
+        """Returns a URL by which anybody can read the object for so long, and no longer than the keys last that the worker has.
+
+        Raises:
+            ValueError: not from a second to a week.
+            InvalidValueError: a local file has no such URL.
+        """
+        if not 0 < seconds <= _LONGEST_URL:
+            raise ValueError(f"presigned_url({seconds!r}): give from 1 to {_LONGEST_URL} seconds.")
+        return self._details_store.presigned_url(self.relative_path, int(seconds))
+
     def count(self, name: str, number: float = 1) -> None:
         """Adds to a number that volstream sums up per batch and job, such as tokens used. Also calls that then fail count.
 
@@ -120,6 +170,16 @@ class File:
     def close(self) -> None:
         """Closes opened contents and removes local copies; called by volstream after the function."""
         self._resources.close()
+
+    @cached_property
+    def _details(self) -> Details:
+        return self._details_store.details(self.relative_path)
+
+    @property
+    def _details_store(self) -> HasDetails:
+        if not isinstance(self._store, HasDetails):
+            raise NotImplementedError(f"The store of {self.url} tells no more of its objects.")
+        return self._store
 
     def _content(self) -> BinaryIO:
         self.was_read = True

@@ -5,7 +5,8 @@ What does not belong here: selecting paths (``model.selection``), using a listin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
@@ -39,6 +40,42 @@ class ObjectStore(Protocol):
 
     def url(self, path: str) -> str:
         """Returns the object's URL, percent-encoded."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """What a store knows of an object besides what a listing shows.
+
+    Attributes:
+        metadata: what the user gave it: ``x-amz-meta-``, ``x-oss-meta-``; of a local file, extended attributes ``user.``.
+        storage_class: None: the store has none.
+        version_id: the store's own version; None: the bucket keeps none.
+    """
+
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    storage_class: str | None = None
+    version_id: str | None = None
+
+
+@runtime_checkable
+class HasDetails(Protocol):
+    """A store that knows more of an object. Each method makes one request, and raises FileNotFoundError if it is missing."""
+
+    def details(self, path: str) -> Details:
+        """Returns what is not in a listing."""
+
+    def tags(self, path: str) -> Mapping[str, str]:
+        """Returns the object's tags."""
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Returns a part of the content, which has at least so many bytes from there."""
+
+    def presigned_url(self, path: str, seconds: int) -> str:
+        """Returns a URL by which anybody can read the object for so long. Makes no request.
+
+        Raises:
+            InvalidValueError: the store has no such URLs.
+        """
 
 
 @runtime_checkable

@@ -10,16 +10,17 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from volstream.errors import StorageDeniedError, StorageError
+from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
 from volstream.model.files import FileInfo, Finding, is_utf8, printable
 from volstream.model.locations import file_uri, local_path, quote_path
 from volstream.model.selection import Selection
+from volstream.storage.base import Details
 from volstream.storage.types import content_type
 
 _NOT_UTF8 = "The name is not valid UTF-8, so no table can hold it; rename it."
@@ -28,6 +29,9 @@ _LINK_DIRECTORY = "A symbolic link to a directory is not followed."
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The path cannot name an object: a missing or non-directory parent, a loop of links, a name too long to exist.
 _NO_SUCH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+
+#: How the name of an extended attribute of a user begins.
+_USER = "user."
 
 #: Opens something for inspection without reading it, which may be forbidden, and without waiting, as a pipe would.
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
@@ -103,6 +107,34 @@ class LocalStore:
             raise self._missing(path)
         os.close(file.descriptor)
         return Path(file.path)
+
+    def details(self, path: str) -> Details:
+        """See :meth:`HasDetails.details`."""
+        file = self._find(path)
+        if file is None:
+            raise self._missing(path)
+        try:
+            return Details(_attributes(f"{_DESCRIPTORS}/{file.descriptor}"))
+        finally:
+            os.close(file.descriptor)
+
+    def tags(self, path: str) -> Mapping[str, str]:
+        """See :meth:`HasDetails.tags`. A local file has none."""
+        if self.head(path) is None:
+            raise self._missing(path)
+        return {}
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """See :meth:`HasDetails.read_range`."""
+        with self.open(path) as file:
+            file.seek(start)
+            return file.read(length)
+
+    def presigned_url(self, path: str, seconds: int) -> str:  # noqa: ARG002  # of the protocol
+        """See :meth:`HasDetails.presigned_url`. A local file has none."""
+        raise InvalidValueError(
+            f"{printable(path)} is a local file, for which there are no presigned URLs.", "Use file.local_path()."
+        )
 
     def still_holds(self, path: str, version: str) -> bool:
         """See :meth:`HasLocalPaths.still_holds`. The version identifies the file, whichever way the path leads to it."""
@@ -233,6 +265,17 @@ def _regular(descriptor: int, path: str) -> _Found | None:
         return _Found(descriptor, path, status)
     os.close(descriptor)
     return None
+
+
+def _attributes(path: str) -> dict[str, str]:
+    """Returns a file's extended attributes of users; none where there are no such things."""
+    found: dict[str, str] = {}
+    if sys.platform == "linux":
+        with suppress(OSError):
+            for name in os.listxattr(path):
+                if name.startswith(_USER):
+                    found[name.removeprefix(_USER)] = os.getxattr(path, name).decode("utf-8", "replace")
+    return found
 
 
 def _status(root: str, path: str) -> os.stat_result:

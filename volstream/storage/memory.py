@@ -9,7 +9,7 @@ import io
 import itertools
 import mimetypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from volstream.errors import InvalidValueError, StorageError
 from volstream.model.files import FileInfo, Finding, is_utf8
 from volstream.model.locations import quote_path
 from volstream.model.selection import Selection
+from volstream.storage.base import Details
 
 _etags = itertools.count(1)
 _TYPES = mimetypes.MimeTypes()
@@ -105,6 +106,24 @@ class MemoryStore:
         if stored is None:
             raise FileNotFoundError(path)
         return io.BytesIO(stored.content)
+
+    def details(self, path: str) -> Details:
+        """See :meth:`HasDetails.details`. There are none."""
+        self.open(path)
+        return Details()
+
+    def tags(self, path: str) -> Mapping[str, str]:
+        """See :meth:`HasDetails.tags`. There are none."""
+        self.open(path)
+        return {}
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """See :meth:`HasDetails.read_range`."""
+        return self.open(path).read()[start : start + length]
+
+    def presigned_url(self, path: str, seconds: int) -> str:  # noqa: ARG002  # of the protocol
+        """See :meth:`HasDetails.presigned_url`. There are none."""
+        raise InvalidValueError(f"{path} is in memory, so it has no presigned URL.")
 
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""

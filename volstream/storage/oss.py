@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +28,7 @@ from volstream.cloud.access import Access, Keys
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
+from volstream.storage.base import Details
 from volstream.storage.bucket import BucketPlace
 from volstream.storage.ranged import Content, ranged
 
@@ -37,6 +38,9 @@ T = TypeVar("T")
 _SEEN_SECONDS = 60.0
 
 _CONNECTIONS = 64
+
+#: How the header of a value begins that the user gave an object.
+_META = "x-oss-meta-"
 
 _TIMEOUTS = (5, 60)
 
@@ -121,19 +125,39 @@ class OssStore:
 
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`. Reading to the end takes one request."""
-        key = self._place.key(path)
-        if key is None or not _askable(key):
-            raise FileNotFoundError(path)
 
         def fetch(start: int) -> Content:
-            try:
-                got = self._ask(path, self._bucket.get_object, key, (start, None) if start else None)
-            except _NotThereError as exc:
-                raise FileNotFoundError(path) from exc
+            got = self._of_object(path, self._bucket.get_object, (start, None) if start else None)
             # The SDK's reader would decompress objects stored with a Content-Encoding.
             return Content(start + got.content_length, got.headers["etag"], got.resp.response.raw)
 
         return ranged(self._place.name(path), fetch, lambda: _errors(self._place.name(path)))
+
+    def details(self, path: str) -> Details:
+        """See :meth:`HasDetails.details`."""
+        headers = {
+            name.lower(): value for name, value in self._of_object(path, self._bucket.head_object).headers.items()
+        }
+        metadata = {name.removeprefix(_META): value for name, value in headers.items() if name.startswith(_META)}
+        return Details(metadata, headers.get("x-oss-storage-class", "Standard"), headers.get("x-oss-version-id"))
+
+    def tags(self, path: str) -> Mapping[str, str]:
+        """See :meth:`HasDetails.tags`."""
+        rules: dict[str, str] = self._of_object(path, self._bucket.get_object_tagging).tag_set.tagging_rule
+        return rules
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """See :meth:`HasDetails.read_range`."""
+        reply = self._of_object(path, self._bucket.get_object, (start, start + length - 1))
+        with _errors(self._place.name(path)):
+            content: bytes = reply.resp.response.raw.read()
+        return content
+
+    def presigned_url(self, path: str, seconds: int) -> str:
+        """See :meth:`HasDetails.presigned_url`."""
+        with _errors(self._place.name(path)):
+            url: str = self._bucket.sign_url("GET", self._place.key(path), seconds, slash_safe=True)
+        return url
 
     def write(self, path: str, content: bytes) -> None:
         """See :meth:`Writable.write`."""
@@ -190,6 +214,16 @@ class OssStore:
             self._seen = time.monotonic()
             yield page
             more, token = page.is_truncated, page.next_continuation_token
+
+    def _of_object(self, path: str, call: Callable[..., Any], *more: Any) -> Any:
+        """Returns the answer to a request about an object. Raises FileNotFoundError."""
+        key = self._place.key(path)
+        if key is None or not _askable(key):
+            raise FileNotFoundError(path)
+        try:
+            return self._ask(path, call, key, *more)
+        except _NotThereError as exc:
+            raise FileNotFoundError(path) from exc
 
     def _check_bucket(self) -> None:
         """Raises if the bucket does not exist: an answer to HEAD may not tell whether the bucket or the object is missing."""

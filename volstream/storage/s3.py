@@ -6,7 +6,7 @@ What does not belong here: credentials, retries and the meaning of errors (``clo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC
@@ -16,6 +16,7 @@ from volstream.cloud import aws
 from volstream.cloud.access import Access
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
+from volstream.storage.base import Details
 from volstream.storage.bucket import BucketPlace
 from volstream.storage.ranged import Content, ranged
 
@@ -89,20 +90,36 @@ class S3Store:
 
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`. Reading to the end takes one request."""
-        key = self._place.key(path)
-        if key is None:
-            raise FileNotFoundError(path)
 
         def fetch(start: int) -> Content:
             asked = {"Range": f"bytes={start}-"} if start else {}
-            with self._errors(path):
-                try:
-                    got = self._client.get_object(Bucket=self._place.bucket, Key=key, **asked)
-                except self._client.exceptions.NoSuchKey as exc:
-                    raise FileNotFoundError(path) from exc
+            got = self._of_object(path, "get_object", **asked)
             return Content(start + got["ContentLength"], got["ETag"], got["Body"])
 
         return ranged(self._place.name(path), fetch, lambda: self._errors(path))
+
+    def details(self, path: str) -> Details:
+        """See :meth:`HasDetails.details`."""
+        reply = self._of_object(path, "head_object")
+        return Details(reply.get("Metadata", {}), reply.get("StorageClass", "STANDARD"), reply.get("VersionId"))
+
+    def tags(self, path: str) -> Mapping[str, str]:
+        """See :meth:`HasDetails.tags`."""
+        return {tag["Key"]: tag["Value"] for tag in self._of_object(path, "get_object_tagging")["TagSet"]}
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """See :meth:`HasDetails.read_range`."""
+        reply = self._of_object(path, "get_object", Range=f"bytes={start}-{start + length - 1}")
+        with self._errors(path):
+            content: bytes = reply["Body"].read()
+        return content
+
+    def presigned_url(self, path: str, seconds: int) -> str:
+        """See :meth:`HasDetails.presigned_url`."""
+        place = {"Bucket": self._place.bucket, "Key": self._place.key(path)}
+        with self._errors(path):
+            url: str = self._client.generate_presigned_url("get_object", place, ExpiresIn=seconds)
+        return url
 
     def write(self, path: str, content: bytes) -> None:
         """See :meth:`Writable.write`."""
@@ -135,6 +152,19 @@ class S3Store:
             for page in pages:
                 self._seen = time.monotonic()
                 yield page
+
+    def _of_object(self, path: str, what: str, **more: str) -> Any:
+        """Returns the answer to a request about an object. Raises FileNotFoundError."""
+        key = self._place.key(path)
+        if key is None:
+            raise FileNotFoundError(path)
+        with self._errors(path):
+            try:
+                return getattr(self._client, what)(Bucket=self._place.bucket, Key=key, **more)
+            except self._client.exceptions.ClientError as exc:
+                if aws.status(exc) == 404 and exc.response["Error"].get("Code") != "NoSuchBucket":
+                    raise FileNotFoundError(path) from exc
+                raise
 
     def _is_absent(self, key: str) -> bool:
         """True if a listing lacks the key: with prefix-only list permission S3 answers 403, not 404, for a missing key."""

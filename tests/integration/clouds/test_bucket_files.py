@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 
+import oss2
 import pytest
 
 from tests.clouds import Cloud
 from tests.running import Runner, failed, results
+from volstream.cloud import aws
 from volstream.model.files import FileInfo
 from volstream.model.selection import Selection
 from volstream.model.work import FailureKind
@@ -36,3 +38,43 @@ def test_each_file_is_read_and_one_that_changed_or_vanished_meanwhile_is_reporte
     }
     rows = [(path, row["n"]) for path, row in results(table) if row is not None]
     assert rows == [(f"ü {number}.txt", number) for number in range(4)]
+
+
+ASKING = """
+import urllib.request
+def f(file):
+    with urllib.request.urlopen(file.presigned_url(60)) as reply:
+        by_url = reply.read().decode()
+    parts = [file.read_range(start, 2).decode() for start in (0, 3, 4, 9)]
+    return {"s": repr([dict(file.metadata), dict(file.tags), file.storage_class, by_url, parts])}
+"""
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_function_may_ask_what_the_store_knows_of_a_file(cloud: Cloud, run: Runner, isolate: bool) -> None:
+    bucket = f"asked-{isolate}".lower()
+    cloud.make_bucket(bucket)
+    if cloud.access.provider == "s3":
+        client = aws.client(cloud.access, "s3")
+        client.put_object(
+            Bucket=bucket, Key="in/ü+a.txt", Body=b"01234", Metadata={"camera": "left"}, Tagging="a=1&b=%C3%BC"
+        )
+    else:
+        oss = oss2.Bucket(
+            oss2.AuthV4("LTAITEST", "oss-long-lived-secret"), cloud.access.endpoint, bucket, region="cn-hangzhou"
+        )
+        oss.put_object("in/ü+a.txt", b"01234", headers={"x-oss-meta-camera": "left"})
+        rule = oss2.models.TaggingRule()
+        rule.add("a", "1")
+        rule.add("b", "ü")
+        oss.put_object_tagging("in/ü+a.txt", oss2.models.Tagging(rule))
+    store = open_store(f"{cloud.access.provider}://{bucket}/in", cloud.access)
+    files = [info for info in store.list("", Selection()) if isinstance(info, FileInfo)]
+    table = run(ASKING, files, "s STRING", store=store, isolate=isolate)
+    storage_class = "STANDARD" if cloud.access.provider == "s3" else "Standard"
+    wanted = [{"camera": "left"}, {"a": "1", "b": "ü"}, storage_class, "01234", ["01", "34", "4", ""]]
+    assert results(table) == [("ü+a.txt", {"s": repr(wanted)})]
+    # No request was made for what the store does not hold any more.
+    cloud.delete(bucket, "in/ü+a.txt")
+    gone = run("def f(file):\n    file.metadata", files, store=store, isolate=isolate)
+    assert failed(gone)["ü+a.txt"][0] is FailureKind.VANISHED

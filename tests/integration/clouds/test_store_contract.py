@@ -6,17 +6,18 @@ import pickle
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.clouds import Cloud
 from volstream.cloud.access import Access
-from volstream.errors import StorageError
+from volstream.errors import InvalidValueError, StorageError
 from volstream.model.files import FileInfo
 from volstream.model.selection import Selection
 from volstream.storage import open_store
-from volstream.storage.base import ObjectStore
+from volstream.storage.base import HasDetails, ObjectStore
 from volstream.storage.memory import MemoryStore
 
 ALL = Selection(ignores=())
@@ -102,6 +103,22 @@ def test_a_selection_prunes_directories_and_names(place: Place) -> None:
     assert set(listed(place.store, selection=Selection(patterns=("*.png",)))) == {"keep.png", "in/keep.png"}
     assert set(listed(place.store, selection=Selection(recursive=False))) == {"keep.png", "skip.txt"}
     assert listed(place.store, "in/", Selection(recursive=False)) == {}
+
+
+def test_what_a_store_knows_of_an_object_is_fetched(place: Place) -> None:
+    content = bytes(range(256))
+    place.put("a b/c+ü.bin", content)
+    store = place.store
+    assert isinstance(store, HasDetails)
+    assert store.read_range("a b/c+ü.bin", 10, 5) == content[10:15]
+    assert store.tags("a b/c+ü.bin") == {}
+    assert store.details("a b/c+ü.bin").metadata == {}
+    for ask in (store.details, store.tags, partial(store.read_range, start=0, length=1)):
+        with pytest.raises(FileNotFoundError):
+            ask("missing")
+    if place.access is None:
+        with pytest.raises(InvalidValueError, match="presigned URL"):
+            store.presigned_url("a b/c+ü.bin", 60)
 
 
 def test_head_agrees_with_the_listing(place: Place) -> None:

@@ -83,6 +83,28 @@ def test_copies_of_a_file_are_removed_when_the_function_returns(run: Runner, sto
     assert not Path(table["result"][0]["s"].as_py()).exists()
 
 
+def test_parts_of_a_file_end_where_it_ends(run: Runner, store: MemoryStore) -> None:
+    code = (
+        "def f(file):\n    parts = [file.read_range(*at).decode() for at in ((0, 2), (3, 9), (5, 1), (2, 0))]\n"
+        "    return {'s': repr([parts, dict(file.metadata), dict(file.tags), file.storage_class])}"
+    )
+    rows = results(run(code, [store.put("a", b"01234")], "s STRING"))
+    assert rows == [("a", {"s": "[['01', '34', '', ''], {}, {}, None]"})]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("read_range(-1, 5)", "ValueError: read_range(-1, 5): neither can be negative."),
+        ("read_range(0, -5)", "ValueError: read_range(0, -5): neither can be negative."),
+        ("presigned_url(0)", "ValueError: presigned_url(0): give from 1 to 604800 seconds."),
+        ("presigned_url()", "InvalidValueError: a is in memory, so it has no presigned URL."),
+    ],
+)
+def test_what_cannot_be_asked_of_a_file_fails_it(run: Runner, store: MemoryStore, call: str, message: str) -> None:
+    assert failed(run(f"def f(file):\n    file.{call}", [store.put("a", b"x")])) == {"a": (FailureKind.RAISED, message)}
+
+
 def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) -> None:
     files = [store.put(f"{number}", b"") for number in range(5)]
     table = run(

@@ -293,3 +293,13 @@ def test_a_directory_that_turns_into_a_link_elsewhere_is_not_followed(root: Path
         finally:
             swapper.kill()
     assert (contents, sizes) == ({b"inside"}, {6})
+
+
+def test_extended_attributes_are_metadata(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("x")
+    try:
+        os.setxattr(file, "user.camera", "lëft".encode())
+    except OSError:
+        pytest.skip("this file system has no extended attributes")
+    assert LocalStore(str(tmp_path)).details("a.txt").metadata == {"camera": "lëft"}
