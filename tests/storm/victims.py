@@ -70,7 +70,7 @@ def _kind(process: psutil.Process, daemon: int | None, commands: Collection[int]
         return None
     if os.path.basename(words[0]) == "java":
         return Kind.JVM
-    if "volstream.functions.child" in words:
+    if "volstream.functions.serving" in words:
         return Kind.CHILD
     if "volstream.engine" in words:
         return Kind.ENGINE

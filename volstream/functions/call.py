@@ -1,6 +1,6 @@
 """Calls the function on a file, or on a group of files, in this process, and reads what it returns or raises.
 
-Runs on executors, and in the child processes of ``isolation``.
+Runs on executors, and in child processes (``child``).
 """
 
 from __future__ import annotations

@@ -6,39 +6,40 @@ function's output. It is reused for many files, and replaced when it dies.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import pickle
-import select
-import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, Protocol
 
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import Line, Printed
+from volstream.functions.processes import end_of, receive, send
 from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
 
 if TYPE_CHECKING:
     from volstream.functions.pace import Turns
-    from volstream.functions.worker import Work
 
 #: A child interrupts Python code itself at the limit; one that does not answer this long after it is killed.
 _GRACE_SECONDS = 2.0
-
-_PR_SET_PDEATHSIG = 1
 
 #: How much of the last output, of a dead child or of the function, is kept with the failure, in characters.
 _LAST_WORDS = 4000
 
 
+class Isolated(Protocol):
+    """A function with all that a child process needs to call it, of which this process needs only the limit; it is pickled."""
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """For each file; None: unlimited."""
+
+
 class ChildWorker:
-    """Calls the function of a :class:`~volstream.functions.worker.Work` in a child process.
+    """Calls a function in a child process, which is :mod:`volstream.functions.serving`.
 
     Attributes:
         batch_size, fetch_ahead: as reported by the child, because this process does not import the function.
@@ -47,7 +48,7 @@ class ChildWorker:
 
     concurrency = 1
 
-    def __init__(self, work: Work, turns: Turns | None = None) -> None:
+    def __init__(self, work: Isolated, turns: Turns | None = None) -> None:
         self.batch_size = 1
         self.fetch_ahead = False
         self._work = work
@@ -65,7 +66,7 @@ class ChildWorker:
         """Makes the child fetch the contents of an upcoming group."""
         if self._child is not None:
             try:
-                _send(self._requests, ("fetch", group))
+                send(self._requests, ("fetch", group))
             except BrokenPipeError:  # the next call will notice, and report why
                 self.fetch_ahead = False
 
@@ -113,8 +114,8 @@ class ChildWorker:
         limit = None if self._work.timeout_seconds is None else self._work.timeout_seconds * len(group)
         deadline = None if limit is None else time.monotonic() + limit + _GRACE_SECONDS
         try:
-            _send(self._requests, ("call", group))
-            outcomes, self.fetch_ahead = _receive(self._answers, deadline)
+            send(self._requests, ("call", group))
+            outcomes, self.fetch_ahead = receive(self._answers, deadline)
             self._served = True
         except TimeoutError:
             words = self._last_words()
@@ -136,7 +137,7 @@ class ChildWorker:
                 sys.executable,
                 "-P",
                 "-m",
-                "volstream.functions.child",
+                "volstream.functions.serving",
                 str(os.getpid()),
                 str(child_reads),
                 str(child_writes),
@@ -150,8 +151,8 @@ class ChildWorker:
         os.close(child_reads)
         os.close(child_writes)
         try:
-            _send(self._requests, self._work)
-            self.batch_size = _receive(self._answers)
+            send(self._requests, self._work)
+            self.batch_size = receive(self._answers)
         except (EOFError, BrokenPipeError):  # every child would die while importing the function
             self._broken = self._cause()
 
@@ -175,72 +176,3 @@ def _lines(words: str) -> Sequence[Line]:
     """Splits the last output into lines; their original times are unknown."""
     now = time.time()
     return [Line(now, "stderr", line) for line in words.splitlines()]
-
-
-def _send(descriptor: int, value: Any) -> None:
-    data = pickle.dumps(value)
-    view = memoryview(struct.pack(">Q", len(data)) + data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def _receive(descriptor: int, deadline: float | None = None) -> Any:
-    """Returns the next value. Raises EOFError at the end, TimeoutError at the deadline (monotonic)."""
-    (length,) = struct.unpack(">Q", _read(descriptor, 8, deadline))
-    return pickle.loads(_read(descriptor, length, deadline))
-
-
-def _read(descriptor: int, length: int, deadline: float | None) -> bytes:
-    data = bytearray()
-    while len(data) < length:
-        if deadline is not None and not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise TimeoutError
-        chunk = os.read(descriptor, min(1 << 20, length - len(data)))
-        if not chunk:
-            raise EOFError
-        data += chunk
-    return bytes(data)
-
-
-def _requests(descriptor: int) -> Iterator[Any]:
-    """Yields the parent's requests until it closes its end."""
-    while True:
-        try:
-            yield _receive(descriptor)
-        except EOFError:
-            return
-
-
-def end_of(code: int) -> str:
-    """Returns how a process ended, after its return code as of ``subprocess``."""
-    if code >= 0:
-        return f"ended with exit status {code}"
-    return f"was killed by {signal.Signals(-code).name if -code in {*signal.Signals} else -code}"
-
-
-def end_with(parent: int) -> None:
-    """Makes the kernel kill this process when its parent ends: the function may run forever without reading a pipe.
-
-    Linux only. The parent is the thread that started this process, which is the one that reads its answers.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # the parent ended before prctl was called
-            sys.exit(1)
-
-
-def _child(requests: int, answers: int) -> None:
-    from volstream.functions.worker import serve
-
-    work: Work = _receive(requests)
-    errors = os.dup(2)  # the function may close its own, and the number may be reused
-    for answer in serve(work, _requests(requests), copy_output_to=errors):
-        _send(answers, answer)
-
-
-if __name__ == "__main__":
-    import faulthandler
-
-    faulthandler.enable()  # reports the Python stack of a crash
-    end_with(int(sys.argv[1]))
-    _child(int(sys.argv[2]), int(sys.argv[3]))

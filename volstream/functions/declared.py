@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from volstream.errors import FunctionLoadError, VolstreamError
-from volstream.functions.child import end_of, end_with
+from volstream.functions.processes import end_of, end_with
 from volstream.functions.schema import of_function
 from volstream.functions.source import FunctionSource, check_signature
 from volstream.model.units import format_duration

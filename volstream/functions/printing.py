@@ -1,6 +1,6 @@
 """Captures what a function prints and logs during a call: kept with the file, within limits, and returned with the outcomes.
 
-Runs on executors, and in the child processes of ``isolation``. The output kept for a job is in ``logs``.
+Runs on executors, and in child processes (``child``). The output kept for a job is in ``logs``.
 
 Output through ``sys.stdout``, ``sys.stderr`` and ``logging`` is captured. Output of other programs that the function starts,
 and of C libraries, goes to the process's own output.

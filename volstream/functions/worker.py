@@ -14,13 +14,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller
 from volstream.functions.child import ChildWorker
 from volstream.functions.concurrency import Calls
-from volstream.functions.inferred import types_of
-from volstream.functions.limits import explain_memory, memory_limit
+from volstream.functions.limits import memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.pace import Pace, Turns
 from volstream.functions.prefetch import Fetcher, confirmed
@@ -231,46 +229,6 @@ class HereWorker:
         again.printed = [*outcome.printed, *again.printed]
         again.counted = counts.total(outcome.counted, again.counted)
         return again
-
-
-def serve(
-    work: Work, receive: Iterator[tuple[str, Sequence[FileTask]]], copy_output_to: int | None = None
-) -> Iterator[object]:
-    """Runs the child's side of :class:`ChildWorker`: answers the set-up, and then each call.
-
-    Args:
-        copy_output_to: see :meth:`Work.caller`.
-
-    Yields:
-        The batch size; then, for each call, the outcomes and whether fetching ahead is worthwhile.
-    """
-    plain = _types if work.schema is None else OutcomeCodec(work.schema).plain
-    with memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
-        # What it repeats is not of the parent's turns, which it knows nothing of, but as far apart.
-        turns = None if work.pace is None else Turns(work.pace.seconds * work.pace.workers, work.pace.seconds)
-        caller = work.caller(turns, copy_output_to)
-        yield caller.batch_size or 1
-        for what, group in receive:
-            if what == "fetch":
-                fetcher.fetch(group)
-                continue
-            files = fetcher.files(group)
-            outcomes = caller(list(zip(group, files, strict=True)))
-            fetcher.learn(files)
-            for outcome in outcomes:
-                explain_memory(outcome, work.memory_bytes)
-                plain(outcome)
-            yield outcomes, fetcher.useful
-
-
-def _types(outcome: FileOutcome) -> None:
-    """Replaces rows by one with the types of their columns; a value of no type is a failure."""
-    if not len(outcome.rows):
-        return
-    try:
-        outcome.rows = [types_of(outcome.task.info.relative_path, outcome.rows)]
-    except InvalidValueError as error:
-        outcome.kind, outcome.message, outcome.rows = FailureKind.WRONG_RESULT, str(error), ()
 
 
 class _Pending:

@@ -14,7 +14,6 @@ with connect(home="data") as connection:
 
 from __future__ import annotations
 
-from volstream.ingest.errors import BufferFullError, RowsNotSentError
 from volstream.ingest.options import (
     FlushMode,
     RealtimeOperation,
@@ -23,7 +22,7 @@ from volstream.ingest.options import (
     RetryStatus,
     RowOperator,
 )
-from volstream.ingest.stream import RealtimeStream, Row
+from volstream.ingest.stream import BufferFullError, RealtimeStream, Row, RowsNotSentError
 
 __all__ = [
     "BufferFullError",

@@ -24,7 +24,6 @@ from volstream.errors import (
     in_brief,
 )
 from volstream.functions import exact
-from volstream.ingest.errors import BufferFullError, RowsNotSentError
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
 from volstream.ingest.values import TailColumn
 from volstream.lifecycle.closeable import Closeable
@@ -103,6 +102,28 @@ class Row:
 
     def __repr__(self) -> str:
         return f"Row({self.operator.name}, {self.as_dict()!r})"
+
+
+class BufferFullError(InvalidStateError):
+    """All buffers of a stream with MANUAL_FLUSH are full; the row was not taken. Call ``flush()``."""
+
+
+class RowsNotSentError(DependencyError):
+    """Rows could not be sent, with all the retries that the options allow.
+
+    The stream takes no more rows. None of ``rows`` is known to have arrived; those of the flush that failed may have, if only
+    the answer was lost. Upserts and deletes can be applied again, to another stream, without harm.
+
+    Attributes:
+        rows: the rows that were not sent, in order.
+    """
+
+    def __init__(self, message: str, remedy: str = "", rows: Sequence[Row] = ()) -> None:
+        super().__init__(message, remedy)
+        self.rows = list(rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.remedy, self.rows))
 
 
 @dataclass

@@ -160,7 +160,7 @@ def test_a_child_never_outlives_its_worker() -> None:
     reads, writes = os.pipe()  # held open here: the child does not learn of the end by its pipe
     worker = """
 import os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", "volstream.functions.child", str(os.getpid()), *sys.argv[1:]],
+child = subprocess.Popen([sys.executable, "-m", "volstream.functions.serving", str(os.getpid()), *sys.argv[1:]],
                          pass_fds=[int(one) for one in sys.argv[1:]])
 print(child.pid, flush=True)
 time.sleep(60)
@@ -170,7 +170,7 @@ time.sleep(60)
         assert process.stdout is not None
         child = int(process.stdout.readline())
         started = start_time(child)
-        eventually(lambda: "volstream.functions.child" in " ".join(psutil.Process(child).cmdline()))
+        eventually(lambda: "volstream.functions.serving" in " ".join(psutil.Process(child).cmdline()))
         process.kill()
     try:
         eventually(lambda: not is_alive(child, started))
