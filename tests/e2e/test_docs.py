@@ -37,7 +37,10 @@ SITTINGS = {
     "load": ["docs/guides/loading.md"],
     "kafka": ["docs/guides/kafka.md"],
     "pipelines": ["docs/guides/pipelines.md"],
-    **{name: [f"examples/{name}/README.md"] for name in ("documents", "logs", "pictures", "sensors", "topics")},
+    **{
+        name: [f"examples/{name}/README.md"]
+        for name in ("documents", "logs", "messages", "pictures", "sensors", "topics")
+    },
 }
 
 #: Those of the short run.
