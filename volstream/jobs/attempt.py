@@ -277,7 +277,7 @@ class BatchExecutor:
         return changed is not None
 
     def _is_overtaken(self, intent: Intent) -> bool:
-        """Returns whether another process settled this attempt; it may be working on the next one, which must not be settled."""
+        """Returns whether another process settled this attempt; it may be working on the next, which must not be settled."""
         try:
             present = self._parts.catalog.consumptions.open_intent(intent.stream_id)
         except CatalogError:

@@ -370,7 +370,7 @@ def _check_schema(warehouse: str, table: Name) -> None:
 
 
 def _check_columns(warehouse: str, table: Name, columns: Iterable[pa.Field]) -> None:
-    """Raises InvalidValueError for names that a new table cannot have. An existing table may map its columns, and accept them."""
+    """Raises InvalidValueError for names that a new table cannot have. An existing one may map its columns and accept them."""
     if DeltaLog(folders.table_location(warehouse, table)).exists():
         return
     for column in columns:

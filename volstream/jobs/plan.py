@@ -319,7 +319,7 @@ def within(planned: DataFrame, batch: Batch) -> DataFrame:
 
 
 def of_files(column: str, location: str, batch: Batch) -> str:
-    """Returns SQL for a MERGE that uses only the target's path column: selects the rows of a batch's files, and perhaps others."""
+    """Returns SQL for a MERGE, on only the target's path column: selects the rows of a batch's files, and perhaps others."""
     if batch.files + batch.removals > MAX_NAMED:
         return bounds(column, batch)
     return one_of(column, _paths(location, "relative_path", _bounds(batch)))
