@@ -166,7 +166,7 @@ def volumes(database: Database) -> Definitions[Volume]:
 
 
 def streams(database: Database) -> Definitions[Stream]:
-    """Rows of ``streams``; deleting one also deletes its intents, and the batches and plans of statements (not those of jobs)."""
+    """Rows of ``streams``; deleting one also deletes its intents, and the batches and plans of statements, not of jobs."""
     dependents = [(table, "stream_id") for table in (tables.intents, tables.batches, tables.plans)]
     return Definitions(database, "stream", tables.streams, [Stream], dependents)
 

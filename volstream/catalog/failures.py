@@ -105,7 +105,7 @@ class Failures:
             return [_failure(row) for row in transaction.execute(query.limit(limit))]
 
     def briefly(self, job_id: str, *, limit: int, before: int | None = None) -> Sequence[BriefFailure]:
-        """Returns the newest failures of a job that count, without their tracebacks, newest first; of those with lower ids."""
+        """Returns a job's newest failures that count, newest first, without tracebacks; with ``before``, of lower ids."""
         columns = [failures.c[name] for name in BriefFailure._fields]
         query = (
             select(*columns)
