@@ -267,7 +267,7 @@ class DeltaLog:
             )
 
     def rows(self) -> int | None:
-        """Returns the number of rows from the files' statistics, including ones deleted by deletion vectors; None if unknown."""
+        """Returns the number of rows from the files' statistics, including ones deleted by deletion vectors; None: unknown."""
         table = self._open()
         if table is None:
             return None
