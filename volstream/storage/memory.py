@@ -31,13 +31,13 @@ class _Object:
     content: bytes
 
 
-#: Objects by location URI; stores of the same location share them.
+#: Objects by location URI, shared by all stores of the location.
 _locations: dict[str, dict[str, _Object]] = {}
 _lock = threading.Lock()
 
 
 class MemoryStore:
-    """The objects of ``memory://name``; stores of the same name share them, and a pickled store is only its name.
+    """The objects of ``memory://name``; stores with the same name share them, and a pickled store contains only the name.
 
     A location exists from the first :meth:`create` or :meth:`put` until :meth:`drop`.
     """
@@ -49,7 +49,7 @@ class MemoryStore:
         return (MemoryStore, (self._location,))
 
     def create(self) -> None:
-        """Creates the location without objects, if it does not exist. Idempotent."""
+        """Creates an empty location if it does not exist. Idempotent."""
         with _lock:
             _locations.setdefault(self._location, {})
 
@@ -131,7 +131,7 @@ class MemoryStore:
 
     @contextmanager
     def _objects(self) -> Iterator[dict[str, _Object]]:
-        """Returns the location's objects, holding the lock."""
+        """Yields the location's objects, holding the lock."""
         with _lock:
             objects = _locations.get(self._location)
             if objects is None:
