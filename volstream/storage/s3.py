@@ -167,7 +167,7 @@ class S3Store:
                 raise
 
     def _is_absent(self, key: str) -> bool:
-        """True if a listing lacks the key: with prefix-only list permission, S3 answers 403 instead of 404 for a missing key."""
+        """True if a listing lacks the key: with prefix-only list permission, S3 answers 403, not 404, for a missing key."""
         page = self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=key, MaxKeys=1)
         return all(obj["Key"] != key for obj in page.get("Contents", ()))
 
