@@ -190,7 +190,7 @@ def _check_type(connection: Connection | None, location: str) -> None:
 
 
 def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: bool) -> None:
-    """Checks limits, globs and places as documented by :func:`create_volume`; if ``reachable``, also contacts store and queue."""
+    """Checks limits, globs and places as :func:`create_volume` documents; if ``reachable``, also contacts store and queue."""
     RemovalLimit.parse(volume.max_removals)
     for glob in (*volume.patterns, *volume.ignores):
         _check_glob(glob)
