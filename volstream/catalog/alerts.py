@@ -160,8 +160,7 @@ class Alerts:
     def failures_after(self, job_id: str, after: int, limit: int) -> Sequence[Any]:
         """Returns the oldest of a job's failures with ids above ``after``: ``id``, ``state``, ``kind``, ``message``, ``path``.
 
-        A job has one open attempt at a time, so a later attempt's failures have larger ids. Failures of an open attempt are not
-        returned.
+        A job has one open attempt at a time, so a later attempt's failures have larger ids. Omits those of an open attempt.
         """
         columns = [failures.c[name] for name in ("id", "state", "kind", "message", "path")]
         query = (

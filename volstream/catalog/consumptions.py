@@ -162,8 +162,7 @@ class Consumptions:
             return Waiting(_batch(first), *(int(number) for number in numbers))
 
     def recut(self, plan: Plan, slices: Sequence[Batch]) -> None:
-        """Replaces the batches that :meth:`remaining` returned. A batch that was begun keeps its id, to which its attempts
-        refer.
+        """Replaces the batches that :meth:`remaining` returned. A batch that was begun keeps its id, which its attempts name.
 
         Raises:
             FencedError: another process began one of these batches, or the plan is no longer open.
@@ -319,8 +318,7 @@ class Consumptions:
             transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DROPPED))
 
     def move(self, stream: Stream, to: int, table_id: str) -> Stream:
-        """Sets a stream's offset: its job processes a range again, or skips one. Its table may then have rows of paths new to
-        the stream.
+        """Sets a stream's offset: its job repeats or skips a range. Its table may then have rows of paths new to the stream.
 
         Raises:
             StreamBusyError: a consumption is open.

@@ -320,9 +320,7 @@ def _make_file(path: Path) -> None:
         temporary.touch(mode=0o600)  # SQLite gives its other files the same mode
         with closing(sqlite3.connect(temporary)) as connection:
             connection.execute("pragma journal_mode = wal")
-        with suppress(
-            OSError
-        ):  # another process created it; or links are not supported, and the mode is set on opening
+        with suppress(OSError):  # it exists now; or links are not supported, and the mode is set on opening
             os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

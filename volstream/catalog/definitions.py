@@ -73,8 +73,7 @@ class Definitions(Generic[T]):
             return self._one(transaction, self._named(name))
 
     def meeting(self, name: Name, *, or_replace: bool, if_not_exists: bool) -> T | None:
-        """Returns the existing object called ``name``, which the caller replaces or keeps as the options say; None: there is
-        none.
+        """Returns the existing object called ``name``, to be replaced or kept as the options say; None: there is none.
 
         Raises:
             AlreadyExistsError: the object exists, and neither option is set.

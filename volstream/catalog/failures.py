@@ -72,8 +72,7 @@ class Failures:
             attempts = {failure.attempt for failure in chunk}
             open_ones = select(intents.c.attempt).where(intents.c.attempt.in_(attempts), intents.c.state == "intent")
             with self._database.transaction() as transaction:
-                # Locks the rows, so that another process ends the attempt either before this check or after these rows are
-                # stored.
+                # Locked, so that another process ends the attempt either before this check or after these rows.
                 if attempts - {*transaction.execute(open_ones.with_for_update()).scalars()}:
                     raise FencedError("The attempt was already ended by another process.")
                 transaction.execute(insert(failures), [_columns(failure) for failure in chunk])

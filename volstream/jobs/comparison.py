@@ -116,8 +116,7 @@ class Comparison:
     def commands_to_switch(
         self, function: str, returns: str | None, arguments: Mapping[str, str] | None = None
     ) -> Sequence[str]:
-        """Returns the commands that switch the job to the other code; none if a column changes its type, which needs a new
-        table.
+        """Returns the commands that switch the job to the other code; none if a changed column type needs a new table.
 
         Args:
             function: the other code, as the user gave it.

@@ -181,8 +181,7 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
     """Returns the states of jobs' last runs.
 
     Args:
-        jobs: read before the call: a run counts as interrupted only if it was open both before and after its lease was seen
-            free.
+        jobs: read before: a run counts as interrupted only if it was open both before and after its lease was seen free.
     """
     unended = {job.id: job.last_started for job in jobs if job.unended}
     in_hand = catalog.leases.running_jobs()

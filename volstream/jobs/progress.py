@@ -14,8 +14,7 @@ class Progress:
 
     Attributes:
         files, bytes: of all batches planned so far. A file that the run retries counts once.
-        failed, overtaken: parts of ``done_files``; overtaken files were removed or changed before their turn, which is not a
-            failure.
+        failed, overtaken: of ``done_files``; overtaken: removed or changed before their turn, which is not a failure.
         later: files of ``done_files`` whose function asked to be called later, which is not a failure either.
         moves: how many of ``done_files`` were moved.
         counted: what the function counted, by name.

@@ -71,8 +71,7 @@ class FileRunner:
 
         Args:
             where: SQL condition on the directory's columns, in addition to the job's own.
-            is_cancelled: called once the replay was stopped; True drops the rest of the replay, so that the next run does not
-                resume it.
+            is_cancelled: called once the replay was stopped; True drops its rest, so that the next run does not resume it.
 
         Raises:
             As :meth:`run`.

@@ -133,8 +133,7 @@ class Staged:
             yield from batch["printed"].to_pylist()
 
     def broken(self) -> Mapping[str, Any] | None:
-        """Returns the failure, as in :meth:`failures`, of a file for which the function could not be set up; None if there is
-        none."""
+        """Returns the failure, as in :meth:`failures`, of a file for which the function could not be set up, or None."""
         failed = self._dataset().head(1, columns=list(_FAILURE), filter=ds.field("error_kind") == FailureKind.SET_UP)
         return failed.to_pylist()[0] if failed.num_rows else None
 

@@ -187,9 +187,7 @@ def _has_default(tokens: Sequence[Any]) -> bool:
 def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str], tuple[int, int, str]]:
     """Returns the columns of the PRIMARY KEY at a position, and the edit that removes the clause."""
     after = position + 1
-    if (
-        after < len(tokens) and tokens[after].text == "("
-    ):  # a table constraint: also removes the comma and name before it
+    if after < len(tokens) and tokens[after].text == "(":  # a table constraint: with the preceding comma and name
         end = next((at for at in range(after, len(tokens)) if tokens[at].text == ")"), None)
         if end is None:
             raise SqlError("The PRIMARY KEY has no closing parenthesis.")

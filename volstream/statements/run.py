@@ -320,9 +320,7 @@ class SparkStatements:
     def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:
         result, warehouse = spark.sql(text), self._home.warehouse
         own = folders.own_location(warehouse, name)
-        if (
-            folders.table_location(warehouse, name) != own
-        ):  # a linked table: its metastore decides what happens to the files
+        if folders.table_location(warehouse, name) != own:  # a linked table: its metastore owns the files
             self._home.catalog.links.remove(name)
         else:
             folders.remove(own)

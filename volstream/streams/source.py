@@ -278,9 +278,7 @@ class TableSource:
         restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
         columns, compared = after.columns, after.comparable
         added = all(commit.adds_only or commit.without_data for commit in commits)
-        if (
-            fed and not restored and added and (append_only or not self.key)
-        ):  # keys must be unique even among added rows
+        if fed and not restored and added and (append_only or not self.key):  # added rows may share a key
             return ChangeFeed(self.location, columns, compared)
         if fed and not restored and (append_only or self.key):
             return ChangeFeed(self.location, columns, compared, self.key)
