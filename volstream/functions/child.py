@@ -31,7 +31,7 @@ _LAST_WORDS = 4000
 
 
 class Isolated(Protocol):
-    """A function with all that a child process needs to call it, of which this process needs only the limit; it is pickled."""
+    """A function with everything that a child process needs to call it; pickled. This process uses only the limit."""
 
     @property
     def timeout_seconds(self) -> float | None:
@@ -39,7 +39,7 @@ class Isolated(Protocol):
 
 
 class ChildWorker:
-    """Calls a function in a child process, which is :mod:`volstream.functions.serving`.
+    """Calls a function in a child process, which runs :mod:`volstream.functions.serving`.
 
     Attributes:
         batch_size, fetch_ahead: as reported by the child, because this process does not import the function.

@@ -102,7 +102,7 @@ class File:
         """Returns ``length`` bytes from ``start``, in one request; fewer, or none, where the content ends.
 
         Raises:
-            ValueError: one of the two is negative.
+            ValueError: ``start`` or ``length`` is negative.
             FileNotFoundError: the object no longer exists.
         """
         if start < 0 or length < 0:
@@ -115,16 +115,16 @@ class File:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """What the user gave the object: ``x-amz-meta-``, ``x-oss-meta-``, or extended attributes ``user.`` of a local file.
+        """The user's metadata of the object: ``x-amz-meta-``, ``x-oss-meta-``, or a local file's extended attributes ``user.``.
 
-        Fetched when first asked for, in one request with :attr:`storage_class`; so are :attr:`tags`, in another one. Raises
+        Fetched on first access, in one request with :attr:`storage_class`; :attr:`tags` take another one. Raises
         FileNotFoundError if the object no longer exists.
         """
         return self._details.metadata
 
     @property
     def storage_class(self) -> str | None:
-        """Such as ``STANDARD_IA``; None for a local file."""
+        """For example ``STANDARD_IA``; None for a local file."""
         return self._details.storage_class
 
     @cached_property
@@ -133,11 +133,11 @@ class File:
         return self._details_store.tags(self.relative_path)
 
     def presigned_url(self, seconds: int = 3600) -> str:
-        """Returns a URL by which anybody can read the object for so long, and no longer than the keys last that the worker has.
+        """Returns a URL with which anyone can read the object for ``seconds``, or until the worker's keys expire.
 
         Raises:
-            ValueError: not from a second to a week.
-            InvalidValueError: a local file has no such URL.
+            ValueError: not between a second and a week.
+            InvalidValueError: the file is local.
         """
         if not 0 < seconds <= _LONGEST_URL:
             raise ValueError(f"presigned_url({seconds!r}): give from 1 to {_LONGEST_URL} seconds.")
@@ -150,7 +150,8 @@ class File:
             name: up to 100 characters; up to 100 names per file.
 
         Raises:
-            ValueError: the number is negative or too large, or the name is too long or one too many.
+            ValueError: the number is negative or too large, the name is empty, too long or unprintable, or there are too many
+                names.
             TypeError: ``number`` is not a number, or ``name`` is not text.
         """
         if not isinstance(name, str) or isinstance(number, bool) or not hasattr(number, "__float__"):

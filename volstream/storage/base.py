@@ -44,12 +44,12 @@ class ObjectStore(Protocol):
 
 @dataclass(frozen=True)
 class Details:
-    """What a store knows of an object besides what a listing shows.
+    """What a store knows about an object beyond its listing.
 
     Attributes:
-        metadata: what the user gave it: ``x-amz-meta-``, ``x-oss-meta-``; of a local file, extended attributes ``user.``.
-        storage_class: None: the store has none.
-        version_id: the store's own version; None: the bucket keeps none.
+        metadata: set by the user: ``x-amz-meta-``, ``x-oss-meta-``; for a local file, extended attributes ``user.``.
+        storage_class: None: the store has no classes.
+        version_id: the store's own version; None: the bucket keeps no versions.
     """
 
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -59,19 +59,19 @@ class Details:
 
 @runtime_checkable
 class HasDetails(Protocol):
-    """A store that knows more of an object. Each method makes one request, and raises FileNotFoundError if it is missing."""
+    """A store that knows more about an object. Each method makes one request, and raises FileNotFoundError if it is missing."""
 
     def details(self, path: str) -> Details:
-        """Returns what is not in a listing."""
+        """Returns the details missing from a listing."""
 
     def tags(self, path: str) -> Mapping[str, str]:
         """Returns the object's tags."""
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Returns a part of the content, which has at least so many bytes from there."""
+        """Returns ``length`` bytes of the content from ``start`` on; the content must have that many."""
 
     def presigned_url(self, path: str, seconds: int) -> str:
-        """Returns a URL by which anybody can read the object for so long. Makes no request.
+        """Returns a URL with which anyone can read the object for ``seconds``. Makes no request.
 
         Raises:
             InvalidValueError: the store has no such URLs.

@@ -30,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The path cannot name an object: a missing or non-directory parent, a loop of links, a name too long to exist.
 _NO_SUCH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
-#: How the name of an extended attribute of a user begins.
+#: Prefix of users' extended attributes.
 _USER = "user."
 
 #: Opens something for inspection without reading it, which may be forbidden, and without blocking, as a pipe would.
@@ -131,7 +131,7 @@ class LocalStore:
             return file.read(length)
 
     def presigned_url(self, path: str, seconds: int) -> str:  # noqa: ARG002  # of the protocol
-        """See :meth:`HasDetails.presigned_url`. A local file has none."""
+        """See :meth:`HasDetails.presigned_url`. Always raises: a local file has no such URL."""
         raise InvalidValueError(
             f"{printable(path)} is a local file, for which there are no presigned URLs.", "Use file.local_path()."
         )
@@ -268,7 +268,7 @@ def _regular(descriptor: int, path: str) -> _Found | None:
 
 
 def _attributes(path: str) -> dict[str, str]:
-    """Returns a file's extended attributes of users; none where there are no such things."""
+    """Returns a file's extended user attributes; empty on systems without them."""
     found: dict[str, str] = {}
     if sys.platform == "linux":
         with suppress(OSError):

@@ -108,12 +108,12 @@ class MemoryStore:
         return io.BytesIO(stored.content)
 
     def details(self, path: str) -> Details:
-        """See :meth:`HasDetails.details`. There are none."""
+        """See :meth:`HasDetails.details`. Always empty."""
         self.open(path)
         return Details()
 
     def tags(self, path: str) -> Mapping[str, str]:
-        """See :meth:`HasDetails.tags`. There are none."""
+        """See :meth:`HasDetails.tags`. Always empty."""
         self.open(path)
         return {}
 
@@ -122,7 +122,7 @@ class MemoryStore:
         return self.open(path).read()[start : start + length]
 
     def presigned_url(self, path: str, seconds: int) -> str:  # noqa: ARG002  # of the protocol
-        """See :meth:`HasDetails.presigned_url`. There are none."""
+        """See :meth:`HasDetails.presigned_url`. Always raises."""
         raise InvalidValueError(f"{path} is in memory, so it has no presigned URL.")
 
     def url(self, path: str) -> str:

@@ -39,7 +39,7 @@ _SEEN_SECONDS = 60.0
 
 _CONNECTIONS = 64
 
-#: How the header of a value begins that the user gave an object.
+#: Prefix of the headers with a user's metadata of an object.
 _META = "x-oss-meta-"
 
 _TIMEOUTS = (5, 60)
@@ -216,7 +216,7 @@ class OssStore:
             more, token = page.is_truncated, page.next_continuation_token
 
     def _of_object(self, path: str, call: Callable[..., Any], *more: Any) -> Any:
-        """Returns the answer to a request about an object. Raises FileNotFoundError."""
+        """Requests something about an object; returns the response. Raises FileNotFoundError."""
         key = self._place.key(path)
         if key is None or not _askable(key):
             raise FileNotFoundError(path)

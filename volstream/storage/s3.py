@@ -154,7 +154,7 @@ class S3Store:
                 yield page
 
     def _of_object(self, path: str, what: str, **more: str) -> Any:
-        """Returns the answer to a request about an object. Raises FileNotFoundError."""
+        """Requests something about an object; returns the response. Raises FileNotFoundError."""
         key = self._place.key(path)
         if key is None:
             raise FileNotFoundError(path)
