@@ -1,4 +1,4 @@
-"""What alerts are about, and those that wait for delivery: written in one transaction, so that none is lost or made twice."""
+"""The causes of alerts, and alerts that wait for delivery: written in one transaction, so that none is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from volstream.catalog.tables import alert_causes, alerts, failures, job_totals
 from volstream.model.groups import groups
 from volstream.model.work import FailureState
 
-#: Alerts that wait for one receiver; beyond it the oldest are dropped.
+#: Maximum number of alerts that wait for one receiver; beyond it the oldest are dropped.
 MAX_WAITING = 1000
 
 
@@ -26,8 +26,8 @@ class Cause:
         key: its identity.
         since: when it was first seen.
         alerted_on: when an alert was last sent for it; None: not yet.
-        count: its occurrences that no alert has reported.
-        note: what its alert needs.
+        count: occurrences that no alert has reported yet.
+        note: data that its alert needs.
     """
 
     key: str
@@ -55,7 +55,7 @@ class WaitingAlert:
 
 @dataclass(frozen=True)
 class Undelivered:
-    """The alerts that wait for a receiver whose newest delivery failed with ``error``."""
+    """The alerts waiting for a receiver whose newest delivery failed with ``error``."""
 
     receiver: str
     count: int
@@ -77,7 +77,7 @@ class Alerts:
     def record(
         self, *, changed: Sequence[Cause], gone: Sequence[str], made: Sequence[tuple[str, Mapping[str, Any]]]
     ) -> None:
-        """Stores new and changed causes, deletes others, and adds alerts: pairs of receiver and payload."""
+        """Stores new and changed causes, deletes ended ones, and adds alerts: pairs of receiver and payload."""
         now = datetime.now(UTC)
         rows = [
             {"receiver": receiver, "payload": dict(payload), "created_on": now, "attempts": 0}
@@ -92,14 +92,14 @@ class Alerts:
                 transaction.execute(insert(alerts), rows)
 
     def next_for(self, receiver: str) -> WaitingAlert | None:
-        """Returns the alert to deliver next: one that never failed, if there is one; the oldest of them."""
+        """Returns the alert to deliver next: the one with the fewest failed attempts, and of these the oldest."""
         query = select(alerts).where(alerts.c.receiver == receiver).order_by(alerts.c.attempts, alerts.c.id).limit(1)
         with self._database.reading() as transaction:
             row = transaction.execute(query).one_or_none()
             return None if row is None else WaitingAlert(**row._mapping)
 
     def delivered(self, alert: WaitingAlert) -> None:
-        """Removes an alert that was delivered, or given up."""
+        """Removes an alert that was delivered or given up."""
         with self._database.transaction() as transaction:
             transaction.execute(delete(alerts).where(alerts.c.id == alert.id))
 
@@ -111,10 +111,10 @@ class Alerts:
             )
 
     def drop(self, *, receivers: Sequence[str], before: datetime) -> int:
-        """Drops alerts for other than these receivers, those made before a time, and those beyond :data:`MAX_WAITING`.
+        """Drops alerts for other receivers, those older than ``before``, and those beyond :data:`MAX_WAITING`.
 
         Returns:
-            Their number.
+            The number of dropped alerts.
         """
         useless: ColumnElement[bool] = alerts.c.receiver.not_in(receivers) | (alerts.c.created_on < before)
         dropped = 0
@@ -129,7 +129,7 @@ class Alerts:
         return dropped
 
     def waiting(self) -> Mapping[str, int]:
-        """Returns the number of alerts that wait, by receiver."""
+        """Returns the number of waiting alerts by receiver."""
         query = select(alerts.c.receiver, func.count()).group_by(alerts.c.receiver)
         with self._database.reading() as transaction:
             return {receiver: int(count) for receiver, count in transaction.execute(query)}
@@ -146,21 +146,21 @@ class Alerts:
             return list(undelivered.values())
 
     def failed_files(self) -> Mapping[str, int]:
-        """Returns how many times a file of each job has failed, ever, by the job's id."""
+        """Returns how often files of each job have ever failed, by the job's id."""
         with self._database.reading() as transaction:
             return {row.job_id: int(row.failed) for row in transaction.execute(select(job_totals))}
 
     def newest_failures(self) -> Mapping[str, int]:
-        """Returns the largest id of each job's failures, by the job's id; not of an open attempt's."""
+        """Returns the largest id of each job's failures, by the job's id; ignores those of an open attempt."""
         ended = failures.c.state != FailureState.PENDING
         query = select(failures.c.job_id, func.max(failures.c.id)).where(ended).group_by(failures.c.job_id)
         with self._database.reading() as transaction:
             return {job_id: int(newest) for job_id, newest in transaction.execute(query)}
 
     def failures_after(self, job_id: str, after: int, limit: int) -> Sequence[Any]:
-        """Returns the oldest of a job's failures with larger ids: ``id``, ``state``, ``kind``, ``message``, ``path``.
+        """Returns the oldest of a job's failures with ids above ``after``: ``id``, ``state``, ``kind``, ``message``, ``path``.
 
-        A job has one open attempt at a time, so those of a later attempt have larger ids. An open attempt's are not returned.
+        A job has one open attempt at a time, so a later attempt's failures have larger ids. Omits those of an open attempt.
         """
         columns = [failures.c[name] for name in ("id", "state", "kind", "message", "path")]
         query = (

@@ -1,4 +1,4 @@
-"""Who did what from the console, and how it ended."""
+"""Records who did what from the console, and the result."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class AuditEntry:
 
     Attributes:
         action: a verb, such as ``retry``.
-        object: the kind and the name of what it was done to, such as ``job sizes``.
-        who: where it came from, such as ``console 127.0.0.1``.
-        ended_on: None: not finished, or its process ended before it was.
-        result: one line; before the end it says what the action waits for, if anything.
+        object: kind and name of the target, such as ``job sizes``.
+        who: origin, such as ``console 127.0.0.1``.
+        ended_on: None: not finished, or its process died first.
+        result: one line; before the end, what the action waits for, if anything.
     """
 
     id: int
@@ -60,13 +60,13 @@ class Audit:
             )
 
     def entry(self, identity: int) -> AuditEntry | None:
-        """Returns the entry with that id, or None."""
+        """Returns the entry with this id, or None."""
         with self._database.reading() as transaction:
             row = transaction.execute(select(audit).where(audit.c.id == identity)).one_or_none()
             return None if row is None else AuditEntry(**row._mapping)
 
     def newest(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        """Returns the newest entries, of those older than the one with the id ``before``, newest first."""
+        """Returns the newest entries, newest first; with ``before``, only those older than the entry with this id."""
         query = select(audit).order_by(audit.c.id.desc()).limit(limit)
         if before is not None:
             query = query.where(audit.c.id < before)

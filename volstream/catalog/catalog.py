@@ -1,4 +1,4 @@
-"""The catalog as one object: one part per kind of row, all on the same database."""
+"""The catalog as one object: one part per kind of row, all in the same database."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Catalog:
         self.history = History(self.database, self.refreshes)
 
     def identity(self) -> str:
-        """Returns what no other catalog is called."""
+        """Returns the catalog's unique id."""
         with self.database.reading() as transaction:
             return str(transaction.execute(select(tables.identity.c.id)).scalar_one())
 

@@ -1,4 +1,4 @@
-"""Tells cheaply which objects of a catalog have changed since an earlier look, whichever process changed them."""
+"""Detects cheaply which objects of a catalog have changed since the last look, whichever process changed them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from volstream.catalog.tables import (
 from volstream.model.names import Name
 from volstream.model.work import BatchState
 
-#: The topic of what belongs to no volume and no job.
+#: The topic of everything that belongs to no volume or job.
 HOME = "home"
 
 
 class Changes:
-    """Looks at a catalog again and again. For use by one thread, on a database of its own."""
+    """Polls a catalog. For use by one thread, on a separate database object."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -38,7 +38,7 @@ class Changes:
         self._marks: Mapping[str, object] = {}
 
     def since_last(self) -> set[str]:
-        """Returns the topics whose facts changed: ``volume:NAME``, ``job:NAME``, :data:`HOME`. All of them at the first call.
+        """Returns the topics whose facts changed: ``volume:NAME``, ``job:NAME``, :data:`HOME`. The first call returns all.
 
         Raises:
             CatalogError: the database failed.
@@ -53,7 +53,7 @@ class Changes:
 
 
 def _marks(transaction: Connection) -> dict[str, object]:
-    """Returns for each topic what changes when its facts do. Reads indexes and small tables."""
+    """Returns, by topic, a value that changes with the topic's facts. Reads indexes and small tables."""
 
     def rows(query: Select[Any]) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in transaction.execute(query)]

@@ -1,6 +1,6 @@
-"""What is wrong at present and is known only where it happens: recorded there, and cleared by the success that ends it.
+"""Current problems that are known only where they occur: recorded there, and cleared by the next success.
 
-What does not belong here: what follows from a home's state, such as a stale stream, and what helps (``inspection.problems``).
+What does not belong here: problems that follow from a home's state, such as a stale stream; remedies (``inspection.problems``).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from volstream.catalog.tables import conditions
 
 
 class About(StrEnum):
-    """What a condition is about: a volume cannot be kept, a topic cannot be read, rows that arrived for a table cannot be
-    committed, the run of a job failed as a whole."""
+    """The kind of condition: a volume cannot be refreshed, a topic cannot be read, rows that arrived for a table cannot be
+    committed, or the run of a job failed as a whole."""
 
     VOLUME = "volume"
     SOURCE = "source"
@@ -29,11 +29,11 @@ class About(StrEnum):
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that is wrong.
+    """A current problem.
 
     Attributes:
         since: when it was first recorded.
-        cause: what it is at present.
+        cause: its current cause.
     """
 
     since: datetime
@@ -41,39 +41,39 @@ class Condition:
 
 
 class Conditions:
-    """Rows of ``conditions``: one for each object at most."""
+    """Rows of ``conditions``: at most one per object."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def note(self, about: About, subject: str, cause: str | None) -> None:
-        """Records what is wrong with an object; None: nothing is, any more.
+        """Records an object's problem; None clears it.
 
         Args:
-            subject: the object's id; of a table its name.
+            subject: the object's id; for a table, its name.
         """
         with self._database.transaction() as transaction:
             note(transaction, about, subject, cause)
 
     def of(self, about: About) -> Mapping[str, Condition]:
-        """Returns what is wrong with objects of a kind, by subject."""
+        """Returns the problems of a kind, by subject."""
         query = select(conditions).where(conditions.c.about == about)
         with self._database.reading() as transaction:
             return {row.subject: Condition(row.since, row.cause) for row in transaction.execute(query)}
 
     def causes(self, about: About) -> Mapping[str, str]:
-        """Returns only the causes of :meth:`of`."""
+        """Returns the causes of :meth:`of`, by subject."""
         return {subject: condition.cause for subject, condition in self.of(about).items()}
 
     def cause(self, about: About, subject: str) -> str | None:
-        """Returns what is wrong with an object; None: nothing."""
+        """Returns the cause of an object's problem; None: no problem."""
         query = select(conditions.c.cause).where(_of(about, subject))
         with self._database.reading() as transaction:
             return transaction.execute(query).scalar_one_or_none()
 
 
 def note(transaction: Transaction, about: About, subject: str, cause: str | None) -> None:
-    """Does what :meth:`Conditions.note` does, as a part of a transaction."""
+    """Like :meth:`Conditions.note`, as part of a transaction."""
     if cause is None:
         transaction.execute(delete(conditions).where(_of(about, subject)))
     elif not transaction.execute(update(conditions).where(_of(about, subject)).values(cause=cause)).rowcount:

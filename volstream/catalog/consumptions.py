@@ -1,7 +1,7 @@
 """Plans, batches and intents: the catalog's side of "exactly once" (docs/exactly-once.md).
 
-The transactions here are the steps of that protocol. Searching a target's log for commits is the task of
-``streams.consume``; running a batch that of ``jobs.run``.
+The transactions here are the steps of that protocol. ``streams.consume`` searches a target's log for commits; ``jobs.run`` runs
+batches.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BatchOutcome:
     Attributes:
         superseded: paths whose earlier failures end with this batch, regardless of their new outcome.
         seconds: duration of the attempt; None: unknown.
-        overtaken: files that were gone or had another version before their turn; neither succeeded nor failed.
+        overtaken: files that were removed or changed before their turn; neither succeeded nor failed.
         later: files whose function asked to be called later; neither succeeded nor failed.
         counted: what the function counted, by name.
     """
@@ -51,14 +51,14 @@ class BatchOutcome:
     counted: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def counts(self) -> dict[str, Any]:
-        """Returns the counts that are stored in the commit, for recovery."""
+        """Returns the counts that the commit stores for recovery."""
         numbers: dict[str, Any] = {"succeeded": self.succeeded, "failed": self.failed, "rows": self.rows}
         return {**numbers, "counted": dict(self.counted)} if self.counted else numbers
 
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """An attempt at a batch. ``state``: ``intent`` while it is open, then ``committed`` or ``aborted``."""
+    """An attempt at a batch. ``state`` is ``intent`` while open, then ``committed`` or ``aborted``."""
 
     attempt: str
     sequence: int
@@ -69,8 +69,8 @@ class Attempt:
 
 
 class AttemptListener(Protocol):
-    """Follows attempts once their steps are stored: all of this process, whatever they are for, and of those of dead
-    processes that it settles. Its methods return at once, and raise nothing."""
+    """Observes attempts once their steps are stored: every attempt of this process, and those of dead processes that it
+    settles. Its methods return immediately and do not raise."""
 
     def began(self, intent: Intent) -> None:
         """An attempt began."""
@@ -83,7 +83,7 @@ class Consumptions:
     """Rows of ``plans``, ``batches`` and ``intents``, and the stream offsets that move with them.
 
     Attributes:
-        listeners: follow attempts.
+        listeners: observe attempts.
     """
 
     def __init__(self, database: Database) -> None:
@@ -91,11 +91,11 @@ class Consumptions:
         self.listeners: list[AttemptListener] = []
 
     def open(self, *opened: tuple[Plan, Sequence[Batch], Stream]) -> None:
-        """Stores plans with their batches; each becomes the one open consumption of its stream.
+        """Stores plans with their batches; each plan becomes its stream's one open consumption.
 
         Raises:
             StreamBusyError: another consumption is open.
-            FencedError: a stream moved or was dropped since the plan was made.
+            FencedError: a stream was moved or dropped since its plan was made.
         """
         with self._database.transaction() as transaction:
             for plan, slices, stream in opened:
@@ -131,7 +131,7 @@ class Consumptions:
             return _batch(transaction.execute(select(batches).where(mine, batches.c.number == number)).one())
 
     def following(self, batch: Batch) -> Batch | None:
-        """Returns the batch after another one of its plan if it was never begun, else None."""
+        """Returns a batch's successor in its plan if no attempt at that was ever begun, else None."""
         query = select(batches).where(
             batches.c.plan_id == batch.plan_id,
             batches.c.number == batch.number + 1,
@@ -143,10 +143,10 @@ class Consumptions:
             return None if row is None else _batch(row)
 
     def remaining(self, plan: Plan, *, begun: bool) -> Waiting | None:
-        """Returns the batches at the end of an open plan that wait, summed up, or None.
+        """Returns the total of the waiting batches at the end of an open plan, or None.
 
         Args:
-            begun: with a batch of which an attempt has ended without a commit.
+            begun: include a batch with a failed attempt.
         """
         waiting = _planned(plan) if begun else and_(_planned(plan), batches.c.attempts == 0)
         rows = batches.c.files + batches.c.removals
@@ -162,10 +162,10 @@ class Consumptions:
             return Waiting(_batch(first), *(int(number) for number in numbers))
 
     def recut(self, plan: Plan, slices: Sequence[Batch]) -> None:
-        """Replaces the batches that :meth:`remaining` returned. One that was begun keeps its id, which its attempts name.
+        """Replaces the batches that :meth:`remaining` returned. A batch that was begun keeps its id, which its attempts name.
 
         Raises:
-            FencedError: one of these was begun meanwhile, or the plan is no longer open.
+            FencedError: another process began one of these batches, or the plan is no longer open.
         """
         replaced = and_(_planned(plan), batches.c.number >= slices[0].number)
         with self._database.transaction() as transaction:
@@ -178,7 +178,7 @@ class Consumptions:
             last = transaction.execute(
                 select(batches.c.until_path).where(replaced).order_by(batches.c.number.desc()).limit(1)
             ).scalar_one_or_none()
-            # Together the bounds still cover every path: they start after the last kept batch, and end where they ended before.
+            # The bounds still cover every path: they start after the last kept batch and end where they ended before.
             same = (slices[0].number - 1, slices[0].after_path, slices[-1].until_path) == (number or 0, until, last)
             if open_plan is None or open_plan.id != plan.id or not same:
                 raise FencedError(f"The batches of plan {plan.id} changed while they were being divided again.")
@@ -193,10 +193,10 @@ class Consumptions:
                 transaction.execute(insert(batches), others)
 
     def begin(self, *these: Batch, owner: str, target: Target) -> Intent:
-        """Writes an INTENT, with the next number of its stream, for each of the batches: one attempt at all of them.
+        """Writes one INTENT per batch, each with the next number of its stream: a single attempt at all of them.
 
         Returns:
-            The first batch's intent, whose number marks the attempt's commits.
+            The first batch's intent; its number marks the attempt's commits.
 
         Raises:
             StreamBusyError: a stream has an INTENT that is neither committed nor aborted.
@@ -219,7 +219,7 @@ class Consumptions:
                 self._begin(transaction, batch, intent, intent.owner, intent.targets)
 
     def add_target(self, intent: Intent, target: Target) -> Intent:
-        """Adds the target of another statement to an open attempt. Raises FencedError if it is no longer open."""
+        """Adds another statement's target to an open attempt. Raises FencedError if it is no longer open."""
         widened = dataclasses.replace(intent, targets=[*intent.targets, target])
         with self._database.transaction() as transaction:
             changed = transaction.execute(
@@ -268,7 +268,7 @@ class Consumptions:
             return self._open_intent(transaction, stream_id)
 
     def commit(self, intent: Intent, outcome: BatchOutcome) -> None:
-        """INTENT -> COMMITTED: failures become active, the plan advances, and after its last batch the offset moves.
+        """INTENT -> COMMITTED: activates failures, advances the plan, and after its last batch moves the offset.
 
         Applies to all batches of the attempt at once.
 
@@ -285,7 +285,7 @@ class Consumptions:
             listener.ended(intent, outcome, "")
 
     def finish(self, batch: Batch) -> None:
-        """Commits a batch that wrote no table, because its effect is elsewhere. Raises FencedError."""
+        """Commits a batch that wrote to no table because its effect is elsewhere. Raises FencedError."""
         with self._database.transaction() as transaction:
             self._locked(transaction, batch.stream_id)
             state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
@@ -294,7 +294,7 @@ class Consumptions:
             self._commit_batch(transaction, batch, BatchOutcome(0, 0, 0))
 
     def abort(self, intent: Intent, why: str = "") -> None:
-        """INTENT -> ABORTED: its failures are dropped, its batches wait again. Raises FencedError like ``commit``."""
+        """INTENT -> ABORTED: drops its failures; its batches wait again. Raises FencedError like ``commit``."""
         with self._database.transaction() as transaction:
             ended = self._end_attempt(transaction, intent, "aborted")
             drop_pending(transaction, intent.attempt)
@@ -306,7 +306,7 @@ class Consumptions:
         """Ends a plan before its last batch. Committed batches and the offset stay as they are.
 
         Raises:
-            FencedError: it is no longer open, or an attempt at one of its batches is.
+            FencedError: the plan is no longer open, or an attempt at one of its batches still is.
         """
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
@@ -318,11 +318,11 @@ class Consumptions:
             transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DROPPED))
 
     def move(self, stream: Stream, to: int, table_id: str) -> Stream:
-        """Sets a stream's offset: its job sees a range again, or never. Its table may then have rows of paths new to the stream.
+        """Sets a stream's offset: its job repeats or skips a range. Its table may then have rows of paths new to the stream.
 
         Raises:
             StreamBusyError: a consumption is open.
-            FencedError: the stream moved since it was read, or was dropped.
+            FencedError: the stream was moved since it was read, or was dropped.
         """
         values: dict[str, Any] = {"offset": to, "initial": False, "table_id": table_id}
         with self._database.transaction() as transaction:
@@ -341,13 +341,13 @@ class Consumptions:
         return dataclasses.replace(stream, **values)
 
     def soil(self, volume_id: str) -> None:
-        """Records that the tables of a volume's jobs may have rows of files that are new to their streams."""
+        """Records that tables of a volume's jobs may have rows of files that are new to the jobs' streams."""
         mine = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
         with self._database.transaction() as transaction:
             transaction.execute(update(jobs).where(jobs.c.stream_id.in_(mine)).values(clean=False))
 
     def advance(self, stream: Stream, to: int, table_id: str) -> None:
-        """Moves the offset past a range that has nothing for its consumer. Does nothing if it has moved already."""
+        """Moves the offset past a range without changes for the consumer. Does nothing if it was moved already."""
         with self._database.transaction() as transaction:
             row = self._locked(transaction, stream.id)
             if row is not None and row.offset == stream.offset and self._open_plan(transaction, stream.id) is None:
@@ -361,14 +361,14 @@ class Consumptions:
             return None if row is None else _batch(row)
 
     def attempts_at(self, batch_id: str) -> Sequence[Attempt]:
-        """Returns the attempts at a batch that are on record, oldest first."""
+        """Returns the attempts at a batch on record, oldest first."""
         columns = [intents.c[field.name] for field in dataclasses.fields(Attempt)]
         query = select(*columns).where(intents.c.batch_id == batch_id).order_by(intents.c.sequence)
         with self._database.reading() as transaction:
             return [Attempt(**row._mapping) for row in transaction.execute(query)]
 
     def batches_in(self, attempt: str) -> Sequence[Batch]:
-        """Returns the batches that an attempt is, or was, at: several if it consumes several streams."""
+        """Returns the batches of an attempt: several if it consumes several streams."""
         mine = select(intents.c.batch_id).where(intents.c.attempt == attempt)
         query = select(batches).where(batches.c.id.in_(mine)).order_by(batches.c.stream_id)
         with self._database.reading() as transaction:
@@ -381,7 +381,7 @@ class Consumptions:
             return None if row is None else _plan(row)
 
     def plans(self, identities: Iterable[str]) -> Mapping[str, Plan]:
-        """Returns plans by id, of those ids that exist."""
+        """Returns the plans that exist among these ids, by id."""
         by_id = dict[str, Plan]()
         with self._database.reading() as transaction:
             for some in groups(sorted({*identities}), MAX_BOUND):
@@ -390,7 +390,7 @@ class Consumptions:
         return by_id
 
     def measured(self, job_id: str, *, plan_id: str | None = None, limit: int = 20) -> Sequence[Batch]:
-        """Returns the newest batches of a job, or of one of its plans, whose duration is known."""
+        """Returns the newest batches with a known duration, of a job or of one of its plans."""
         query = (
             select(batches)
             .where(batches.c.job_id == job_id, batches.c.seconds.is_not(None))
@@ -403,7 +403,7 @@ class Consumptions:
             return [_batch(row) for row in transaction.execute(query)]
 
     def worked_on(self, job_id: str, limit: int) -> Sequence[Batch]:
-        """Returns a job's batches that are in work, and those committed last, newest first; not those that wait."""
+        """Returns a job's batches in progress and those committed last, newest first; no waiting ones."""
         mine = select(batches).where(batches.c.job_id == job_id).limit(limit)
         open_ones = mine.where(batches.c.state == BatchState.INTENT)
         ended = mine.where(batches.c.committed_on.is_not(None)).order_by(batches.c.committed_on.desc())
@@ -419,10 +419,10 @@ class Consumptions:
         before: Batch | None = None,
         limit: int = 1000,
     ) -> Sequence[Batch]:
-        """Returns the newest batches, of one job or of all, or those whose bounds include the path ``covering``.
+        """Returns the newest batches of one job or of all; with ``covering``, those whose bounds include this path.
 
         Args:
-            before: a batch of an earlier answer: those that follow it.
+            before: a batch of an earlier result: returns the batches after it in that order.
         """
         order = (batches.c.created_on, batches.c.number, batches.c.id)
         query = select(batches).order_by(*(column.desc() for column in order)).limit(limit)
@@ -459,12 +459,12 @@ class Consumptions:
             return self._counted(transaction, job_id)
 
     def forget(self, transaction: Transaction, job_id: str) -> None:
-        """Deletes the intents of a job's batches, in the transaction that drops the job. Their numbers are not reused."""
+        """Deletes the intents of a job's batches in the transaction that drops the job. Their numbers are not reused."""
         mine = select(batches.c.id).where(batches.c.job_id == job_id)
         transaction.execute(delete(intents).where(intents.c.batch_id.in_(mine)))
 
     def open_plans(self) -> Sequence[str]:
-        """Returns the ids of the plans whose files may still be needed."""
+        """Returns the ids of plans whose files may still be needed."""
         with self._database.reading() as transaction:
             return transaction.execute(select(plans.c.id).where(plans.c.state == PlanState.OPEN)).scalars().all()
 
@@ -485,7 +485,7 @@ class Consumptions:
         return Intent(**{**columns, "targets": [Target(**target) for target in row.targets]})
 
     def _end_attempt(self, transaction: Transaction, intent: Intent, state: str) -> Sequence[str]:
-        """Ends all intents of an attempt; returns their batches."""
+        """Ends all intents of an attempt; returns the ids of their batches."""
         open_ones = (intents.c.attempt == intent.attempt) & (intents.c.state == "intent")
         result = transaction.execute(select(intents.c.batch_id).where(open_ones).order_by(intents.c.stream_id))
         ended = result.scalars().all()
@@ -520,7 +520,7 @@ class Consumptions:
             self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=_TOTALS)
             self._count(transaction, batch.job_id, outcome.counted)
         plan = _plan(transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one())
-        if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files do not reflect on the job
+        if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files say little about the job
             self._count_failed(transaction, batch, outcome)
         self._finish(transaction, plan)
 
@@ -549,7 +549,7 @@ class Consumptions:
         transaction.execute(update(jobs).where(jobs.c.id == batch.job_id).values(**values))
 
     def _finish(self, transaction: Transaction, plan: Plan) -> None:
-        """Closes the plan and moves the offset if no batch is left."""
+        """Closes the plan and moves the offset once no batch is left."""
         unfinished = select(batches.c.id).where(
             batches.c.plan_id == plan.id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT])
         )
@@ -562,7 +562,7 @@ class Consumptions:
 
 
 def _planned(plan: Plan) -> ColumnElement[bool]:
-    """Selects a plan's batches at which no attempt is."""
+    """Selects a plan's batches without an open attempt."""
     return and_(batches.c.plan_id == plan.id, batches.c.state == BatchState.PLANNED)
 
 

@@ -12,8 +12,8 @@ from volstream.catalog.tables import alerts, conditions, identity, leases, metad
 #: Rows in memory at a time.
 _CHUNK = 1000
 
-#: Leases and conditions are not copied: they describe running processes. Nor are alerts that wait: their receivers would get
-#: them twice. A copy is a separate catalog.
+#: Not copied: leases and conditions, which describe running processes; waiting alerts, which their receivers would get twice;
+#: and the identity, because a copy is a separate catalog.
 _COPIED = [table for table in metadata.sorted_tables if table not in (leases, conditions, alerts, identity)]
 
 Row = Mapping[str, Any]
@@ -22,11 +22,11 @@ Row = Mapping[str, Any]
 def copy(
     source: Connection, target: Connection, changed: Callable[[str, Row], Row] = lambda _, row: row
 ) -> dict[str, int]:
-    """Copies all rows except those of leases, conditions, waiting alerts and the identity into an empty catalog; returns the
-    number of rows by table.
+    """Copies all rows, except leases, conditions, waiting alerts and the identity, into an empty catalog; returns the number of
+    rows by table.
 
     Args:
-        changed: maps a table's name and one of its rows to the row that is written.
+        changed: maps a table's name and a row to the row to write.
     """
     counts: dict[str, int] = {}
     for table in _COPIED:
@@ -46,7 +46,7 @@ def is_empty(catalog: Connection) -> bool:
 
 
 def _continue_numbers(target: Connection, table: Table) -> None:
-    """Makes PostgreSQL number new rows after the copied ones, which kept their numbers; SQLite does so anyway."""
+    """Makes PostgreSQL number new rows after the copied ones, which keep their numbers; SQLite always does."""
     column = table.autoincrement_column
     if target.dialect.name != "postgresql" or column is None or not isinstance(column.type, BigInteger):
         return

@@ -24,13 +24,13 @@ from volstream.lifecycle.privacy import make_directory
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
 SCHEMA_REVISION = "0025"
 
-#: The first migration: catalogs of earlier revisions are of versions that were never released.
+#: The first migration: earlier revisions belong to unreleased versions.
 _FIRST_REVISION = "0020"
 
 #: Bound values per statement, below every database's limit.
 MAX_BOUND = 500
 
-#: Maximum wait for another process's transaction; ours take milliseconds.
+#: Maximum wait for another process's transaction; volstream's take milliseconds.
 _BUSY_SECONDS = 30
 
 _READ_ONLY = "volstream_read_only"
@@ -52,7 +52,7 @@ class Database:
     def __init__(self, url: str) -> None:
         try:
             parsed = make_url(url)
-        except (ArgumentError, ValueError):  # a port that is not a number raises the latter
+        except (ArgumentError, ValueError):  # ValueError: the port is not a number
             raise InvalidValueError(
                 "catalog_url is not a database URL.", "Write postgresql://user@host/database."
             ) from None
@@ -66,7 +66,7 @@ class Database:
         elif backend != "sqlite":
             raise InvalidValueError(f"A catalog cannot be kept in {backend!r}.", "Use SQLite or PostgreSQL.")
         self._url = parsed
-        #: True if only processes of this host can use it.
+        #: Only processes on this host can use the database.
         self.is_embedded = backend == "sqlite"
         try:
             self._engine = create_engine(
@@ -88,7 +88,7 @@ class Database:
         """Runs one transaction: committed at the end of the block, rolled back on an exception.
 
         Raises:
-            CatalogError: the database failed; nothing of the block was kept.
+            CatalogError: the database failed; nothing from the block was kept.
         """
         with self._mapped():
             self._migrate_once()
@@ -105,13 +105,13 @@ class Database:
 
     @property
     def _file(self) -> Path | None:
-        """The database's file, if it is one."""
+        """The database's file, or None."""
         name = self._url.database if self.is_embedded else None
         return Path(name) if name and not name.startswith("file:") else None
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Blocks all writers while the block runs; they wait. Readers continue. Raises CatalogError."""
+        """Blocks all writers during the block; they wait. Readers continue. Raises CatalogError."""
         if self.is_embedded:
             with self.transaction():  # takes the single writer lock when it begins
                 yield
@@ -134,7 +134,7 @@ class Database:
                     yield reading
 
     def version(self) -> int | None:
-        """Returns, within microseconds, a number that changes with each commit of any process; None if the database has none.
+        """Returns, within microseconds, a number that changes with every process's commits; None if the database has none.
 
         Must always be called from the same thread.
 
@@ -145,7 +145,7 @@ class Database:
             return None
         with self._mapped():
             self._migrate_once()
-            if self._looking is None:  # SQLite reports to each connection the commits of the others
+            if self._looking is None:  # for each connection, SQLite counts the commits of the others
                 self._looking = self._engine.raw_connection()
             with closing(self._looking.cursor()) as cursor:
                 return int(cursor.execute("PRAGMA data_version").fetchone()[0])
@@ -184,7 +184,7 @@ class Database:
         connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed), rows)
 
     def _insert(self, table: Table) -> Any:
-        """Returns an INSERT that supports conflict clauses, with the same methods on both databases."""
+        """Returns an INSERT with conflict clauses, whose methods are the same for both databases."""
         # Imported late: the unused dialect would cost every command 40 ms.
         if self.is_embedded:
             from sqlalchemy.dialects import sqlite
@@ -208,7 +208,7 @@ class Database:
     def _migrate_once(self) -> None:
         if self._migrated:
             return
-        # If the database is named by a SQLite URI, creating it is up to the user.
+        # A database named by a SQLite URI is the user's to create.
         path = self._file
         if path is not None:
             try:
@@ -235,7 +235,7 @@ class Database:
         if version != SCHEMA_REVISION:
             with self._engine.connect() as connection:
                 if not self.is_embedded:
-                    # If two hosts start on a new database, the second one waits and finds nothing left to do.
+                    # If two hosts open a new database at once, the second waits and then has nothing to do.
                     connection.execute(text("select pg_advisory_xact_lock(761253)"))
                 _make_tables(connection) if version is None else _migrate(connection)
                 faults.point("catalog.migrate")
@@ -243,7 +243,7 @@ class Database:
         self._migrated = True
 
     def _is_sealed(self) -> bool:
-        """True if the database is a file on a read-only disk: SQLite does not say so."""
+        """Returns whether the database is a file on a read-only disk, which SQLite does not report."""
         folder = self._file.parent if self._file is not None else None
         return folder is not None and folder.is_dir() and is_read_only(folder)
 
@@ -256,13 +256,13 @@ class Database:
             reason = str(error.orig).strip()
             what = f"the catalog {where}"
             disk = read_only_error(what) if self._is_sealed() else disk_error(error, what)
-            if disk is not None or "disk I/O error" in reason:  # SQLite's word for much
+            if disk is not None or "disk I/O error" in reason:  # SQLite's message for many problems
                 message = disk.message if disk else f"The disk of the catalog {where} failed: {reason}."
                 raise CatalogDiskError(message, "Free space or mount it writable, then try again.") from error
             raise CatalogError(
                 f"The catalog {where} is not available: {reason}.", "Check that the database is running and writable."
             ) from error
-        except (OverflowError, DataError) as error:  # SQLite's driver raises the former
+        except (OverflowError, DataError) as error:  # SQLite's driver raises OverflowError
             if isinstance(error, DataError) and getattr(error.orig, "sqlstate", None) != _OUT_OF_RANGE:
                 raise InvalidValueError(f"The catalog cannot store a value: {error.orig}.") from None
             raise InvalidValueError("A number is larger than the catalog can hold.", "Give a smaller one.") from None
@@ -281,7 +281,7 @@ class Database:
 
 
 def _make_tables(connection: Connection) -> None:
-    """Creates the final tables, ten times faster than the migrations, unless another process did; a test compares both."""
+    """Creates the final tables, unless another process did; ten times faster than the migrations. A test compares both."""
     if inspect(connection).has_table("alembic_version"):
         return
     metadata.create_all(connection)
@@ -291,7 +291,7 @@ def _make_tables(connection: Connection) -> None:
 
 
 def _migrate(connection: Connection) -> None:
-    # Imported late: only an old catalog pays for importing Alembic.
+    # Imported late: only an old catalog needs Alembic.
     from alembic import command
     from alembic.config import Config
 
@@ -302,7 +302,7 @@ def _migrate(connection: Connection) -> None:
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
-    # The driver's own BEGIN is deferred, with which two writers would fail instead of wait. See _begin_immediately.
+    # The driver's own BEGIN is deferred, so two writers would fail instead of waiting. See _begin_immediately.
     connection.isolation_level = None
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = full")  # an acknowledged INTENT survives a power cut
@@ -310,7 +310,7 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """Creates an empty database in WAL mode at ``path``, readable by the user only, unless another process was faster.
+    """Creates an empty database in WAL mode at ``path``, readable only by the user, unless another process created it first.
 
     The mode is stored in the file. Two processes that set it on the same new file would each wait for the other's lock, which
     SQLite refuses immediately, ignoring the busy time-out. The file therefore appears only once it is ready.
@@ -320,7 +320,7 @@ def _make_file(path: Path) -> None:
         temporary.touch(mode=0o600)  # SQLite gives its other files the same mode
         with closing(sqlite3.connect(temporary)) as connection:
             connection.execute("pragma journal_mode = wal")
-        with suppress(OSError):  # it exists by now; or links are not supported, and the mode is set on opening
+        with suppress(OSError):  # it exists now; or links are not supported, and the mode is set on opening
             os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

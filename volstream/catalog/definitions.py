@@ -1,4 +1,4 @@
-"""User-defined objects: connections, volumes, streams, jobs, functions, sources. Their rows; the rules are elsewhere."""
+"""User-defined objects as rows: connections, volumes, streams, jobs, functions, sources. Their rules are elsewhere."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Definitions(Generic[T]):
     Args:
         kind: the name of the kind in messages.
         table: where the objects are stored.
-        classes: the classes of the objects; if there are several, the column ``cls`` has the name of each one's.
+        classes: of the objects; if several, the column ``cls`` holds the name of each object's class.
         dependents: tables whose rows refer to an object by this column and are deleted with it.
-        replaceable: a new object can replace one of its name.
+        replaceable: a new object can replace an existing one of its name.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Definitions(Generic[T]):
         self._replaceable = replaceable
 
     def get(self, name: Name) -> T:
-        """Returns the object called ``name``. Raises NotFoundError."""
+        """Returns the object with this name. Raises NotFoundError."""
         definition = self.find(name)
         if definition is None:
             near = similar(name, (definition.name for definition in self.list()))
@@ -68,16 +68,16 @@ class Definitions(Generic[T]):
         return definition
 
     def find(self, name: Name) -> T | None:
-        """Returns the object called ``name``, or None."""
+        """Returns the object with this name, or None."""
         with self._database.reading() as transaction:
             return self._one(transaction, self._named(name))
 
     def meeting(self, name: Name, *, or_replace: bool, if_not_exists: bool) -> T | None:
-        """Returns the object that a new one called ``name`` meets, to be replaced or kept as was asked for; None: there is none.
+        """Returns the existing object called ``name``, to be replaced or kept as the options say; None: there is none.
 
         Raises:
-            AlreadyExistsError: there is one, and neither was asked for.
-            InvalidValueError: both were asked for.
+            AlreadyExistsError: the object exists, and neither option is set.
+            InvalidValueError: both options are set.
         """
         check_exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
         existing = self.find(name)
@@ -103,7 +103,7 @@ class Definitions(Generic[T]):
         return next(iter(self.list(**equal)), None)
 
     def change(self, value: Changed, **changes: Any) -> Changed:
-        """Stores new values of some attributes, and returns the object with them."""
+        """Stores new values of some attributes; returns the object with them."""
         changed = dataclasses.replace(value, **changes)
         before, after = self._columns(value), self._columns(changed)
         different = {key: after[key] for key in after if after[key] != before[key]}
@@ -190,14 +190,14 @@ def sources(database: Database) -> Definitions[Source]:
 
 
 def note_begun(database: Database, job: Job) -> None:
-    """Records that a run of a job begins. The outcome of the one before stays until this one ends."""
+    """Records that a run of a job began. The previous run's outcome stays until this run ends."""
     values = {"last_started": datetime.now(UTC), "last_ended": None}
     with database.transaction() as transaction:
         transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))
 
 
 def note_ended(database: Database, job: Job, outcome: str | None, failed: str | None = None) -> None:
-    """Records that a run of a job ended, with a one-line outcome, and why it failed as a whole, if so."""
+    """Records that a run of a job ended, with a one-line outcome and, if it failed as a whole, the reason."""
     with database.transaction() as transaction:
         values = {"last_ended": datetime.now(UTC), "last_outcome": outcome}
         transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))

@@ -17,7 +17,7 @@ _CHUNK = 1000
 
 
 def _facts(owner: FromClause, of: FromClause, on: ColumnElement[bool], columns: Sequence[Any]) -> Select[Any]:
-    """Selects facts, preceded by the name of their job or volume in two parts."""
+    """Selects facts; the first two columns are the name of their job or volume."""
     return select(owner.c.schema_name, owner.c.name, *columns).select_from(of.outerjoin(owner, on))
 
 
@@ -25,7 +25,7 @@ def _named(table: FromClause, *names: str) -> list[Any]:
     return [table.c[name] for name in names]
 
 
-#: By name: the kind of object that the facts are about, and the query. Its first two columns are the object's name.
+#: By name: the kind of object that the facts concern, and the query, whose first two columns are the object's name.
 FACTS: Mapping[str, tuple[str, Select[Any]]] = {
     "failures": (
         "job",
@@ -114,7 +114,7 @@ FACTS: Mapping[str, tuple[str, Select[Any]]] = {
 
 
 def types(name: str) -> Mapping[str, type]:
-    """Returns the columns of a relation of :data:`FACTS` with the Python type of each."""
+    """Returns the columns of a relation in :data:`FACTS`, each with its Python type."""
     of, query = FACTS[name]
     own = list(query.selected_columns)[2:]
     return {of: str, **{column.name: column.type.python_type for column in own}}

@@ -16,7 +16,7 @@ from volstream.errors import FencedError
 from volstream.model.groups import groups
 from volstream.model.work import CLOCK_SKEW, WAITING, Failure, FailureKind, FailureState
 
-#: States of failures that count. An attempt's own failures are pending until it is committed.
+#: States of failures that count. An attempt's failures are pending until it is committed.
 ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
 
 #: States of failures that are retried automatically.
@@ -31,8 +31,8 @@ class Wanted:
     """A filter for failures.
 
     Attributes:
-        kinds: empty: any.
-        like: a SQL LIKE pattern for the path; None: any.
+        kinds: empty: all.
+        like: a SQL LIKE pattern for the path; None: all.
     """
 
     states: Sequence[FailureState] = ACTIVE
@@ -41,7 +41,7 @@ class Wanted:
 
 
 class BriefFailure(NamedTuple):
-    """What failures are grouped by. ``id`` grows with time. A tuple, because there are thousands at a time."""
+    """The fields by which failures are grouped. ``id`` grows with time. A tuple, because thousands are in memory at once."""
 
     id: int
     path: str
@@ -65,7 +65,7 @@ class Failures:
         """Stores failures of an attempt that is not committed yet.
 
         Raises:
-            FencedError: the attempt was ended by another process, which took this one for dead: the failures would stay forever.
+            FencedError: another process took this one for dead and ended the attempt: these failures would stay forever.
         """
         # One transaction per chunk: ``pending`` may be slow, and other writers would wait for it.
         for chunk in groups(pending, MAX_BOUND):
@@ -88,7 +88,7 @@ class Failures:
         batch_id: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Failure]:
-        """Returns failures that count, by path: of a job, by filter, with ``after < path <= until``, of a path or batch."""
+        """Returns failures that count, by path: of a job, by filter, with ``after < path <= until``, of a path or a batch."""
         query = select(failures).where(self._are(wanted)).order_by(failures.c.job_id, failures.c.path)
         if job_id is not None:
             query = query.where(failures.c.job_id == job_id)
@@ -104,7 +104,7 @@ class Failures:
             return [_failure(row) for row in transaction.execute(query.limit(limit))]
 
     def briefly(self, job_id: str, *, limit: int, before: int | None = None) -> Sequence[BriefFailure]:
-        """Returns the newest failures of a job that count, without their tracebacks, newest first; of those with lower ids."""
+        """Returns a job's newest failures that count, newest first, without tracebacks; with ``before``, of lower ids."""
         columns = [failures.c[name] for name in BriefFailure._fields]
         query = (
             select(*columns)
@@ -118,7 +118,7 @@ class Failures:
             return [BriefFailure(*row) for row in transaction.execute(query)]
 
     def by_id(self, job_id: str, ids: Sequence[int]) -> Sequence[Failure]:
-        """Returns failures of a job, a few, in the order of their ids, newest first."""
+        """Returns a few failures of a job, by id, newest first."""
         query = select(failures).where(failures.c.job_id == job_id, failures.c.id.in_(ids))
         with self._database.reading() as transaction:
             return [_failure(row) for row in transaction.execute(query.order_by(failures.c.id.desc()))]
@@ -139,14 +139,14 @@ class Failures:
             return condition
         if self._database.is_embedded:  # SQLite's LIKE is not case-sensitive
             return condition & failures.c.path.op("GLOB", is_comparison=True)(_as_glob(wanted.like))
-        # A backslash at the end stands for itself, which PostgreSQL otherwise refuses.
+        # LIKE takes a trailing backslash literally, which PostgreSQL otherwise refuses.
         bare = (len(wanted.like) - len(wanted.like.rstrip("\\"))) % 2
         return condition & failures.c.path.like(wanted.like + "\\" * bare)
 
     def due(self, job_id: str, now: datetime, limit: int) -> Sequence[Failure]:
-        """Returns failures that are due for a retry, the longest overdue first, including files that may be back unchanged.
+        """Returns failures due for a retry, the longest overdue first, including files that may have returned unchanged.
 
-        Those that were recorded while a clock was ahead are due at once: the time of their retry is wrong, too.
+        Failures recorded while a clock was ahead are due at once, because the time of their retry is wrong, too.
         """
         due = (failures.c.next_try <= now) | (failures.c.failed_on > now + CLOCK_SKEW)
         query = (
@@ -188,14 +188,14 @@ class Failures:
         next_try: datetime | None,
         wanted: Wanted = ANY,
     ) -> Sequence[str]:
-        """Moves active failures, of some paths or all, and by filter, to another state; returns the paths that were found."""
+        """Moves active failures to another state: of some paths or all, and by filter; returns the paths found."""
         query = (
             select(failures.c.id, failures.c.path)
             .where(failures.c.job_id == job_id, self._are(wanted))
             .order_by(failures.c.path)
         )
         if paths is None and state is FailureState.RETRYING and wanted.states == ACTIVE:
-            query = query.where(failures.c.state != FailureState.SKIPPED)  # a deliberate skip stays
+            query = query.where(failures.c.state != FailureState.SKIPPED)  # skipped on purpose: stays
         with self._database.transaction() as transaction:
             if paths is None:
                 rows: list[Any] = list(transaction.execute(query))
@@ -209,15 +209,15 @@ class Failures:
         return [row.path for row in rows]
 
     def forget(self, job_id: str, paths: Sequence[str]) -> None:
-        """Deletes the active failures of files that the job does not want any more."""
+        """Deletes the active failures of files that the job no longer wants."""
         mine = (failures.c.job_id == job_id, failures.c.state.in_(ACTIVE))
         with self._database.transaction() as transaction:
             for chunk in groups(paths, MAX_BOUND):
                 transaction.execute(delete(failures).where(*mine, _among(chunk)))
 
     def postpone(self, those: Sequence[Failure]) -> None:
-        """Lets failures wait whose files now have another version, or are gone. New versions arrive through the stream. A file
-        may also return unchanged, which no stream reports, so these are checked again at growing intervals."""
+        """Makes failures wait whose files were changed or removed. New versions arrive through the stream. A file may also
+        return unchanged, which no stream reports, so these failures are checked again at growing intervals."""
         now = datetime.now(UTC)
         with self._database.transaction() as transaction:
             for failure in those:
@@ -253,7 +253,7 @@ def drop_pending(transaction: Transaction, attempt: str) -> None:
 
 
 def cut(text: str, limit: int = 8000) -> str:
-    """Returns ``text`` in a form that a database can store, with its middle left out beyond ``limit`` characters."""
+    """Returns ``text`` in a form that a database can store, without its middle beyond ``limit`` characters."""
     text = writable(text)
     half = limit // 2
     return (

@@ -1,5 +1,5 @@
-"""Deletes history of work that ended long ago. Open work stays, as does what a stream still reads from; all-time totals are
-kept separately."""
+"""Deletes the history of work that ended long ago. Keeps open work and whatever a stream still reads from; all-time totals are
+stored separately."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from volstream.catalog.refreshes import Refreshes
 from volstream.catalog.tables import audit, batches, intents, plans, refreshes, volumes
 from volstream.model.work import PlanState
 
-#: Rows, or plans, deleted in one transaction; other writers wait for it.
+#: Rows or plans deleted per transaction, which other writers wait for.
 _CHUNK = 500
 
 
@@ -24,10 +24,10 @@ class History:
         self._refreshes = refreshes_
 
     def forget(self, before: datetime, *, kept: int) -> int:
-        """Deletes history from before a point in time; returns the number of rows, not counting attempts.
+        """Deletes history older than ``before``; returns the number of rows, not counting attempts.
 
         Args:
-            kept: number of newest refreshes of each volume that are kept regardless of age.
+            kept: number of each volume's newest refreshes to keep regardless of age.
         """
         forgotten = 0
         while removed := self._forget_plans(before):
@@ -44,7 +44,7 @@ class History:
         return forgotten
 
     def _forget_plans(self, before: datetime) -> int:
-        """Deletes some ended plans, or some of their batches, with their attempts; returns the number of rows."""
+        """Deletes some ended plans, or some of their batches, with the attempts; returns the number of rows."""
         ended = plans.c.state.in_([PlanState.DONE, PlanState.DROPPED])
         with self._database.transaction() as transaction:
             query = select(plans.c.id).where(ended, plans.c.created_on < before).limit(_CHUNK)

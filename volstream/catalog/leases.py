@@ -1,4 +1,4 @@
-"""Leases: who is doing what. They save work and order takeovers; safety rests on Delta's fences, not on leases."""
+"""Leases record who does what. They save work and order takeovers; safety rests on Delta's fences, not on leases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from volstream.errors import CatalogError
 from volstream.lifecycle.identity import is_gone
 
 #: An expiry farther ahead than this, or than ten times what the next owner asks for, was written while the database's clock was
-#: ahead: leases are taken for less than that, and renewed.
+#: ahead: leases are shorter, and are renewed.
 _FARTHEST_SECONDS = 900.0
 
 #: Held by the daemon that decides which alerts are sent, and by the process that restores a backup.
@@ -47,27 +47,27 @@ def of_source(source_id: str) -> str:
 
 
 def of_commits(location: str) -> str:
-    """Returns the name of the lease whose holder commits the rows that arrived for the table at a location."""
+    """Returns the name of the lease whose holder commits rows that arrived for the table at a location."""
     return f"commits:{_digest(location)}"
 
 
 def of_creation(table: str) -> str:
-    """Returns the name of the lease whose holder creates the table, by its name."""
+    """Returns the name of the lease whose holder creates the table with this name."""
     return f"creation:{_digest(table)}"
 
 
 def of_version(table: str) -> str:
-    """Returns the name of the lease whose holder makes a version of the event table, by its name."""
+    """Returns the name of the lease whose holder makes a version of the event table with this name."""
     return f"version:{_digest(table)}"
 
 
 def of_daemons(virtual_cluster: str) -> str:
-    """Returns how the names of the leases of a cluster's daemons begin."""
+    """Returns the common prefix of the names of the leases of a cluster's daemons."""
     return f"daemon:{virtual_cluster.upper()}:"
 
 
 def _digest(text: str) -> str:
-    """Returns text of any length as a part of a name, which has up to 200 characters."""
+    """Shortens text of any length for use in a name, which has up to 200 characters."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -90,8 +90,8 @@ class Leases:
     def acquire(self, name: str, owner: str, purpose: str, seconds: float) -> Lease | None:
         """Takes or renews the lease for ``seconds``; returns None on success, else the lease that prevents it.
 
-        A lease is free if it has expired, if its owner was a process of this host that no longer exists, or if it was taken
-        while the clock was ahead of what it is now.
+        A lease is free if it has expired, if its owner was a process on this host that no longer exists, or if it was taken
+        while the clock was ahead of the present time.
         """
         with self._database.transaction() as transaction:
             now = self._database.now(transaction)
@@ -113,14 +113,14 @@ class Leases:
             transaction.execute(delete(leases).where(leases.c.name == name, leases.c.owner == owner))
 
     def held(self) -> Sequence[Lease]:
-        """Returns the leases that have not expired and whose owners, as far as can be determined, are alive."""
+        """Returns unexpired leases whose owners are alive, as far as can be determined."""
         with self._database.reading() as transaction:
             now = self._database.now(transaction)
             rows = transaction.execute(select(leases).where(leases.c.expires > now).order_by(leases.c.name))
             return [Lease(*row) for row in rows if not is_gone(row.owner)]
 
     def running_jobs(self) -> frozenset[str]:
-        """Returns the ids of the jobs that any process runs now."""
+        """Returns the ids of jobs that a process is running now."""
         return frozenset(held.name.removeprefix(_JOB) for held in self.held() if held.name.startswith(_JOB))
 
 
@@ -131,11 +131,11 @@ def lease(
     """Holds a lease while the block runs, renewing it in the background; releases it at the end.
 
     Args:
-        lost: called once, from another thread, when another process has the lease or may have it because it could not be
-            renewed for ``seconds``. The block should then end; if it does not, the other process's fence decides.
+        lost: called once, from another thread, when another process holds the lease, or may hold it because renewing failed for
+            ``seconds``. The block should then end; if it does not, the other process's fence decides.
 
     Yields:
-        None if the lease is held, else the lease that prevents it; in that case the block should not do its work.
+        None if the lease is held, else the lease that prevents it; the block should then do no work.
     """
     other = leases_.acquire(name, owner, purpose, seconds)
     if other is not None:

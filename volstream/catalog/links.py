@@ -1,4 +1,4 @@
-"""The tables outside of the warehouse that names stand for, such as those of a metastore."""
+"""Links of names to tables outside of the warehouse, such as those of a metastore."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from volstream.model.names import Name
 
 
 class Links:
-    """Rows of ``links``. They are not in the warehouse: who writes there must not choose where jobs write."""
+    """Rows of ``links``. They are not in the warehouse: writers there must not choose where jobs write."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

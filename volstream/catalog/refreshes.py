@@ -1,4 +1,4 @@
-"""Refreshes of directory tables, keys that jobs asked to have checked again, and rejected messages."""
+"""Refreshes of directory tables, keys that jobs asked the writer to check again, and rejected messages."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from volstream.model.work import Completeness, PlanState, Refresh
 #: Number of full listings kept on record per volume.
 _KEPT = 100
 
-#: Number of rejected messages kept per volume, because anyone who may send messages may send any number.
+#: Number of rejected messages kept per volume: senders may send any number.
 _KEPT_REJECTED = 1000
 
 
 @dataclass(frozen=True)
 class RejectedMessage:
-    """An unusable message or name, with its count and times."""
+    """An unusable message or name, with count and times."""
 
     volume_id: str
     subject: str
@@ -53,7 +53,7 @@ class Refreshes:
         self._database = database
 
     def record(self, refresh: Refresh) -> None:
-        """Records a committed refresh. Idempotent, because a crash may follow the commit before the caller learns of it."""
+        """Records a committed refresh. Idempotent: the caller may crash after the commit, before recording it."""
         newer = volumes.c.refresh_count < refresh.number
         with self._database.transaction() as transaction:
             row = dataclasses.asdict(refresh)
@@ -81,7 +81,7 @@ class Refreshes:
             return [Refresh(**row._mapping) for row in transaction.execute(query)]
 
     def newest(self, volume_id: str, *, before: int | None = None, limit: int) -> Sequence[Refresh]:
-        """Returns the newest refreshes of a volume, of those with a number below ``before``, newest first."""
+        """Returns a volume's newest refreshes, newest first; with ``before``, only those with lower numbers."""
         query = (
             select(refreshes).where(refreshes.c.volume_id == volume_id).order_by(refreshes.c.number.desc()).limit(limit)
         )
@@ -100,9 +100,9 @@ class Refreshes:
             return None if number is None else int(number)
 
     def needed_after(self, volume_id: str) -> int | None:
-        """Returns the oldest refresh of a volume that a stream, or one of its open plans, still reads from, or None."""
+        """Returns the oldest refresh of a volume that a stream or one of its open plans still reads from, or None."""
         mine = and_(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
-        # A read from the beginning uses the directory as it is at the end of the range.
+        # A read from the beginning uses the directory at the end of the range.
         offsets = select(func.min(func.nullif(streams.c.offset, 0))).where(mine)
         begun = func.min(func.coalesce(func.nullif(plans.c.from_version, 0), plans.c.to_version))
         opened = (
@@ -120,21 +120,21 @@ class Refreshes:
             return None if row is None else Refresh(**row._mapping)
 
     def ask_check(self, volume_id: str, paths: Iterable[str]) -> datetime:
-        """Asks the volume's writer to check these keys again; idempotent. Returns a time that identifies this request."""
+        """Asks the volume's writer to check these keys again; idempotent. Returns a time that identifies the request."""
         now = datetime.now(UTC)
-        # In a fixed order, so that two jobs that ask for the same keys cannot deadlock.
+        # In a fixed order, so that two jobs asking for the same keys cannot deadlock.
         rows = [
             {"volume_id": volume_id, "path_digest": digest(path), "path": path, "asked_on": now}
             for path in sorted({*paths})
         ]
         key = ["volume_id", "path_digest"]
         with self._database.transaction() as transaction:
-            # A writer that is checking a key right now does not know of this request.
+            # A writer that is checking a key now does not know of this request.
             self._database.add_up(transaction, key_checks, key, rows, sums=(), latest=["asked_on"])
         return now
 
     def asked_checks(self, volume_id: str, limit: int) -> Mapping[str, datetime]:
-        """Returns keys that were requested and not yet checked, with the time of the request."""
+        """Returns requested keys that are not checked yet, with the time of the request."""
         query = select(key_checks.c.path, key_checks.c.asked_on).where(key_checks.c.volume_id == volume_id).limit(limit)
         with self._database.reading() as transaction:
             return {row.path: row.asked_on for row in transaction.execute(query)}
@@ -156,7 +156,7 @@ class Refreshes:
             return int(inserted), int(updated), int(deleted)
 
     def first_after(self, volume_id: str, number: int | None) -> datetime | None:
-        """Returns the time of the first refresh on record after ``number``, None: of all; or None."""
+        """Returns the time of the first refresh on record after ``number`` (None: of all), or None if there is none."""
         query = select(func.min(refreshes.c.committed_on)).where(
             refreshes.c.volume_id == volume_id, refreshes.c.number > (number or 0)
         )
@@ -171,7 +171,7 @@ class Refreshes:
             return int(transaction.execute(query).scalar() or 0)
 
     def changed_after(self, volume_id: str, number: int | None) -> tuple[int, int]:
-        """Returns the numbers of rows changed, and of bytes in new files, by refreshes after a given one; None: all-time."""
+        """Returns the numbers of rows changed, and of bytes in new files, by refreshes after ``number``; None: all-time."""
         if number is None:
             query = select(volume_totals.c.changed, volume_totals.c.bytes).where(volume_totals.c.volume_id == volume_id)
         else:
@@ -184,7 +184,7 @@ class Refreshes:
             return int(rows), int(size)
 
     def checked(self, volume_id: str, asked: Mapping[str, datetime]) -> None:
-        """Records that these keys were checked, as of the given requests; keys requested again meanwhile stay."""
+        """Records that keys were checked, as of the given requests; keys requested again since stay."""
         mine = delete(key_checks).where(key_checks.c.volume_id == volume_id)
         with self._database.transaction() as transaction:
             for path, asked_on in asked.items():
@@ -193,7 +193,7 @@ class Refreshes:
                 )
 
     def note_reconcile(self, result: Completeness) -> None:
-        """Records the result of a full listing, and keeps the newest hundred."""
+        """Records the result of a full listing; keeps the newest hundred."""
         mine = reconciles.c.volume_id == result.volume_id
         old = select(reconciles.c.began_on).where(mine).order_by(reconciles.c.began_on.desc()).offset(_KEPT).limit(1)
         with self._database.transaction() as transaction:
@@ -215,7 +215,7 @@ class Refreshes:
             return [Completeness(**row._mapping) for row in transaction.execute(query)]
 
     def reject(self, volume_id: str, rejections: Iterable[Rejection]) -> None:
-        """Records unusable messages, keeping the newest; repeats of a subject and reason only increase its count."""
+        """Records unusable messages, keeping the newest; repeats of a subject and reason only increase the count."""
         now, counts = datetime.now(UTC), Counter(rejections)
         rows = [
             {

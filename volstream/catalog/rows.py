@@ -1,7 +1,7 @@
-"""Converts the objects of a home to rows of the catalog and back, by the types of their fields.
+"""Converts a home's objects to rows of the catalog and back, by the types of their fields.
 
-A name is two columns, a word is its text, a sequence and a mapping are JSON. Columns that an object lacks, because one of another
-class is in the same table, are NULL.
+A name takes two columns, a word is stored as its text, sequences and mappings as JSON. Columns that apply only to other classes
+in the same table are NULL.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def to_row(value: Any) -> dict[str, Any]:
 
 
 def from_row(cls: type[T], row: Mapping[Any, Any]) -> T:
-    """Returns the object of a row."""
+    """Returns the object for a row."""
     readers = _READERS.get(cls)
     if readers is None:
         readers = _READERS[cls] = _readers(cls)
@@ -67,6 +67,6 @@ def _plain(kind: Any) -> Any:
 
 
 def _columns(name: str) -> tuple[str, str]:
-    """Returns the columns of a field that has a name: ``name``, ``into`` or ``source_name``."""
+    """Returns the columns of a field that holds a name: ``name``, ``into`` or ``source_name``."""
     prefix = name.removesuffix("name").rstrip("_")
     return ("schema_name", "name") if not prefix else (f"{prefix}_schema", f"{prefix}_name")

@@ -57,7 +57,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class Path(TypeDecorator[str]):
-    """A path, compared in UTF-8 byte order like in Spark: SQLite's default; collation C in PostgreSQL."""
+    """A path, compared in UTF-8 byte order as in Spark: SQLite's default; collation C in PostgreSQL."""
 
     impl = Text
     cache_ok = True
@@ -81,7 +81,7 @@ class Said(TypeDecorator[str]):
 
 
 def writable(text: str) -> str:
-    """Returns ``text`` with characters escaped that a database cannot store."""
+    """Escapes characters that a database cannot store."""
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
@@ -100,7 +100,7 @@ metadata = MetaData(
 )
 
 
-#: The types of columns by those of stored values.
+#: Column types by the types of the stored values.
 _TYPES: Mapping[Any, TypeEngine[Any] | type[TypeEngine[Any]]] = {
     str: Text,
     bool: Boolean,
@@ -112,10 +112,10 @@ _TYPES: Mapping[Any, TypeEngine[Any] | type[TypeEngine[Any]]] = {
 
 
 def _options(*described: type[Any], nullable: bool | None = None) -> list[Column[Any]]:
-    """Returns a column for each option that classes describe.
+    """Returns a column for each option that the classes describe.
 
     Args:
-        nullable: objects of other classes are in the table, too; None: only what may be None is NULL.
+        nullable: the table also stores objects of other classes; None: only values that may be None are NULL.
     """
     options = {name: key for class_ in described for name, key in keys(class_).items()}
     return [
@@ -196,9 +196,9 @@ jobs = Table(
     *_named(),
     # A stream serves at most one job.
     Column("stream_id", ForeignKey("streams.id"), nullable=False, unique=True),
-    # Other streams that a statement reads. That none of them serves another job is checked when the job is created.
+    # Other streams that a statement reads. Creating the job checks that none of them serves another job.
     Column("other_stream_ids", JSON, nullable=False),
-    # FileJob, StatementJob or DynamicJob; what one of another class has is NULL.
+    # FileJob, StatementJob or DynamicJob; columns of other classes are NULL.
     Column("cls", String(20), nullable=False),
     Column("statement", Text),
     Column("query", Text),
@@ -223,7 +223,7 @@ jobs = Table(
     UniqueConstraint("schema_name", "name"),
 )
 
-#: One row, from the beginning: what no other catalog is called.
+#: One row: the catalog's unique id.
 identity = Table("identity", metadata, _id())
 
 functions = Table(
@@ -291,7 +291,7 @@ job_totals = Table(
 job_counts = Table(
     "job_counts",
     metadata,
-    # What a job's function counted, summed up likewise.
+    # Sums of what a job's function counted.
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
     Column("name", String(100), primary_key=True),
     Column("number", Float, nullable=False),
@@ -315,7 +315,7 @@ plans = Table(
     Column("files", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     _created(),
-    # Few are open, however many there were in total.
+    # Few are open, whatever the total.
     Index("ix_plans_state_stream", "state", "stream_id"),
     Index("ix_plans_state_created", "state", "created_on"),
 )
@@ -356,7 +356,7 @@ batches = Table(
 intents = Table(
     "intents",
     metadata,
-    # The number is used up regardless of the attempt's outcome: one row forever.
+    # The number is used up whatever the attempt's outcome: one row forever.
     Column("stream_id", String(36), primary_key=True),
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("batch_id", ForeignKey("batches.id"), nullable=False, index=True),
@@ -448,7 +448,7 @@ tails = Table(
 conditions = Table(
     "conditions",
     metadata,
-    # What is wrong at present, until a success clears it.
+    # Current problems, until a success clears them.
     Column("about", String(20), primary_key=True),
     Column("subject", String(500), primary_key=True),
     Column("since", UtcDateTime, nullable=False),
@@ -478,7 +478,7 @@ audit = Table(
 alert_causes = Table(
     "alert_causes",
     metadata,
-    # What alerts are about, while it lasts; and up to where failures were seen.
+    # Causes of alerts while they last, and the last failures seen.
     Column("key", String(200), primary_key=True),
     Column("since", UtcDateTime, nullable=False),
     Column("alerted_on", UtcDateTime),

@@ -1,4 +1,4 @@
-"""The tables for which rows arrive one by one, and which have to be committed from time to time."""
+"""The tables for which rows arrive one by one and must be committed from time to time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Tails:
             return {Name.parse(row.name): row.location for row in transaction.execute(select(tails).order_by("name"))}
 
     def remove(self, name: Name) -> None:
-        """Forgets a table."""
+        """Removes a table's record."""
         with self._database.transaction() as transaction:
             transaction.execute(delete(tails).where(tails.c.name == str(name)))
             note(transaction, About.TABLE, str(name), None)

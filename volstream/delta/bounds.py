@@ -1,8 +1,8 @@
-"""Bounds of columns in the statistics of data files, as far as they can be trusted.
+"""Bounds of columns from the statistics of data files, as far as they are reliable.
 
-delta-rs decodes the JSON escape of a character in plane 2, 4, ..., 16 to the character 0x10000 below it, in the plane before.
-Logs that volstream wrote before 0.2 have such escapes; the next commit replaces them (``direct``). Until then a bound with a
-character of plane 1, 3, ..., 15 may be too small: as a lower bound it still holds, as an upper bound it is raised.
+delta-rs decodes the JSON escape of a character in plane 2, 4, ..., 16 to the character 0x10000 below it, in the previous plane.
+Logs written by volstream before 0.2 contain such escapes; the next commit replaces them (``direct``). Until then a bound with a
+character of plane 1, 3, ..., 15 may be too small: as a lower bound it still holds; as an upper bound it is raised.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from deltalake import DeltaTable
 
 from volstream.delta.datafile import open_file
 
-#: A character as which delta-rs may have read another one.
+#: A character that delta-rs may have decoded instead of another one.
 _DOUBTFUL = re.compile(
     "[" + "".join(f"{chr(plane << 16)}-{chr((plane << 16) + 0xFFFF)}" for plane in range(1, 16, 2)) + "]"
 )
 
-#: The escape of a character beyond U+FFFF in JSON.
+#: The JSON escape of a character beyond U+FFFF.
 _ESCAPE = re.compile(r"(?<!\\)(\\\\)*\\u[dD][89abAB]")
 
 
@@ -42,7 +42,7 @@ def bounds_of(files: pa.Table, column: str) -> tuple[list[Any], list[Any]]:
 
 
 def doubtful_files(table: DeltaTable) -> Sequence[str]:
-    """Returns the paths of data files that have a bound of text that may be too small."""
+    """Returns the paths of data files with a text bound that may be too small."""
     files = pa.table(table.get_add_actions(flatten=True))
     doubtful = pa.repeat(False, files.num_rows)
     for name in files.column_names:
@@ -64,7 +64,7 @@ def is_doubtful(bound: Any) -> bool:
 
 @functools.lru_cache(maxsize=10_000)
 def exact_bounds(location: str, path: str, column: str) -> tuple[str, str]:
-    """Returns the least and the greatest text of a column without NULL, from the data file itself, which never changes."""
+    """Returns the smallest and greatest text of a column without NULL, from the data file itself, which never changes."""
     with open_file(location, path) as file:
         groups = [group_bounds(file.metadata.row_group(number), column) for number in range(file.num_row_groups)]
         least, most = [low for low, _ in groups if low is not None], [high for _, high in groups if high is not None]

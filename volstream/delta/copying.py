@@ -1,6 +1,6 @@
-"""Copies tables and folders during concurrent writes: the files of a table's version never change.
+"""Copies tables and folders during concurrent writes: the files of a table's version do not change.
 
-Uses the filesystems of both sides, so either may be in an object store.
+Uses the filesystems of both sides; each may be in an object store.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _PIECE = 1 << 20
 
 
 def copy_table(location: str, version: int, target: str) -> None:
-    """Copies a table as of a version that was recently the newest, with the files that older versions still need.
+    """Copies a table as of a version that was recently the newest, including files that older versions still need.
 
-    A table within its folder, such as a tail, has versions of its own and is left out.
+    A table within its folder, such as a tail, has its own versions and is left out.
 
     Raises:
         StorageError: files of the version were removed before they could be copied.
@@ -53,7 +53,7 @@ def copy_table(location: str, version: int, target: str) -> None:
 
 
 def copy_folder(location: str, target: str) -> None:
-    """Copies all files of a folder; does nothing if it does not exist."""
+    """Copies all files of a folder, if it exists."""
     copy_files(location, _inside(location), target)
 
 
@@ -82,7 +82,7 @@ def copy_files(location: str, names: Sequence[str], target: str) -> Sequence[str
 def _inside(location: str) -> list[str]:
     filesystem, root = filesystem_of(location)
     if isinstance(filesystem, fs.LocalFileSystem):
-        # Links are none of ours: they may lead to files that are not to be copied. Nor are pipes: opening one may never end.
+        # Links are skipped: they may lead outside. So are pipes: opening one may never return.
         found_here = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
         return [path.relative_to(root).as_posix() for path in found_here if path.is_file() and not path.is_symlink()]
     with mapped(location):
@@ -91,10 +91,10 @@ def _inside(location: str) -> list[str]:
 
 
 def _belongs(name: str, version: int) -> bool:
-    """True if a file of a table's folder existed when ``version`` was the newest, as far as its name tells."""
+    """True if, judging by its name, a file of a table's folder existed when ``version`` was the newest."""
     if not name.startswith(_LOG):
         return True
     entry = name.removeprefix(_LOG).removeprefix(".")  # Hadoop's checksum files are hidden files
     number = entry[:_DIGITS]
-    # The pointer to the last checkpoint may name a newer one; readers work without it.
+    # The pointer to the last checkpoint may name a later one; readers work without it.
     return int(number) <= version if number.isdecimal() else not entry.startswith("_last_checkpoint")

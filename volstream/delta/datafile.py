@@ -1,6 +1,6 @@
-"""Writes and reads Parquet files of Delta tables. Written ones get the statistics by which readers skip files.
+"""Writes and reads Parquet files of Delta tables, with the statistics that let readers skip files.
 
-Files may come from any writer: Spark stores times as INT96, polars text as ``string_view``. What is read has the table's types.
+Files may come from any writer: Spark stores times as INT96, polars text as ``string_view``. Rows read get the table's types.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from deltalake.transaction import AddAction
 
 from volstream.delta.places import filesystem_of, make_durable
 
-#: The greatest character in UTF-8 order: appended to a truncated text to make it an upper bound.
+#: The greatest character in UTF-8 order; appending it to a truncated text gives an upper bound.
 _GREATEST = "\U0010ffff"
 
-#: The last time that the log can store: it has milliseconds.
+#: The last time that the log, which has milliseconds, can store.
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000)
 
 
@@ -31,10 +31,10 @@ class NewFile:
     """A data file being written; nothing refers to it until it is committed.
 
     Args:
-        location: location of the table.
-        tracked: columns with statistics; those whose type has none are left out.
+        location: of the table.
+        tracked: columns with statistics; those of types without statistics are ignored.
         plain: columns with mostly distinct values, for which a dictionary would be a second copy.
-        group_rows: rows per row group, all decoded when a key is looked up.
+        group_rows: rows per row group; looking up a key decodes a whole group.
         longest: maximum length of text in the statistics, in characters; None: unlimited.
     """
 
@@ -66,7 +66,7 @@ class NewFile:
             use_dictionary=[
                 field.name
                 for field in schema
-                # Spark looks for 0.0 in a dictionary of -0.0, does not find it, and skips the rows.
+                # Spark does not find 0.0 in a dictionary with -0.0, and skips the rows.
                 if field.name not in plain and not pa.types.is_floating(field.type)
             ],
             write_page_index=True,
@@ -96,7 +96,7 @@ class NewFile:
             self._most[name] = max(self._most.get(name, extremes["max"]), extremes["max"])
 
     def close(self) -> AddAction:
-        """Makes the content durable (the commit makes the name durable); returns the action that adds the file."""
+        """Makes the content durable (the commit does so for the name); returns the action that adds the file."""
         self._writer.close()
         path = f"{self._root}/{self._name}"
         make_durable(self._filesystem, path, folders=False)
@@ -120,24 +120,24 @@ class NewFile:
 
 
 def statistics_text(statistics: Mapping[str, Any]) -> str:
-    """Returns statistics as a log stores them.
+    """Returns statistics in the log's format.
 
-    Without escapes for characters beyond ASCII: delta-rs decodes those of planes 2, 4, ..., 16 to a smaller character.
+    Does not escape non-ASCII characters: delta-rs decodes those of planes 2, 4, ..., 16 to smaller characters.
     """
     return json.dumps(statistics, ensure_ascii=False)
 
 
 def open_file(location: str, path: str) -> pq.ParquetFile:
-    """Opens a data file of the table at ``location``, with times in microseconds, as the table has them.
+    """Opens a data file of the table at ``location``, with times in microseconds, like the table's.
 
-    In nanoseconds, to which Parquet's INT96 is decoded by default, years before 1677 and after 2262 do not fit.
+    Nanoseconds, to which Parquet's INT96 is decoded by default, cannot hold years before 1677 and after 2262.
     """
     filesystem, root = filesystem_of(location)
     return pq.ParquetFile(filesystem.open_input_file(f"{root}/{path}"), coerce_int96_timestamp_unit="us")
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Returns rows of a data file with the columns and types of ``schema``; columns that the file lacks are NULL."""
+    """Converts rows of a data file to the columns and types of ``schema``; columns that the file lacks are NULL."""
     names = {name.lower(): name for name in rows.column_names}
     columns = [
         rows[names[field.name.lower()]].cast(field.type)
@@ -172,12 +172,12 @@ def _least(value: Any, longest: int | None) -> Any:
         case str() if longest is not None:
             return value[:longest]
         case float() if value == 0:
-            return -0.0  # which readers that order zeros put first
+            return -0.0  # readers that order zeros put -0.0 first
     return value
 
 
 def _most(value: Any, longest: int | None) -> Any:
-    """Returns an upper bound of ``value`` for the statistics; None: it has none."""
+    """Returns an upper bound of ``value`` for the statistics; None: there is none."""
     match value:
         case datetime() if value.microsecond % 1000:
             if value.replace(tzinfo=None) > _LAST:

@@ -1,10 +1,10 @@
-"""Commits without a JVM to tables that Spark writes as well: adds rows, and removes rows of given keys, in one commit.
+"""Commits without a JVM to tables that Spark also writes: adds rows, and removes rows of given keys, in one commit.
 
-deltalake cannot do that: it rewrites whole files, and accepts a transaction number that was already used. The commit is therefore
-written here according to the Delta protocol: computed against the newest version, put into the log under the next number if
-that is free, else recomputed. Only for tables without anything else to maintain (constraints, partitions, column mapping), on a
-local file system, where a file can be created without overwriting another. If changes are tracked, only to add rows, or to
-replace those of a primary key.
+deltalake cannot do that: it rewrites whole files, and accepts a transaction number that was already used. So this module
+implements the commit according to the Delta protocol: it computes the commit against the newest version, puts it into the log
+under the next number if that is free, else recomputes it. Only for tables that require nothing else of a commit (constraints,
+partitions, column mapping), on a local file system, where a file can be created without overwriting another. If changes are
+tracked, it can only add rows, or replace rows of a primary key.
 
 What does not belong here: tables written by a single process (``native``), and commits that need Spark (``writer``).
 """
@@ -65,39 +65,39 @@ _KNOWN = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz
 
 _VECTORS = "delta.enableDeletionVectors"
 
-#: Metadata of columns that demands nothing of a commit, or only what :class:`_ColumnRules` checks.
+#: Metadata of columns that requires nothing of a commit, or only what :class:`_ColumnRules` checks.
 _HARMLESS = frozenset({"comment", CHARACTERS})
 
-#: Writer features of tables created here. Any reader that supports deletion vectors can read them.
+#: Writer features of tables created here. Every reader that supports deletion vectors can read them.
 _CREATED = ("appendOnly", "deletionVectors", "invariants")
 
-#: What an action tells about the ids of a file's rows.
+#: Fields of an action about the ids of a file's rows.
 _OF_ROWS = ("baseRowId", "defaultRowCommitVersion")
 
-#: A checkpoint every ten commits, like Delta.
+#: One checkpoint per ten commits, as in Delta.
 _CHECKPOINT_COMMITS = 10
 
-#: Number of columns with statistics, and length of text in them; like Delta's.
+#: Number of columns with statistics, and maximum length of text in them, as in Delta.
 _TRACKED_COLUMNS, _LONGEST = 32, 32
 
 #: Rows per row group and bytes buffered in memory.
 _GROUP_ROWS, _GROUP_BYTES = 10_000, 32 << 20
 _FILE_BYTES = 256 << 20
 
-#: Ids of tables whose statistics can be read by everybody.
+#: Ids of tables whose statistics every reader can read.
 _sound: set[str] = set()
 
-#: Maximum number of attempts; each one fails only because another commit came first.
+#: Maximum number of attempts; an attempt fails only if another commit came first.
 _ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
 class RowChanges:
-    """The changes that a commit makes to a table's rows.
+    """A commit's changes to a table's rows.
 
     Attributes:
-        rows: tables of rows to add, with columns of the table, in any case. If rows of a primary key are replaced, they are read
-            again for each attempt.
+        rows: tables of rows to add, with columns of the table, in any case. If they replace rows of a primary key, each attempt
+            reads them again.
         schema: schema of ``rows``.
         key: text column that selects the rows to remove.
         gone: values of ``key`` whose rows are removed. None: the commit only adds rows.
@@ -110,10 +110,10 @@ class RowChanges:
 
 
 def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, tracked: bool = False) -> bool:
-    """Creates an empty table with deletion vectors, unless it exists; returns False if Spark has to do it.
+    """Creates an empty table with deletion vectors, unless it exists; returns False if only Spark can create it.
 
     Args:
-        tracked: its changes can be read, as streams on it require.
+        tracked: track changes, as streams on the table require.
 
     Raises:
         DependencyError: the folder cannot be written.
@@ -165,12 +165,12 @@ def can_write(location: str, key: str) -> bool:
 
 
 def commit(location: str, marker: Marker, change: RowChanges | None = None) -> bool:
-    """Makes one commit with ``marker``, empty if there is no change. Durable on return.
+    """Makes one commit with ``marker``, empty without changes. Durable on return.
 
-    Makes none if a commit already has the marker's number; the log tells whose it is.
+    Makes none if a commit already has the marker's number; the log shows whose it is.
 
     Returns:
-        False: Spark has to do it; nothing was done.
+        False: only Spark can make the commit; nothing was done.
 
     Raises:
         DependencyError: the table cannot be read or written.
@@ -196,7 +196,7 @@ class _Commit:
     change: RowChanges | None
     _written: list[AddAction] | None = None
     _files: list[NewFile] = field(default_factory=list)
-    _groups: list[pa.Table] = field(default_factory=list)  #: the rows to add, if others are replaced
+    _groups: list[pa.Table] = field(default_factory=list)  #: the rows to add, if they replace others
     _feed: list[str] = field(default_factory=list)
     _rows: int = 0
     _may_be_there: bool = False
@@ -217,7 +217,7 @@ class _Commit:
             if actions is None:
                 self.forget()
                 return False
-            if self.change is not None:  # the names of new files, those of deletion vectors included
+            if self.change is not None:  # the names of new files, including those of deletion vectors
                 make_durable(*filesystem_of(self.location), folders=False)
             self._may_be_there = True  # from here on an interruption leaves the outcome unknown
             self._may_be_there = _commit_on(self.location, table, actions)
@@ -226,7 +226,7 @@ class _Commit:
         raise StorageError(f"Too many concurrent writes to the table at {self.location}.", "Try again later.")
 
     def forget(self) -> None:
-        """Removes the files of a commit that was not made; keeps them if the outcome is unknown."""
+        """Removes the files of a commit that was not made, unless the outcome is unknown."""
         if not self._may_be_there:
             self._drop()
 
@@ -239,7 +239,7 @@ class _Commit:
         self._files, self._feed, self._groups, self._rows = [], [], [], 0
 
     def _actions(self, table: DeltaTable) -> Sequence[Mapping[str, Any]] | None:
-        """Returns the commit's actions; None: Spark has to do it."""
+        """Returns the commit's actions; None: only Spark can make the commit."""
         now = int(time.time() * 1000)
         transaction = {"txn": {"appId": self.marker.app_id, "version": self.marker.version, "lastUpdated": now}}
         user: dict[str, Any] = {"userMetadata": self.marker.user_metadata}
@@ -253,7 +253,7 @@ class _Commit:
         removed = _without(table, self.location, self.change.key, self.change.gone or (), now, with_rows=with_rows)
         if removed is None:
             return None
-        if self._written is None or with_rows:  # which ids rows keep depends on the version
+        if self._written is None or with_rows:  # the version determines which ids rows keep
             self._drop()
             self._written = self._write(self.change, table, removed.rows)
         if self._written is None:
@@ -286,10 +286,10 @@ class _Commit:
         return [info, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
 
     def _write(self, change: RowChanges, table: DeltaTable, replaced: Replaced | None) -> list[AddAction] | None:
-        """Writes the rows to add; nothing refers to them yet. None: the table does not allow one of them.
+        """Writes the rows to add, to which nothing refers yet. None: the table does not allow one of them.
 
         Args:
-            replaced: rows whose ids those to add keep.
+            replaced: rows whose ids the added rows keep.
         """
         ids = None if replaced is None else id_column(table)
         rules = _ColumnRules.of(table)
@@ -322,7 +322,7 @@ class _Commit:
 
 
 def _commit_on(location: str, table: DeltaTable, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Makes the commit that follows a version of a table, durable on return; returns False if another one came first."""
+    """Commits on top of a table's version, durable on return; returns False if another commit came first."""
     table_id, version = str(table.metadata().id), table.version()
     durable.sync(location, table_id, version)
     committed = _put(location, version + 1, actions)
@@ -333,9 +333,9 @@ def _commit_on(location: str, table: DeltaTable, actions: Iterable[Mapping[str, 
 
 
 def _repair(location: str, table: DeltaTable) -> bool:
-    """Rewrites statistics that delta-rs misreads, in a commit; returns True if the table may have changed.
+    """Commits a rewrite of statistics that delta-rs misreads; returns True if the table may have changed.
 
-    Looks at each table once in a process: statistics that volstream writes today can be read by everybody.
+    Checks each table once per process, because the statistics that volstream now writes are readable by everyone.
     """
     table_id = str(table.metadata().id)
     if table_id in _sound:
@@ -374,13 +374,13 @@ def _is_tracked(table: DeltaTable) -> bool:
 
 
 def _can_commit(table: DeltaTable, gone_by: str | None) -> bool:
-    """True if a commit can maintain everything that the table demands.
+    """True if a commit can maintain everything that the table requires.
 
     Args:
-        gone_by: the column by which it removes rows; None: it only adds some.
+        gone_by: the column by which the commit removes rows; None: it only adds rows.
     """
     protocol, metadata = table.protocol(), table.metadata()
-    # Without a key, rows do not replace each other one by one.
+    # Only with a key do rows replace each other one by one.
     one_by_one = gone_by is None or json.loads(metadata.configuration.get(PRIMARY_KEY) or "[]") == [gone_by]
     supported = _KNOWN | FEATURES if one_by_one else _KNOWN
     writable = protocol.min_writer_version <= 2 or (
@@ -389,13 +389,13 @@ def _can_commit(table: DeltaTable, gone_by: str | None) -> bool:
     if not writable or metadata.partition_columns or is_on(metadata.configuration, "delta.appendOnly"):
         return False
     fields = _fields(table.schema())
-    # A CHAR may be stored with blanks at its end and without; the rows to remove are looked up by what is stored.
+    # A CHAR may be stored with or without trailing blanks, but rows to remove are looked up by the stored value.
     by_char = any(column["name"] == gone_by and is_char(column["metadata"].get(CHARACTERS)) for column in fields)
     return not by_char and all(map(_is_simple, fields))
 
 
 def _is_simple(column: Mapping[str, Any]) -> bool:
-    """True if a column demands nothing that :class:`_ColumnRules` cannot check, such as lengths or NOT NULL inside of values."""
+    """True if a column requires nothing that :class:`_ColumnRules` cannot check, such as lengths or NOT NULL inside values."""
     metadata = column["metadata"]
     unknown_length = CHARACTERS in metadata and length_of(metadata[CHARACTERS]) is None
     return (
@@ -404,7 +404,7 @@ def _is_simple(column: Mapping[str, Any]) -> bool:
 
 
 def _schema_matches(schema: pa.Schema, table: DeltaTable) -> bool:
-    """True if a table has the columns of a schema, with their types. It may have been replaced since the rows were made."""
+    """True if a table has the columns of a schema, with their types. It may have been replaced since the rows were created."""
     columns = {column["name"].lower(): _kind(column["type"]) for column in _fields(table.schema())}
     return all(
         columns.get(column["name"].lower()) == _kind(column["type"]) for column in _fields(Schema.from_arrow(schema))
@@ -412,13 +412,13 @@ def _schema_matches(schema: pa.Schema, table: DeltaTable) -> bool:
 
 
 def _fields(schema: Schema) -> Sequence[Mapping[str, Any]]:
-    """Returns the columns of a schema as the log has them."""
+    """Returns a schema's columns as in the log."""
     fields: list[Mapping[str, Any]] = json.loads(schema.to_json())["fields"]
     return fields
 
 
 def _kind(type_: Any) -> Any:
-    """Returns Delta's type as JSON without what it says about NULL, and without metadata."""
+    """Returns Delta's type as JSON without nullability and metadata."""
     if not isinstance(type_, dict):
         return type_
     inside = {name: _kind(type_[name]) for name in ("elementType", "keyType", "valueType") if name in type_}
@@ -427,11 +427,11 @@ def _kind(type_: Any) -> Any:
 
 @dataclass(frozen=True)
 class _ColumnRules:
-    """What a table demands of the values of its columns, as far as this module can check it.
+    """A table's requirements on column values, as far as this module can check them.
 
     Attributes:
-        required: columns that are NOT NULL.
-        lengths: greatest number of characters of text, by column.
+        required: NOT NULL columns.
+        lengths: maximum number of characters of text, by column.
     """
 
     required: Collection[str]
@@ -445,7 +445,7 @@ class _ColumnRules:
         return cls([column.name for column in fields if not column.nullable], lengths)
 
     def allow(self, rows: pa.Table) -> bool:
-        """True if rows, with the table's spelling of its columns, can be added; otherwise Spark tells what is wrong."""
+        """True if rows, with the table's spelling of its columns, can be added; if not, Spark reports the problem."""
         if any(name not in rows.column_names or rows[name].null_count for name in self.required):
             return False
         for name in self.lengths.keys() & {*rows.column_names}:
@@ -459,7 +459,7 @@ class _Removed:
     """The removal of rows.
 
     Attributes:
-        rows: the removed rows; None: nobody asked for them, or there are none.
+        rows: the removed rows; None: not requested, or there are none.
     """
 
     actions: Sequence[Mapping[str, Any]]
@@ -516,7 +516,7 @@ def _without(
             removed["deletionVector"] = add["deletionVector"]
         actions.append({"remove": removed})
         if path not in whole:
-            # A table may have none, or only such as are not text in a checkpoint.
+            # A table may have no statistics, or only ones that are not text in a checkpoint.
             statistics = {**json.loads(add.get("stats") or "{}"), "numRecords": lengths[path], "tightBounds": False}
             present = {"dataChange": True, "stats": statistics_text(statistics), "deletionVector": vectors[path]}
             actions.append({"add": {**add, **present}})
@@ -534,27 +534,27 @@ def _without(
 
 
 def _candidates(table: DeltaTable, key: str, values: Sequence[str]) -> list[str]:
-    """Returns the data files that may have rows of the keys, which are sorted, according to their statistics."""
+    """Returns the data files that may have rows of the keys, given sorted, according to the statistics."""
     files = pa.table(table.get_add_actions(flatten=True))
     ranges = zip(files["path"].to_pylist(), *bounds_of(files, key), strict=True)
     return [path for path, low, high in ranges if _meets(values, low, high)]
 
 
 def _meets(values: Sequence[str], low: str | None, high: str | None) -> bool:
-    """True if one of the sorted values may be in a range, which is open if an end is None."""
+    """True if any of the sorted values may be in a range; an end that is None is open."""
     at = 0 if low is None else bisect_left(values, low)
     return at < len(values) and (high is None or values[at] <= high)
 
 
 def _matches(file: pq.ParquetFile, key: str, values: Sequence[str], columns: pa.Schema) -> tuple[np.ndarray, pa.Table]:
-    """Returns the positions of a file's rows with one of the keys, which are sorted, and some columns of these rows."""
+    """Returns the positions of a file's rows with any of the keys, given sorted, and some columns of these rows."""
     positions: list[np.ndarray] = []
     rows = [fitted(columns.empty_table(), columns)]
     asked = pa.array(values, columns.field(key).type)
     first = 0
     with file:
         there = [name for name in columns.names if name in file.schema_arrow.names]
-        # A file from before the column was added has no row with a key.
+        # A file older than the key's column has no row with a key.
         groups = file.num_row_groups if key in there else 0
         for number in range(groups):
             group = file.metadata.row_group(number)
@@ -568,7 +568,7 @@ def _matches(file: pq.ParquetFile, key: str, values: Sequence[str], columns: pa.
 
 
 def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, dict[str, Any]]:
-    """Returns the ``add`` actions from the log for some data files of a table's version."""
+    """Returns the log's ``add`` actions for some data files of a table's version."""
     missing, by_path = set(wanted), dict[str, dict[str, Any]]()
     checkpoint = last_checkpoint(location)
     for number in range(version, min(checkpoint[0], version), -1):
@@ -595,7 +595,7 @@ def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, 
 
 
 def _checkpoint(location: str, version: int) -> None:
-    """Keeps the log short to read, as Delta does after a commit. A failure does not affect the commit."""
+    """Keeps the log short to read, as Delta does after a commit. Failing does not affect the commit."""
     if version % _CHECKPOINT_COMMITS:
         return
     with suppress(DeltaError, OSError, DependencyError):
@@ -608,7 +608,7 @@ def _info(operation: str, parameters: Mapping[str, str], **more: Any) -> Mapping
 
 
 def _put(location: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Writes a commit to a table's log under a number; returns False if that is taken."""
+    """Writes a commit to a table's log under a number; returns False if the number is taken."""
     filesystem, root = filesystem_of(location)
     log = f"{root}/_delta_log"
     target, draft = f"{log}/{version:020d}.json", f"{log}/.{uuid.uuid4().hex}.tmp"

@@ -1,9 +1,8 @@
-"""Makes what others wrote to a table survive a power cut, before something of ours relies on it.
+"""Makes other writers' changes to a table survive a power cut before something of volstream relies on them.
 
-Commits of volstream are durable when they are made, unless their process dies first; those of Spark are not synced at all. The
-power may take such a commit, and leave one that follows it, or a catalog in which its rows were delivered: an entry of the
-log without content is read as a commit of nothing. What does not belong here: tables in object stores, where every write is
-durable.
+volstream's commits are durable once made, unless their process dies first; Spark's are never synced. A power cut may lose such
+a commit, yet keep a later one, or a catalog according to which its rows were delivered: readers take an empty log entry for a
+commit of nothing. What does not belong here: tables in object stores, where every write is durable.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from volstream.delta.log import actions, checkpoint_files, keeps_log_short, last
 from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped
 from volstream.delta.vectors import file_of
 
-#: ``engineInfo`` of commits whose files were durable before they were made.
+#: ``engineInfo`` of commits whose files were durable before the commit.
 OURS = "volstream"
 
-#: What that of Spark's commits begins with.
+#: How ``engineInfo`` of Spark's commits begins.
 _SPARK = "Apache-Spark/"
 
-#: By table id: the version up to which this process knows everything to be durable.
+#: By table id: the version up to which this process knows that everything is durable.
 _known: dict[str, int] = {}
 
 
 def sync(location: str, table_id: str, version: int) -> None:
-    """Makes a table's versions up to ``version`` durable: log entries since what is known to be, and the files they add.
+    """Makes a table's versions up to ``version`` durable: the log entries not known to be durable, and the files they add.
 
-    Costs nothing where this process has done so before, or made the commits itself.
+    Costs nothing if this process has done so before, or made the commits itself.
 
     Raises:
         DependencyError: a file cannot be synced.
@@ -50,14 +49,14 @@ def sync(location: str, table_id: str, version: int) -> None:
         for number in range(first, version + 1):
             paths += [*(f"{root}/{name}" for name in _added(location, number)), f"{log}/{number:020d}.json"]
         for path in [*paths, *dict.fromkeys(map(os.path.dirname, paths))]:
-            # One may have been removed by a newer version, and vacuumed, with its folder if that is empty.
+            # A newer version may have removed a file, and a vacuum deleted it, with its folder if that became empty.
             with suppress(FileNotFoundError):
                 make_durable(filesystem, path, folders=False)
     _known[table_id] = version
 
 
 def _parents(folder: str) -> Iterator[str]:
-    """Yields folders that lead to one on its disk, as far as they can be read."""
+    """Yields the parent folders of a folder on its disk, as far as they are readable."""
     while not os.path.ismount(folder) and os.access(os.path.dirname(folder), os.R_OK):
         yield folder
         folder = os.path.dirname(folder)
@@ -72,7 +71,7 @@ def _first_in_doubt(location: str, checkpoint: int) -> int:
 
 
 def _writer(location: str, version: int) -> str:
-    """Returns what a commit says that it was made by; nothing if it is not in the log any more."""
+    """Returns the writer that a commit states; an empty text if the commit is no longer in the log."""
     try:
         entries = actions(location, version, '"commitInfo"')
     except FileNotFoundError:
@@ -81,17 +80,17 @@ def _writer(location: str, version: int) -> str:
 
 
 def made(table_id: str, version: int) -> None:
-    """Notes that this process made a durable commit on top of durable ones."""
+    """Records that this process made a durable commit on top of durable ones."""
     _known[table_id] = version
 
 
 def checkpoint(location: str, table: DeltaTable) -> None:
-    """Makes a checkpoint of an opened table's version, and then deletes the old log entries that it replaces, if the table
-    allows that.
+    """Makes a checkpoint of an opened table's version, then deletes the old log entries that it replaces, if the table allows
+    that.
 
     Raises:
-        DeltaError, OSError: it could not be written.
-        DependencyError: what it refers to cannot be synced.
+        DeltaError, OSError: the checkpoint could not be written.
+        DependencyError: something it refers to cannot be synced.
     """
     sync(location, str(table.metadata().id), table.version())
     table.create_checkpoint()

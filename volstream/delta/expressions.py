@@ -1,4 +1,4 @@
-"""Expressions in a table's metadata, which Spark evaluates when rows are written. A writer of the warehouse can add some."""
+"""Expressions in a table's metadata, which Spark evaluates when rows are written. A writer of the warehouse can add them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-#: What the metadata of a column may have, and what it is called.
+#: Keys in a column's metadata, and what they are called.
 _OF_COLUMNS = {
     "delta.generationExpression": "a generation expression",
     "delta.invariants": "an invariant",
@@ -20,7 +20,7 @@ _CONSTRAINT = "delta.constraints."
 
 
 def expressions_of(table: DeltaTable) -> Iterator[str]:
-    """Yields what in a table's metadata Spark would evaluate, such as ``a generation expression of column a``."""
+    """Yields what Spark would evaluate in a table's metadata, in words such as ``a generation expression of column a``."""
     for field in json.loads(table.schema().to_json())["fields"]:
         kinds = {called for metadata in _metadata(field) for key, called in _OF_COLUMNS.items() if key in metadata}
         yield from (f"{called} of column {field['name']}" for called in sorted(kinds))
@@ -30,7 +30,7 @@ def expressions_of(table: DeltaTable) -> Iterator[str]:
 
 
 def _metadata(part: Any) -> Iterator[dict[str, Any]]:
-    """Yields the metadata of a column and of the fields inside of its type."""
+    """Yields the metadata of a column and of the fields inside its type."""
     if isinstance(part, list):
         for item in part:
             yield from _metadata(item)

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from pyarrow import dataset as ds
     from pyarrow import parquet as pq
 
-#: The file in a warehouse that names the catalog to which its tables belong.
+#: The file in a warehouse that identifies the catalog of its tables.
 CATALOG = "_catalog.json"
 
 
 def _claim(warehouse: str) -> None:
-    """Records to which catalog a warehouse belongs; raises InvalidStateError if that is another one."""
+    """Records which catalog a warehouse belongs to; raises InvalidStateError if it belongs to another one."""
     own = owners.unclaimed[warehouse]()
     claim = json.loads(content(f"{warehouse}/{CATALOG}") or b"{}")
     if not claim:
-        with suppress(OSError, DependencyError):  # who may only read cannot do harm
+        with suppress(OSError, DependencyError):  # a reader without write permission can do no harm
             make_folder(warehouse)
             replace_file(f"{warehouse}/{CATALOG}", json.dumps(own, indent=1).encode())
     elif claim["catalog"] != own["catalog"]:
@@ -56,14 +56,14 @@ def table_location(warehouse: str, name: Name) -> str:
 
 
 def own_location(warehouse: str, name: Name) -> str:
-    """Returns the location at which a table with that name is created."""
+    """Returns the location at which a table with this name is created."""
     return f"{warehouse}/tables/{name.schema}/{name.name}"
 
 
 def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:
-    """Returns the rows of a Parquet file or a folder of them; without ``schema``, that of the files is used.
+    """Returns the rows of a Parquet file or a folder of Parquet files; without ``schema``, the files' own is used.
 
-    Spark stores times as INT96, which fit into microseconds, but not into the nanoseconds to which they are decoded by default.
+    Spark stores times as INT96, which fit in microseconds, but not in nanoseconds, to which they are decoded by default.
     """
     from pyarrow import dataset as ds  # imports pandas, which takes half a second
 
@@ -74,7 +74,7 @@ def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:
 
 @contextmanager
 def written(location: str, schema: pa.Schema, **options: Any) -> Iterator[pq.ParquetWriter]:
-    """Creates a folder with one Parquet file, which the block writes. ``options`` are those of pyarrow's writer."""
+    """Creates a folder with one Parquet file, which the block writes. ``options`` are passed to pyarrow's writer."""
     from pyarrow import parquet as pq  # late: not needed by commands that write no table
 
     make_folder(location)
@@ -84,7 +84,7 @@ def written(location: str, schema: pa.Schema, **options: Any) -> Iterator[pq.Par
 
 
 def put(path: str, location: str) -> None:
-    """Copies a local file into a folder, which is created."""
+    """Copies a local file to a folder, which is created if necessary."""
     make_folder(location)
     filesystem, folder = filesystem_of(location)
     target = f"{folder}/{Path(path).name}"
@@ -92,7 +92,7 @@ def put(path: str, location: str) -> None:
 
 
 def remove(location: str) -> None:
-    """Deletes a folder with its contents, if it exists. Of a link only the link goes, never what it leads to."""
+    """Deletes a folder with its contents, if it exists. Deletes only the link if the folder is one."""
     filesystem, path = filesystem_of(location)
     if is_link(location):
         os.unlink(path)
@@ -114,14 +114,14 @@ def inside(location: str) -> Sequence[str]:
 
 
 def own_tables(warehouse: str) -> Iterator[Name]:
-    """Yields the names of the tables in a warehouse, without linked ones, in no particular order."""
+    """Yields the names of the tables in a warehouse, except linked ones, in no particular order."""
     for schema in inside(f"{warehouse}/tables"):
         for name in inside(f"{warehouse}/tables/{schema}"):
             yield Name(schema, name)
 
 
 def like_one(warehouse: str, name: Name, others: Iterable[Name] = ()) -> str:
-    """Returns ``Did you mean 't'? `` with the table, or one of ``others``, whose name is like another; or nothing."""
+    """Returns ``Did you mean 't'? `` with the table, or one of ``others``, whose name is similar; or nothing."""
     return similar(name, (*own_tables(warehouse), *others))
 
 

@@ -1,4 +1,4 @@
-"""The job that keeps a table: its rows are those of the job's files or query, so that nothing else writes it unasked."""
+"""The job that maintains a table: the rows reflect its files or query, so nothing else may write to the table unasked."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from volstream.delta.marker import OWNER
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
 
-#: Table property: with the value ``any``, statements and real-time streams may write a job's table, too.
+#: Table property; the value ``any`` lets statements and real-time streams also write to a job's table.
 WRITERS = "volstream.writers"
 
-#: Columns of a file's rows that differ each time a job writes them, whatever its function returned.
+#: Columns of a file's rows that differ each time a job writes them, regardless of the function's result.
 INCIDENTAL = frozenset({"_file_version", "_refresh_id", "_batch_id", "_processed_at"})
 
 
 def keeper_of(catalog: Catalog, location: str) -> Job | None:
-    """Returns the job that keeps the table at a location; None: there is no table, or no such job. Raises DependencyError."""
+    """Returns the job that maintains the table at a location; None: no such table or job. Raises DependencyError."""
     return _keeper(catalog, DeltaLog(location).properties().get(OWNER))
 
 
 def check_writable(catalog: Catalog, name: Name, location: str) -> None:
-    """Checks that rows of a table may be written by others than its job.
+    """Checks that other writers than its job may write rows to a table.
 
     Raises:
-        InvalidStateError: they may not.
+        InvalidStateError: only its job may.
         DependencyError: the table cannot be read.
     """
     properties = DeltaLog(location).properties()

@@ -1,7 +1,6 @@
 """Reads a Delta table's log without a JVM: version, table id, commits, transaction ids.
 
-The only module that inspects logs. It uses the deltalake library, except for the question whether there is a newer commit,
-which only checks for a file.
+No other module inspects logs. It uses the deltalake library, except to check for a newer commit, which only tests for a file.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Commit:
 
     Attributes:
         metadata: the user metadata if it is a JSON object; else empty.
-        adds_only: known to add rows and do nothing else.
+        adds_only: the commit is known to add rows and do nothing else.
         rows: rows added, changed and removed; None: unknown.
     """
 
@@ -57,9 +56,9 @@ class Extent:
     """The size of a table.
 
     Attributes:
-        rows: without deleted ones; None: a file has no statistics.
-        bytes: of its data files.
-        written_on: time of the newest commit that may have changed rows, of the last few; None: there is none.
+        rows: without deleted ones; None: unknown, because a file has no statistics.
+        bytes: total of its data files.
+        written_on: time of the newest of the last few commits that may have changed rows; None: none did.
     """
 
     rows: int | None
@@ -67,10 +66,10 @@ class Extent:
     written_on: datetime | None
 
 
-#: Commits among which the last one that changed rows is looked for.
+#: Number of newest commits searched for one that changed rows.
 _RECENT = 20
 
-#: Operations that change no row, by Delta's names. Any other operation may.
+#: Operations that change no row, by Delta's names. All others may.
 _WITHOUT_DATA = frozenset(
     {
         "OPTIMIZE",
@@ -95,7 +94,7 @@ _WITHOUT_DATA = frozenset(
 )
 
 
-#: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no such concept.
+#: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no primary keys.
 PRIMARY_KEY = "volstream.primary_key"
 
 
@@ -104,18 +103,18 @@ CHARACTERS = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 def length_of(characters: str | None) -> int | None:
-    """Returns the greatest number of characters that a value of :data:`CHARACTERS` allows; None: any."""
+    """Returns the maximum number of characters that a value of :data:`CHARACTERS` allows; None: unlimited."""
     limit = re.fullmatch(r"(?:var)?char\((\d+)\)", characters or "")
     return None if limit is None else int(limit[1])
 
 
 def is_char(characters: str | None) -> bool:
-    """True if blanks at the end of a value of :data:`CHARACTERS` mean nothing: files have them, or not."""
+    """True if a value of :data:`CHARACTERS` ignores trailing blanks, which files may contain or omit."""
     return (characters or "").startswith("char(")
 
 
 def has_type(kind: Any, *names: str) -> bool:
-    """True if a type as Delta's JSON has one of these names, or a type inside of it has."""
+    """True if a type in Delta's JSON has one of these names, or contains one that does."""
     if isinstance(kind, str):
         return kind in names
     inside = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
@@ -132,7 +131,7 @@ class Schema:
         identities: Delta's identity of each column, independent of its name; with column mapping, its id.
         partitions: partition columns.
         required: columns that are NOT NULL.
-        expressions: what Spark would evaluate when rows are written, in words.
+        expressions: descriptions of what Spark would evaluate when rows are written.
         chars: columns of type CHAR.
     """
 
@@ -156,7 +155,7 @@ class Schema:
 
     @property
     def primary_key(self) -> Sequence[str]:
-        """Columns of the primary key; empty: none was declared."""
+        """Columns of the primary key; empty: none declared."""
         return [str(column) for column in json.loads(self.properties.get(PRIMARY_KEY, "[]"))]
 
     def sql_type(self, column: str) -> str:
@@ -202,7 +201,7 @@ def keeps_log_short(properties: Mapping[str, str]) -> bool:
 
 
 def is_on(properties: Mapping[str, str], name: str, *, default: bool = False) -> bool:
-    """Returns a property that is true or false, in upper or lower case."""
+    """Returns the value of a boolean property, in any case."""
     return properties.get(name, str(default)).lower() == "true"
 
 
@@ -218,7 +217,7 @@ class DeltaLog:
         self.location = location
 
     def exists(self) -> bool:
-        """True if there is a Delta table."""
+        """True if there is a Delta table at the location."""
         return is_table(self.location)
 
     def latest_version(self) -> int | None:
@@ -247,7 +246,7 @@ class DeltaLog:
         return {} if schema is None else dict(schema.types)
 
     def schema(self, version: int | None = None) -> Schema | None:
-        """Returns columns and properties at a version, or the newest; None if there is no such version."""
+        """Returns columns and properties at a version, or the newest; None if the version does not exist."""
         table = self._open(version)
         if table is None:
             return None
@@ -255,10 +254,10 @@ class DeltaLog:
             return _schema(table)
 
     def check_plain(self, table: Name) -> None:
-        """Checks a table that a job fills, which volstream makes without expressions.
+        """Checks a table that a job fills; volstream creates these without expressions.
 
         Raises:
-            InvalidStateError: Spark would evaluate some when the job writes.
+            InvalidStateError: Spark would evaluate expressions when the job writes.
         """
         schema = self.schema()
         if schema is not None and schema.expressions:
@@ -268,7 +267,7 @@ class DeltaLog:
             )
 
     def rows(self) -> int | None:
-        """Returns the number of rows, from the files' statistics, with those that deletion vectors delete; None if unknown."""
+        """Returns the number of rows from the files' statistics, including ones deleted by deletion vectors; None: unknown."""
         table = self._open()
         if table is None:
             return None
@@ -277,7 +276,7 @@ class DeltaLog:
         return None if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
 
     def extent(self) -> Extent | None:
-        """Returns how large the table is now; None: there is no table."""
+        """Returns the current size of the table; None: there is no table."""
         table = self._open()
         if table is None:
             return None
@@ -314,7 +313,7 @@ class DeltaLog:
         """True if a commit follows ``version``, or if the log ends before it, as after a restore. Takes a single request; may be
         true for a commit without data.
 
-        A missing ``<version + 1>.json`` proves nothing if ``<version>.json`` is gone too, because the log was cleaned up.
+        A missing ``<version + 1>.json`` proves nothing if ``<version>.json`` is missing too, because the log was cleaned up.
         """
         filesystem, path = filesystem_of(self.location)
         following, current = filesystem.get_file_info(
@@ -328,7 +327,7 @@ class DeltaLog:
         return newest is not None and newest != version
 
     def readable_from(self, version: int) -> bool:
-        """True if all commit files after ``version`` exist, as a change feed from there needs them."""
+        """True if all commit files after ``version`` exist, as reading the change feed from there requires."""
         newest = self.latest_version()
         if newest is None or newest <= version:
             return newest is not None
@@ -337,10 +336,9 @@ class DeltaLog:
         return bool(first.type == fs.FileType.File)
 
     def lost_file(self, after: int, until: int) -> str | None:
-        """Returns a missing file that the changes of versions ``after`` (excluded) to ``until`` are read from, or None.
+        """Returns a missing file that is needed to read the changes of versions ``after`` (excluded) to ``until``, or None.
 
-        Those are the files that the commits removed, and the change data they wrote. Versions whose log entries are gone are
-        skipped.
+        These are files that the commits removed, and change data that they wrote. Versions without log entries are skipped.
         """
         filesystem, path = filesystem_of(self.location)
         for version in range(after + 1, until + 1):
@@ -359,7 +357,7 @@ class DeltaLog:
     def redefinitions(self, after: int, until: int) -> Sequence[int]:
         """Returns the versions ``after`` (excluded) to ``until`` that set the table's columns or properties.
 
-        Versions whose log entries are gone are skipped.
+        Versions without log entries are skipped.
         """
         versions = []
         for version in range(after + 1, until + 1):
@@ -384,7 +382,7 @@ class DeltaLog:
     def is_larger(self, size: int, rows: int) -> bool:
         """True if the newest version's files exceed ``size`` bytes, or ``rows`` rows including deleted ones.
 
-        Delta's checksum, which accompanies most commits, has the number of bytes without a look at each file.
+        Delta's checksum, which accompanies most commits, has the number of bytes, so that not every file must be checked.
         """
         table = self._open()
         if table is None:
@@ -397,7 +395,7 @@ class DeltaLog:
         return bool(totals["size_bytes"] > size or totals["num_records"] > rows)
 
     def _checked_bytes(self, version: int) -> int | None:
-        """Returns the bytes of a version's files from its checksum; None if there is none, which writers may omit or delay."""
+        """Returns the bytes of a version's files from its checksum, which writers may omit or delay; None without one."""
         filesystem, path = filesystem_of(self.location)
         try:
             with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.crc") as stream:
@@ -447,10 +445,10 @@ def own_file(path: str) -> str | None:
 
 
 def actions(location: str, version: int, mentioning: str) -> Sequence[Mapping[str, Any]]:
-    """Returns the actions of one commit whose text contains ``mentioning``, in order."""
+    """Returns the actions of a commit whose text contains ``mentioning``, in order."""
     filesystem, path = filesystem_of(location)
     with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.json") as stream:
-        lines = stream.read().splitlines()  # of bytes: statistics may have what ends a line of text, such as U+2028
+        lines = stream.read().splitlines()  # as bytes: statistics may contain line separators of text, such as U+2028
     return [json.loads(line) for line in lines if line.strip() and mentioning.encode() in line]
 
 
@@ -488,7 +486,7 @@ def _commit(entry: dict[str, Any]) -> Commit:
 
 
 def _rows(entry: dict[str, Any]) -> int | None:
-    """Returns the rows that a commit added, changed or removed, without those that it only copied."""
+    """Returns the number of rows that a commit added, changed or removed, ignoring those it only copied."""
     match entry["operation"]:
         case "MERGE":
             counts = [_count(entry, f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]

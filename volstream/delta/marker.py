@@ -1,4 +1,4 @@
-"""The transaction id that makes a consumption's commit happen at most once, and the metadata of the commit."""
+"""The transaction id that lets a consumption's commit happen at most once, and the commit's metadata."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: Table property: the id of the one job that keeps the table.
+#: Table property: the id of the only job that maintains the table.
 OWNER = "volstream.job"
 
 

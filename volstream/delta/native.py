@@ -1,9 +1,9 @@
 """Delta tables written without a JVM, through deltalake.
 
-Data files are written here first and then committed by name, so a data file is durable before the log entry that names it.
-Every commit carries an application transaction of the table: Delta refuses it if a commit with the same one came first, and
-that fences a writer that lost its lease. deltalake's own ``optimize.compact`` writes no transaction, and its predicates fail
-on long IN-lists, so neither is used.
+Data files are written first and then committed by name, so a data file is durable before the log entry that names it. Every
+commit carries an application transaction of the table: Delta refuses it if a commit with the same transaction came first, which
+fences off a writer that lost its lease. deltalake's own ``optimize.compact`` writes no transaction, and its predicates fail on
+long IN-lists, so neither is used.
 
 What does not belong here: the meaning of the tables (``directory``).
 """
@@ -29,21 +29,21 @@ from volstream.delta.log import DeltaLog, last_checkpoint
 from volstream.delta.places import create_table, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.errors import FencedError
 
-#: Rows per row group, all decoded when a key is looked up.
+#: Rows per row group; looking up a key decodes a whole group.
 GROUP_ROWS = 2_000
 
 #: Readers start at the newest checkpoint. In an object store each later log entry is a request.
 _CHECKPOINT_COMMITS, _REMOTE_CHECKPOINT_COMMITS = 100, 10
 
 #: Spark lists the whole log several times per read, at 30 microseconds per entry on a local disk, so the log is kept short.
-#: Removed data files are kept much longer: running queries read them, but never the log again.
+#: Removed data files are kept much longer: running queries still read them, but never the log again.
 _PROPERTIES = {
     "delta.logRetentionDuration": "interval 10 minutes",
     "delta.deletedFileRetentionDuration": "interval 12 hours",
     "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
 }
 
-#: deltalake neither checkpoints nor cleans up on its own; :meth:`NativeTable.maintain` does when there is time.
+#: deltalake makes no checkpoints and cleans nothing up on its own; :meth:`NativeTable.maintain` does when there is time.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -53,7 +53,7 @@ class DataFile:
 
     Attributes:
         path: relative to the table.
-        least, most: by name, for the columns with statistics.
+        least, most: by column name, for columns with statistics.
     """
 
     path: str
@@ -69,9 +69,9 @@ class TableSpec:
 
     Attributes:
         location: a local path or a URI.
-        tracked: columns with statistics; they are never NULL.
-        app_ids: application ids whose transaction versions a view has. Every commit carries one of them at least: of two
-            concurrent ones with the same id, one is refused.
+        tracked: columns with statistics, which are never NULL.
+        app_ids: application ids whose transaction versions a view has. Every commit carries at least one of them: of two
+            concurrent commits with the same id, one is refused.
     """
 
     location: str
@@ -80,7 +80,7 @@ class TableSpec:
     app_ids: Sequence[str]
 
     def view(self) -> View | None:
-        """Returns the newest version, for a reader; None if there is no table. Raises DependencyError."""
+        """Returns the newest version for a reader; None if there is no table. Raises DependencyError."""
         with mapped(self.location):
             try:
                 handle = open_table(self.location)
@@ -92,7 +92,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class View:
-    """A version of a table: its files and transactions. Reading it does not access the log."""
+    """A version of a table: its files and transactions. Using it does not read the log."""
 
     spec: TableSpec
     version: int
@@ -111,7 +111,7 @@ class View:
         return sum(file.bytes for file in self.files)
 
     def open(self, file: DataFile) -> pq.ParquetFile:
-        """Opens the Parquet file. Raises DependencyError if it no longer exists."""
+        """Opens a file as Parquet. Raises DependencyError if it no longer exists."""
         with mapped(self.spec.location):
             return open_file(self.spec.location, file.path)
 
@@ -121,7 +121,7 @@ class View:
             return self.fitted(opened.read(columns=columns if columns is None else list(columns)), columns)
 
     def fitted(self, rows: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
-        """Returns ``rows`` of one of the files with the table's columns, or some of them."""
+        """Converts ``rows`` of one of the files to the table's columns, or some of them."""
         schema = self.spec.schema
         return fitted(rows, schema if columns is None else pa.schema([schema.field(name) for name in columns]))
 
@@ -131,19 +131,19 @@ _DISTINCT = ("relative_path", "url", "etag", "old_etag", "last_modified_time", "
 
 
 class NativeTable:
-    """The writer of a table. Used by one process at a time, in one thread."""
+    """The writer of a table. For one process at a time, in one thread."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
         self._handle: DeltaTable | None = None
         self._view: View | None = None
-        # Transactions as of a version: finding one takes deltalake milliseconds.
+        # Transactions as of a version; deltalake takes milliseconds to find one.
         self._known: tuple[int, dict[str, int | None]] = (-1, {})
 
     def open(self) -> View:
         """Returns the newest version, which the next commit builds on; creates the table if it does not exist.
 
-        What others committed is durable then: its writer may have died before it was.
+        Makes the commits of other writers durable: a writer may have died before doing so.
         """
         with mapped(self.spec.location):
             if self._handle is None:
@@ -160,7 +160,7 @@ class NativeTable:
             return self._view
 
     def transaction(self, app_id: str) -> int | None:
-        """Returns the newest transaction version of any application as of the last :meth:`open`; None if it never wrote."""
+        """Returns an application's newest transaction version as of the last :meth:`open`; None if it never wrote."""
         assert self._handle is not None, "opened before"
         version, known = self._known
         if version != self._handle.version():
@@ -171,7 +171,7 @@ class NativeTable:
         return known[app_id]
 
     def new_file(self) -> NewFile:
-        """Returns a new data file, to be added by a commit."""
+        """Creates a data file for a commit to add."""
         return NewFile(
             self.spec.location, self.spec.schema, tracked=self.spec.tracked, plain=_DISTINCT, group_rows=GROUP_ROWS
         )
@@ -193,7 +193,7 @@ class NativeTable:
             changes_data: False: rows only move between files.
 
         Raises:
-            FencedError: another writer committed one of the same transactions, or removed one of the same files, meanwhile;
+            FencedError: another writer meanwhile committed one of the same transactions or removed one of the same files;
                 nothing of this commit is in the table.
         """
         assert {*self.spec.app_ids} & {*transactions}, "without one the commit would not fence off other writers"
@@ -245,7 +245,7 @@ class NativeTable:
             durable.checkpoint(self.spec.location, handle)
 
     def sweep(self) -> None:
-        """Deletes data files that no version needs: removed ones, and leftovers of a crash. Lists the folder."""
+        """Deletes data files that no version needs: removed ones, and remains of crashes. Lists the folder."""
         with mapped(self.spec.location):
             if self._handle is not None:
                 self._handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
@@ -272,7 +272,7 @@ def _view(handle: DeltaTable, of: TableSpec, transactions: Mapping[str, int | No
 
     paths = column("path")
     least, most = ({name: column(f"{end}.{name}") for name in of.tracked} for end in ("min", "max"))
-    for name in of.tracked:  # files are found by where their ranges end, which must be exact
+    for name in of.tracked:  # files are found by the ends of their ranges, which must be exact
         for at, path in enumerate(paths):
             if is_doubtful(least[name][at]) or is_doubtful(most[name][at]):
                 least[name][at], most[name][at] = exact_bounds(of.location, path, name)

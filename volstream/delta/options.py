@@ -8,12 +8,12 @@ _known: dict[str, dict[str, str]] = {}
 
 
 def know(warehouse: str, options: Mapping[str, str]) -> None:
-    """Registers the options, named like deltalake's ``storage_options``, for everything in the warehouse."""
+    """Registers options, named as in deltalake's ``storage_options``, for everything in the warehouse."""
     _known[warehouse] = dict(options)
 
 
 def options_of(location: str) -> dict[str, str]:
-    """Returns the options of the warehouse that contains a location; empty if there is none."""
+    """Returns the options of the warehouse that contains a location; empty if there are none."""
     for warehouse, options in _known.items():
         if location == warehouse or location.startswith(f"{warehouse}/"):
             return options

@@ -1,23 +1,23 @@
-"""The catalogs of warehouses, as processes register them. Needs no Arrow, so that opening a home stays fast."""
+"""The catalogs of warehouses, registered per process. Does not import Arrow, so that opening a home stays fast."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-#: Returns what a warehouse says about its catalog, by the warehouses that this process has not looked at for it.
+#: By warehouses that this process has not checked yet: returns what the warehouse's file must say about its catalog.
 unclaimed: dict[str, Callable[[], Mapping[str, str]]] = {}
 
-#: Returns the locations of the tables outside of a warehouse by their names.
+#: By warehouse: returns the locations of tables outside of it, by name.
 links: dict[str, Callable[[], Mapping[str, str]]] = {}
 
 
 def belongs_to(warehouse: str, identity: Callable[[], str], home: str, linked: Callable[[], Mapping[str, str]]) -> None:
-    """Registers the catalog of a warehouse, from which this process then takes no table if it belongs to another one.
+    """Registers a warehouse's catalog; this process then uses no table from a warehouse that belongs to another catalog.
 
     Args:
         identity: returns the catalog's identity; called when the first table is located.
-        home: what people know it by.
-        linked: returns the locations of tables that are elsewhere, by their names.
+        home: the name by which users know the catalog.
+        linked: returns the locations of tables outside of the warehouse, by name.
     """
     links[warehouse] = linked
     unclaimed[warehouse] = lambda: {"catalog": identity(), "home": home}

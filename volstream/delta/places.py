@@ -1,7 +1,7 @@
 """Locations of tables and folders, opened as pyarrow filesystems or deltalake tables.
 
-A location is a local path or a URI, kept as text in the catalog, in plans and in Spark's SQL. Other options of an object
-store, such as an endpoint, are those of the warehouse that contains the location (``delta.options``).
+A location is a local path or a URI, kept as text in the catalog, in plans and in Spark's SQL. The warehouse that contains the
+location determines other options of an object store, such as an endpoint (``delta.options``).
 
 No other module creates pyarrow filesystems or opens tables with deltalake.
 """
@@ -36,10 +36,10 @@ def is_remote(location: str) -> bool:
 
 
 def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
-    """Returns the filesystem of a location, and the path in it without a trailing slash.
+    """Returns a location's filesystem and the path in it, without a trailing slash.
 
     Raises:
-        InvalidValueError: it is neither a path nor the URI of a filesystem.
+        InvalidValueError: the location is neither a path nor the URI of a filesystem.
     """
     place = urlsplit(location)
     if place.scheme in _S3 and is_remote(location):
@@ -56,13 +56,13 @@ def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
 
 
 def is_table(location: str) -> bool:
-    """True if there is a Delta table. Raises DependencyError."""
+    """True if there is a Delta table at the location. Raises DependencyError."""
     with mapped(location):
         return DeltaTable.is_deltatable(location, options_of(location) or None)
 
 
 def is_folder(location: str) -> bool:
-    """True if there is a folder, or in an object store anything below ``location``."""
+    """True if there is a folder or, in an object store, anything below ``location``."""
     filesystem, path = filesystem_of(location)
     return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
 
@@ -93,10 +93,10 @@ def create_table(
 
 
 def make_folder(location: str) -> None:
-    """Creates a folder and its parents, whose names survive a power cut; an object store has no folders.
+    """Creates a folder and its parents, whose names survive a power cut. Object stores have no folders.
 
     Raises:
-        DependencyError: it cannot be created.
+        DependencyError: the folder cannot be created.
     """
     if not _has_folders(location):
         return
@@ -117,11 +117,11 @@ def make_folder(location: str) -> None:
 
 
 def replace_file(location: str, content: bytes) -> None:
-    """Writes a small file atomically: readers see either the old content or the new one, also after a power cut."""
+    """Writes a small file atomically: readers see either the old content or the new one, even after a power cut."""
     filesystem, path = filesystem_of(location)
     target = f"{path}.new" if _has_folders(location) else path
     if isinstance(filesystem, fs.LocalFileSystem):
-        Path(target).unlink(missing_ok=True)  # of a crash; or a link, through which another file would be written
+        Path(target).unlink(missing_ok=True)  # left by a crash; or a link, whose target would be overwritten
         with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666), "wb") as local:
             local.write(content)
     else:
@@ -160,7 +160,7 @@ def mapped(location: str) -> Iterator[None]:
 
 
 def _check_disk(location: str, error: Exception) -> None:
-    """Raises DiskError if an error means that."""
+    """Raises DiskError if an error means that the disk is full or read-only."""
     disk = disk_error(error, location)
     if disk is not None:
         raise disk from error
@@ -168,8 +168,8 @@ def _check_disk(location: str, error: Exception) -> None:
 
 @contextmanager
 def reached(location: str) -> Iterator[None]:
-    """Maps errors of pyarrow: in an object store to StorageError, those of a full or read-only disk to DiskError. Other errors of
-    disks are not temporary, and pass."""
+    """Maps errors of pyarrow: in an object store to StorageError, those of a full or read-only disk to DiskError. Other errors
+    of disks are not temporary, and are not mapped."""
     try:
         yield
     except OSError as error:
@@ -223,8 +223,8 @@ def _is_amazon_s(endpoint: str | None) -> bool:
 def _s3(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
     settings = dict(options)
     if not _is_amazon_s(settings.get("AWS_ENDPOINT_URL")):
-        # Others do not support the trailing checksums of Amazon's SDK, nor the encoding that these need; pyarrow only takes the
-        # option from the environment.
+        # Other stores do not support the trailing checksums of Amazon's SDK, nor the encoding that these need; pyarrow takes
+        # this option only from the environment.
         os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
     return fs.S3FileSystem(
         access_key=settings.get("AWS_ACCESS_KEY_ID"),
@@ -232,7 +232,7 @@ def _s3(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
         session_token=settings.get("AWS_SESSION_TOKEN"),
         region=settings.get("AWS_REGION"),
         endpoint_override=settings.get("AWS_ENDPOINT_URL"),
-        # A small file takes one request instead of three.
+        # One request for a small file instead of three.
         allow_delayed_open=True,
         force_virtual_addressing=settings.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true",
     )

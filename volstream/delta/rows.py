@@ -1,6 +1,6 @@
-"""Reads rows of a table without a JVM, through deltalake's query engine. For results that fit into memory.
+"""Reads rows of a table without a JVM, through deltalake's query engine. For results that fit in memory.
 
-It supports deletion vectors and skips files and pages by statistics: tens of milliseconds, where Spark takes seconds.
+The engine supports deletion vectors and skips files and pages by statistics: tens of milliseconds, where Spark takes seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def sample(location: str, version: int, most: int, where: str = "true") -> pa.Ta
     """Returns some of the table's rows, with all columns.
 
     Args:
-        most: how many at most.
+        most: maximum number of rows.
         where: as for :func:`read`.
 
     Raises:
@@ -59,5 +59,5 @@ def changes(location: str, first: int, last: int) -> pa.Table:
 
 
 def text(value: str) -> str:
-    """Returns a literal for ``where``: standard SQL, in which a backslash is an ordinary character."""
+    """Returns a literal for ``where``, in standard SQL, where a backslash is an ordinary character."""
     return "'" + value.replace("'", "''") + "'"

@@ -1,9 +1,9 @@
-"""What a commit to a table with tracked changes has to maintain: row ids, the change feed, and its own time.
+"""What a commit to a table with tracked changes must maintain: row ids, the change feed, and the commit's time.
 
-Delta's protocol: each added file has the id of its first row and the version that added it; the greatest id so far is kept in
-the table's domain metadata; the first action of a commit has a time that is later than that of the commit before. A row that
-replaces another one keeps its id, in a column of the data file that the schema does not have. The change feed of a commit that
-only adds rows consists of these rows; another one has files of its own, with the old and the new rows.
+Delta's protocol: each added file has the id of its first row and the version that added it; the table's domain metadata has the
+greatest id so far; the first action of a commit has a time later than the previous commit's. A row that replaces another one
+keeps its id, in a column of the data file that is not in the schema. If a commit only adds rows, these are its change feed;
+otherwise the feed has separate files with the old and the new rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from volstream.delta.datafile import fitted
 from volstream.delta.log import actions, checkpoint_files, is_on, last_checkpoint
 from volstream.delta.places import filesystem_of, make_durable, make_folder
 
-#: Writer features of such a table, which :mod:`volstream.delta.direct` supports.
+#: Writer features of tables with tracked changes, which :mod:`volstream.delta.direct` supports.
 FEATURES = frozenset({"domainMetadata", "rowTracking", "changeDataFeed", "inCommitTimestamp"})
 
 #: Table properties that make changes readable: row ids that survive rewriting, the change feed, and commit times in the log.
@@ -47,16 +47,16 @@ def new_columns() -> Mapping[str, str]:
     }
 
 
-#: The column of a row's kind in the files of a change feed, and their folder.
+#: The column with a row's kind in a change feed's files, and the folder of these files.
 _KIND, _FEED = "_change_type", "_change_data"
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """Rows that a commit removes, by key.
+    """The rows that a commit removes, by key.
 
     Attributes:
-        rows: the rows with the columns of the table, and that of the ids of rewritten rows.
+        rows: the rows with the table's columns, and the column with the ids of rewritten rows.
         ids: their row ids.
     """
 
@@ -69,9 +69,9 @@ def ids_of(add: Mapping[str, Any], rows: pa.Table, positions: np.ndarray, column
 
     Args:
         add: the action that added the file.
-        rows: with that column, unless the table has none.
-        positions: their positions in it.
-        column: the name of the column in which rewritten rows keep their ids.
+        rows: including ``column``, unless the table has none.
+        positions: of the rows in the file.
+        column: name of the column in which rewritten rows keep their ids.
     """
     fresh = pa.array(positions + int(add.get("baseRowId") or 0), pa.int64())
     return fresh if column is None else pc.coalesce(rows[column].combine_chunks(), fresh)
@@ -84,7 +84,7 @@ def id_column(table: DeltaTable) -> str | None:
 
 
 def kept_ids(rows: pa.Table, key: str, replaced: Replaced) -> pa.Array:
-    """Returns for each of the rows to add the id of the row that it replaces; NULL: none, it gets a new one."""
+    """Returns, for each row to add, the id of the row that it replaces; NULL: it replaces none and gets a new id."""
     at = pc.index_in(rows[key].combine_chunks(), value_set=replaced.rows[key].combine_chunks())
     return replaced.ids.take(at)
 
@@ -92,7 +92,7 @@ def kept_ids(rows: pa.Table, key: str, replaced: Replaced) -> pa.Array:
 def write_feed(
     location: str, table: DeltaTable, key: str, replaced: Replaced, added: Sequence[pa.Table]
 ) -> list[Mapping[str, Any]]:
-    """Writes the change feed of a commit that removes rows, and adds some; returns its actions. Durable on return."""
+    """Writes the change feed of a commit that removes rows and may add some; returns its actions. Durable on return."""
     if not is_on(table.metadata().configuration, "delta.enableChangeDataFeed"):
         return []
     schema = pa.schema(table.schema().to_arrow())
@@ -122,7 +122,7 @@ def _labelled(rows: pa.Table, kinds: pa.ChunkedArray) -> pa.Table:
 
 
 class TrackedCommit:
-    """What one commit on top of a version of a table has to contain besides; nothing if its changes are not tracked."""
+    """The additional content of a commit on top of a table's version; nothing if the table's changes are not tracked."""
 
     def __init__(self, table: DeltaTable, location: str) -> None:
         self._version = table.version() + 1
@@ -136,7 +136,7 @@ class TrackedCommit:
             self._next = _greatest_id(location, table.version()) + 1
 
     def info(self, *, keeps_ids: bool) -> Mapping[str, Any]:
-        """Returns what the first action has to tell.
+        """Returns additional fields of the first action.
 
         Args:
             keeps_ids: rows that replace others keep their ids.
@@ -145,14 +145,14 @@ class TrackedCommit:
         return fields | ({"tags": {"delta.rowTracking.preserved": "true"}} if self._has_ids and keeps_ids else {})
 
     def added(self, rows: int) -> Mapping[str, int]:
-        """Returns what the action that adds the next file has to contain besides."""
+        """Returns additional fields of the action that adds the next file."""
         if not self._has_ids:
             return {}
         first, self._next = self._next, self._next + rows
         return {"baseRowId": first, "defaultRowCommitVersion": self._version}
 
     def domain(self) -> list[Mapping[str, Any]]:
-        """Returns the action that stores the greatest row id, after all files were added."""
+        """Returns the action that stores the greatest row id, once all files are added."""
         if not self._has_ids:
             return []
         configuration = json.dumps({"rowIdHighWaterMark": self._next - 1, "domainName": _DOMAIN})
@@ -169,7 +169,7 @@ def _time_of(location: str, version: int) -> int:
 
 
 def _greatest_id(location: str, version: int) -> int:
-    """Returns the greatest row id that was given up to a version; -1: none."""
+    """Returns the greatest row id assigned up to a version; -1: none."""
     checkpoint = last_checkpoint(location)
     for number in range(version, min(checkpoint[0], version), -1):
         for action in actions(location, number, _DOMAIN):

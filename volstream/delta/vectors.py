@@ -1,7 +1,7 @@
-"""Deletion vectors: the deleted rows of data files. Written according to the Delta protocol; deltalake reads them.
+"""Deletion vectors: the deleted rows of data files. Written here according to the Delta protocol; deltalake reads them.
 
-No library except Delta's own writes them. A vector is a 64-bit Roaring bitmap of positions in a data file. All vectors of a
-commit are stored in one file.
+No other library except Delta's own writes them. A vector is a 64-bit Roaring bitmap of positions in a data file. One file
+stores all vectors of a commit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[s
     content = bytearray(_LAYOUT)
     descriptors: dict[str, Mapping[str, Any]] = {}
     for path, positions in deleted.items():
-        # The portable serialization of a 64-bit bitmap is what the protocol expects after the magic number.
+        # After the magic number, the protocol expects the portable serialization of a 64-bit bitmap.
         vector = struct.pack("<i", _MAGIC) + BitMap64(positions).serialize()
         descriptors[path] = {
             "storageType": "u",
@@ -62,7 +62,7 @@ def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[s
 
 
 def file_of(descriptor: Mapping[str, Any] | None) -> str | None:
-    """Returns the file of a deletion vector, relative to the table; None if it has none of its own there."""
+    """Returns the file of a deletion vector, relative to the table; None if the vector is not in a file of the table."""
     if descriptor is None or descriptor["storageType"] != "u":
         return None
     prefix, encoded = descriptor["pathOrInlineDv"][:-20], descriptor["pathOrInlineDv"][-20:]
@@ -71,7 +71,7 @@ def file_of(descriptor: Mapping[str, Any] | None) -> str | None:
 
 
 def deleted_rows(table: DeltaTable, files: Collection[str]) -> Mapping[str, np.ndarray]:
-    """Returns the positions of deleted rows, by data file; files without any are left out."""
+    """Returns the positions of deleted rows, by data file; files without deleted rows are left out."""
     deleted: dict[str, np.ndarray] = {}
     for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
         for at, uri in enumerate(batch["filepath"].to_pylist()):

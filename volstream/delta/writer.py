@@ -1,7 +1,7 @@
 """Spark commands that write Delta tables, each with the transaction id that makes it happen at most once.
 
-A marked statement has a session of its own, because the settings that carry its ids apply to all statements of a session.
-The outcome is never taken from the command's result; callers look for the marker in the log.
+A marked statement has its own session, because the settings that carry its ids apply to all statements of a session. The
+command's result never decides the outcome; callers look for the marker in the log.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
     from volstream.spark.session import SparkGateway
 
-#: Commits that lost a race against another writer of the same table are retried: it is the same statement.
+#: A commit that lost a race against another writer of the table is retried with the same statement.
 _CONFLICT_ATTEMPTS = 5
 
 
 def is_large(location: str) -> bool:
     """True if a table is large enough for Spark to compile queries on it."""
-    return DeltaLog(location).is_larger(LARGE_BYTES, LARGE_ROWS)  # a table of file names only is small
+    return DeltaLog(location).is_larger(LARGE_BYTES, LARGE_ROWS)  # a table of only file names is small
 
 
 def compile_if_large(session: SparkSession, location: str) -> None:
-    """Enables compilation in a session if the table that it is going to read is large."""
+    """Enables compilation in a session if the table that it will read is large."""
     if is_large(location):
         compile_in(session)
 
@@ -66,9 +66,9 @@ class DeltaWriter:
         """Yields a session in which one DML statement on the table at ``location`` carries ``marker``.
 
         Args:
-            rows: approximate number of rows that it writes.
-            apart: use a new session, for a user's statement, which may find or leave views and functions in it.
-            like: copy this user session, for a frame created in it. The marker is never set in a user's own session: after an
+            rows: approximate number of rows that the statement writes.
+            apart: use a new session for a user's statement, which may find or leave views and functions in it.
+            like: copy this user session, for a frame created in it. The marker is never set in a user's session: after an
                 interruption it could neither stay nor be removed, because the statement may still be running.
         """
         settings = marker.settings()
@@ -89,8 +89,8 @@ class DeltaWriter:
     def prepare(self, location: str) -> None:
         """Makes Delta load the transactions and files of a table's newest version.
 
-        A marked statement needs these first, and loading them takes longer than a small commit. Delta caches them until the next
-        commit, so they can be loaded while there is time.
+        A marked statement needs these first, and loading them takes longer than a small commit. Delta caches them until the
+        next commit, so they can be loaded in advance.
         """
         self._run(f"DESCRIBE DETAIL {table_at(location)}")
 
@@ -100,7 +100,7 @@ class DeltaWriter:
         with_retries(lambda: frame.write.format("delta").mode("append").save(location))
 
     def replace(self, session: SparkSession, frame: DataFrame, location: str, where: str) -> None:
-        """Replaces the rows that match ``where`` by the rows of ``frame``, which must all match it, in a session from
+        """Replaces the rows that match ``where`` by the rows of ``frame``, all of which must match it, in a session from
         :meth:`marked`. Takes half the time of an equivalent MERGE.
 
         Args:
@@ -117,7 +117,7 @@ class DeltaWriter:
     def fence(self, location: str, marker: Marker) -> None:
         """Commits only ``marker``; afterwards no other commit can carry its (app id, version).
 
-        Succeeds if another commit already carries it: the log tells who won. Needs an engine only if the table does.
+        Succeeds if another commit already carries it; the log shows which. Needs an engine only if the table does.
         """
         if direct.commit(location, marker):
             return
@@ -125,7 +125,7 @@ class DeltaWriter:
             empty = session.sql(f"SELECT * FROM {table_at(location)} LIMIT 0")
             try:
                 with_retries(lambda: empty.write.format("delta").mode("append").save(location))
-            except Exception as error:  # filtered by condition, all that Spark Connect offers
+            except Exception as error:  # filtered by condition: Spark Connect offers no more
                 if not (condition_of(error) or "").startswith("DELTA_CONCURRENT_TRANSACTION"):
                     raise
 

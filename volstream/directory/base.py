@@ -1,4 +1,4 @@
-"""Writes the base of a directory: the first listing as a whole, and compactions, which bring the tail into it.
+"""Writes the base of a directory: the first listing as a whole, then compactions, which fold the tail into it.
 
 A compaction rewrites only files whose path range the tail touches, so its cost depends on the changes.
 """
@@ -23,12 +23,12 @@ from volstream.directory.snapshot import Snapshot, combined, there
 
 @dataclass(frozen=True)
 class FileSizes:
-    """How a directory is cut into files.
+    """How a directory is divided into files.
 
     Attributes:
-        rows: of a file of the base: a look-up opens the files of its paths, and a compaction rewrites them whole.
-        few_rows: a rewritten file of the base with fewer is merged with the next.
-        small_files: this many small files of the tail are merged: a look-up reads all that the base does not show yet.
+        rows: per file of the base: a look-up opens the files of its paths, and a compaction rewrites whole files.
+        few_rows: a rewritten file of the base with fewer rows is merged with the next.
+        small_files: once the tail has this many small files, they are merged: a look-up reads everything not yet in the base.
     """
 
     rows: int = 10_000
@@ -36,7 +36,7 @@ class FileSizes:
     small_files: int = 16
 
 
-#: The sizes that directories are written with.
+#: The default sizes.
 SIZES = FileSizes()
 
 #: Files written concurrently: encoding and disk writes release the GIL.
@@ -106,7 +106,7 @@ def write_base(target: NativeTable, tables: Iterable[pa.Table], sizes: FileSizes
 def compact(
     target: NativeTable, snapshot: Snapshot, sizes: FileSizes = SIZES
 ) -> tuple[Sequence[AddAction], Sequence[DataFile]]:
-    """Returns what a commit has to add to the base, and remove from it, so that it has the newest refresh.
+    """Returns the files that a commit must add to the base and remove from it, to bring it to the newest refresh.
 
     Memory: the part of the tail being compacted, and some files of the base.
     """

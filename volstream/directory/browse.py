@@ -1,6 +1,6 @@
-"""Looks around in a directory as in a file manager: one folder at a time, page by page, however many files there are.
+"""Browses a directory like a file manager: one folder at a time, page by page, however many files there are.
 
-A page costs a few row groups of the base, found by statistics, because a folder is skipped as a whole. What does not belong
+A page reads a few row groups of the base, found by statistics, because folders are skipped as a whole. What does not belong
 here: whole listings of a directory (:meth:`Snapshot.at`).
 """
 
@@ -20,23 +20,23 @@ from volstream.delta.native import DataFile
 from volstream.directory.ordered import PATH
 from volstream.directory.snapshot import Snapshot, there
 
-#: Attributes of a file that are shown.
+#: The displayed attributes of a file.
 _COLUMNS = (PATH, "size", "last_modified_time", "content_type", "refresh_id", "refreshed_on")
 
-#: Rows that one search looks at; the next one goes on from there.
+#: Rows that one search reads; the next one continues from there.
 SEARCHED_ROWS = 200_000
 
-#: Sorts after "/", directly: the end of a folder.
+#: Sorts immediately after "/": the end of a folder.
 _AFTER_SLASH = chr(ord("/") + 1)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file, or a folder with whatever is in it.
+    """A file, or a folder that contains something.
 
     Attributes:
-        path: of a folder, with a slash at the end.
-        name: what follows the folder that is shown.
+        path: ends in a slash for a folder.
+        name: the part after the displayed folder.
     """
 
     path: str
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Part:
-    """Some entries in path order, and the position after which the next ones come; None: there are no more."""
+    """Some entries in path order, and the position after which the next ones follow; None: there are no more."""
 
     entries: Sequence[Entry]
     next: str | None
@@ -61,7 +61,7 @@ def children(snapshot: Snapshot, prefix: str, after: str | None, most: int) -> P
     """Returns files and folders whose paths begin with ``prefix``, up to the next slash.
 
     Args:
-        after: where an earlier page ended; None: from the beginning.
+        after: the end of an earlier page; None: from the beginning.
     """
     rows, folder = _Rows(snapshot), prefix.rpartition("/")[0]
     start = len(folder) + 1 if folder else 0
@@ -97,9 +97,9 @@ def between(snapshot: Snapshot, after: str | None, until: str | None, most: int,
 
 
 def search(snapshot: Snapshot, text: str, after: str | None, most: int, rows: int = SEARCHED_ROWS) -> Part:
-    """Returns files whose paths contain ``text``, in any case of its letters.
+    """Returns files whose paths contain ``text``, ignoring case.
 
-    Looks at about ``rows`` rows, so a part may have few entries, or none, and a next one all the same.
+    Reads about ``rows`` rows, so a part may have few or no entries and still be followed by another.
     """
     entries, looked = list[Entry](), 0
     for group in _Rows(snapshot).groups_after(after or ""):
@@ -120,9 +120,9 @@ def _file(row: dict[str, Any], name: str) -> Entry:
 
 
 class _Rows:
-    """The rows of a directory at a refresh, in path order, from any position on.
+    """The rows of a directory at a refresh, in path order, from any position.
 
-    A row group of the base is decoded when it is needed; the newest one is kept.
+    Decodes a row group of the base when it is needed; keeps the latest one.
     """
 
     def __init__(self, snapshot: Snapshot, refresh: int | None = None) -> None:
@@ -152,7 +152,7 @@ class _Rows:
         return None if changed is None else _row(self._changed, at)
 
     def groups_after(self, position: str) -> Iterator[pa.Table]:
-        """Yields the rows from a position on, row group by row group, each with the changed rows of its range."""
+        """Yields the rows from a position on, by row group, each with the changed rows of its range."""
         begin = bisect_left(self._changed_paths, position)
         for table, paths in self._base_after(position):
             end = bisect_left(self._changed_paths, f"{paths[-1]}\0", lo=begin)
@@ -168,7 +168,7 @@ class _Rows:
             opened = self._open(number, files[number])
             for group in range(opened.metadata.num_row_groups):
                 statistics = opened.metadata.row_group(group).column(0).statistics
-                bounded = statistics is not None and statistics.has_min_max  # not those of very long paths
+                bounded = statistics is not None and statistics.has_min_max  # very long paths have none
                 if not bounded or statistics.max >= position:
                     table, paths = self._read(number, opened, group)
                     if paths and paths[-1] >= position:

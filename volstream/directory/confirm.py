@@ -1,4 +1,4 @@
-"""Confirms the findings of a listing when they are compared, because a listing only makes proposals."""
+"""Confirms the findings of a listing when they are compared: a listing only makes proposals."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from volstream.model.files import FileInfo
 from volstream.model.selection import Selection
 from volstream.storage.base import PROBE, ObjectStore
 
-#: Concurrent requests to a store; they wait for the network, not for a processor.
+#: Concurrent requests to a store, which wait for the network, not for a processor.
 HEADS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class Since:
-    """Observations of the volume by this writer that are newer than the start of a listing.
+    """Observations of the volume by this writer since the start of a listing.
 
     Attributes:
         keys: keys checked individually.
         prefixes: prefixes listed.
-        unknown: an earlier process may have seen more, so that the listing's findings are checked as well.
+        unknown: an earlier process may have seen more, so the listing's findings are checked as well.
     """
 
     keys: frozenset[str] = frozenset()
@@ -41,7 +41,7 @@ class Since:
 class Confirm:
     """Drops changes that the store, or a newer observation, contradicts.
 
-    A row is removed only if a check shows that its key is gone, or that it no longer belongs to the volume.
+    Removes a row only if a check shows that its key no longer exists, or no longer belongs to the volume.
 
     Attributes:
         selection: the keys that belong to the volume.
@@ -77,7 +77,7 @@ class Confirm:
 
 
 def look(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo | None], Mapping[str, StorageError]]:
-    """Returns the current file at each key, or None; and the keys that cannot be checked although others can.
+    """Returns the current file at each key, or None; and the keys that cannot be checked while others can.
 
     Raises:
         StorageError, StorageDeniedError: no key can be checked.

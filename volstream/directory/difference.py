@@ -1,4 +1,4 @@
-"""Differences between current files and the directory's rows for them. Pure, except for confirming checks of a store."""
+"""Differences between current files and their rows in the directory. Pure, except for checks of a store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def differences(listed: Iterable[pa.Table], known: Iterable[pa.Table]) -> Iterat
 
 
 def compare(files: pa.Table, rows: pa.Table) -> pa.Table:
-    """Returns the changes that turn the known ``rows`` into ``files``, which must be all files with these and other paths."""
+    """Returns the changes that turn the known ``rows`` into ``files``, which must include every file with the rows' paths."""
     at = pc.index_in(files[PATH], value_set=rows[PATH])
     old = rows.take(at)
     changed = pc.invert(same_content(files, old))

@@ -1,4 +1,4 @@
-"""Refreshes a volume in the foreground: in this process, or through the daemon that keeps the volume."""
+"""Refreshes a volume in the foreground: in this process, or by the daemon that keeps the volume."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class RefreshResult:
     """The result of a foreground refresh.
 
     Attributes:
-        reconciled: result of the listing; None if the daemon ran it, which reports to the catalog only.
-        held: removals that were found and wait for ``accept_removals``.
+        reconciled: result of the listing; None if the daemon ran it, which reports only to the catalog.
+        held: removals found that wait for ``accept_removals``.
     """
 
     inserted: int
@@ -51,14 +51,14 @@ def refresh(
 ) -> RefreshResult:
     """Lists a volume, or a sub-directory of it, and returns once the directory table matches.
 
-    If a daemon keeps the volume, the daemon is asked to do it, and this call waits for it.
+    If a daemon keeps the volume, this call asks the daemon to do it, and waits.
 
     Args:
         accept_removals: accept all removals, however many.
 
     Raises:
         StorageError: the listing failed; nothing was changed.
-        NotFoundError: the sub-directory has no files, and had none before.
+        NotFoundError: the sub-directory has no files and had none before.
         InvalidValueError: the sub-directory is ignored, or is outside the volume.
         InvalidStateError: the refresh was stopped.
     """
@@ -101,7 +101,7 @@ def refresh(
 
 @contextmanager
 def _troubles(catalog: Catalog, volume: Volume, *, whole: bool) -> Iterator[None]:
-    """Records what a listing of the whole volume shows of its store, as the daemon does that keeps a volume."""
+    """Records what a listing of the whole volume reveals about the store, as the daemon does when it keeps the volume."""
     try:
         yield
     except StorageError as error:

@@ -47,13 +47,13 @@ _LATER = Backoff(first_seconds=1.0, cap_seconds=300.0)
 #: Interval of sweeps for unneeded data files, which list the table's folders.
 _SWEEP_SECONDS = 6 * 3600.0
 
-#: Interval of checks that the store is there; for a bucket each is a request.
+#: Interval of checks that the store exists; for a bucket each check is a request.
 _LOCAL_CHECK_SECONDS, _REMOTE_CHECK_SECONDS = 2.0, 60.0
 
 
 @dataclass(frozen=True)
 class Tick:
-    """The result of a tick: rows changed, and commits made."""
+    """The result of a tick: rows changed and commits made."""
 
     counts: Counts
     commits: int
@@ -97,14 +97,14 @@ class DirectoryKeeper:
         return self._writer.volume.held_removals
 
     def check_store(self) -> None:
-        """Checks at intervals that the store answers; otherwise its failure would show only at the next event or full listing.
+        """Checks periodically that the store answers; otherwise only the next event or full listing would reveal a failure.
 
         Raises:
-            StorageError: it is missing, or does not answer.
+            StorageError: the store is missing or does not answer.
         """
         if time.monotonic() < self._next_check:
             return
-        with suppress(StorageDeniedError):  # with permission for some prefixes only; it is there
+        with suppress(StorageDeniedError):  # denied: permission covers only some prefixes; the store exists
             self._store.head(PROBE)
         self._next_check = time.monotonic() + self._check_seconds
 
@@ -118,7 +118,7 @@ class DirectoryKeeper:
         """
         if prefix:
             return self._refresh([prefix], [], cause)
-        if self._seen is not None:  # a background listing, which is older, uses the volume's own folder
+        if self._seen is not None:  # an older background listing uses the volume's own folder
             self._seen.subtrees[""] = cause
         folder = self._folder if self._seen is None else self._folder_beside
         listing = self._list(folder, [""])
@@ -126,7 +126,7 @@ class DirectoryKeeper:
         return self._commit(folder, listing, cause, Since(unknown=listing.resumed and self._is_there))
 
     def begin_listing(self) -> Callable[[], Listing]:
-        """Returns a function that lists the whole volume, to be run in its own thread; :meth:`end_listing` takes its result."""
+        """Returns a function that lists the whole volume, to run in a separate thread; :meth:`end_listing` takes its result."""
         self._seen = HintSet(self.volume.selection)
         return lambda: self._list(self._folder, [""])
 
@@ -156,7 +156,7 @@ class DirectoryKeeper:
 
     @property
     def _folder_beside(self) -> str:
-        """The folder for listings of subtrees, and of the volume during a background listing in the other folder. Used by one
+        """The folder for listings of subtrees, and of the volume while a background listing uses the other folder. For one
         listing at a time, because a keeper has one thread."""
         return f"{self._folder}-beside"
 
@@ -191,10 +191,10 @@ class DirectoryKeeper:
         return done
 
     def apply(self, hints: HintSet) -> Tick:
-        """Applies everything in ``hints`` to the directory: one commit at most, and another for the volume as a whole.
+        """Applies all ``hints`` to the directory: at most one commit, and another one for the whole volume.
 
         Raises:
-            StorageError: nothing of the current part was committed; the hints can be applied again.
+            StorageError: nothing of the current part was committed; apply the hints again.
             FencedError: another writer took over.
         """
         listings = dict(hints.listings())
@@ -262,7 +262,7 @@ class DirectoryKeeper:
         )
 
     def _put_off(self, keys: Sequence[str], failed: Mapping[str, StorageError]) -> None:
-        """Schedules keys that could not be checked for a retry, with growing delays. Keys without permission are left to the next
+        """Schedules keys that could not be checked for a retry, with growing delays. Keys without permission wait for the next
         listing."""
         later = [key for key, error in failed.items() if error.transient]
         delays = {key: self._put_off_until.get(key, (0, 0.0))[0] + 1 for key in later}
@@ -285,8 +285,8 @@ class DirectoryKeeper:
             self._writer.sweep()
 
     def requested_checks(self) -> Mapping[Hint, datetime]:
-        """Returns what this volume's writer was asked to check again, with the time of the request: settled files, subtrees, and
-        keys due for a retry."""
+        """Returns what this volume's writer was asked to check again, with the times of the requests: settled files, subtrees,
+        and keys due for a retry."""
         hints: dict[Hint, datetime] = {}
         for path, when in self._catalog.refreshes.asked_checks(self.volume.id, self._settings.tick_keys).items():
             if path == "" or path.endswith("/"):
@@ -296,14 +296,14 @@ class DirectoryKeeper:
         return hints
 
     def complete_checks(self, requested: Mapping[Hint, datetime]) -> None:
-        """Removes the requests returned by :meth:`requested_checks`, after they were applied."""
+        """Removes requests that :meth:`requested_checks` returned, once they are applied."""
         if requested:
             paths = {hint.path if isinstance(hint, KeyHint) else hint.prefix: when for hint, when in requested.items()}
             self._catalog.refreshes.checked(self.volume.id, paths)
 
     def _settled(self, path: str) -> bool:
         if isinstance(self._store, KeyOrdered):
-            return True  # the store's objects appear whole
+            return True  # the store's objects appear complete
         try:
             now = self._store.head(path)
         except StorageError:  # applying the key will report it
@@ -312,13 +312,13 @@ class DirectoryKeeper:
         return age is None or abs(age) >= self._settings.settle_seconds
 
     def _readable(self, paths: Collection[str]) -> list[str]:
-        """Returns ``paths`` without those that no row can have, or be below, which are recorded as rejected."""
+        """Returns ``paths`` without those that no row can have or be below; records these as rejected."""
         odd = unusable(paths)
         self._catalog.refreshes.reject(self.volume.id, odd.values())
         return [path for path in paths if path not in odd]
 
 
 def _numbers(done: Reconciled) -> dict[str, int]:
-    """Returns what a span says about a refresh that was made."""
+    """Returns the attributes of a refresh for spans."""
     counts = done.counts
     return {"rows": counts.rows, "inserted": counts.inserted, "updated": counts.updated, "deleted": counts.deleted}

@@ -1,8 +1,7 @@
-"""A full listing of subtrees, spooled to Parquet files in path order: memory use stays flat regardless of the number of
-files.
+"""A full listing of subtrees, spooled to Parquet files in path order; memory use does not depend on the number of files.
 
-Only settled files are listed: a recently modified file is checked again after the settle time, and included only if it did
-not change meanwhile. Splitting and resuming the listing of a bucket is in ``directory.shards``.
+Lists only settled files: a recently modified file is checked again after the settle time, and included only if it has not
+changed. Splitting and resuming the listing of a bucket is in ``directory.shards``.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from volstream.model.files import FileInfo, Finding, checked
 from volstream.model.selection import Selection
 from volstream.storage.base import ObjectStore
 
-#: Rows per row group: the number read at once from each file during a merge.
+#: Rows per row group: read at once from each file during a merge.
 _GROUP_ROWS = 10_000
 
-#: Rows sorted in memory, and written to one file.
+#: Rows sorted in memory and written to one file.
 _RUN_ROWS = 200_000
 
-#: Findings beyond this number are only counted: a million unreadable names tell no more than a thousand.
+#: Findings beyond this number are only counted: a million unreadable names say no more than a thousand.
 _MAX_FINDINGS = 1000
 
 
@@ -42,8 +41,8 @@ class Listing:
 
     Attributes:
         began: start of the listing, as :func:`time.time`.
-        resumed: an earlier process made a part of it.
-        findings: names that cannot be rows, at most 1,000.
+        resumed: an earlier process made part of the listing.
+        findings: names that cannot become rows, at most 1,000.
         unsettled: files that were still being written at the end of the listing, or could not be checked; also in
             ``findings``.
     """
@@ -80,20 +79,20 @@ def list_to(
     run_rows: int = _RUN_ROWS,
     group_rows: int = _GROUP_ROWS,
 ) -> Listing:
-    """Lists everything below some prefixes into Parquet files in ``folder``, to be read with :func:`listed_in`.
+    """Lists everything below the prefixes into Parquet files in ``folder``, to be read with :func:`listed_in`.
 
     Args:
         folder: path or URI of a folder without files.
-        prefixes: none of them is below another.
+        prefixes: no prefix is below another.
         settle_seconds: a file modified less than this long ago is checked again after this time.
         wait: sleeps; the daemon passes a function that a stop interrupts.
         stopped: called after each group of rows.
-        run_rows: rows that are sorted at once.
-        group_rows: rows that are read at once when the listing is merged.
+        run_rows: rows sorted at once.
+        group_rows: rows read at once when the listing is merged.
 
     Raises:
         StorageError: the listing is incomplete; nothing can be concluded from it.
-        InterruptedByUserError: it was stopped.
+        InterruptedByUserError: the listing was stopped.
     """
     listing = Listing()
     make_folder(folder)
@@ -199,7 +198,7 @@ def _note(listing: Listing, finding: Finding) -> None:
 
 
 def note(findings: list[Finding], count: int, finding: Finding) -> int:
-    """Appends a finding unless there are enough already; returns the new count."""
+    """Appends a finding up to the maximum; returns the new count."""
     if len(findings) < _MAX_FINDINGS:
         findings.append(finding)
     return count + 1

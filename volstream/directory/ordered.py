@@ -1,6 +1,6 @@
-"""Streams of rows in path order: merged, aligned, and compared. Memory use stays flat.
+"""Streams of rows in path order: merged, aligned, and compared, in constant memory.
 
-Paths are sorted by their UTF-8 bytes, which is the order of text in Arrow and Spark, and of Python's ``str``.
+Paths are sorted by their UTF-8 bytes: the order of text in Arrow and Spark, and of Python's ``str``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RowCursor:
         return self._paths[-1] if self._rows is not None else None
 
     def until(self, path: str) -> list[pa.Table]:
-        """Returns the rows up to and including ``path``, and moves behind them."""
+        """Returns the rows up to and including ``path``, and moves past them."""
         parts: list[pa.Table] = []
         while self._rows is not None:
             end = bisect_right(self._paths, path, lo=self._at)
@@ -71,7 +71,7 @@ def merged(runs: Iterable[tuple[str, Iterable[pa.Table]]]) -> Iterator[pa.Table]
 def aligned(
     left: Iterable[pa.Table], right: Iterable[pa.Table]
 ) -> Iterator[tuple[Sequence[pa.Table], Sequence[pa.Table]]]:
-    """Yields two sorted streams cut at the same paths: tables of either side, empty if a side has no such paths."""
+    """Yields two sorted streams, cut at the same paths: tables of either side, empty if a side has no such paths."""
     one, other = RowCursor(left), RowCursor(right)
     while one.last is not None or other.last is not None:
         cut = min(last for last in (one.last, other.last) if last is not None)
@@ -84,7 +84,7 @@ def one_table(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
 
 
 def _each_once(rows: pa.Table) -> pa.Table:
-    """Keeps only the last of consecutive rows with the same path, from a file that was listed twice."""
+    """Keeps only the last of consecutive rows with the same path: the file was listed twice."""
     paths = rows[PATH]
     if len(paths) < 2:
         return rows

@@ -1,8 +1,8 @@
-"""A reconcile: compares a full listing of a volume, or of subtrees, with the directory; makes one commit at most.
+"""A reconcile: compares a full listing of a volume, or of subtrees, with the directory; makes at most one commit.
 
-A listing only makes proposals. A row is removed only after a check found no object at its key; findings are dropped if the
-writer has made newer observations; and differences are computed against the exact state that the refresh builds on.
-Removing half of a directory or more requires confirmation.
+A listing only makes proposals. A row is removed only after a check found no object at its key; newer observations of the writer
+override findings; and differences are computed against the exact state that the refresh builds on. Removing half of a directory
+or more requires confirmation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from volstream.storage.base import KeyOrdered, ObjectStore
 
 _log = get("directory")
 
-#: An event takes seconds; under high load, according to providers, minutes.
+#: An event takes seconds or, according to providers, minutes under high load.
 LATE_SECONDS = 120.0
 
 
@@ -47,10 +47,10 @@ class Reconciled:
 
     Attributes:
         counts: rows that were missing, changed, and phantom.
-        late: missing and changed files whose events may still have been on their way.
-        held: removals that were found but not applied, because they exceed the volume's limit.
+        late: missing and changed files whose events may still have been under way.
+        held: removals found but not applied, because they exceed the volume's limit.
         commit: None if nothing differed.
-        unsettled: files that were still being written, to be checked again.
+        unsettled: files still being written, to be checked again.
     """
 
     files: int
@@ -74,18 +74,18 @@ def list_subtrees(
     wait: Callable[[float], object] = time.sleep,
     stopped: Callable[[], object] = lambda: False,
 ) -> Listing:
-    """Lists everything below some prefixes into a folder of the warehouse, for :func:`add_differences`. Makes no commit.
+    """Lists everything below the prefixes into a folder of the warehouse, for :func:`add_differences`. Makes no commit.
 
-    An interrupted listing of a bucket is resumed.
+    Resumes an interrupted listing of a bucket.
 
     Args:
-        prefixes: none of them is below another.
+        prefixes: no prefix is below another.
         wait: sleeps; a daemon passes a function that its stop signal interrupts.
         stopped: called after each group of rows.
 
     Raises:
         StorageError: the listing is incomplete.
-        InterruptedByUserError: it was stopped.
+        InterruptedByUserError: the listing was stopped.
     """
     if not isinstance(store, KeyOrdered):
         folders.remove(folder)
@@ -118,10 +118,10 @@ def add_differences(
 
     Args:
         folder: location of the listing.
-        removals: collects the removals, which are then not added.
+        removals: collects the removals, which are then not added to the refresh.
 
     Returns:
-        The number of new and changed files so recent that their events may still have been on their way.
+        The number of new and changed files so recent that their events may still have been under way.
 
     Raises:
         StorageError: a key missing from the listing could not be checked.
@@ -187,7 +187,7 @@ def reconcile(
 
 
 def note_findings(catalog: Catalog, volume_id: str, listing: Listing) -> None:
-    """Records names that cannot be rows."""
+    """Records names that cannot become rows."""
     if listing.findings:
         rejections = [Rejection(finding.path, finding.reason) for finding in listing.findings]
         catalog.refreshes.reject(volume_id, rejections)
@@ -204,7 +204,7 @@ def _held(volume: Volume, removals: Removals) -> int:
     limit = RemovalLimit.parse(volume.max_removals)
     if volume.accept_removals or not limit.holds(removals.count, removals.of):
         return 0
-    if not limit.holds(removals.lost(), removals.of):  # within the limit, because the rest were moved
+    if not limit.holds(removals.lost(), removals.of):  # within the limit, because the others were moved
         return 0
     _log.warning(
         "removals_held",

@@ -1,4 +1,4 @@
-"""Checks single keys, and compares them with their rows."""
+"""Checks single keys and compares them with their rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_keys(
         at_once: number of keys checked and compared together, which bounds memory use.
 
     Returns:
-        The keys that cannot be checked although others can; their rows stay as they are.
+        The keys that cannot be checked while others can; their rows stay unchanged.
 
     Raises:
         StorageError, StorageDeniedError: no key can be checked.

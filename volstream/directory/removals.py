@@ -17,14 +17,14 @@ from volstream.model.selection import Selection
 
 
 class Removals:
-    """Removals in the order in which they were found; memory use stays flat. A context manager.
+    """Removals in the order found, in constant memory. A context manager.
 
     Args:
-        selection: files that the volume's patterns now exclude were not deleted, and are not counted.
+        selection: files that the volume's patterns now exclude were not deleted, and do not count.
 
     Attributes:
         count: number of removals.
-        of: number of directory rows that were compared.
+        of: number of directory rows compared.
     """
 
     def __init__(self, selection: Selection) -> None:
@@ -45,13 +45,13 @@ class Removals:
         self._file.close()
 
     def counted(self, known: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Passes on the rows of the directory while counting them."""
+        """Passes on the directory's rows while counting them."""
         for rows in known:
             self.of += rows.num_rows
             yield rows
 
     def take(self, changes: pa.Table) -> pa.Table:
-        """Takes the removals out of some changes; returns the others."""
+        """Takes the removals out of changes; returns the other changes."""
         self._new.extend(_contents(changes.filter(pc.equal(changes["change"], INSERT)), "etag", "size"))
         rows = zip(changes["change"].to_pylist(), changes["relative_path"].to_pylist(), strict=True)
         gone = pa.array([change == DELETE and self._selection.accepts(path) for change, path in rows], pa.bool_())
@@ -63,12 +63,12 @@ class Removals:
         return changes.filter(pc.invert(gone))
 
     def lost(self) -> int:
-        """Returns the number of removals whose content no new file has; the others are moves. Call after the last take."""
+        """Returns the number of removals whose content is in no new file; the others are moves. Call after the last take."""
         new = {*self._new}
         return sum(content not in new for removed in self for content in _contents(removed, "old_etag", "old_size"))
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Yields all removals, after the last was taken."""
+        """Yields all removals; call after the last take."""
         self._writer.close()
         self._file.seek(0)
         for batch in pa.ipc.open_stream(self._file):
@@ -76,5 +76,5 @@ class Removals:
 
 
 def _contents(rows: pa.Table, etag: str, size: str) -> Iterator[int]:
-    """Yields hashes that distinguish contents."""
+    """Yields hashes that identify contents."""
     return map(hash, zip(rows[etag].to_pylist(), rows[size].to_pylist(), strict=True))

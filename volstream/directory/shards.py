@@ -34,7 +34,7 @@ _THREADS = 4
 #: Rows that each thread buffers, and rows per file; the listing's state is saved after each file.
 _GROUP_ROWS, _FILE_ROWS = 10_000, 100_000
 
-#: A level with more sub-prefixes is listed as a whole, because shards are kept in memory and in the state.
+#: A level with more sub-prefixes is listed as a whole, because shards are in memory and in the state.
 _MAX_SHARDS = 1000
 
 #: Maximum number of levels with a single sub-prefix to descend in search of several.
@@ -112,8 +112,8 @@ class ShardedListing:
         """Runs the listing to its end.
 
         Raises:
-            StorageError: the store did not answer; the next run resumes from here.
-            InterruptedByUserError: stopped; the next run resumes as well.
+            StorageError: the store did not answer; the next run resumes here.
+            InterruptedByUserError: stopped; the next run resumes here.
         """
         state = self._kept()
         resumed = state is not None
@@ -163,7 +163,7 @@ class ShardedListing:
         return map(checked, self._ordered.list_after(shard.prefix, self._selection, shard.after, deep=shard.deep))
 
     def _write(self, shard: Shard, group: list[FileInfo | Finding], rows: Iterator[FileInfo | Finding]) -> None:
-        """Writes one file of rows, and then saves the progress."""
+        """Writes one file of rows, then saves the progress."""
         name = f"{self._state.shards.index(shard):04}-{shard.files:06}.parquet"
         path = f"{self._folder}/listed/{name}"
         count, size, findings, last = 0, 0, list[Finding](), shard.after
@@ -199,7 +199,7 @@ class ShardedListing:
             replace_file(f"{self._location}/state.json", text.encode("utf-8", "surrogateescape"))
 
     def _kept(self) -> _State | None:
-        """Returns the state of an unfinished listing of the same volume; else None, with a folder free of rows."""
+        """Returns the state of an unfinished listing of the same volume; else None, after clearing the folder of rows."""
         try:
             with self._filesystem.open_input_stream(f"{self._folder}/state.json") as file:
                 kept: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogateescape"))
@@ -225,5 +225,5 @@ class ShardedListing:
                 self._filesystem.delete_file(info.path)
 
     def _identity(self) -> str:
-        """Identifies the listing: a different location or selection makes a different listing."""
+        """Identifies the listing: another location or selection makes another listing."""
         return f"{self._store.url('')}\n{self._prefix}\n{self._selection!r}"

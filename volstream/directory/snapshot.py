@@ -1,4 +1,4 @@
-"""A directory as readers see it: versions of its two tables that belong together, and everything derived from them.
+"""A directory as seen by readers: matching versions of its two tables, and everything derived from them.
 
 The directory at refresh *m* is the base without the paths that the tail changed between the base's refresh and *m*, plus
 their images as of *m*; for an *m* before the base's, the same backwards with the old images. The net change of a path in
@@ -25,7 +25,7 @@ from volstream.directory.table import DELETE, INSERT
 from volstream.errors import DependencyError, InvalidStateError
 from volstream.sqltext import literal, table_at
 
-#: Attempts to read both tables consistently, since a compaction or a trim may commit between the two reads.
+#: Attempts to read both tables consistently, because a compaction or a trim may commit between the two reads.
 _LOOKS = 10
 
 #: Files read concurrently: decoding releases the GIL.
@@ -69,7 +69,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, volume_id: str, base: View, tail: View) -> Snapshot:
-        """Returns the directory of two views, of which the base's was taken first."""
+        """Returns the directory of two views; the base's view must be the older one."""
         through = base.transactions.get(table.through_id(volume_id), 0)
         newest = tail.transactions.get(table.app_id(volume_id), 0)
         if through > newest:  # the first listing was committed to the base, but not yet to the tail
@@ -78,7 +78,7 @@ class Snapshot:
 
     @property
     def is_consistent(self) -> bool:
-        """True if the two views fit together: every change is in at least one of them."""
+        """True if the two views match: every change is in at least one of them."""
         return self.floor <= self.through <= self.newest
 
     @property
@@ -88,12 +88,12 @@ class Snapshot:
 
     @property
     def rows(self) -> int:
-        """Upper bound of the directory's rows at any refresh since the floor."""
+        """Upper bound of the number of rows at any refresh since the floor."""
         return self.base.rows + self.tail.rows
 
     @property
     def uncompacted(self) -> int:
-        """Upper bound of the tail's rows that are not in the base yet; exact unless refreshes share files."""
+        """Upper bound of the number of tail rows not in the base yet; exact unless refreshes share files."""
         return self.changed_rows(self.through, self.newest)
 
     @cached_property
@@ -116,25 +116,25 @@ class Snapshot:
 
         Args:
             refresh: None: the newest.
-            prefixes: include only paths that begin with one of them.
+            prefixes: include only paths that begin with a prefix.
 
         Returns:
             Tables of :data:`table.FILES`.
 
         Raises:
-            InvalidStateError: the history does not go back that far.
+            InvalidStateError: the refresh is older than the kept history.
         """
         if refresh == 0:
-            return iter(())  # there was nothing, regardless of the history
+            return iter(())  # the directory was empty, regardless of the history
         changed = self.overlay(self.newest if refresh is None else refresh)
         return self._overlaid(changed, prefixes)
 
     def overlay(self, refresh: int) -> pa.Table:
-        """Returns the directory's differences from the base at a refresh: one row per path, in order; ``refresh_id`` is NULL for
-        a missing file.
+        """Returns the directory's differences from the base at a refresh, one row per path, in order; ``refresh_id`` is NULL
+        for a missing file.
 
         Raises:
-            InvalidStateError: the history does not go back that far.
+            InvalidStateError: the refresh is older than the kept history.
         """
         self.check(refresh)
         if refresh >= self.through:
@@ -144,7 +144,7 @@ class Snapshot:
         return old_images(changes)
 
     def find(self, paths: Sequence[str]) -> pa.Table:
-        """Returns the newest rows of some paths, in no particular order. Reads row groups that may have them, and the tail.
+        """Returns the newest rows of some paths, in no particular order. Reads the row groups that may have them, and the tail.
 
         Args:
             paths: without duplicates.
@@ -182,7 +182,7 @@ class Snapshot:
         return self.changed(0, self.newest)
 
     def changed_rows(self, after: int, until: int) -> int:
-        """Returns an upper bound of the tail's rows in the refreshes ``(after, until]``."""
+        """Returns an upper bound of the number of tail rows in the refreshes ``(after, until]``."""
         return sum(file.rows for file in self._changed_files(after, until))
 
     def _changed_files(self, after: int, until: int) -> Sequence[DataFile]:
@@ -253,11 +253,11 @@ class Snapshot:
         """Returns SQL for the images that the refreshes ``(after, until]`` added or removed.
 
         Columns: the directory's, ``_change_type`` (``insert``, ``delete``, ``update_preimage``, ``update_postimage``),
-        ``_commit_version`` and ``_commit_timestamp`` of the refresh, and ``wrote`` and ``wrote_on`` of the image's own. From
-        0 on, everything from before the start of the tail counts as inserted when it was written.
+        ``_commit_version`` and ``_commit_timestamp`` of the refresh, and ``wrote`` and ``wrote_on`` of the refresh that wrote
+        the image. With ``after`` 0, rows older than the tail count as inserted when they were written.
 
         Raises:
-            InvalidStateError: the history does not go back that far.
+            InvalidStateError: the range begins before the kept history.
         """
         start = max(after, self.floor) if after <= 0 else after
         self.check(start)
@@ -293,7 +293,7 @@ class Snapshot:
 
 
 def old_images(changes: pa.Table) -> pa.Table:
-    """Returns the images before some changes, with the columns :data:`IMAGE`; ``refresh_id`` NULL: there was none."""
+    """Returns the images before the changes, with the columns :data:`IMAGE`; ``refresh_id`` NULL: there was none."""
     columns = [changes[name if name in (PATH, "url") else f"old_{name}"] for name in IMAGE]
     return pa.table(columns, schema=table.FILES)
 
@@ -313,7 +313,7 @@ def combined(rows: pa.Table, changed: pa.Table) -> pa.Table:
 
 
 def _without(images: pa.Table, gone: pa.ChunkedArray) -> pa.Table:
-    """Sets ``refresh_id`` to NULL in the images that are ``gone``."""
+    """Sets ``refresh_id`` to NULL in images that are ``gone``."""
     at = images.column_names.index("refresh_id")
     number = pc.if_else(gone, pa.scalar(None, pa.int64()), images["refresh_id"])
     return images.set_column(at, pa.field("refresh_id", pa.int64()), number)
@@ -342,7 +342,7 @@ def _array(values: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def _may_hold(opened: pa.parquet.ParquetFile, group: int, wanted: Sequence[str]) -> bool:
-    """True if a row group may have one of the sorted paths, by its statistics, which are missing for very long paths."""
+    """True if a row group may have one of the sorted paths, by its statistics, which very long paths do not have."""
     statistics = opened.metadata.row_group(group).column(0).statistics
     if statistics is None or not statistics.has_min_max:
         return True
@@ -351,7 +351,7 @@ def _may_hold(opened: pa.parquet.ParquetFile, group: int, wanted: Sequence[str])
 
 
 def _may_begin_with(file: DataFile, prefix: str) -> bool:
-    """True if a file may have paths that begin with a prefix."""
+    """True if a file may have paths with a prefix."""
     return str(file.most[PATH]) >= prefix and (
         str(file.least[PATH]) <= prefix or str(file.least[PATH]).startswith(prefix)
     )

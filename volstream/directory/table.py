@@ -1,8 +1,8 @@
-"""The format of a directory on disk: a base and a tail, two Delta tables in one folder, and the rows of a file in them.
+"""A directory's format on disk: a base and a tail, two Delta tables in one folder, and the rows of a file in them.
 
 The *base* (``files``) has a row for each file as of the refresh ``through``. The *tail* (``changes``) has a row for each
 file that a refresh changed, including its previous state, starting after the refresh ``floor``. The directory at any
-refresh since the floor, and the changes between two of them, follow from these tables.
+refresh since the floor, and the changes between two of them, can be computed from these tables.
 
 Writing is in ``directory.writer``, reading in ``directory.snapshot``.
 """
@@ -20,21 +20,21 @@ from volstream.model.files import FileInfo
 #: The columns of a directory table as shown to users, in this order.
 COLUMNS = ("relative_path", "url", "size", "last_modified_time", "etag", "version_id", "content_type")
 
-#: Columns that distinguish versions of a file; the others are derived from these, or guessed.
+#: Columns that distinguish versions of a file; the other columns are derived or guessed.
 CONTENT = ("size", "last_modified_time", "etag", "version_id")
 
 #: The refresh that wrote a row, and its time; in every row of both tables.
 WROTE = ("refresh_id", "refreshed_on")
 
-#: Columns of the previous row that the tail keeps. The URL follows from the path.
+#: Columns of the previous row that the tail stores. The URL follows from the path.
 OLD = ("size", "last_modified_time", "etag", "version_id", "content_type", *WROTE)
 
-#: The changes that a refresh makes to a row.
+#: The kinds of change that a refresh makes to a row.
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
 _TIME = pa.timestamp("us", tz="UTC")
 
-#: A file as a listing shows it. Every column may be NULL in memory; on disk only those that :func:`_stored` allows.
+#: A file in a listing. In memory every column may be NULL; on disk only those that :func:`_stored` allows.
 SCHEMA = pa.schema(
     [
         pa.field("relative_path", pa.string()),
@@ -52,7 +52,7 @@ _WROTE = [pa.field("refresh_id", pa.int64()), pa.field("refreshed_on", _TIME)]
 #: A row of the base.
 FILES = pa.schema([*SCHEMA, *_WROTE])
 
-#: A change found by a refresh: the new row, or the last known one of a deleted file; and the old one.
+#: A change found by a refresh: the new row (for a deleted file, the last known one) and the old row.
 CHANGE = pa.schema(
     [
         pa.field("change", pa.string()),

@@ -1,8 +1,8 @@
-"""The only writer of a volume's directory. Commits numbered refreshes to the tail, compacts and trims the two tables.
+"""The only writer of a volume's directory. Commits numbered refreshes to the tail; compacts and trims the two tables.
 
-Refresh *n* carries the transaction version *n* of the volume's application id, so the tail itself tells which refresh is
-the newest; the catalog's record follows it, even after a crash between the two. The next commit of a writer that lost its
-lease is refused, because the version that it read lacks the other writer's commit.
+Refresh *n* carries the transaction version *n* of the volume's application id, so the tail itself identifies the newest
+refresh; the catalog's record follows it, even after a crash between the two. Delta refuses the next commit of a writer that
+lost its lease, because the version that it read lacks the other writer's commit.
 
 What is compared, and why, is in ``directory.refresh`` (single keys) and ``directory.reconcile`` (listings).
 """
@@ -35,7 +35,7 @@ _log = get("directory")
 #: A file of the tail with fewer rows is small.
 _SMALL_ROWS = 5_000
 
-#: The base is rewritten when the tail has this share of its rows, and at least this many, still to be compacted.
+#: The base is rewritten once the uncompacted tail has this share of its rows, and at least this many.
 _COMPACT_SHARE, _COMPACT_ROWS = 0.05, 10_000
 
 #: Rewriting a base with at most this many rows takes about as long as a refresh.
@@ -53,7 +53,7 @@ class Counts:
 
     @classmethod
     def of(cls, changed: pa.Table) -> Counts:
-        """Counts changes by their columns ``change`` and ``size``."""
+        """Counts changes from the columns ``change`` and ``size``."""
         numbers = {count["values"]: count["counts"] for count in pc.value_counts(changed["change"]).to_pylist()}
         size = pc.sum(pc.if_else(pc.equal(changed["change"], DELETE), 0, changed["size"])).as_py() or 0
         inserted, updated, deleted = (numbers.get(change, 0) for change in (INSERT, UPDATE, DELETE))
@@ -74,7 +74,7 @@ class Counts:
 
 @dataclass
 class RefreshChanges:
-    """The changes of one refresh, written to a file of the tail as they are found, so that memory use stays flat."""
+    """The changes of one refresh, written to a file of the tail as they are found, in constant memory."""
 
     number: int
     made_on: datetime
@@ -83,7 +83,7 @@ class RefreshChanges:
     _file: NewFile | None = None
 
     def add(self, changes: pa.Table) -> None:
-        """Adds changes with the columns :data:`table.CHANGE`; each path at most once overall."""
+        """Adds changes with the columns :data:`table.CHANGE`; each path at most once in total."""
         if not changes.num_rows:
             return
         if self._file is None:
@@ -103,10 +103,10 @@ class RefreshChanges:
 
 
 class DirectoryWriter:
-    """Commits refreshes of one volume. Used by the holder of the volume's lease, in one thread.
+    """Commits refreshes of one volume. For the holder of the volume's lease, in one thread.
 
     Args:
-        kept: number of refreshes whose changes are kept in addition to those that streams need.
+        kept: number of refreshes whose changes are kept besides those that streams need.
     """
 
     def __init__(self, volume: Volume, catalog: Catalog, warehouse: str, kept: int, sizes: FileSizes = SIZES) -> None:
@@ -120,7 +120,7 @@ class DirectoryWriter:
         self._last = datetime.min.replace(tzinfo=UTC)  # time of the newest refresh
 
     def open(self) -> Snapshot:
-        """Returns the current directory, to compute changes against; records refreshes that a crash kept from the catalog.
+        """Returns the current directory, to compute changes against; records refreshes missing from the catalog after a crash.
 
         Raises:
             NotFoundError: the volume was dropped.
@@ -144,14 +144,14 @@ class DirectoryWriter:
         """Returns an empty set of changes against the directory."""
         last = self._catalog.refreshes.last(self.volume.id)
         self._last = max(self._last, last.committed_on) if last is not None else self._last
-        number = max(snapshot.newest, self.volume.refresh_count) + 1  # the catalog's if the tables were removed
+        number = max(snapshot.newest, self.volume.refresh_count) + 1  # the catalog's number if the tables were removed
         return RefreshChanges(number, max(datetime.now(UTC), self._last), self._tail)
 
     def commit(self, snapshot: Snapshot, changes: RefreshChanges, cause: str) -> Refresh | None:
-        """Commits a refresh on top of the directory that its changes were computed against; returns None without changes.
+        """Commits a refresh on top of the directory against which its changes were computed; returns None without changes.
 
         Raises:
-            FencedError: another writer took over since then; nothing was kept.
+            FencedError: another writer has taken over since; nothing was kept.
         """
         if not changes.counts:
             changes.drop()
@@ -162,7 +162,7 @@ class DirectoryWriter:
         return self._committed(refresh)
 
     def commit_first(self, snapshot: Snapshot, listed: Iterable[pa.Table], size: int) -> Refresh | None:
-        """Commits the first refresh of an empty directory as the base itself, without changes.
+        """Commits the first refresh of an empty directory as the base itself, with no changes in the tail.
 
         Args:
             listed: the files, in order, with the columns :data:`table.SCHEMA`.
@@ -183,7 +183,7 @@ class DirectoryWriter:
             return None
         faults.point("refresh.intent")
         refresh = self._refresh(changes.number, "bootstrap", Counts(inserted=count, bytes=size), changes.made_on)
-        # From here on a writer that read the empty directory is refused; then the tail begins at the base.
+        # From here on a writer that read the empty directory is refused. Then the tail is set to begin at the base.
         self._commit_tail(snapshot, snapshot.newest)
         through = {table.through_id(self.volume.id): changes.number}
         self._base.commit(snapshot.base, through, added=added, metadata=self._metadata(refresh))
@@ -192,8 +192,8 @@ class DirectoryWriter:
         return self._committed(refresh)
 
     def maintain(self) -> bool:
-        """Folds the tail into the base if that is worthwhile, drops unneeded history, and keeps logs short; returns True if it
-        made a commit."""
+        """Folds the tail into the base if worthwhile, drops unneeded history, and keeps logs short; returns True if it made a
+        commit."""
         snapshot = self.open()
         done = False
         if self._is_worth_folding(snapshot):
@@ -227,7 +227,7 @@ class DirectoryWriter:
         return self._reopened()
 
     def _trim(self, snapshot: Snapshot) -> bool:
-        """Removes unneeded files of the tail, and merges small ones; returns True if there were any."""
+        """Removes unneeded files of the tail and merges small ones; returns True if there were any."""
         needed = self._catalog.refreshes.needed_after(self.volume.id)
         history = snapshot.newest - self._kept
         floor = max(snapshot.floor, min(snapshot.through, history, history if needed is None else needed))
@@ -258,7 +258,7 @@ class DirectoryWriter:
         rewrite: bool = False,
         metadata: dict[str, object] | None = None,
     ) -> None:
-        # Set by every commit, because after a crash in the first listing the floor is known, but not in the tail.
+        # Every commit sets it: after a crash in the first listing the floor is known, but not yet in the tail.
         kept = snapshot.floor if floor is None else floor
         transactions = {table.app_id(self.volume.id): number, table.floor_id(self.volume.id): kept}
         self._tail.commit(
@@ -266,10 +266,10 @@ class DirectoryWriter:
         )
 
     def _catch_up(self, current: Volume, snapshot: Snapshot) -> Snapshot:
-        """Advances tables that are older than the catalog, as after a restore or a power cut, to its refresh number.
+        """Advances tables that are older than the catalog, as after a restore or a power cut, to the catalog's refresh number.
 
-        Numbers that were consumed are thus never reused. A full listing restores what the tables have lost, also for jobs whose
-        tables already have rows of it.
+        So used numbers are never reused. A full listing restores the tables' lost rows, including for jobs whose tables already
+        have results for them.
         """
         _log.warning(
             "directory_older_than_catalog",
@@ -285,7 +285,7 @@ class DirectoryWriter:
         return self._reopened()
 
     def _record_missing(self, current: Volume, snapshot: Snapshot) -> Volume:
-        """Records committed refreshes that a crash kept from the catalog."""
+        """Records committed refreshes that are missing from the catalog after a crash."""
         for refresh in self._unrecorded(current.refresh_count, snapshot):
             self._catalog.refreshes.record(refresh)
             _log.info("refresh_recovered", volume=str(current.name), refresh=refresh.number)
@@ -317,7 +317,7 @@ class DirectoryWriter:
         )
 
     def _metadata(self, refresh: Refresh) -> dict[str, object]:
-        """Returns the description of a refresh for the commit's metadata."""
+        """Returns a refresh's description for the commit's metadata."""
         return {
             "refresh": refresh.number,
             "volume": str(self.volume.name),

@@ -1,1 +1,1 @@
-"""Users' functions: finding them, and calling them file by file, on executors."""
+"""Users' functions: finds them, and calls them file by file, on executors."""

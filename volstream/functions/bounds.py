@@ -1,4 +1,4 @@
-"""Limits on the results of a file: its rows, and the output printed meanwhile. Pure."""
+"""Limits on a file's results: its rows, and the output printed during the call. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _VALUE_BYTES = 8
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits for one file, and for the output kept of a batch.
+    """Limits for one file, and for a batch's stored output.
 
     Attributes:
-        row_bytes: size of a row's values. The engine holds several copies of a row at once, in each slot.
-        file_bytes: size of all rows of a file, which stay in the worker's memory until the last one is complete.
-        log_file_bytes: output kept from a call, its last lines.
+        row_bytes: size of a row's values. Each slot of the engine holds several copies of a row at once.
+        file_bytes: size of all rows of a file, which stay in the worker's memory until the last row is complete.
+        log_file_bytes: output kept from a call: its last lines.
         log_batch_bytes: output kept from a batch, by each worker and in total.
         row_rule: the origin of ``row_bytes``, for messages.
     """
@@ -64,7 +64,7 @@ def size_of(value: object) -> int:
     """Returns the approximate size of a value in a table; exact for text and bytes."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
-    if value is None or isinstance(value, int | float):  # first, because most values are
+    if value is None or isinstance(value, int | float):  # first, because most values are one of these
         return _VALUE_BYTES
     if isinstance(value, bytes | bytearray | memoryview):
         return memoryview(value).nbytes
@@ -74,5 +74,5 @@ def size_of(value: object) -> int:
         return sum(map(size_of, value))
     if isinstance(value, Mapping):
         return sum(map(size_of, value)) + sum(map(size_of, value.values()))
-    size = getattr(value, "nbytes", _VALUE_BYTES)  # present in arrays
+    size = getattr(value, "nbytes", _VALUE_BYTES)  # arrays have it
     return size if isinstance(size, int) else _VALUE_BYTES

@@ -25,27 +25,26 @@ from volstream.functions.schema import check_declared
 from volstream.functions.source import FunctionSource, batch_size_of, concurrency_of
 from volstream.model.work import FailureKind
 
-#: Instances of classes that are functions, with their origin: a worker loads a model once, and then serves batch after
-#: batch.
+#: Instances of classes that are functions, with their origin: a worker loads a model once, then serves batch after batch.
 _set_up: dict[str, tuple[object, Callable[..., Any]]] = {}
 
 
 class Caller:
-    """Calls a function on files in this process. Import and set-up happen once, on construction.
+    """Calls a function on files in this process. The constructor imports it and sets it up once.
 
-    If a function cannot be imported or set up, that becomes the outcome of each file, because no file is to blame.
+    If it cannot be imported or set up, every file gets that as its outcome, because no file is to blame.
 
     Args:
         arguments: arguments of the function or, for a class, of its set-up.
         timeout_seconds: for each file; None: unlimited.
-        prints: destination of the function's output. If it is watched by a person, they may interrupt the function.
-        expected: the columns and limits that the rows must keep to.
-        turns: to wait for before a call is repeated; None: at once.
-        measures: measure the time and memory of each call.
+        prints: destination of the function's output. A person who watches it may interrupt the function.
+        expected: the columns and limits that the rows must meet.
+        turns: awaited before a call is repeated; None: repeat at once.
+        measures: whether to measure the time and memory of each call.
 
     Attributes:
         batch_size: files per call; None: the function takes one file, not a list.
-        concurrency: calls in flight that the function wants; more than one are made in threads, inside :meth:`capturing`.
+        concurrency: number of calls in flight that the function wants; several run in threads, inside :meth:`capturing`.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Caller:
             self._broken = (message, with_tail(trace, self._printed))
 
     def __call__(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
-        """Returns the outcome of each file, in order. A failed call on several files is repeated on each of them alone."""
+        """Returns the outcome of each file, in order. A failed call on several files is repeated on each file alone."""
         outcomes = self._outcomes(group)
         if self._printed:
             outcomes[0].printed = [*self._printed, *outcomes[0].printed]
@@ -127,7 +126,7 @@ class Caller:
             _close(place)  # first, because there may not be enough memory for two
             with self._source.importable():
                 instance: Any = function(**self._arguments)
-                if inspect.iscoroutinefunction(getattr(instance, "setup", None)):  # what __init__ cannot wait for
+                if inspect.iscoroutinefunction(getattr(instance, "setup", None)):  # __init__ cannot await it
                     settled(instance.setup())
                 _set_up[place] = (made_from, instance)
         self._arguments = {}
@@ -153,7 +152,7 @@ class Caller:
         return outcomes, is_whole
 
     def _called(self, tasks: Sequence[FileTask], files: Sequence[File]) -> tuple[list[FileOutcome], bool]:
-        """Returns the outcomes of a call, and whether it is the call as a whole that failed."""
+        """Returns the outcomes of a call, and whether the call as a whole failed."""
         limit = None if self._timeout is None else self._timeout * len(files)
         each: list[tuple[Rows, int] | BaseException]
         try:
@@ -180,13 +179,13 @@ class Caller:
 
 @atexit.register
 def _close_all() -> None:
-    """Closes what was set up, at the end of a process that is not killed."""
+    """Closes all instances that were set up, at the end of a process that is not killed."""
     for place in list(_set_up):
         _close(place)
 
 
 def _close(place: str) -> None:
-    """Calls ``close`` of an instance that is needed no more, if it has one; an error there has nobody to go to."""
+    """Calls ``close`` of an instance that is no longer needed, if it has one; nobody could handle an error there."""
     _, instance = _set_up.pop(place, (None, None))
     close = getattr(instance, "close", None)
     if callable(close):

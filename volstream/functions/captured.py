@@ -1,4 +1,4 @@
-"""What a function that is pickled takes with it: the variables of its surroundings, and its identity."""
+"""The captured variables of a pickled function, and its identity."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 
 def name_of(function: Any) -> str:
-    """Returns what a callable is called, on one line."""
+    """Returns the name of a callable, on one line."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return str(name).rpartition("<locals>.")[2].replace("<lambda>", "lambda")
 
 
 def captured(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the variables of the surroundings that a function, or a class's methods, use: globals, then those of closures."""
+    """Yields the outer variables that a function, or a class's methods, use: globals, then those of closures."""
     if isinstance(function, type):
         for var in vars(function).values():
             yield from captured(getattr(var, "__func__", var)) if not isinstance(var, type) else ()
@@ -29,7 +29,7 @@ def captured(function: Any) -> Iterator[tuple[str, Any]]:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
                 yield name, cell.cell_contents
-            except ValueError:  # it is empty
+            except ValueError:  # the cell is empty
                 continue
         yield from zip(_defaulted(function), function.__defaults__ or (), strict=False)
         yield from (function.__kwdefaults__ or {}).items()
@@ -50,22 +50,22 @@ def _globals_in(code: types.CodeType) -> Iterator[str]:
 
 
 def travels(value: Any) -> bool:
-    """True for a function or class that is pickled whole, not by the name of its module."""
+    """True for a function or class that is pickled by value, rather than by the name of its module."""
     if not isinstance(value, types.FunctionType | type):
         return False
     module = sys.modules.get(value.__module__)
     named: Any = module
     for part in value.__qualname__.split("."):
         named = getattr(named, part, None)
-    # What decorates a function has its name, and leads to it.
+    # A decorator's result has the function's name, and leads to it.
     importable = value is named or value is getattr(named, "__wrapped__", None)
     return module is None or module.__name__ == "__main__" or not importable
 
 
 def fingerprint_of(function: Any, files: Mapping[str, bytes]) -> str:
-    """Returns a hash of what a function does: of its bytecode, of what it refers to, and of the modules beside it.
+    """Returns a hash of a function's behaviour: its bytecode, everything it refers to, and the modules beside it.
 
-    Not of the pickle, which differs from one run of a program to the next.
+    The pickle is not hashed, because it differs between runs of a program.
     """
     digest = hashlib.sha256()
     _identify(function, digest.update, set())
@@ -76,7 +76,7 @@ def fingerprint_of(function: Any, files: Mapping[str, bytes]) -> str:
 
 
 def _identify(value: Any, put: Callable[[bytes], None], seen: set[int]) -> None:
-    """Puts what a value is into a hash: equal ones of two processes give the same."""
+    """Adds a value's content to a hash: equal values in two processes give the same hash."""
     put(f"{type(value).__qualname__}\0".encode())
     if isinstance(value, str | int | float | complex | types.NoneType | types.EllipsisType):
         put(f"{value!r}\0".encode("utf-8", "surrogatepass"))

@@ -1,7 +1,7 @@
 """Calls the function in a child process that may crash, be killed on time-out, or exit, without harm to the batch.
 
-The child is a plain Python process that reads calls and writes outcomes over two pipes of its own, separate from the
-function's output. It is reused for many files, and replaced when it dies.
+The child is a plain Python process that reads calls and writes outcomes over two pipes, separate from the function's output. It
+is reused for many files, and replaced when it dies.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from volstream.model.work import FailureKind
 if TYPE_CHECKING:
     from volstream.functions.pace import Turns
 
-#: A child interrupts Python code itself at the limit; one that does not answer this long after it is killed.
+#: At the limit a child itself interrupts Python code; one that does not answer within this time is killed.
 _GRACE_SECONDS = 2.0
 
-#: How much of the last output, of a dead child or of the function, is kept with the failure, in characters.
+#: Maximum characters of the last output, of a dead child or of the function, kept with the failure.
 _LAST_WORDS = 4000
 
 
 class Isolated(Protocol):
-    """A function with all that a child process needs to call it, of which this process needs only the limit; it is pickled."""
+    """A function with everything that a child process needs to call it; pickled. This process uses only the limit."""
 
     @property
     def timeout_seconds(self) -> float | None:
@@ -39,11 +39,11 @@ class Isolated(Protocol):
 
 
 class ChildWorker:
-    """Calls a function in a child process, which is :mod:`volstream.functions.serving`.
+    """Calls a function in a child process, which runs :mod:`volstream.functions.serving`.
 
     Attributes:
         batch_size, fetch_ahead: as reported by the child, because this process does not import the function.
-        concurrency: one call at a time, so that a dead child names its file.
+        concurrency: one call at a time, so that a dead child identifies its file.
     """
 
     concurrency = 1
@@ -67,13 +67,13 @@ class ChildWorker:
         if self._child is not None:
             try:
                 send(self._requests, ("fetch", group))
-            except BrokenPipeError:  # the next call will notice, and report why
+            except BrokenPipeError:  # the next call will notice and report why
                 self.fetch_ahead = False
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
-        """Returns the outcome of each file; a dead child is its file's failure, determined by calls on single files.
+        """Returns the outcome of each file. A dead child is a failure of its file, which calls on single files determine.
 
-        Running out of memory is a file's failure only in a fresh child; else data kept from other files may be the cause.
+        Running out of memory is a file's failure only in a fresh child; otherwise data kept from other files may be the cause.
         """
         fresh = not self._served
         kind, message, words = self._call(group)
@@ -104,7 +104,7 @@ class ChildWorker:
             self._scratch = None
 
     def _call(self, group: Sequence[FileTask]) -> tuple[FailureKind | list[FileOutcome], str, str | None]:
-        """Returns the outcomes; or why there are none, with the child's last output."""
+        """Returns the outcomes; if there are none, the reason, with the child's last output."""
         if self._child is None and self._broken is None:
             self._start()
         if self._broken is not None:

@@ -1,6 +1,6 @@
-"""Classes whose instances are rows: dataclasses, NamedTuples, TypedDicts, and pydantic's models.
+"""Classes whose instances are rows: dataclasses, NamedTuples, TypedDicts, and pydantic models.
 
-pydantic is never imported here: a function that returns its models has done so.
+pydantic is never imported here: a function that returns its models has already imported it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ LEAVES = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime,
 
 
 def is_row_class(kind: Any) -> TypeGuard[type]:
-    """True if instances of a class are rows, and the class says which columns they have."""
+    """True if instances of a class are rows, and the class declares their columns."""
     return isinstance(kind, type) and (
         dataclasses.is_dataclass(kind) or _is_named_tuple(kind) or typing.is_typeddict(kind) or _is_model(kind)
     )
 
 
 def fields_of(kind: type) -> Sequence[str]:
-    """Returns the names of the columns of a class of rows, in order."""
+    """Returns the names of a row class's columns, in order."""
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind)]
     row_class: Any = kind
@@ -36,25 +36,25 @@ def fields_of(kind: type) -> Sequence[str]:
 
 
 def row_of(value: object) -> Mapping[str, Any] | None:
-    """Returns an instance of a class of rows, or a mapping, as a mapping; None: it is something else."""
+    """Converts an instance of a row class, or a mapping, to a mapping; None: it is something else."""
     if isinstance(value, Mapping):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         row = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     elif _is_named_tuple(type(value)):
-        row = value._asdict()  # type: ignore[attr-defined]  # a NamedTuple's
+        row = value._asdict()  # type: ignore[attr-defined]  # of a NamedTuple
     elif _is_model(type(value)):
-        row = {name: getattr(value, name) for name in type(value).model_fields}  # type: ignore[attr-defined]  # a model's
+        row = {name: getattr(value, name) for name in type(value).model_fields}  # type: ignore[attr-defined]  # of a model
     else:
         return None
-    # Looking into values is ten times slower.
+    # Converting values recursively is ten times slower.
     return (
         row if all(type(item) in LEAVES for item in row.values()) else {name: _deep(item) for name, item in row.items()}
     )
 
 
 def _deep(value: Any) -> Any:
-    """Returns a value with mappings in place of instances of classes of rows."""
+    """Replaces instances of row classes in a value by mappings."""
     if type(value) in LEAVES:
         return value
     if type(value) in (list, tuple):
@@ -70,5 +70,5 @@ def _is_named_tuple(kind: type) -> bool:
 
 
 def _is_model(kind: type) -> bool:
-    """True for pydantic's models, of its second version."""
+    """True for pydantic models of version 2."""
     return isinstance(getattr(kind, "model_fields", None), Mapping) and hasattr(kind, "model_validate")

@@ -1,7 +1,7 @@
-"""Calls of a function in flight at once, in threads; and functions that are coroutines.
+"""Concurrent calls of a function, in threads; and coroutine functions.
 
-A coroutine function is called like any other one: a thread of the window waits for its coroutine, which runs on the event loop
-of the process. So time limits, output and failures are those of a plain function.
+A coroutine function is called like any other: a thread of the window waits for its coroutine, which runs on the process's event
+loop. So time limits, output and failures work as for a plain function.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
 
-#: How often limits are looked at, in seconds.
+#: How often limits are checked, in seconds.
 _LOOK_SECONDS = 0.1
 
-#: A call that has not ended this long after it was interrupted is given up.
+#: A call that has not ended this long after its interruption is given up.
 _GRACE_SECONDS = 2.0
 
 _Group: TypeAlias = Sequence[FileTask]
@@ -40,19 +40,19 @@ class _Call:
 
 
 class Calls:
-    """The calls of a worker that are in flight. Used in one thread.
+    """The calls of a worker in flight. Used in one thread.
 
-    One at a time runs in that thread, where a signal interrupts it at its time limit; several run in threads, and are
-    interrupted between two instructions of Python. What then does not end, such as a request without a time-out of its own,
-    has failed, and its thread is given up.
+    A single call runs in that thread, where a signal interrupts it at its time limit; several run in threads, and are
+    interrupted between two Python instructions. A call that does not end then, such as a request without a time-out, has
+    failed, and its thread is given up.
 
     Args:
-        call: returns the outcomes of a group; in several threads if ``most`` is more than one.
-        most: number of calls at once.
+        call: returns the outcomes of a group; called from several threads if ``most`` is more than one.
+        most: maximum number of calls at once.
 
     Attributes:
-        free: another call may start.
-        running: a call was started that :meth:`next` has not returned.
+        free: whether another call may start.
+        running: whether a call was started that :meth:`next` has not returned.
     """
 
     def __init__(self, call: Callable[[_Group], list[FileOutcome]], most: int) -> None:
@@ -82,12 +82,12 @@ class Calls:
             return  # `next` makes it
         if self._threads < len(self._running):
             self._threads += 1
-            # A daemon: one that is given up must not keep the process from ending.
+            # A daemon thread: if given up, it must not keep the process from ending.
             threading.Thread(target=self._serve, name="function", daemon=True).start()
         self._requests.put(call)
 
     def next(self) -> list[FileOutcome]:
-        """Waits until a call has ended, whichever it is, and returns its outcomes."""
+        """Waits until any call has ended, and returns its outcomes."""
         if self._most == 1:
             return self._call(self._running.popleft().group)
         while True:
@@ -105,7 +105,7 @@ class Calls:
             return result
 
     def close(self) -> None:
-        """Ends the threads that make no call, without waiting for the others."""
+        """Ends the idle threads, without waiting for the others."""
         self._requests.put(None)
 
     def _serve(self) -> None:
@@ -113,7 +113,7 @@ class Calls:
             call.thread = threading.get_ident()
             try:
                 result: list[FileOutcome] | BaseException = self._call(call.group)
-            except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+            except BaseException as error:  # noqa: BLE001  # raised by the waiting thread
                 result = error
             self._done.put((call, result))
             if call.given_up:
@@ -142,7 +142,7 @@ class Calls:
 
 
 def settled(returned: Any) -> Any:
-    """Returns what a function returned, after waiting for it if it is awaitable; what it yields asynchronously, as an iterator.
+    """Returns a function's result, after awaiting it if it is awaitable; asynchronously yielded values as an iterator.
 
     Raises:
         TimeLimitError: this thread's limit was reached.
@@ -165,7 +165,7 @@ async def _awaiting(awaitable: Any) -> tuple[Any, BaseException | None]:
         return await awaitable, None
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # noqa: BLE001  # a future would make another one of some, without their traceback
+    except BaseException as error:  # noqa: BLE001  # a future would replace some errors by others, without their traceback
         return None, error
 
 
@@ -188,8 +188,8 @@ _starting = threading.Lock()
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """Returns the event loop of functions in this process, which runs in a thread: what a class opened on it at its set-up stays
-    valid from batch to batch."""
+    """Returns this process's event loop for functions, which runs in a thread: whatever a class opened on it during set-up
+    stays valid from batch to batch."""
     with _starting:
         if not _loops:
             _loops.append(asyncio.new_event_loop())
@@ -198,7 +198,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Runs the loop for ever, although a function may stop it, or leave a task behind that ends with SystemExit."""
+    """Runs the loop forever, although a function may stop it, or leave a task behind that ends with SystemExit."""
     while True:
         with suppress(BaseException):
             loop.run_forever()

@@ -1,6 +1,6 @@
-"""The process that Spark's Python workers are forked from: PySpark's daemon with the function runner already imported.
+"""The process from which Spark's Python workers are forked: PySpark's daemon with the function runner already imported.
 
-Spark ends workers after a minute without work. A new one would spend a second on imports; a fork has them already.
+Spark ends workers after a minute without work. A new process would spend a second on imports, which a fork inherits.
 """
 
 from __future__ import annotations

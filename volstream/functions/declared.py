@@ -1,6 +1,6 @@
-"""What a function declares: found out by importing it, in this process or a separate one.
+"""Finds what a function declares by importing it, in this process or a separate one.
 
-Importing runs the user's code, which may end its process, or never return.
+Importing runs the user's code, which may end the process, or never return.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from volstream.functions.schema import of_function
 from volstream.functions.source import FunctionSource, check_signature
 from volstream.model.units import format_duration
 
-#: The longest that an import takes in a separate process.
+#: Time limit of an import in a separate process.
 _MAX_SECONDS = 300.0
 
 
 def declared_by(source: FunctionSource, arguments: Mapping[str, str], *, columns: bool) -> pa.Schema | None:
-    """Imports a function, and returns the columns that it declares; None: it declares none, or they are not asked for.
+    """Imports a function and returns its declared columns; None: it declares none, or ``columns`` is False.
 
     Raises:
-        FunctionLoadError: it cannot be imported, or not be called with a file and these arguments.
-        InvalidValueError: what it declares are no columns.
+        FunctionLoadError: it cannot be imported, or cannot be called with a file and these arguments.
+        InvalidValueError: the declaration is not one of columns.
     """
     function = source.load()
     check_signature(function, arguments)
@@ -40,7 +40,7 @@ def declared_by(source: FunctionSource, arguments: Mapping[str, str], *, columns
 def declared_apart(
     source: FunctionSource, arguments: Mapping[str, str], *, columns: bool, max_seconds: float = _MAX_SECONDS
 ) -> pa.Schema | None:
-    """Does the same in a separate process, for one that has to go on whatever the function does."""
+    """Like :func:`declared_by`, in a separate process, for callers that must continue whatever the function does."""
     with tempfile.TemporaryDirectory(prefix="volstream-") as folder:
         answer = Path(folder, "answer")
         try:
@@ -80,4 +80,4 @@ def _answer(place: Path) -> None:
 if __name__ == "__main__":
     end_with(int(sys.argv[1]))
     _answer(Path(sys.argv[2]))
-    os._exit(0)  # threads of the function would keep it
+    os._exit(0)  # threads of the function would keep the process alive

@@ -1,6 +1,6 @@
-"""Values of rows as Arrow's. PyArrow itself cuts fractions and times, drops zones and fields, and makes numbers infinite or 0.
+"""Converts rows' values to Arrow's. PyArrow cuts fractions and times, drops zones and fields, and makes numbers infinite or 0.
 
-A value that its column cannot hold is refused. Only FLOAT rounds, to the number nearest to a fraction.
+Refuses a value that its column cannot hold. Only FLOAT rounds, to the nearest number.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Digits that a decimal has at most.
+#: Maximum digits of a decimal.
 _MOST = 38
 
-#: Whole numbers beyond this are not exact as doubles.
+#: Integers beyond this are not exact as doubles.
 _EXACT = 1 << 53
 
 
 def is_too_fine(value: Decimal) -> bool:
-    """True if a decimal has more digits after the point than any type of a column.
+    """True if a decimal has more digits after the point than any column type.
 
-    PyArrow scales it by a table of powers, and reads beyond its end, which takes a worker's process with it.
+    To scale it, PyArrow reads beyond the end of a table of powers, which crashes the worker's process.
     """
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and exponent < -_MOST
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Returns Python's values as Arrow's. A time without a zone is in UTC.
+    """Converts Python values to Arrow's. A time without a zone is in UTC.
 
     Raises:
-        pa.ArrowException, TypeError, ValueError, OverflowError: the type cannot hold a value as it is.
+        pa.ArrowException, TypeError, ValueError, OverflowError: the type cannot hold a value exactly.
     """
     _check(values, kind)
     return pa.array(values, kind)
 
 
 def cast(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
-    """Returns Arrow's values as those of another type. Raises pa.ArrowException if it cannot hold a value as it is."""
+    """Casts Arrow values to another type. Raises pa.ArrowException if the type cannot hold a value exactly."""
     if values.type == kind:
         return values
     stored = values.cast(kind)
@@ -55,7 +55,7 @@ def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _check(values: Sequence[Any], kind: pa.DataType) -> None:
-    """Raises ValueError if PyArrow would store another value than the one given."""
+    """Raises ValueError if PyArrow would store a different value."""
     present = [value for value in values if value is not None]
     if pa.types.is_struct(kind):
         named = [mapping for mapping in present if isinstance(mapping, Mapping)]
@@ -76,7 +76,7 @@ def _check(values: Sequence[Any], kind: pa.DataType) -> None:
         _check([*chain.from_iterable(lists)], kind.value_type)
     else:
         expected, check = next(((plain, check) for is_one, plain, check in _CHECKS if is_one(kind)), ((), None))
-        # Nearly always there is nothing to look at.
+        # Nearly always nothing needs checking.
         if check is not None and not {*map(type, present)} <= {*expected}:
             for value in present:
                 check(value, kind)
@@ -97,7 +97,7 @@ def _not_too_fine(value: Any, _: pa.DataType) -> None:
 def _day(value: Any, _: pa.DataType) -> None:
     if isinstance(value, int | float):
         raise ValueError("a date is needed")
-    if isinstance(value, datetime) and (value != value or value.time() != time()):  # the former: NaT
+    if isinstance(value, datetime) and (value != value or value.time() != time()):  # NaT differs from itself
         raise ValueError("a date is needed, without a time")
 
 
@@ -137,7 +137,7 @@ def _check_singles(values: Sequence[Any]) -> None:
 
 
 def _compare_floats(numbers: Any, kind: pa.DataType) -> None:
-    """Raises pa.ArrowInvalid if one of the numbers becomes infinite or zero as a FLOAT."""
+    """Raises pa.ArrowInvalid if a number becomes infinite or zero as a FLOAT."""
     with np.errstate(over="ignore", under="ignore"):
         stored = numbers.astype(kind.to_pandas_dtype())
     lost = (np.isinf(stored) & np.isfinite(numbers)) | ((stored == 0) & (numbers != 0))
@@ -146,7 +146,7 @@ def _compare_floats(numbers: Any, kind: pa.DataType) -> None:
 
 
 def _compare(values: pa.Array, stored: pa.Array) -> None:
-    """Raises pa.ArrowInvalid if values are others than they were before a cast."""
+    """Raises pa.ArrowInvalid if a cast changed values."""
     before, after = values.type, stored.type
     if before == after or pa.types.is_null(before):
         return
@@ -174,7 +174,7 @@ def _compare(values: pa.Array, stored: pa.Array) -> None:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """True for texts and bytes, and what wraps other values; a cast checks these."""
+    """True for text and bytes, and for types that wrap other values; a cast checks these."""
     plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_temporal)
     return not any(is_one(kind) for is_one in plain)
 

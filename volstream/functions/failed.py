@@ -1,4 +1,4 @@
-"""What an error of a call means for its file. Runs on executors."""
+"""Determines what an error of a call means for its file. Runs on executors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BETWEEN = {
 
 
 def failed(task: FileTask, error: BaseException, seconds: float | None) -> FileOutcome:
-    """Returns the outcome of a file whose function raised an error, or gave one as the file's entry.
+    """Returns the outcome of a file whose function raised an error, or returned one as the file's entry.
 
     Args:
         seconds: the time limit of the call.
@@ -56,7 +56,7 @@ def message_of(error: BaseException) -> str:
     """Returns an error's class and message."""
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001  # its __str__ is user code as well
+    except Exception:  # noqa: BLE001  # its __str__ is user code, too
         return f"{type(error).__name__} (its message cannot be shown)"
 
 
@@ -75,14 +75,14 @@ def _kind(error: BaseException) -> FailureKind:
 
 
 def _is_of_code(error: BaseException) -> bool:
-    """True if the error means that a module cannot be found or compiled, which affects all files, permanently."""
-    if isinstance(error, SyntaxError):  # if it is in text read from the file, the file is to blame
+    """True if the error means that a module cannot be found or compiled, which affects all files permanently."""
+    if isinstance(error, SyntaxError):  # in text read from the file, the file is to blame
         return error.filename is not None and error.filename.endswith(".py") and os.path.isfile(error.filename)
     return isinstance(error, ImportError)
 
 
 def _asked(error: RetryLater) -> float | None:
-    """Returns after how many seconds a function asks to be called again; None: it changed that to what is no such number."""
+    """Returns after how many seconds a function asks to be called again; None: it set ``after`` to something invalid."""
     try:
         after = float(error.after)
     except Exception:  # noqa: BLE001  # a subclass is user code

@@ -1,4 +1,4 @@
-"""The file that is passed to a per-file function. Runs on executors."""
+"""The file passed to a per-file function. Runs on executors."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from volstream.storage.base import Details, HasDetails, HasLocalPaths, ObjectSto
 #: Prefix of folders with copies of files, for functions that need a path.
 COPIES = "volstream-file-"
 
-#: Maximum length of the name of a count, and number of names per file.
+#: Maximum length of a count's name, and maximum number of names per file.
 _LONGEST_COUNT, _MOST_COUNTS = 100, 100
 
-#: Largest number that is added to a count: all whole numbers up to it are exact.
+#: Maximum number added to a count: all integers up to it are exact.
 _MOST_ADDED = 1 << 53
 
 #: Seconds for which a presigned URL may be valid.
 _LONGEST_URL = 7 * 86400
 
-#: A function may count in threads of its own.
+#: A function may count in its own threads.
 _counting = threading.Lock()
 
-#: Maximum length of a name on a disk, in bytes.
+#: Maximum length of a file name on disk, in bytes.
 _LONGEST_NAME = 255
 
 
@@ -47,7 +47,7 @@ class File:
         etag: changes whenever the content may have changed.
         version_id: the store's own version, or None.
         content_type: as reported by the store, else guessed from the name, else None.
-        was_read: True if its content was requested.
+        was_read: whether its content was requested.
         counted: see :meth:`count`.
     """
 
@@ -102,7 +102,7 @@ class File:
         """Returns ``length`` bytes from ``start``, in one request; fewer, or none, where the content ends.
 
         Raises:
-            ValueError: one of the two is negative.
+            ValueError: ``start`` or ``length`` is negative.
             FileNotFoundError: the object no longer exists.
         """
         if start < 0 or length < 0:
@@ -115,16 +115,16 @@ class File:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """What the user gave the object: ``x-amz-meta-``, ``x-oss-meta-``, or extended attributes ``user.`` of a local file.
+        """The user's metadata of the object: ``x-amz-meta-``, ``x-oss-meta-``, or a local file's extended attributes ``user.``.
 
-        Fetched when first asked for, in one request with :attr:`storage_class`; so are :attr:`tags`, in another one. Raises
+        Fetched on first access, in one request with :attr:`storage_class`; :attr:`tags` take another one. Raises
         FileNotFoundError if the object no longer exists.
         """
         return self._details.metadata
 
     @property
     def storage_class(self) -> str | None:
-        """Such as ``STANDARD_IA``; None for a local file."""
+        """For example ``STANDARD_IA``; None for a local file."""
         return self._details.storage_class
 
     @cached_property
@@ -133,25 +133,26 @@ class File:
         return self._details_store.tags(self.relative_path)
 
     def presigned_url(self, seconds: int = 3600) -> str:
-        """Returns a URL by which anybody can read the object for so long, and no longer than the keys last that the worker has.
+        """Returns a URL with which anyone can read the object for ``seconds``, or until the worker's keys expire.
 
         Raises:
-            ValueError: not from a second to a week.
-            InvalidValueError: a local file has no such URL.
+            ValueError: not between a second and a week.
+            InvalidValueError: the file is local.
         """
         if not 0 < seconds <= _LONGEST_URL:
             raise ValueError(f"presigned_url({seconds!r}): give from 1 to {_LONGEST_URL} seconds.")
         return self._details_store.presigned_url(self.relative_path, int(seconds))
 
     def count(self, name: str, number: float = 1) -> None:
-        """Adds to a number that volstream sums up per batch and job, such as tokens used. Also calls that then fail count.
+        """Adds to a number that volstream sums up per batch and job, such as tokens used. Calls that fail later count, too.
 
         Args:
             name: up to 100 characters; up to 100 names per file.
 
         Raises:
-            ValueError: the number is negative or too large, or the name cannot be one more.
-            TypeError: it is no number, or the name no text.
+            ValueError: the number is negative or too large, the name is empty, too long or unprintable, or there are too many
+                names.
+            TypeError: ``number`` is not a number, or ``name`` is not text.
         """
         if not isinstance(name, str) or isinstance(number, bool) or not hasattr(number, "__float__"):
             raise TypeError(f"count() takes a name and a number, not {name!r} and {number!r}.")
@@ -168,7 +169,7 @@ class File:
             self.counted[name] = self.counted.get(name, 0.0) + value
 
     def close(self) -> None:
-        """Closes opened contents and removes local copies; called by volstream after the function."""
+        """Closes opened contents and removes local copies; volstream calls it after the function."""
         self._resources.close()
 
     @cached_property
@@ -190,7 +191,7 @@ class File:
 
 
 def _file_name(name: str) -> str:
-    """Returns a name that a file on this machine can have: a part of a key may be longer, or ``..``. The suffix is kept."""
+    """Returns a valid file name on this machine: a part of a key may be too long, or ``..``. Keeps the suffix."""
     if name in (".", ".."):
         return "_"
     stem, suffix = os.path.splitext(name)
@@ -199,5 +200,5 @@ def _file_name(name: str) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """Returns the beginning of a text, in at most so many bytes."""
+    """Returns the beginning of a text, in at most ``most`` bytes."""
     return text.encode()[:most].decode(errors="ignore")

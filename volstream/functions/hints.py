@@ -1,4 +1,4 @@
-"""Resolves each annotation of a function separately: one that cannot be resolved hides no other."""
+"""Resolves each annotation of a function separately: one that cannot be resolved does not hide the others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def hints_of(function: Any) -> Mapping[str, Any]:
-    """Returns the resolved annotations of a function's parameters and of its result, ``return``, in order."""
+    """Returns the resolved annotations of a function's parameters and of its result (``return``), in order."""
     hints: dict[str, Any] = {}
     for name, annotation in getattr(function, "__annotations__", {}).items():
         alone = types.SimpleNamespace(__annotations__={name: annotation})
         try:
             hints |= typing.get_type_hints(alone, getattr(function, "__globals__", {}))
-        except Exception:  # noqa: BLE001  # text that is resolved can raise anything
+        except Exception:  # noqa: BLE001  # resolving text can raise anything
             continue
     return hints

@@ -1,4 +1,4 @@
-"""The columns of a function that declares none, from the rows that it returned for some files. Pure."""
+"""The columns of a function that declares none, inferred from the rows that it returned for some files. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPES: Mapping[type, pa.DataType] = {
     bytearray: pa.binary(),
 }
 
-#: Types of Arrow that Spark lacks, and those that stand for them.
+#: Arrow types that Spark lacks, and the types used instead.
 _NEAR: Mapping[pa.DataType, pa.DataType] = {
     pa.large_string(): pa.string(),
     pa.string_view(): pa.string(),
@@ -41,7 +41,7 @@ _NEAR: Mapping[pa.DataType, pa.DataType] = {
     pa.date64(): pa.date32(),
 }
 
-#: Pairs of types whose values fit the second.
+#: Pairs of types; the second can hold the values of the first.
 _WIDER = {
     (pa.int64(), pa.float64()),
     (pa.int64(), pa.decimal128(38, 18)),
@@ -52,12 +52,12 @@ _WIDER = {
 
 
 class _DifferentError(Exception):
-    """Values of one column have types that no column holds together."""
+    """Values of a column have types that no single column can hold."""
 
 
 @dataclass
 class _Seen:
-    """What was seen of one column: its type, and the file that showed it first."""
+    """The observations of a column: its type, and the first file that showed it."""
 
     type: pa.DataType = field(default_factory=pa.null)
     path: str = ""
@@ -65,11 +65,11 @@ class _Seen:
 
 @dataclass(frozen=True)
 class Inferred:
-    """Columns that were inferred.
+    """Inferred columns.
 
     Attributes:
-        columns: all of them; one that was always empty is STRING.
-        files: the number of files that gave rows.
+        columns: all columns; one that was always empty is STRING.
+        files: number of files that gave rows.
         empty: names of columns that were always empty.
     """
 
@@ -79,22 +79,22 @@ class Inferred:
 
     @property
     def ddl(self) -> str:
-        """The columns as ``returns``."""
+        """The columns as DDL for ``returns``."""
         return to_ddl(self.columns)
 
     def besides(self, known: Collection[str]) -> Inferred | None:
-        """Returns this with new columns only; None: there are none. ``known`` are names in lower case."""
+        """Returns only the columns not among ``known`` (names in lower case); None: there are none."""
         new = [column for column in self.columns if column.name.lower() not in known]
         empty = [name for name in self.empty if name.lower() not in known]
         return Inferred(pa.schema(new), self.files, empty) if new else None
 
     def __str__(self) -> str:
-        """Returns what was inferred, for a person."""
+        """Returns a description for users."""
         return f"Inferred columns from {counted(self.files, 'file')}: {self.ddl}.{self.doubt}"
 
     @property
     def doubt(self) -> str:
-        """What may be wrong with them, as the continuation of a line; empty: nothing."""
+        """What may be wrong with the columns, as the continuation of a line; empty: nothing."""
         if not self.empty:
             return ""
         were, are = ("was", "it is") if len(self.empty) == 1 else ("were", "they are")
@@ -102,10 +102,10 @@ class Inferred:
 
 
 class Inference:
-    """Collects the rows of files, and says which columns they have.
+    """Collects the rows of files and infers their columns.
 
     Attributes:
-        files: the number of files that gave rows.
+        files: number of files that gave rows.
     """
 
     def __init__(self) -> None:
@@ -114,19 +114,19 @@ class Inference:
 
     @property
     def complete(self) -> bool:
-        """True if all columns that were seen had values."""
+        """True if every column seen had a value."""
         return bool(self._seen) and not any(pa.types.is_null(column.type) for column in self._seen.values())
 
     def add(self, path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> None:
-        """Takes the rows that a function returned for a file.
+        """Adds the rows that a function returned for a file.
 
         Raises:
-            InvalidValueError: a value has a type that no column has, or another one than in a row before.
+            InvalidValueError: a value has a type that no column can have, or that does not fit an earlier row.
         """
         self.add_types(path, [types_of(path, rows)] if len(rows) else [])
 
     def add_types(self, path: str, rows: Sequence[Mapping[str, pa.DataType]]) -> None:
-        """Takes the types of the columns of rows, as :func:`types_of` returns them. Raises as :meth:`add`."""
+        """Adds the column types of rows, as returned by :func:`types_of`. Raises as :meth:`add`."""
         self.files += bool(rows)
         for row in rows:
             for name, kind in row.items():
@@ -136,7 +136,7 @@ class Inference:
                     seen.type, seen.path = merged, path
 
     def result(self) -> Inferred:
-        """Returns the columns. Raises InvalidValueError: there are none, or their names cannot be columns."""
+        """Returns the columns. Raises InvalidValueError if there are none, or their names cannot be columns."""
         if not self._seen:
             raise InvalidValueError(
                 "The columns cannot be inferred: the function returned no rows.",
@@ -148,7 +148,7 @@ class Inference:
 
 
 def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mapping[str, pa.DataType]:
-    """Returns the types of the columns that the rows of a file have; null for what is always empty. Raises InvalidValueError."""
+    """Returns the column types of a file's rows; null for a column that is always empty. Raises InvalidValueError."""
     if isinstance(rows, ArrowRows):
         return {column.name: _near(column.type) for column in rows.columns}
     types: dict[str, pa.DataType] = {}
@@ -163,7 +163,7 @@ def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mappin
 
 
 def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, second: str) -> pa.DataType:
-    """Returns the type of a column that has values of one type in a file, and of another in a second one."""
+    """Returns the type of a column that has values of one type in one file, and of another type in a second file."""
     try:
         return _merged(one, other)
     except _DifferentError:
@@ -176,7 +176,7 @@ def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, seco
 
 
 def with_known(known: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """Returns the columns of a table, and after them those that were found besides: a table keeps the types that it has."""
+    """Returns a table's columns, which keep their types, followed by the other columns found."""
     names = {name.lower() for name in known.names}
     return checked(pa.schema([*known, *(column for column in new if column.name.lower() not in names)]))
 
@@ -212,7 +212,7 @@ def _of_items(path: str, name: str, one: pa.DataType, other: pa.DataType) -> pa.
 
 
 def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Returns the type of a column that holds values of both. Raises _DifferentError."""
+    """Returns the type of a column that can hold values of both types. Raises _DifferentError."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one) or (one, other) in _WIDER:
@@ -228,7 +228,7 @@ def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def _merged_keyed(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Returns a struct for dicts of the same keys, a map for others whose values have one type, else a struct of all keys."""
+    """Returns a struct for dicts with the same keys, a map for others whose values share a type, else a struct of all keys."""
     same = pa.types.is_struct(one) and pa.types.is_struct(other)
     if not (same and {field.name for field in one} == {field.name for field in other}):
         try:
@@ -247,7 +247,7 @@ def _merged_keyed(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def _without_null(kind: pa.DataType) -> pa.DataType:
-    """Returns a type with STRING in place of what was always empty."""
+    """Returns a type with STRING in place of whatever was always empty."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_list(kind):
@@ -261,7 +261,7 @@ def _without_null(kind: pa.DataType) -> pa.DataType:
 
 
 def _near(kind: pa.DataType) -> pa.DataType:
-    """Returns Spark's type for one of Arrow."""
+    """Returns Spark's type for an Arrow type."""
     if kind in _NEAR:
         return _NEAR[kind]
     if pa.types.is_dictionary(kind):

@@ -22,12 +22,12 @@ class TimeLimitError(BaseException):
 
 
 class ThreadLimit:
-    """The time limit of a call in a thread, which receives no signals: another thread watches it, and interrupts it.
+    """The time limit of a call in a thread, which receives no signals: another thread watches and interrupts it.
 
     Attributes:
         seconds: the limit.
-        until: when it is reached (monotonic).
-        interrupted: it was.
+        until: when the limit is reached (monotonic).
+        interrupted: whether the call was interrupted.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -39,17 +39,17 @@ class ThreadLimit:
         self._over = False
 
     def interrupt(self) -> None:
-        """Raises TimeLimitError in the call's thread, at its next instruction of Python, unless the call has ended."""
+        """Raises TimeLimitError in the call's thread, at its next Python instruction, unless the call has ended."""
         with self._lock:
             if not self._over:
                 self.interrupted = True
                 _raise_in(self._thread, TimeLimitError)
 
     def end(self) -> None:
-        """Ends the limit, in the call's thread, where an error that is still to come would hit the next call.
+        """Ends the limit, in the call's thread, where a pending error would otherwise hit the next call.
 
         Raises:
-            TimeLimitError: it came meanwhile; end it again. There is one at most.
+            TimeLimitError: it was raised meanwhile; call this again. It is raised at most once.
         """
         with self._lock:
             self._over = True
@@ -62,22 +62,22 @@ _of_threads: dict[int, ThreadLimit] = {}
 
 
 def limit_of(thread: int) -> ThreadLimit | None:
-    """Returns the limit of the call that runs in a thread; None: none runs, or it has no limit."""
+    """Returns the limit of the call running in a thread; None: no call runs, or it has no limit."""
     return _of_threads.get(thread)
 
 
 def seconds_left() -> float | None:
-    """Returns how long this thread's call may still run; None: it is unlimited, or a signal will interrupt it."""
+    """Returns how long this thread's call may still run; None: unlimited, or a signal will interrupt it."""
     limit = limit_of(threading.get_ident())
     return None if limit is None else max(0.0, limit.until - time.monotonic())
 
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Interrupts Python code in the block after ``seconds``: in a main thread by a signal, elsewhere if somebody watches
+    """Interrupts Python code in the block after ``seconds``: in a main thread by a signal, elsewhere if another thread watches
     :func:`limit_of`.
 
-    Code that never returns to the interpreter is not interrupted; for that there is isolation.
+    Does not interrupt code that never returns to the interpreter; use isolation for that.
     """
     if seconds is None:
         yield
@@ -129,13 +129,13 @@ def memory_limit(size: int | None) -> Iterator[None]:
 
 
 def explain_memory(outcome: FileOutcome, limit: int | None) -> None:
-    """Names the limit in an outcome that ran out of memory."""
+    """Adds the limit to the message of an outcome that ran out of memory."""
     if outcome.kind is FailureKind.OUT_OF_MEMORY and limit is not None:
         outcome.message = f"The function needs more than {format_size(limit)} of memory (setting function_memory)."
 
 
 def _data_bytes() -> int | None:
-    """Returns what the kernel counts against RLIMIT_DATA, or None if unknown."""
+    """Returns the bytes that the kernel counts against RLIMIT_DATA, or None if unknown."""
     if not sys.platform.startswith("linux"):
         return None
     with open("/proc/self/statm") as file:
@@ -143,6 +143,6 @@ def _data_bytes() -> int | None:
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Makes a thread raise an error; None: not the one that it was to raise."""
+    """Makes a thread raise an error; None: cancels one not raised yet."""
     wanted = None if error is None else ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), wanted)

@@ -1,4 +1,4 @@
-"""Measures a function's calls: the time and the memory that they take. Runs on executors."""
+"""Measures the time and memory of a function's calls. Runs on executors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CallCost:
 
     Attributes:
         seconds: None: not measured.
-        memory: bytes by which the process's resident memory grew at its peak; None: not measured, or unknown here.
+        memory: bytes by which the process's resident memory grew at its peak; None: not measured, or unknown on this system.
     """
 
     seconds: float | None = None
@@ -25,11 +25,11 @@ class CallCost:
 
 @contextmanager
 def measured(*, memory: bool) -> Iterator[CallCost]:
-    """Measures the block, also if it raises.
+    """Measures the block, even if it raises.
 
     Args:
-        memory: measure that, too, which takes some tenths of a millisecond or, after a call that freed much, more; none of
-            it counts as the block's. Linux only, because only there a process may reset its own peak.
+        memory: also measure memory, which takes some tenths of a millisecond or, after a call that freed much, more; none of it
+            counts towards the block. Linux only, because only there can a process reset its own peak.
     """
     cost = CallCost()
     before = _reset_peak() if memory else None
@@ -43,11 +43,11 @@ def measured(*, memory: bool) -> Iterator[CallCost]:
 
 
 def _reset_peak() -> int | None:
-    """Makes the current resident memory the peak, and returns it; None if the system has no such thing."""
+    """Makes the current resident memory the peak, and returns it; None if the system does not support that."""
     if not sys.platform.startswith("linux"):
         return None
-    # What earlier calls have freed would serve the next one, which would seem to need nothing. musl keeps nothing, and has no
-    # such function.
+    # Memory freed by earlier calls would serve the next one, which would seem to need none. musl keeps no freed memory, and has
+    # no such function.
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     try:

@@ -1,6 +1,6 @@
-"""The outcome of each file, its rows or its error, never both; converted to Arrow and checked against the declared columns.
+"""The outcome of each file (its rows or its error, never both), converted to Arrow and checked against the declared columns.
 
-Runs on executors. Outcomes are used by ``jobs.run``.
+Runs on executors. ``jobs.run`` uses the outcomes.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class FileOutcome:
 
     Attributes:
         bytes: size of the rows' values.
-        printed: output during the call; after a call on several files it is with the first one's outcome.
-        new_columns: DDL of columns that the file has and the result lacks, if that is why it failed.
+        printed: output during the call; for a call on several files, in the first file's outcome.
+        new_columns: DDL of columns that the file has and the result lacks, if it failed because of them.
         retry_after: seconds after which the function asked to be called again.
         counted: see :meth:`File.count`.
-        seconds: duration of the call; of a call on several files, the file's share; None: not measured.
+        seconds: duration of the call; for a call on several files, the file's share; None: not measured.
         memory: peak of the memory that the call needed, in bytes; None: not measured.
     """
 
@@ -60,7 +60,7 @@ class FileOutcome:
 
 
 def outcome_schema(result: pa.Schema) -> pa.Schema:
-    """Returns the columns of staged outcomes for a function with these columns; see :meth:`OutcomeCodec.encode`."""
+    """Returns the columns of staged outcomes for a function with these result columns; see :meth:`OutcomeCodec.encode`."""
     return pa.schema(
         [
             pa.field("path", pa.string()),
@@ -95,11 +95,11 @@ class OutcomeCodec:
         self._schema = outcome_schema(result)
 
     def encode(self, outcomes: Sequence[FileOutcome]) -> pa.RecordBatch:
-        """Returns rows of :func:`outcome_schema`: one per result row; for a file without rows, or a failed one, a single row
-        with NULL as ``result``. A file's first row has the number of its rows in ``rows``, its counts as JSON, and its cost; the
-        others NULL.
+        """Returns rows of :func:`outcome_schema`: one per result row; for a failed file or one without rows, a single row with
+        NULL as ``result``. A file's first row has the file's number of rows in ``rows``, its counts as JSON, and its cost;
+        these are NULL in the others.
 
-        For outcomes with Arrow rows there is :meth:`encode_arrow`.
+        For outcomes with Arrow rows, use :meth:`encode_arrow`.
         """
         results = self._results(outcomes)
         columns: dict[str, list[Any]] = {name: [] for name in self._schema.names if name != "result"}
@@ -129,7 +129,7 @@ class OutcomeCodec:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def encode_arrow(self, outcome: FileOutcome, rows: ArrowRows) -> Iterator[pa.RecordBatch]:
-        """Yields what :meth:`encode` returns, for one outcome with Arrow rows, batch by batch."""
+        """Yields the result of :meth:`encode` for one outcome with Arrow rows, batch by batch."""
         info = outcome.task.info
         once: dict[str, Any] = {
             "rows": len(rows),
@@ -158,7 +158,7 @@ class OutcomeCodec:
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def encode_printed(self, entries: Sequence[str]) -> pa.RecordBatch:
-        """Returns rows of :func:`outcome_schema` that belong to no file and have only printed output."""
+        """Returns rows of :func:`outcome_schema` that belong to no file and contain only printed output."""
         arrays = [
             pa.array(entries if field.name == "printed" else [None] * len(entries), field.type)
             for field in self._schema
@@ -176,7 +176,7 @@ class OutcomeCodec:
             outcome.kind, outcome.rows = FailureKind.WRONG_RESULT, ()
 
     def plain(self, outcome: FileOutcome) -> None:
-        """Converts rows to plain values of the declared columns, which any process can unpickle; else like :meth:`check`.
+        """Converts rows to plain values of the declared columns, which any process can unpickle; otherwise like :meth:`check`.
 
         The class of a value may exist only in the process that imported the function.
         """
@@ -185,7 +185,7 @@ class OutcomeCodec:
             outcome.rows = self._struct(outcome.rows).to_pylist()
 
     def _results(self, outcomes: Sequence[FileOutcome]) -> pa.StructArray:
-        """Returns the ``result`` column. Converts everything at once or, if that fails, file by file, to find the wrong value."""
+        """Returns the ``result`` column. Converts everything at once; if that fails, file by file to find the wrong value."""
         try:
             return self._struct(_in_order(outcomes))
         except _WRONG_VALUES:
@@ -238,5 +238,5 @@ def _counted(outcome: FileOutcome) -> str | None:
 
 
 def _text(text: str) -> str:
-    """Escapes what UTF-8 cannot encode, such as the surrogates of undecodable file names."""
+    """Escapes characters that UTF-8 cannot encode, such as the surrogates of undecodable file names."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,7 @@
-"""The pace of a job's calls, which its workers share without talking to each other. Runs on executors.
+"""The pace of a job's calls, which its workers share without communicating. Runs on executors.
 
-Each worker makes every n-th call of the job: its calls are n times as far apart, and begin one call after those of the worker
-before it. So a second never has more calls than it may, whatever falls behind; what one worker does not use is lost.
+Each of n workers makes every n-th call of the job: its calls are n intervals apart, and begin one interval after the previous
+worker's. So no second ever has too many calls, whichever worker falls behind; a turn that a worker does not use is lost.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Pace:
-    """How far a job's calls are apart.
+    """The intervals between a job's calls.
 
     Attributes:
         seconds: between two calls.
-        wait: seconds before the first one, because of calls that were made already.
+        wait: seconds before the first call, because of earlier calls.
         workers: number of workers that share the calls.
     """
 
@@ -26,7 +26,7 @@ class Pace:
     workers: int = 1
 
     def of_worker(self) -> Turns:
-        """Returns the turns of this process's worker, which is a task of Spark's, or the only one."""
+        """Returns the turns of this process's worker, which is a Spark task, or the only worker."""
         from pyspark import TaskContext
 
         task = TaskContext.get()
@@ -38,8 +38,8 @@ class Turns:
     """The turns of a worker's calls. Thread-safe.
 
     Args:
-        seconds: between two of them.
-        wait: seconds before the first one.
+        seconds: between two turns.
+        wait: seconds before the first turn.
     """
 
     def __init__(self, seconds: float, wait: float = 0.0) -> None:
@@ -48,7 +48,7 @@ class Turns:
         self._lock = threading.Lock()
 
     def wait(self) -> None:
-        """Waits for the next turn. What came too late for one does not make up for it."""
+        """Waits for the next turn. A missed turn is not made up for."""
         with self._lock:
             now = time.monotonic()
             turn = max(now, self._next)

@@ -1,7 +1,7 @@
-"""Functions that no file has: those of a notebook, of ``__main__``, or inside of another function. The catalog keeps them.
+"""Functions without a file: defined in a notebook, in ``__main__``, or inside another function. The catalog stores them.
 
-What is kept is a zip archive of the pickle, by cloudpickle as PySpark carries it, the source for people to read, and the modules
-beside that the function imports. What does not belong here: functions that a file has (``source``).
+Each is a zip archive of the pickle (made by PySpark's cloudpickle), the source for people to read, and the modules beside it
+that the function imports. What does not belong here: functions in files (``source``).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from volstream.functions.source import (
 from volstream.model.code import parsed
 from volstream.model.units import format_size
 
-#: A function with what it refers to is at most so large: it is a row of the catalog, and is read with each look at its job.
+#: Maximum size of a function with everything it refers to: it is a row of the catalog, read with every look at its job.
 MAX_BYTES = 1 << 20
 
-#: Functions of this process by their pickles. To unpickle one here would replace the methods of classes that it refers to, by
-#: some that no longer see the program's variables.
+#: This process's functions by their pickles. Unpickling one here would replace the methods of classes that it refers to by
+#: methods that no longer see the program's variables.
 _own: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
 
 _PICKLE, _TEXT, _FACTS, _BESIDE = "function.pickle", "source.py", "about.json", "beside/"
@@ -53,12 +53,12 @@ _PICKLE, _TEXT, _FACTS, _BESIDE = "function.pickle", "source.py", "about.json", 
 
 @dataclass(frozen=True)
 class PickledSource(FunctionSource):
-    """A function as a pickle.
+    """A pickled function.
 
     Attributes:
-        python: the version of Python, such as ``3.12``, that made it: bytecode is for one version.
+        python: the version of Python, such as ``3.12``, that pickled it: bytecode is for one version.
         pickled: the pickle.
-        text: its source, for people; None: Python does not know it.
+        text: its source, for people; None: unknown to Python.
         batch_size: see :func:`~volstream.functions.source.batch_size_of`; its annotations may not resolve elsewhere.
     """
 
@@ -69,18 +69,18 @@ class PickledSource(FunctionSource):
 
     @property
     def place(self) -> str:
-        """What it is called in messages."""
+        """The function's name in messages."""
         return f"The function {self.attribute}"
 
     @property
     def unfit(self) -> str | None:
-        """Why this Python cannot run the function; None: it can."""
+        """The reason why this Python cannot run the function; None: it can."""
         if self.python == _python():
             return None
         return f"The function {self.attribute} was created with Python {self.python} and cannot be run with Python {_python()}."
 
     def load(self) -> Callable[..., Any]:
-        """Returns the function, unpickled unless it is of this process. Raises FunctionLoadError."""
+        """Returns the function, unpickled unless this process defined it. Raises FunctionLoadError."""
         own: Callable[..., Any] | None = _own.get(self.pickled)
         if own is not None:
             return own
@@ -100,7 +100,7 @@ class PickledSource(FunctionSource):
 
 
 def archive_of(function: Callable[..., Any]) -> bytes:
-    """Returns a function, or a class whose instances are one, for the catalog.
+    """Pickles a function, or a class whose instances are functions, for the catalog.
 
     Raises:
         InvalidValueError: it refers to something that cannot be pickled, or is too large; the message names the variable.
@@ -108,9 +108,9 @@ def archive_of(function: Callable[..., Any]) -> bytes:
     name = name_of(function)
     try:
         pickled = _dumps(function)
-    except Exception as error:  # noqa: BLE001  # what is pickled may raise anything
+    except Exception as error:  # noqa: BLE001  # pickling may raise anything
         raise _unpicklable(name, function, error) from None
-    with suppress(TypeError):  # an object that takes no reference
+    with suppress(TypeError):  # an object that does not support weak references
         _own[pickled] = function
     text = _text_of(function)
     files = _beside(pickled, text)
@@ -134,7 +134,7 @@ def archive_of(function: Callable[..., Any]) -> bytes:
 
 
 def source_of(archive: bytes) -> PickledSource:
-    """Returns the function in an archive; unpickles nothing. Raises FunctionLoadError."""
+    """Returns the function in an archive without unpickling it. Raises FunctionLoadError."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             content = {name: opened.read(name) for name in opened.namelist()}
@@ -159,8 +159,7 @@ def source_of(archive: bytes) -> PickledSource:
 
 
 def kept(function: str | Callable[..., Any]) -> Mapping[str, Any]:
-    """Returns how the catalog keeps a function, as attributes of a definition: by its place if a file or a module has it, else
-    pickled.
+    """Returns a function as attributes of a definition in the catalog: its place if it is in a file or module, else its pickle.
 
     Raises:
         InvalidValueError: as :func:`archive_of`.
@@ -174,13 +173,13 @@ def kept(function: str | Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def resolved(given: Mapping[str, Any], folder: Path) -> tuple[str, FunctionSource]:
-    """Returns the absolute name and the code of a function as :func:`kept` gives it.
+    """Returns the absolute name and the code of a function, given as :func:`kept` returns it.
 
     Args:
-        folder: where a file or module is looked for.
+        folder: where to look for a file or module.
 
     Raises:
-        FunctionLoadError: there is no such file or module.
+        FunctionLoadError: the file or module does not exist.
     """
     text, pickled = given["function"], given.get("pickled")
     if pickled is not None:
@@ -190,7 +189,7 @@ def resolved(given: Mapping[str, Any], folder: Path) -> tuple[str, FunctionSourc
 
 
 def code_of(definition: FileJob | Function) -> FunctionSource:
-    """Returns the function of a job, or one that SQL calls, with its current code. Raises FunctionLoadError if it is missing."""
+    """Returns the current code of a job's function, or of one that SQL calls. Raises FunctionLoadError if it is missing."""
     return (
         find(definition.function, definition.search_path)
         if definition.pickled is None
@@ -199,7 +198,7 @@ def code_of(definition: FileJob | Function) -> FunctionSource:
 
 
 def missing_code(definition: FileJob | Function) -> str | None:
-    """Returns why the code would not be found, or cannot be run; None: neither."""
+    """Returns why the code cannot be found or run; None: it can."""
     if definition.pickled is None:
         return missing(definition.function, definition.search_path)
     try:
@@ -219,10 +218,10 @@ def _dumps(value: Any) -> bytes:
 
     class Pickler(base):  # type: ignore[misc]  # PySpark's copy has no types
         def reducer_override(self, value: Any) -> Any:
-            # cloudpickle would name it in its module, as if that were importable.
+            # cloudpickle would pickle it by the name of its module, as if that could be imported.
             if isinstance(value, _CACHED) and travels(value.__wrapped__):
                 return _cached, (value.__wrapped__, value.cache_parameters())
-            # cloudpickle would send what is left to be read of it now.
+            # cloudpickle would pickle the content not read yet.
             if isinstance(value, _FILES) and value not in (sys.stdout, sys.stderr):
                 raise pickle.PicklingError("an open file")
             return super().reducer_override(value)
@@ -244,7 +243,7 @@ def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Call
 
 
 def _text_of(function: Any) -> str | None:
-    """Returns the source of a function; None: it was typed into a program that Python read from standard input, or has none."""
+    """Returns a function's source; None: it was typed into a program that Python read from standard input, or has no source."""
     try:
         return textwrap.dedent(inspect.getsource(function if hasattr(function, "__code__") else _class_of(function)))
     except (OSError, TypeError, IndentationError):
@@ -256,7 +255,7 @@ def _class_of(function: Any) -> Any:
 
 
 def _beside(pickled: bytes, text: str | None) -> Mapping[str, bytes]:
-    """Returns the source of the modules that are not installed and that a function refers to, or imports when it is called."""
+    """Returns the source of modules that are not installed and that a function refers to, or imports when called."""
     named = {
         argument for _, argument, _ in pickletools.genops(pickled) if isinstance(argument, str)
     } & sys.modules.keys()
@@ -286,7 +285,7 @@ def _unpicklable(name: str, function: Any, error: Exception) -> InvalidValueErro
                 continue
             try:
                 _dumps(value)
-            except Exception as own:  # noqa: BLE001  # what is pickled may raise anything
+            except Exception as own:  # noqa: BLE001  # pickling may raise anything
                 within = "" if where == name else f" (in {where})"
                 return InvalidValueError(
                     f"The function {name} uses the variable {variable!r}{within}, a {type(value).__name__}, which cannot be "

@@ -1,5 +1,5 @@
-"""Fetches contents before the function requests them, and checks versions after it, so that neither waits for the network
-one file at a time. Runs on executors.
+"""Fetches contents before the function requests them, and checks versions afterwards, so that neither waits for the network one
+file at a time. Runs on executors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.model.work import FailureKind
 from volstream.storage.base import HasLocalPaths, ObjectStore
 
-#: Concurrent requests for each of the two, which wait for the network, not for a processor.
+#: Concurrent requests of each kind, which wait for the network, not for a processor.
 _AT_ONCE = 32
 
 
@@ -22,7 +22,7 @@ class Fetcher:
     """Reads contents in threads, ahead of the function. Used in one thread.
 
     Attributes:
-        useful: the function has read the contents of the last files, and they are not local.
+        useful: whether the function read the contents of the last files, and these are not local.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -56,9 +56,9 @@ class Fetcher:
 
 
 def confirmed(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[FileOutcome]:
-    """Yields the outcomes in order; files that have changed since become failures.
+    """Yields the outcomes in order; those of files that have changed since become failures.
 
-    A result counts only if the file still has the planned version after the function has seen it.
+    A result counts only if the file still has the planned version after the function has read it.
     """
     if isinstance(store, HasLocalPaths):
         for outcome in outcomes:
@@ -85,7 +85,7 @@ def _confirmed(outcome: FileOutcome, moved: FileOutcome | None) -> FileOutcome:
 
 
 def _moved(store: ObjectStore, task: FileTask) -> FileOutcome | None:
-    """Returns the outcome of a file that no longer has the planned version, or None if it has."""
+    """Returns a failure for a file that no longer has the planned version, or None if it does."""
     try:
         now = store.head(task.info.relative_path)
     except StorageDeniedError as error:

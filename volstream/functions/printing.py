@@ -1,9 +1,9 @@
 """Captures what a function prints and logs during a call: kept with the file, within limits, and returned with the outcomes.
 
-Runs on executors, and in child processes (``child``). The output kept for a job is in ``logs``.
+Runs on executors, and in child processes (``child``). ``logs`` stores a job's output.
 
-Output through ``sys.stdout``, ``sys.stderr`` and ``logging`` is captured. Output of other programs that the function starts,
-and of C libraries, goes to the process's own output.
+Captures output through ``sys.stdout``, ``sys.stderr`` and ``logging``. Output of C libraries, and of other programs that the
+function starts, goes to the process's own output.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import NamedTuple, Protocol, TextIO
 #: Maximum length of a line, in characters.
 _LONGEST = 4000
 
-#: Maximum number of last lines, and of their characters, that are shown with a failure.
+#: Maximum number of last lines, and of their characters, shown with a failure.
 _TAIL_LINES, _TAIL_LENGTH = 10, 2000
 
-#: A child's copy of its output restarts at this size, because only its end is read.
+#: A child's copy of its output restarts at this size, because only its end is used.
 _COPY_BYTES = 1 << 20
 
 #: Heading of a failed file's last lines.
@@ -63,7 +63,7 @@ class Printed:
     dropped: int = 0
 
     def tail(self) -> str:
-        """Returns the last lines in the format that is shown with a failure."""
+        """Returns the last lines in the format shown with a failure."""
         lines = [f"[{line.stream}] {line.text}" for line in self.lines[-_TAIL_LINES:]]
         return f"{PRINTED_LAST}\n" + "\n".join(lines)[-_TAIL_LENGTH:]
 
@@ -80,11 +80,11 @@ class Prints(Protocol):
         """Captures output while the block calls the function."""
 
     def take(self, files: Sequence[str]) -> Sequence[Printed]:
-        """Returns the output since the last call, labelled with the paths of its files; usually empty."""
+        """Returns the output since the last call, labelled with the paths of the call's files; usually empty."""
 
 
 class Shown:
-    """Passes output on immediately, for a person who watches."""
+    """Passes output on immediately, for a person who is watching."""
 
     def __init__(self, target: TextIO) -> None:
         self._target = target
@@ -123,7 +123,7 @@ class _Lines:
 
     def add(self, stream: str, text: str) -> None:
         """Adds text written to a stream."""
-        if len(text) > self._most + _LONGEST:  # not split into lines, because nearly all would be dropped
+        if len(text) > self._most + _LONGEST:  # not split into lines, nearly all of which would be dropped
             cut = len(text) - self._most - _LONGEST
             self._dropped += text.count("\n", 0, cut)
             text = text[cut:]
@@ -144,16 +144,16 @@ class _Lines:
             self._dropped += 1
 
 
-#: The lines of the call that this thread or coroutine belongs to, if calls run in threads.
+#: The lines of the call to which this thread or coroutine belongs, if calls run in threads.
 _of_call: ContextVar[_Lines | None] = ContextVar("lines of a call", default=None)
 
 
 class Capture:
     """Keeps the last printed lines. Only one can be active per process, because it replaces ``sys.stdout``.
 
-    Calls in the thread that made it share their lines with threads that the function starts. A call in another thread has lines
-    of its own, with the coroutines that it waits for. There is no lock, which a fork or an interruption could leave locked:
-    sizes may be slightly off, lines are not.
+    Calls in the thread that created it share their lines with threads that the function starts. A call in another thread has
+    its own lines, shared with the coroutines that it waits for. There is no lock, which a fork or an interruption could leave
+    locked: sizes may be slightly off, lines are not.
 
     Args:
         most_bytes: limit for the lines of a call.
@@ -169,7 +169,7 @@ class Capture:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """See :class:`Prints`. Other threads enter it inside of a block of the thread that made it, which restores what was."""
+        """See :class:`Prints`. Other threads enter it within a block of the creating thread, which restores the streams."""
         if threading.get_ident() != self._thread:
             _of_call.set(_Lines(self._most))
             yield
@@ -186,7 +186,7 @@ class Capture:
     def take(self, files: Sequence[str]) -> Sequence[Printed]:
         """See :class:`Prints`."""
         lines = _of_call.get()
-        # What threads of the function's own printed beside calls in threads belongs to none of these.
+        # Output of the function's own threads belongs to none of the calls that run in threads beside them.
         return self._lines.take(files) if lines is None else (*self._lines.take(()), *lines.take(files))
 
     def add(self, stream: str, text: str) -> None:
@@ -212,7 +212,7 @@ class Capture:
 
 
 class TruncatedLog:
-    """The newest entries within a total size; entries of failed files outlive the others."""
+    """The newest entries within a total size; entries of failed files outlast the others."""
 
     def __init__(self, most_bytes: int) -> None:
         self.dropped = 0
@@ -240,8 +240,8 @@ class TruncatedLog:
 
 
 class _Stream(io.TextIOBase):
-    """Replaces ``sys.stdout`` or ``sys.stderr`` during a call. All functions of a process share one of each, because what a
-    module sets up on import, such as ``logging`` handlers, keeps writing to it."""
+    """Replaces ``sys.stdout`` or ``sys.stderr`` during a call. All functions of a process share one of each: whatever a module
+    sets up on import, such as ``logging`` handlers, keeps writing to it."""
 
     capture: Capture | None = None
 
@@ -257,7 +257,7 @@ class _Stream(io.TextIOBase):
         return True
 
     def close(self) -> None:
-        """Does nothing: a function may close its output, but the next one prints to it as well."""
+        """Does nothing: a function may close its output, but the next one also prints to it."""
 
     def write(self, text: str) -> int:
         if _Stream.capture is not None:
@@ -275,14 +275,14 @@ class _Bytes(io.RawIOBase):
         return True
 
     def write(self, data: object) -> int:
-        content = bytes(memoryview(data))  # type: ignore[arg-type]  # whatever has bytes
+        content = bytes(memoryview(data))  # type: ignore[arg-type]  # anything with bytes
         self._stream.write(content.decode("utf-8", "backslashreplace"))
         return len(content)
 
 
 class _Records(logging.Handler):
-    """Replaces ``logging.lastResort``, which receives what no handler takes; a function that configures logging keeps its own
-    handlers."""
+    """Replaces ``logging.lastResort``, which receives records that no handler takes; a function that configures logging keeps
+    its own handlers."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if _Stream.capture is None:
@@ -299,12 +299,12 @@ _RECORDS.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
 
 def _as_on_a_terminal(text: str) -> str:
-    """Returns the final state of a line on a terminal, since a progress bar rewrites its line."""
+    """Returns a line as a terminal would finally show it: progress bars rewrite their line."""
     text = text.rstrip("\r").rpartition("\r")[2]
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _unfinished(text: str) -> str:
-    """Returns what to remember of an unfinished line: one line at most."""
+    """Returns what to keep of an unfinished line: at most one line."""
     shown = text.rstrip("\r").rpartition("\r")[2][: _LONGEST + 1]
     return f"{shown}\r" if text.endswith("\r") else shown

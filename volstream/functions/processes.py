@@ -1,4 +1,4 @@
-"""A process that serves another one: what they send each other over pipes, and how one ends with the other."""
+"""A process that serves another one: their messages over pipes, and how one ends with the other."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def requests(descriptor: int) -> Iterator[Any]:
 
 
 def end_of(code: int) -> str:
-    """Returns how a process ended, after its return code as of ``subprocess``."""
+    """Returns how a process ended, by its return code as in ``subprocess``."""
     if code >= 0:
         return f"ended with exit status {code}"
     return f"was killed by {signal.Signals(-code).name if -code in {*signal.Signals} else -code}"
 
 
 def end_with(parent: int) -> None:
-    """Makes the kernel kill this process when its parent ends: the function may run forever without reading a pipe.
+    """Makes the kernel kill this process when its parent ends, because the function may run forever without reading a pipe.
 
     Linux only. The parent is the thread that started this process, which is the one that reads its answers.
     """

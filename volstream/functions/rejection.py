@@ -1,4 +1,4 @@
-"""What functions raise to say more than that they failed: volstream's own about a file, any to be called later."""
+"""Errors by which functions report more than a failure: volstream's own about a file, and any function's to be called later."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from volstream.model.work import FailureKind
 
 
 class FileRejectedError(Exception):
-    """A file has no rows because of its content; no retry changes that.
+    """A file has no rows because of its content; retries cannot change that.
 
     Args:
         message: what is wrong, and what the user can do.
-        new_columns: DDL of the columns that the file has and the result lacks, if that is why.
+        new_columns: DDL of columns that the file has and the result lacks, if that is the reason.
     """
 
     def __init__(self, message: str, new_columns: str | None = None) -> None:
@@ -24,20 +24,20 @@ class FileRejectedError(Exception):
         return FailureKind.MALFORMED if self.new_columns is None else FailureKind.NEW_COLUMNS
 
 
-class RetryLater(Exception):  # noqa: N818  # it is no error
-    """Raised by a function to be called for the file again later, for example after a 429 or a 503 of a model's API.
+class RetryLater(Exception):  # noqa: N818  # it is not an error
+    """A function raises this to be called for the file again later, for example after a 429 or a 503 of a model's API.
 
-    The file waits: it has not failed, and its ``retries`` stay. One that has waited for ``retry_later_max_seconds`` fails.
+    The file waits without having failed, and keeps its ``retries``. After waiting for ``retry_later_max_seconds`` it fails.
 
     Args:
-        reason: why; shown while the file waits.
-        after: seconds until the next call, at least.
+        reason: shown while the file waits.
+        after: minimum seconds until the next call.
 
     Raises:
         InvalidValueError: ``after`` is not a positive number.
     """
 
-    #: Of a subclass that does not call ``__init__``, too.
+    #: Also set in a subclass that does not call ``__init__``.
     after: float = 60.0
 
     def __init__(self, reason: str = "", after: float = 60.0) -> None:

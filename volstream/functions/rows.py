@@ -1,6 +1,6 @@
-"""The rows that a function returns for a file: in a list, or as Arrow batches, which need no Python objects.
+"""The rows that a function returns for a file: a list, or Arrow batches, which need no Python objects.
 
-What does not belong here: turning outcomes into what is staged (``outcomes``).
+What does not belong here: converting outcomes for staging (``outcomes``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from volstream.functions.classes import row_of
 from volstream.model.text import counted
 from volstream.model.units import format_size
 
-#: Arrow batches of a file up to this size stay in memory; a worker may hold those of some 60 files until they are confirmed.
+#: Up to this size a file's Arrow batches stay in memory; a worker may hold those of some 60 files until they are confirmed.
 _IN_MEMORY_BYTES = 4 << 20
 
 
@@ -30,12 +30,12 @@ class NotRowsError(Exception):
 
 @dataclass(frozen=True)
 class Expected:
-    """What the rows of a function must be.
+    """The requirements on a function's rows.
 
     Attributes:
-        columns: the result's own columns; None: any, which are to be inferred.
+        columns: the result's own columns; None: any columns, to be inferred.
         bounds: limits on the rows of a file.
-        declared: the function itself declares the columns, and its current declaration must agree with them.
+        declared: the function itself declares the columns; its current declaration must match them.
     """
 
     columns: pa.Schema | None
@@ -44,13 +44,13 @@ class Expected:
 
 
 class ArrowRows:
-    """The rows of one file as Arrow batches, in memory while they are few, else in a temporary file.
+    """The rows of one file as Arrow batches: in memory while there are few, else in a temporary file.
 
-    They count only when the function has returned and its file is unchanged; until then they wait here. Can be pickled, once,
+    Rows count only once the function has returned and its file is unchanged; until then they wait here. Can be pickled once,
     for another process on this machine.
 
     Attributes:
-        columns: those of the batches.
+        columns: of the batches.
     """
 
     def __init__(self, columns: pa.Schema, row_bytes: int, row_rule: str) -> None:
@@ -79,7 +79,7 @@ class ArrowRows:
             self._spill()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the rows once, and frees them."""
+        """Yields the rows once, freeing them."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -92,7 +92,7 @@ class ArrowRows:
             yield self._held.pop(0)
 
     def to_pylist(self) -> list[Mapping[str, Any]]:
-        """Returns the rows as dicts, and frees them."""
+        """Returns the rows as dicts, freeing them."""
         return [row for batch in self.batches() for row in batch.to_pylist()]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class ArrowRows:
         if self._writer is not None:
             self._writer.close()
         if self._file is not None:
-            # The file has no name, so that nothing is left of it if this process dies.
+            # Unnamed, so that nothing is left of the file if this process dies.
             with tempfile.NamedTemporaryFile(prefix="volstream-rows-", delete=False) as named:
                 self._file.seek(0)
                 shutil.copyfileobj(self._file, named, 1 << 20)
@@ -162,13 +162,13 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]] | ArrowRows
 def rows_of(returned: object, expected: Expected) -> tuple[Rows, int]:
     """Returns the rows in a return value, and the size of their values.
 
-    They are measured one by one, so a generator is not consumed beyond the limit.
+    Measures rows one by one, so a generator is not consumed beyond the limit.
 
     Args:
         returned: None, one row, a PyArrow table or batch, or an iterable of either.
 
     Raises:
-        NotRowsError: it is something else. TooLargeError: the rows exceed the limits.
+        NotRowsError: the value is something else. TooLargeError: the rows exceed the limits.
     """
     if returned is None:
         return [], 0
@@ -198,7 +198,7 @@ def rows_of(returned: object, expected: Expected) -> tuple[Rows, int]:
 
 
 def rows_of_each(returned: object, files: int, expected: Expected) -> list[tuple[Rows, int] | BaseException]:
-    """Returns the rows of each file, or the error that is its entry, in order, from the return value of a function that takes
+    """Returns each file's rows, or the error that is its entry, in order, from the return value of a function that takes
     several files."""
     given = f"The function was given {counted(files, 'file')} and returned"
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):

@@ -1,4 +1,4 @@
-"""Python functions on values, which SQL statements call: what is shipped to executors, and what is stored.
+"""Python functions on values, which SQL statements call: shipping them to executors, and storing them.
 
 They are found, shipped and imported like per-file functions (``functions``).
 """
@@ -26,7 +26,7 @@ _COLUMN = "value"
 
 @dataclass(eq=False)
 class ScalarCall:
-    """A function on values as called by Spark; pickled as source with each query, and imported at its first call."""
+    """A function on values as called by Spark; each query pickles it as source, and its first call imports it."""
 
     source: FunctionSource
     of_items: bool = False
@@ -66,16 +66,16 @@ def new_function(
     of_items: bool = False,
     directory: Path | None = None,
 ) -> Function:
-    """Returns a function to be stored, after importing it once to check that it exists.
+    """Returns a function for the catalog, after importing it once to check that it exists.
 
     Args:
-        function: ``file.py:func``, ``pkg.mod:func`` or itself.
+        function: ``file.py:func``, ``pkg.mod:func`` or a callable.
         returns: a SQL type.
         of_items: see :class:`~volstream.definitions.Function`.
-        directory: where the file or module is looked for; None: the working directory.
+        directory: where to look for the file or module; None: the working directory.
 
     Raises:
-        FunctionLoadError: it cannot be imported.
+        FunctionLoadError: the function cannot be imported.
         InvalidValueError: the type is unknown.
     """
     definition = kept(function)

@@ -29,10 +29,10 @@ PROVENANCE = pa.schema(
     ]
 )
 
-#: A column of Delta's change feed: changes of tables that have it themselves cannot be tracked.
+#: A column of Delta's change feed: a table with its own column of this name cannot track changes.
 FEEDS_VERSION = "_commit_version"
 
-#: Names of a type in sqlglot, its Arrow type, and its name in Spark.
+#: A type's names in sqlglot, its Arrow type, and its name in Spark.
 _SIMPLE: Sequence[tuple[tuple[str, ...], pa.DataType, str]] = (
     (("BOOLEAN",), pa.bool_(), "BOOLEAN"),
     (("TINYINT",), pa.int8(), "TINYINT"),
@@ -48,7 +48,7 @@ _SIMPLE: Sequence[tuple[tuple[str, ...], pa.DataType, str]] = (
     (("TIMESTAMPNTZ",), pa.timestamp("us"), "TIMESTAMP_NTZ"),
 )
 
-#: Columns for values of classes of Python, and of their subclasses.
+#: Column types for values of Python classes and their subclasses.
 BY_PYTHON: Mapping[Any, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -65,7 +65,7 @@ def from_ddl(text: str) -> pa.Schema:
     """Parses ``label STRING, score DOUBLE, tags ARRAY<STRING>``, with types as in Spark.
 
     Raises:
-        InvalidValueError: not a list of columns, or a type that is not supported in results.
+        InvalidValueError: not a list of columns, or a type not supported in results.
     """
     # Imported late: only commands that define or change jobs parse DDL.
     from sqlglot import expressions as exp
@@ -91,7 +91,7 @@ def from_ddl(text: str) -> pa.Schema:
 
 
 def reason_of(error: Exception) -> str:
-    """Returns sqlglot's error message in one line, without the text itself."""
+    """Returns sqlglot's error message on one line, without the statement's text."""
     errors: list[dict[str, str]] = getattr(error, "errors", [])
     return errors[0]["description"] if errors else str(error).partition("\n")[0]
 
@@ -103,11 +103,11 @@ def of_job(job: FileJob) -> pa.Schema:
 
 
 def of_function(function: Callable[..., Any]) -> pa.Schema | None:
-    """Returns the schema that a function declares: ``@volstream.function(returns=...)``, or the class of rows in its return
+    """Returns the schema that a function declares: ``@volstream.function(returns=...)``, or the row class in its return
     annotation. None: it declares none, or an annotation such as ``dict`` leaves the columns open.
 
     Raises:
-        InvalidValueError: its annotation, such as ``int``, names no rows; or a column has no SQL type.
+        InvalidValueError: its annotation, such as ``int``, does not describe rows; or a column has no SQL type.
     """
     declared = getattr(function, "__volstream_returns__", None)
     if declared is not None:
@@ -129,7 +129,7 @@ def of_function(function: Callable[..., Any]) -> pa.Schema | None:
 
 
 def _written(annotation: Any) -> str:
-    """Returns an annotation as it is written."""
+    """Returns an annotation as written."""
     if annotation is type(None):
         return "None"
     plain = isinstance(annotation, type) and typing.get_origin(annotation) is None
@@ -137,9 +137,9 @@ def _written(annotation: Any) -> str:
 
 
 def check_declared(function: Callable[..., Any], columns: pa.Schema) -> None:
-    """Raises FunctionLoadError if a function declares a column that is missing from these columns, or has another type.
+    """Raises FunctionLoadError if a function declares a column that these columns lack, or have with another type.
 
-    A column that it no longer declares is NULL from then on.
+    A column that the function no longer declares is NULL from now on.
     """
     declared = of_function(function)
     known = {field.name: field.type for field in columns}
@@ -157,7 +157,7 @@ def check_declared(function: Callable[..., Any], columns: pa.Schema) -> None:
 
 
 def from_declaration(declared: object) -> pa.Schema:
-    """Returns the schema of DDL text, a PyArrow schema, or a class of rows (:func:`is_row_class`). Raises InvalidValueError."""
+    """Returns the schema of DDL text, a PyArrow schema, or a row class (:func:`is_row_class`). Raises InvalidValueError."""
     if isinstance(declared, str):
         return from_ddl(declared)
     if isinstance(declared, pa.Schema):
@@ -165,7 +165,7 @@ def from_declaration(declared: object) -> pa.Schema:
     if is_row_class(declared):
         try:
             hints = typing.get_type_hints(declared)
-        except Exception as error:  # noqa: BLE001  # text that is resolved can raise anything
+        except Exception as error:  # noqa: BLE001  # resolving text can raise anything
             raise InvalidValueError(f"The annotations of {declared.__name__} cannot be resolved: {error}.") from None
         return checked(pa.schema([pa.field(name, _type_of_hint(name, hints[name])) for name in fields_of(declared)]))
     raise InvalidValueError(
@@ -175,7 +175,7 @@ def from_declaration(declared: object) -> pa.Schema:
 
 
 def checked(schema: pa.Schema) -> pa.Schema:
-    """Returns ``schema`` as nullable. Raises InvalidValueError for repeated or reserved names, or types that Spark lacks."""
+    """Makes the columns nullable. Raises InvalidValueError for repeated or reserved names, or types that Spark lacks."""
     names = [name.lower() for name in schema.names]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -195,7 +195,7 @@ def to_ddl(schema: pa.Schema) -> str:
 
 
 def type_names(schema: pa.Schema) -> Mapping[str, str]:
-    """Returns the columns with their types as in Spark DDL."""
+    """Returns the columns with their types in Spark DDL."""
     return {field.name: _ddl_of(field.type) for field in schema}
 
 
@@ -245,15 +245,15 @@ def _type_of(kind: Any) -> pa.DataType:
     raise InvalidValueError(f"A result column cannot have the type {kind.sql(dialect='databricks')}.")
 
 
-#: Annotations that say nothing about columns.
+#: Annotations that leave the columns open.
 _OPEN = (Any, object, pa.Table, pa.RecordBatch, pa.RecordBatchReader)
 
 
 def row_class_in(annotation: Any) -> type | None:
-    """Returns the class of rows in ``D``, ``D | None``, ``list[D]``, ``AsyncIterator[D]`` etc.; None: the columns are left open.
+    """Returns the row class in ``D``, ``D | None``, ``list[D]``, ``AsyncIterator[D]`` etc.; None: the columns are left open.
 
     Raises:
-        TypeError: it names something that is no row; its message continues a sentence.
+        TypeError: the annotation names something that is not a row; the message continues a sentence.
     """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if is_row_class(annotation):
@@ -268,7 +268,7 @@ def row_class_in(annotation: Any) -> type | None:
     if kind in _OPEN or not isinstance(kind, type) or issubclass(kind, Mapping):
         return None
     if issubclass(kind, Iterable | AsyncIterable) and not issubclass(kind, str | bytes | bytearray):
-        # What a generator receives and returns are no rows; of a tuple, all are.
+        # A generator's send and return types are not rows; all types of a tuple are.
         items = arguments if issubclass(kind, tuple) else arguments[:1]
         classes = [row_class_in(item) for item in items if item is not ...]
         return classes[0] if classes else None

@@ -21,7 +21,7 @@ from volstream.model.work import FailureKind
 def serve(
     work: Work, requests: Iterator[tuple[str, Sequence[FileTask]]], copy_output_to: int | None = None
 ) -> Iterator[object]:
-    """Answers a :class:`~volstream.functions.child.ChildWorker`: first the set-up, and then each call.
+    """Serves a :class:`~volstream.functions.child.ChildWorker`: reports the set-up, then answers each call.
 
     Args:
         copy_output_to: see :meth:`Work.caller`.
@@ -31,7 +31,7 @@ def serve(
     """
     plain = _types if work.schema is None else OutcomeCodec(work.schema).plain
     with memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
-        # What it repeats is not of the parent's turns, which it knows nothing of, but as far apart.
+        # Repeated calls cannot take the parent's turns, which the child does not know, but have the same intervals.
         turns = None if work.pace is None else Turns(work.pace.seconds * work.pace.workers, work.pace.seconds)
         caller = work.caller(turns, copy_output_to)
         yield caller.batch_size or 1
@@ -49,7 +49,7 @@ def serve(
 
 
 def _types(outcome: FileOutcome) -> None:
-    """Replaces rows by one with the types of their columns; a value of no type is a failure."""
+    """Replaces rows by one row with the types of their columns; a value without a column type is a failure."""
     if not len(outcome.rows):
         return
     try:
@@ -60,7 +60,7 @@ def _types(outcome: FileOutcome) -> None:
 
 def _serve(read: int, write: int) -> None:
     work: Work = processes.receive(read)
-    errors = os.dup(2)  # the function may close its own, and the number may be reused
+    errors = os.dup(2)  # the function may close stderr, and its number may be reused
     for answer in serve(work, processes.requests(read), copy_output_to=errors):
         processes.send(write, answer)
 

@@ -1,7 +1,7 @@
 """Per-file functions: finds their source, fingerprints it, ships it, and imports it on executors.
 
-A function is named ``file.py:func`` (including the modules beside the file) or ``pkg.mod:func``. Code that is not installed is
-shipped as source with the job, so executors need only volstream and the function's installed dependencies.
+A function is named ``file.py:func`` (which includes the modules beside the file) or ``pkg.mod:func``. Code that is not
+installed is shipped as source with the job, so executors need only volstream and the function's installed dependencies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from volstream.functions.hints import hints_of
 from volstream.model.arguments import checked
 from volstream.model.code import parsed
 
-#: Folder for shipped functions, shared by all processes of the user.
+#: Folder for shipped functions, shared by all of the user's processes.
 _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"
 
 #: Shipped code that no process has started to use for this long is removed, and shipped again when needed.
@@ -51,20 +51,20 @@ _UNUSED_SECONDS = 30 * 86400.0
 
 _OWN = __name__.partition(".")[0]
 
-#: Fingerprint of the function that each top-level module was imported for, in this process.
+#: Fingerprint of the function for which each top-level module was imported in this process.
 _owners: dict[str, str] = {}
 
-#: Folder that each function was imported from in this process, by fingerprint; without installed functions.
+#: Folder from which each function was imported in this process, by fingerprint; without installed functions.
 _folders: dict[str, str] = {}
 
 
-#: The file or module that this thread imports for its function; None: it imports none.
+#: The file or module that this thread is importing for its function; None: it imports none.
 _importing: ContextVar[str | None] = ContextVar("importing", default=None)
 
 #: Files per call if a function takes a list of unspecified length.
 _BATCH_SIZE = 64
 
-#: Calls in flight, in a worker, of a coroutine function that declares no number.
+#: Calls in flight per worker for a coroutine function that declares no number.
 _OF_COROUTINES = 32
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -74,13 +74,13 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def function(
     *, returns: object = None, batch_size: int | None = None, concurrency: int | None = None
 ) -> Callable[[_F], _F]:
-    """Declares properties of a per-file function, or of a class whose instances are one, that its annotations do not.
+    """Declares properties of a per-file function, or of a class whose instances are such functions, that annotations cannot.
 
     Args:
         returns: DDL such as ``label STRING, score DOUBLE``, a dataclass, or a PyArrow schema.
-        batch_size: the function takes a list of at most this many files, and returns a list with an entry for each.
-        concurrency: calls in flight in each worker: of a coroutine function on an event loop, 32 unless it says otherwise; of
-            a plain one in threads, which must be safe for it.
+        batch_size: the function takes a list of at most this many files, and returns a list with one entry per file.
+        concurrency: calls in flight in each worker: of a coroutine function on an event loop (default 32); of a plain function
+            in threads, which must be thread-safe.
     """
     if concurrency is not None and concurrency < 1:
         raise InvalidValueError(f"A function cannot have {concurrency} calls in flight.", "Give concurrency=1 or more.")
@@ -113,14 +113,14 @@ def batch_size_of(function: Callable[..., Any]) -> int | None:
         target = target.__call__
     try:
         parameters = [*inspect.signature(target).parameters][isinstance(function, type) :]
-    except (TypeError, ValueError):  # of a built-in function
+    except (TypeError, ValueError):  # a built-in function
         return None
     first = hints_of(target).get(parameters[0]) if parameters else None
     return _BATCH_SIZE if typing.get_origin(first) in (list, Sequence) else None
 
 
 def concurrency_of(function: Callable[..., Any]) -> int:
-    """Returns the number of calls in flight that the function wants in each worker, as :func:`function` says."""
+    """Returns the number of calls in flight that the function wants in each worker, by :func:`function` or default."""
     declared: int | None = getattr(function, "__volstream_concurrency__", None)
     target: Any = function if hasattr(function, "__code__") else function.__call__  # type: ignore[operator]
     waits = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
@@ -129,12 +129,12 @@ def concurrency_of(function: Callable[..., Any]) -> int:
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """A function with the source that it needs, ready to be imported anywhere.
+    """A function with the source that it needs, which can be imported anywhere.
 
     Attributes:
-        module: dotted name of its module.
-        attribute: its name in the module.
-        root: folder that was searched on the original machine; None: the module is installed.
+        module: dotted name of the function's module.
+        attribute: the function's name in the module.
+        root: folder searched on the original machine; None: the module is installed.
         files: source by path below ``root``; empty if the module is installed.
         fingerprint: hash of the source, which changes with every edit.
     """
@@ -147,20 +147,20 @@ class FunctionSource:
 
     @cached_property
     def tops(self) -> frozenset[str]:
-        """Names of its top-level modules, except those of the standard library and of volstream."""
+        """Names of the function's top-level modules, except those of the standard library and of volstream."""
         names = {name.partition("/")[0].removesuffix(".py") for name in self.files}
         return frozenset(names - sys.stdlib_module_names - {_OWN})
 
     @property
     def place(self) -> str:
-        """The path of its file, or the name of its module if it is installed."""
+        """The path of the function's file, or the name of its module if that is installed."""
         return self.module if self.root is None else f"{Path(self.root) / self.module.replace('.', '/')}.py"
 
     def load(self) -> Callable[..., Any]:
         """Imports the function.
 
         Raises:
-            FunctionLoadError: the module cannot be imported, or has no such callable.
+            FunctionLoadError: the module cannot be imported, or lacks the callable.
         """
         with importing(self):
             module = self._import()
@@ -182,7 +182,7 @@ class FunctionSource:
             return importlib.import_module(self.module)
 
     def unpacked(self) -> None:
-        """Makes its modules importable by :meth:`importable`: where they were, if they are there, else from copies."""
+        """Makes the function's modules importable by :meth:`importable`: in place if they exist here, else from copies."""
         folder = self.root if self.root is not None and self._unchanged(Path(self.root)) else str(self._unpack())
         _folders[self.fingerprint] = folder
         # Not invalidate_caches(): every archive in the path of a Spark worker would re-read its directory, 0.2 s each.
@@ -191,7 +191,7 @@ class FunctionSource:
 
     @contextmanager
     def importable(self) -> Iterator[None]:
-        """While the block runs, ``import`` finds modules beside the loaded function, for imports in its body."""
+        """While the block runs, ``import`` finds modules beside the loaded function, for imports in the function's body."""
         folder = _folders.get(self.fingerprint)
         if folder is None:  # installed
             yield
@@ -204,7 +204,7 @@ class FunctionSource:
             sys.path.remove(folder)
 
     def _unchanged(self, root: Path) -> bool:
-        """True if the original files are on this machine, unchanged; data files beside them are then available as well."""
+        """True if the original files are on this machine, unchanged; data files beside them are then available, too."""
         try:
             return all((root / name).read_bytes() == content for name, content in self.files.items())
         except OSError:
@@ -213,7 +213,7 @@ class FunctionSource:
     def _unpack(self) -> Path:
         own_folder(_SHIPPED)
         folder = _SHIPPED / self.fingerprint
-        # It may be missing, emptied by a power cut, or thinned out by what cleans temporary folders.
+        # It may be missing, emptied by a power cut, or incomplete after a clean-up of temporary folders.
         if not self._unchanged(folder):
             temporary = Path(tempfile.mkdtemp(dir=_SHIPPED))
             for name, content in self.files.items():
@@ -221,9 +221,9 @@ class FunctionSource:
                 (temporary / name).write_bytes(content)
             try:
                 temporary.rename(folder)
-            except OSError:  # another worker was first, or it is damaged
+            except OSError:  # another worker was first, or the folder is damaged
                 if not self._unchanged(folder):
-                    with suppress(OSError):  # another worker mends it
+                    with suppress(OSError):  # another worker repairs it
                         folder.rename(tempfile.mkdtemp(dir=_SHIPPED))
                         temporary.rename(folder)
                 if not self._unchanged(folder):
@@ -234,11 +234,11 @@ class FunctionSource:
 
 @contextmanager
 def importing(source: FunctionSource) -> Iterator[None]:
-    """While the block runs, the user's code is imported; raises FunctionLoadError if it fails."""
+    """Marks the block as importing the user's code; raises FunctionLoadError if that fails."""
     token = _importing.set(source.place)
     try:
         yield
-    except FunctionLoadError:  # of check_not_imported
+    except FunctionLoadError:  # from check_not_imported
         raise
     except (Exception, SystemExit) as error:  # user code may raise anything
         raise _load_error(source, error) from error
@@ -262,11 +262,11 @@ def own_folder(path: Path) -> None:
 
 
 def forget_unused() -> None:
-    """Removes code of functions from this host that was not used for a month."""
+    """Removes functions' code from this host that was not used for a month."""
     if not _SHIPPED.is_dir():
         return
     for folder in _SHIPPED.iterdir():
-        with suppress(OSError):  # another process was faster
+        with suppress(OSError):  # another process removed it first
             if time.time() - folder.stat().st_mtime > _UNUSED_SECONDS:
                 shutil.rmtree(folder)
 
@@ -296,17 +296,17 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
 
 
 def found_beside(module: str) -> Mapping[str, bytes]:
-    """Returns the source of a top-level module or package with the modules that it imports; empty if it is installed."""
+    """Returns the source of a top-level module or package, with the modules that it imports; empty if it is installed."""
     try:
         return _from_module(module, module, None).files
-    except FunctionLoadError:  # it exists in this process only
+    except FunctionLoadError:  # it exists only in this process
         return {}
 
 
 def check_not_imported() -> None:
-    """Raises FunctionLoadError if this code runs because its file is imported for a function.
+    """Raises FunctionLoadError if this code runs because its file is being imported for a function.
 
-    A program would otherwise run again inside of itself, and on every worker.
+    Otherwise a program would run again inside itself, and on every worker.
     """
     if (place := _importing.get()) is not None:
         raise FunctionLoadError(
@@ -316,7 +316,7 @@ def check_not_imported() -> None:
 
 
 def missing(text: str, search_path: str | None = None) -> str | None:
-    """Returns why :func:`find` would not find a function's file or module; None: it is there. Reads no source."""
+    """Returns why :func:`find` would not find a function's file or module; None: it exists. Reads no source."""
     place = text.rpartition(":")[0]
     try:
         if place.endswith(".py"):
@@ -331,9 +331,9 @@ def missing(text: str, search_path: str | None = None) -> str | None:
 
 
 def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) -> None:
-    """Raises FunctionLoadError if a function cannot be called with a file and these arguments, or a class not set up so.
+    """Raises FunctionLoadError if a function cannot be called with a file and these arguments, or a class cannot be set up so.
 
-    A function without an inspectable signature, as some have that are written in C, is accepted.
+    Accepts functions without an inspectable signature, such as some written in C.
     """
     if isinstance(function, type):
         calls: list[tuple[Any, tuple[None, ...], Mapping[str, str], str]] = [
@@ -357,14 +357,14 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
 
 
 def absolute(text: str, directory: Path) -> str:
-    """Returns ``text`` with an absolute path to its file; module names stay as they are."""
+    """Returns ``text`` with an absolute path to its file; module names are unchanged."""
     place, _, attribute = text.rpartition(":")
     return f"{(directory / place).resolve()}:{attribute}" if place.endswith(".py") else text
 
 
 def location_of(function: Callable[..., Any]) -> str | None:
-    """Returns where a function can be imported from; None: it is in no file, or not at the top of one, or in that of the program
-    itself, which importing would run again."""
+    """Returns where a function can be imported from; None: it is not at the top of a file, or is in the program's own file,
+    which importing would run again."""
     name = str(getattr(function, "__qualname__", ""))
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if module is None or module.__name__ == "__main__" or getattr(module, name, None) is not function:
@@ -385,7 +385,7 @@ def _from_file(path: Path, attribute: str) -> FunctionSource:
 
 
 def _defined(path: Path) -> str:
-    """Returns what a file can be asked for, without running it."""
+    """Returns a hint that lists what a file defines, without running the file."""
     tree = parsed(_content(_file(path)), str(path))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     defined = [node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
@@ -393,15 +393,15 @@ def _defined(path: Path) -> str:
 
 
 def _file(path: Path) -> Path:
-    path = Path(os.path.expanduser(path))  # Path's own raises for a user that does not exist
-    if not os.path.isfile(path):  # False also of a name that is too long
+    path = Path(os.path.expanduser(path))  # Path's own raises for an unknown user
+    if not os.path.isfile(path):  # False also for a name that is too long
         raise FunctionLoadError(f"There is no file {path}.", "Give the path of a Python file.")
     return path.resolve()
 
 
 def _from_module(module: str, attribute: str, search_path: str | None) -> FunctionSource:
     top = module.partition(".")[0]
-    if top == _OWN:  # executors have it, and a new version of it is no change of the user's code
+    if top == _OWN:  # executors have it, and its new version does not change the user's code
         return FunctionSource(module, attribute, None, {}, _fingerprint({module: b""}))
     spec, origin = _place(module, search_path)
     if _is_installed(origin):
@@ -420,7 +420,7 @@ def _from_module(module: str, attribute: str, search_path: str | None) -> Functi
 
 
 def _place(module: str, search_path: str | None) -> tuple[ModuleSpec, Path]:
-    """Returns the specification and the file or folder of a module's top-level package. Raises FunctionLoadError."""
+    """Returns the spec and the file or folder of a module's top-level package. Raises FunctionLoadError."""
     paths = ([search_path] if search_path else []) + sys.path
     spec = PathFinder.find_spec(module.partition(".")[0], paths)
     if spec is None or (spec.origin is None and not spec.submodule_search_locations):
@@ -462,7 +462,7 @@ def _collect(root: Path, name: str, files: dict[str, bytes]) -> None:
 
 
 def _modules(package: Path) -> Iterator[Path]:
-    """Yields the files of a package's modules, without links that lead nowhere: editors lock files with them."""
+    """Yields the files of a package's modules, except dangling links, with which editors lock files."""
     return filter(os.path.isfile, sorted(package.rglob("*.py")))
 
 
@@ -521,9 +521,9 @@ _LOADERS = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (_SourceLoader, SOURCE_SU
 
 
 def _forget_other_versions(source: FunctionSource) -> None:
-    """Unloads other functions' modules: a worker serves many jobs, and must not mistake them for this function's modules.
+    """Unloads modules of other functions: a worker serves many jobs, and must not take them for this function's modules.
 
-    Modules of the standard library and of volstream stay, because everything else in this process relies on them.
+    Keeps modules of the standard library and of volstream, because everything else in this process relies on them.
     """
     for top in source.tops:
         if _owners.get(top) != source.fingerprint:
@@ -533,7 +533,7 @@ def _forget_other_versions(source: FunctionSource) -> None:
 
 
 def _load_error(source: FunctionSource, error: BaseException) -> FunctionLoadError:
-    """Returns the error with the place in the user's file, without frames of the import system."""
+    """Returns the error with its place in the user's file, without frames of the import system."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
     remedy = ""

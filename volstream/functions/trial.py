@@ -24,12 +24,12 @@ from volstream.storage import normalise_location, open_store
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a function.
+    """The result of trying a function.
 
     Attributes:
         outcomes: of each path, in order; values that do not fit declared columns are failures, as in a job.
         inferred: the columns, if they are not declared and there were rows.
-        unfit: why columns that are not declared cannot be inferred from the rows.
+        unfit: why undeclared columns cannot be inferred from the rows.
     """
 
     outcomes: Sequence[FileOutcome]
@@ -48,7 +48,7 @@ def try_function(
 
     Raises:
         FunctionLoadError: the function cannot be imported.
-        InvalidValueError: its annotation names no rows.
+        InvalidValueError: the function's annotation does not describe rows.
     """
     _, source = resolved(kept(function), Path.cwd())
     schema = from_ddl(returns) if returns is not None else of_function(source.load())
@@ -73,7 +73,7 @@ def try_function(
 
 
 def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:
-    """Returns outcomes with the columns of their rows, if there are any."""
+    """Returns outcomes with the columns inferred from their rows, if there are any."""
     inference = Inference()
     try:
         for outcome in outcomes:

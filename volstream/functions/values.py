@@ -1,4 +1,4 @@
-"""Arrow values as Python's, those included that Python does not have."""
+"""Converts Arrow values to Python's, including values that Python cannot represent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from volstream.model.documents import to_json
 
 
 def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Returns values as Python's; a time outside of its years 1 to 9999 as text, also inside of others."""
+    """Converts values to Python's; times outside Python's years 1 to 9999 become text, also inside other values."""
     try:
         items: list[Any] = values.to_pylist()
     except (OverflowError, ValueError):
@@ -19,7 +19,7 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def document_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Returns values as Python's, for JSON: maps are dicts, whose keys are texts, those of other types as JSON writes them."""
+    """Converts values to Python's, for JSON: maps become dicts with text keys; keys of other types are written as in JSON."""
     items = python_values(values)
     return [_document(item, values.type) for item in items] if "map<" in str(values.type) else items
 

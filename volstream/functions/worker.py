@@ -1,6 +1,6 @@
-"""The work on executors: one pass over a partition of a plan, which processes each file and stages the outcome.
+"""The work on executors: one pass over a partition of a plan, which processes each file and stages its outcome.
 
-Calling the function is in ``call`` (here) and ``child`` (in a child process), the results in ``outcomes``.
+The function is called by ``call`` (in this process) and ``child`` (in a child process); the results are in ``outcomes``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 from volstream.storage.base import ObjectStore
 
-#: Outcomes are passed on at this many rows or bytes; larger ones, such as a file's large rows, in several pieces, because Spark
-#: holds several copies of a piece at once.
+#: Outcomes are passed on at this many rows or bytes; larger ones, such as those of a file with large rows, in several pieces,
+#: because Spark holds several copies of a piece at once.
 _FLUSH_ROWS, _FLUSH_BYTES = 2000, 16 << 20
 
 #: Maximum number of files fetched ahead of the function, however small.
@@ -44,17 +44,17 @@ class Work:
 
     Attributes:
         arguments: arguments of the function or, for a class, of its set-up.
-        schema: the result's own columns; None: they are to be inferred, by a :class:`ChildWorker`, whose outcomes then have the
-            types of a row's columns in place of rows.
+        schema: the result's own columns; None: to be inferred by a :class:`ChildWorker`, whose outcomes then have types of
+            columns instead of rows.
         timeout_seconds: for each file; None: unlimited.
         isolate: run the function in a child process that may die or be killed without harm.
         memory_bytes: memory limit of the function, in each worker; None: unlimited.
         ahead_bytes: size of contents fetched ahead of the function, in each worker.
         bounds: limits on the results of a file.
-        declared: the function declares the columns, and its current declaration must agree with them.
-        measures: measure the time and memory of each call: one at a time.
-        concurrency: calls in flight, in each worker; None: as the function says. In a child process it is one at a time.
-        pace: of the calls of all workers; None: as fast as they can.
+        declared: the function declares the columns; its current declaration must match them.
+        measures: measure the time and memory of each call, one call at a time.
+        concurrency: calls in flight in each worker; None: as the function declares. In a child process, one at a time.
+        pace: of the calls of all workers; None: unlimited.
     """
 
     source: FunctionSource
@@ -90,15 +90,15 @@ class Work:
                 yield codec.encode_printed(entries)
 
     def worker(self, turns: Turns | None = None) -> Worker:
-        """Returns the worker that calls the function, here or in a child, each time in its turn."""
+        """Returns the worker that calls the function, here or in a child process, taking a turn for each call."""
         return ChildWorker(self, turns) if self.isolate else HereWorker(self, turns)
 
     def caller(self, turns: Turns | None, copy_output_to: int | None = None) -> Caller:
-        """Returns the function's caller, after importing the function in this process.
+        """Imports the function in this process; returns its caller.
 
         Args:
-            turns: of the calls that it repeats.
-            copy_output_to: a file descriptor for a second copy of its output.
+            turns: for repeated calls.
+            copy_output_to: a file descriptor for a second copy of the function's output.
         """
         prints = Capture(self.bounds.log_file_bytes, copy_output_to)
         expected = Expected(self.schema, self.bounds, self.declared)
@@ -107,7 +107,7 @@ class Work:
         )
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
-        """Calls the function on group after group, fetching contents ahead if that helps; yields outcomes as calls end."""
+        """Calls the function group by group, fetching contents ahead if that helps; yields outcomes as calls end."""
         groups = _groups(tasks, worker.batch_size)
         calls = Calls(worker.call, worker.concurrency)
         with closing(calls):
@@ -158,7 +158,7 @@ class Worker(Protocol):
         """Starts fetching the contents of an upcoming group."""
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
-        """Returns the outcome of each file of a group, in order. In several threads if ``concurrency`` is more than one."""
+        """Returns the outcome of each file of a group, in order. Several threads call it if ``concurrency`` exceeds one."""
 
     def close(self) -> None:
         """Ends background work."""
@@ -167,7 +167,7 @@ class Worker(Protocol):
 class HereWorker:
     """Calls the function in this process; if it runs out of memory, calls it again in a fresh child.
 
-    A function that retains a little of each file would otherwise fail files that are not to blame.
+    Otherwise a function that retains a little of each file would fail files that are not to blame.
 
     Attributes:
         concurrency: see :class:`Worker`.
@@ -232,7 +232,7 @@ class HereWorker:
 
 
 class _Pending:
-    """Outcomes that wait until there are enough of them for Spark."""
+    """Outcomes that wait until there are enough for Spark."""
 
     def __init__(self, codec: OutcomeCodec) -> None:
         self._codec = codec
@@ -241,7 +241,7 @@ class _Pending:
         self._rows = self._bytes = 0
 
     def add(self, outcome: FileOutcome) -> Iterator[pa.RecordBatch]:
-        """Adds an outcome; yields what is enough."""
+        """Adds an outcome; yields batches once there is enough for one."""
         if isinstance(outcome.rows, ArrowRows):
             self._encode()
             for batch in self._codec.encode_arrow(outcome, outcome.rows):
@@ -252,7 +252,7 @@ class _Pending:
             yield from self._counted(max(1, len(outcome.rows)), outcome.bytes)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yields all that waits."""
+        """Yields everything that waits."""
         self._encode()
         if self._encoded:
             yield from _pieces(pa.concat_batches(self._encoded))
@@ -271,7 +271,7 @@ class _Pending:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yields a batch in pieces within the size limit, except for single rows."""
+    """Yields a batch in pieces within the size limit, except single rows that exceed it."""
     if batch.nbytes <= _FLUSH_BYTES or batch.num_rows == 1:
         yield batch
         return

@@ -1,1 +1,1 @@
-"""Jobs, which consume streams: their definitions, schedules, plans, batches, attempts and results."""
+"""Jobs consume streams: their definitions, schedules, plans, batches, attempts and results."""

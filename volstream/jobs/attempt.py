@@ -1,4 +1,4 @@
-"""Attempts at batches, one after the other: the function's results are staged in files, which are committed exactly once.
+"""Attempts at batches, one at a time: the function's results are staged in files and committed exactly once.
 
 While a batch is committed, the function runs on the next one.
 """
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _log = get("jobs")
 
-#: After this many attempts whose processes died, each file of the batch runs in its own child process: one of them is fatal.
+#: After this many attempts whose processes died, each file of the batch runs in its own child process: one file is fatal.
 _ATTEMPTS_BEFORE_ISOLATION = 2
 
 
@@ -131,13 +131,13 @@ class BatchExecutor:
         self._location = parts.table_of(job)
         self._preparation = preparation
         self._committed = committed
-        self._called: float | None = None  # when the last calls were over
+        self._called: float | None = None  # when the last calls ended
 
     def process(self, open_plan: Plan, batch: Batch, ahead: Ahead | None) -> Ahead | None:
         """Runs and commits a batch; while it is committed, the function runs on the next one.
 
         Args:
-            ahead: outcomes of this batch that were staged while the previous one was committed.
+            ahead: outcomes of this batch, staged while the previous one was committed.
 
         Returns:
             The staged outcomes of the next batch.
@@ -151,7 +151,7 @@ class BatchExecutor:
         following: Ahead | None = None
         try:
             done = ahead or self._stage(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch))
-            # Nothing of it is committed, so the same files are read again, now with their columns.
+            # Nothing of the batch is committed yet, so the same files are read again, now with their new columns.
             while done.totals.new_columns and self._adopts(done.staged.new_columns()):
                 done = self._stage(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch))
             earlier = earlier_failures(self._parts, self._job, open_plan, batch)
@@ -171,7 +171,7 @@ class BatchExecutor:
                 raise FencedError(
                     f"Batch {batch.id}: another process took it over; nothing of this run was kept."
                 ) from error
-            # If it cannot be done now (the engine is gone), the next owner does it.
+            # If that fails now (the engine died), the next owner settles it.
             with suppress(VolstreamError):
                 recover(self._parts, self._job, reason_of(error))
             raise
@@ -179,7 +179,7 @@ class BatchExecutor:
 
     @property
     def job(self) -> FileJob:
-        """The job, with the columns that files of the plan have brought."""
+        """The job, including columns added from files of the plan."""
         return self._job
 
     def forget(self, ahead: Ahead | None) -> None:
@@ -199,7 +199,7 @@ class BatchExecutor:
         """Commits the staged outcomes of a batch, in the table and in the catalog.
 
         Args:
-            again: failures of the batch's files in this run: these files count already.
+            again: failures of the batch's files that this run has already counted.
         """
         with span("commit", **self._about(batch), rows=outcome.rows, failed=outcome.failed):
             self._commit_now(open_plan, batch, intent, done, outcome)
@@ -246,10 +246,10 @@ class BatchExecutor:
         )
 
     def _stage_ahead(self, open_plan: Plan, batch: Batch, done: Ahead) -> Ahead | None:
-        """Runs the function on the next batch, while this one is committed; None if that does not apply, or failed.
+        """Runs the function on the next batch while this one is committed; None if that is not possible, or it failed.
 
-        It does not apply after an attempt that died: the function may have caused it, which only counted attempts detect; nor
-        if the next batch would take too long, because it is then re-cut; nor to moved files, whose rows are in the table.
+        It is not possible after an attempt that died: the function may have caused it, which only counted attempts detect; nor
+        if the next batch would take too long, because it is then re-cut; nor for moved files, whose rows are in the table.
         """
         following = None if self._stop or batch.attempts else self._parts.catalog.consumptions.following(batch)
         if (
@@ -271,13 +271,13 @@ class BatchExecutor:
         return done.seconds * max(by_files, by_bytes)
 
     def _adopts(self, columns: Sequence[str]) -> bool:
-        """Adds columns to the job and its table, if it takes them."""
+        """Adds columns to the job and its table, if the job accepts new columns."""
         changed = adopt(self._parts, self._job, columns)
         self._job = changed or self._job
         return changed is not None
 
     def _is_overtaken(self, intent: Intent) -> bool:
-        """Returns whether another process settled this attempt: it may be working on the next, which must not be settled."""
+        """Returns whether another process settled this attempt; it may be working on the next, which must not be settled."""
         try:
             present = self._parts.catalog.consumptions.open_intent(intent.stream_id)
         except CatalogError:
@@ -292,7 +292,7 @@ class BatchExecutor:
         """Runs the function on the batch's files and stages the outcomes.
 
         Args:
-            attempt: name of the folder.
+            attempt: name of the attempt's folder.
         """
         with span("run", **self._about(batch)) as current:
             done = self._stage_now(open_plan, batch, attempt, isolate=isolate)
@@ -300,11 +300,11 @@ class BatchExecutor:
             return done
 
     def _about(self, batch: Batch) -> dict[str, str | int]:
-        """Returns what spans say about a batch."""
+        """Returns the attributes of a batch for spans."""
         return {"job": str(self._job.name), "batch": batch.id, "files": batch.files, "bytes": batch.bytes}
 
     def _turn(self, pace: Pace) -> Pace:
-        """Returns the pace of the next calls, which come after the last ones: those are over when their batch is staged."""
+        """Returns the pace of the next calls; they follow the last ones, which have ended once their batch is staged."""
         if self._called is not None:
             ago = time.monotonic() - self._called
         elif last := self._parts.catalog.consumptions.measured(self._job.id, limit=1):
@@ -344,7 +344,7 @@ class BatchExecutor:
         logs.trim(location, self._parts.settings.log_bytes, self._parts.settings.history_begins())
 
     def _give_up(self, why: str, trace: str | None) -> FunctionLoadError:
-        """Pauses the job, because its function fails before it receives a file, and so would fail for every file."""
+        """Pauses the job: its function fails before it receives a file, so it would fail for every file."""
         _log.warning("function_broken", job=str(self._job.name), why=why, traceback=trace)
         reason = f"{FUNCTION_BROKEN}: {why}"
         self._parts.catalog.jobs.change(self._job, state=JobState.PAUSED, state_reason=reason[:500])
@@ -384,7 +384,7 @@ class BatchExecutor:
         return without_followed(session, files, self._location, origins)
 
     def _note_failures(self, staged: Staged, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> int:
-        """Records failures as pending; returns the number of those that have waited for too long to be called later."""
+        """Records failures as pending; returns how many have waited too long to be called later."""
         settings = self._parts.settings
         backoff = Backoff(settings.retry_first_seconds, settings.retry_max_seconds)
         policy = RetryPolicy(self._job.retries, backoff, settings.retry_later_max_seconds)
@@ -449,7 +449,7 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         settings.function_memory,
         settings.fetch_ahead_bytes,
         bounds(settings),
-        # One from the catalog cannot change, and its annotations may resolve only where it was made.
+        # A pickled one cannot change, and its annotations may resolve only where it was pickled.
         job.declared and job.pickled is None,
         concurrency=job.concurrency,
         pace=None if job.rate is None else Pace(1 / parse_rate(job.rate)),
@@ -457,7 +457,7 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
 
 
 def stage(staged: Staged, files: DataFrame, work: Work, job: FileJob, count: int, **about: str) -> None:
-    """Runs the function of a job on ``count`` files, and stages the outcomes; ``about`` says more of them, for the log."""
+    """Runs a job's function on ``count`` files and stages the outcomes; ``about`` adds fields to the log."""
     from pyspark.errors import PySparkException
 
     if work.pace is not None or job.parallel is not None:
@@ -469,16 +469,16 @@ def stage(staged: Staged, files: DataFrame, work: Work, job: FileJob, count: int
     except PySparkException as error:
         if work.isolate or not _worker_died(error):
             raise
-        # Some file kills its worker. With each file in a child process it is found, and the others have outcomes.
+        # A file kills its worker. One child process per file identifies it and lets the other files succeed.
         _log.warning("worker_died", job=str(job.name), **about, next="each file in a child process")
         staged.write(files, replace(work, isolate=True))
 
 
 def recover(parts: JobServices, job: FileJob, why: str = "Its process ended.") -> bool:
-    """Settles the attempt that a dead process left open, or a failed one; returns False if there was none.
+    """Settles a failed attempt, or one that a dead process left open; returns False if there was none.
 
     Args:
-        why: the reason, if it turns out not to be committed.
+        why: recorded as the reason if the attempt was not committed.
 
     Raises:
         As :meth:`Consumer.settle`.
@@ -493,7 +493,7 @@ def recover(parts: JobServices, job: FileJob, why: str = "Its process ended.") -
 
 
 def earlier_failures(parts: JobServices, job: FileJob, open_plan: Plan, batch: Batch) -> dict[str, Failure]:
-    """Returns active failures of the files in this batch, by path: whatever the files' outcome now, these end."""
+    """Returns active failures of the files in this batch, by path; they end whatever the files' outcome now."""
     active = parts.catalog.failures.active(job.id, after=batch.after_path, until=batch.until_path)
     by_path = {failure.path: failure for failure in active}
     ending = plan.among(open_plan.location, by_path, batch) if by_path else set()
@@ -506,5 +506,5 @@ def earlier_failures(parts: JobServices, job: FileJob, open_plan: Plan, batch: B
 
 
 def _worker_died(error: BaseException) -> bool:
-    """Returns whether a query failed because a Python worker ended, which is how Spark reports a crashed function."""
+    """Returns whether a query failed because a Python worker died, which is how Spark reports a crashed function."""
     return "Python worker exited unexpectedly" in str(error)

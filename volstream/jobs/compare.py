@@ -1,7 +1,7 @@
 """Compares other code with a job's: runs it on a sample of delivered files, and compares the outcomes with the table's rows and
 the current failures. Writes to neither table nor catalog.
 
-The outcomes are staged as those of a batch are, by the same work on executors, and removed at the end.
+The same code on the executors stages the outcomes as for a batch; they are removed at the end.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-#: Maximum number of files in a sample: their paths, failures and measurements are in memory.
+#: Maximum number of files in a sample, whose paths, failures and measurements are in memory.
 MAX_SAMPLE = 10_000
 
-#: A file's rows up to this number and size are compared; of more only the number.
+#: Up to this many rows and bytes of a file are compared; beyond that, only the number of rows.
 _MAX_ROWS, _MAX_BYTES = 10_000, 64 << 20
 
-#: Failures read at a time.
+#: Failures read at once.
 _FAILURES = 1000
 
 
@@ -62,17 +62,17 @@ def compare(
     both: bool = False,
     observe: ComparisonObserver = lambda _: None,
 ) -> Comparison:
-    """Runs the code of ``other``, which is the job with another function, and compares.
+    """Runs the code of ``other`` (the job with another function) and compares the outcomes.
 
     Args:
-        both: run the job's own code on the same files, too.
-        observe: called before a code runs, and after each file that was compared.
+        both: also run the job's own code on the same files.
+        observe: called before each code runs, and after each file is compared.
 
     Raises:
         InvalidStateError: the job has not delivered any file.
-        NotFoundError: no delivered file is chosen.
-        FunctionLoadError: a function cannot be found, or not be set up.
-        StreamStaleError: what was delivered is no longer known.
+        NotFoundError: the choice includes no delivered file.
+        FunctionLoadError: a function cannot be found or set up.
+        StreamStaleError: the delivered files are no longer known.
     """
     source = code_of(other)
     own = code_of(job) if both else None
@@ -116,7 +116,7 @@ class _Run:
     def differences(
         self, other: FileJob, source: FunctionSource, *, own: bool = False
     ) -> tuple[Differences, CostSpread]:
-        """Runs a code on the sample; returns how its outcomes differ from what is there, and what it took."""
+        """Runs code on the sample; returns how its outcomes differ from the existing ones, and its cost."""
         progress = ComparisonProgress(len(self._paths), own=own)
         self._observe(progress)
         work = dataclasses.replace(work_on(self._parts.settings, other, source, self._store), measures=True)
@@ -154,14 +154,14 @@ class _Run:
             folders.remove(staged.location)
 
     def _existing(self) -> Sequence[str]:
-        """Returns those of the job's columns that its table has: others come with the job's next run."""
+        """Returns the job's columns that its table has; the job's next run adds the others."""
         there = {name.lower() for name in DeltaLog(self._parts.table_of(self._job)).columns()}
         return [field.name for field in of_job(self._job) if field.name.lower() in there]
 
     def _outcomes(
         self, session: SparkSession, staged: Staged, existing: Sequence[str]
     ) -> Iterator[tuple[str, Iterator[Mapping[str, Any]]]]:
-        """Yields the rows of file after file, as they come from Spark: the table's in ``had``, new ones as they were staged."""
+        """Yields each file's rows as they come from Spark: the table's in ``had``, new ones as staged."""
         new = staged.read(session).where("path IS NOT NULL")
         new = new.select("path", "rows", "result", "error_kind", "error_message", "seconds", "memory", "counted")
         if existing:
@@ -187,7 +187,7 @@ class _Run:
         return session.sql(f"SELECT path, had FROM ({query})")
 
     def _newest(self, session: SparkSession, query: str) -> str:
-        """Returns SQL for the rows of a log that the job wrote last for each file. Other jobs may append to it, too."""
+        """Returns SQL for the rows that the job last wrote to a log for each file. Other jobs may append to it, too."""
         present = session.sql(f"SELECT DISTINCT _batch_id FROM ({query})").toArrow()["_batch_id"].to_pylist()
         pairs = (
             (identity, self._parts.catalog.consumptions.batch(identity)) for identity in present if identity is not None
@@ -222,7 +222,7 @@ class _Gathered:
         self._bytes = 0
 
     def add(self, row: Row | None, kind: str | None = None, message: str | None = None) -> None:
-        """Adds a row, or an error; None for neither is a file without rows."""
+        """Adds a row or an error. With neither, the file has no rows."""
         outcome = self.outcome
         outcome.kind, outcome.message = kind and FailureKind(kind), message or ""
         if row is None:
@@ -236,7 +236,7 @@ class _Gathered:
         outcome.rows = self._rows
 
     def forget(self) -> None:
-        """Forgets the rows."""
+        """Discards the rows."""
         self.outcome, self._rows = CodeOutcome(), None
 
 

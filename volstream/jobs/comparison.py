@@ -1,4 +1,4 @@
-"""What a comparison of codes is asked, and what it answers: values. The comparing is in ``differences`` and ``compare``."""
+"""Request and result of a comparison of codes: values. The comparing is in ``differences`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from volstream.sqltext import one_of
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which of the delivered files are compared.
+    """Selects the delivered files to compare.
 
     Attributes:
-        most: maximum number, not below that of ``paths``.
+        most: maximum number, at least that of ``paths``.
         where: SQL condition on the directory's columns; None: all.
         paths: only these; empty: all.
     """
@@ -29,7 +29,7 @@ class Chosen:
 
     @property
     def condition(self) -> str | None:
-        """All of it as one condition."""
+        """Combines everything in one condition."""
         named = one_of("relative_path", self.paths) if self.paths else None
         return " AND ".join(f"({condition})" for condition in (self.where, named) if condition) or None
 
@@ -59,7 +59,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class CostSpread:
-    """What calls of a function took for each file.
+    """The cost of a function's calls, per file.
 
     Attributes:
         seconds: duration of the call.
@@ -74,12 +74,12 @@ class CostSpread:
 
 @dataclass(frozen=True)
 class ComparisonProgress:
-    """How far a comparison is.
+    """The progress of a comparison.
 
     Attributes:
-        files: of the sample.
-        compared: of them; 0 while a code is running on them.
-        own: whether it is the job's own code that is being run or compared, after the other one.
+        files: in the sample.
+        compared: files already compared; 0 while code is running on them.
+        own: the job's own code is being run or compared, after the other code.
     """
 
     files: int
@@ -87,7 +87,7 @@ class ComparisonProgress:
     own: bool = False
 
 
-#: Called with the progress; an error that it raises ends the comparison.
+#: Receives the progress; an error that it raises ends the comparison.
 ComparisonObserver = Callable[[ComparisonProgress], None]
 
 
@@ -97,10 +97,10 @@ class Comparison:
 
     Attributes:
         function: the other code.
-        delivered: files from which the sample was taken.
-        differences: of the other code's outcomes from the table's rows and the current failures.
-        own: the same for the job's own code, which differs from what it gave before if its results vary from call to call, or if
-            it was changed since; None: it was not run.
+        delivered: number of files from which the sample was taken.
+        differences: between the other code's outcomes and the table's rows and current failures.
+        own: likewise for the job's own code, which differs from its earlier outcomes if its results vary from call to call, or
+            if it was changed since; None: it was not run.
         own_cost: of the job's own code, on the same files.
     """
 
@@ -116,12 +116,12 @@ class Comparison:
     def commands_to_switch(
         self, function: str, returns: str | None, arguments: Mapping[str, str] | None = None
     ) -> Sequence[str]:
-        """Returns the commands that switch the job to the other code; none if a column of another type needs another table.
+        """Returns the commands that switch the job to the other code; none if a changed column type needs a new table.
 
         Args:
-            function: the other code, as it was given.
-            returns: the columns that were given for the other code.
-            arguments: those that were given for it.
+            function: the other code, as the user gave it.
+            returns: columns that the user gave for the other code.
+            arguments: arguments that the user gave for it.
         """
         if self.columns.retyped:
             return ()

@@ -1,4 +1,4 @@
-"""Creates, changes and drops jobs. Imports the function once, so that unusable ones are rejected immediately."""
+"""Creates, changes and drops jobs. Imports the function once to reject unusable ones immediately."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ def create_job(
     """Creates a job, and with ``spec.volume`` its own stream, which begins with the existing files.
 
     Args:
-        infer: finds the columns of a function that declares none; None: it is refused.
-        directory: where the function's file or module is looked for; None: the working directory.
-        job_id: of the new job; None: any.
+        infer: finds the columns of a function that declares none; None: such a function is refused.
+        directory: where to look for the function's file or module; None: the working directory.
+        job_id: id of the new job; None: a random one.
 
     Raises:
         FunctionLoadError: the function cannot be imported.
         NotFoundError: the stream or volume does not exist.
         InvalidValueError: result columns, condition, schedule or limits are invalid.
-        InvalidStateError: another job keeps the table, or it is in use and lacks columns.
+        InvalidStateError: another job keeps the table, or the table is in use and lacks columns.
         AlreadyExistsError: the name is taken.
         ObjectInUseError: a stream serves another job.
     """
@@ -156,12 +156,12 @@ def alter_job(
     infer: Infer | None = None,
     **changes: Any,
 ) -> Job:
-    """Changes a job; its cursor and its failures stay. ``changes`` are attributes of a :class:`FileJobSpec`, except names.
-    ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gets those that are new.
+    """Changes a job, which keeps its cursor and failures. ``changes`` are attributes of a :class:`FileJobSpec`, except names.
+    ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gains the new ones.
 
-    With another function, other columns, or other options of a job that loads, files that could only fail before are due
-    again, and a job that was paused because of its function becomes active. With another condition all failed files are: those
-    that it excludes are then no failures any more.
+    Another function, other columns, or other options of a job that loads make files due again that could only fail before, and
+    resume a job that was paused because of its function. Another condition makes all failed files due; the next run drops
+    failures of files that it excludes.
 
     Raises:
         InvalidStateError: a batch of the job is open.
@@ -209,7 +209,7 @@ def alter_job(
 
 
 def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> None:
-    """Raises InvalidStateError if an unfinished plan of a job was made with what is to be changed."""
+    """Raises InvalidStateError if an unfinished plan of a job depends on what is to be changed."""
     plan = catalog.consumptions.open_plan(job.stream_id)
     if plan is not None and changes.keys() & {"where", "into", "on_move"}:
         raise InvalidStateError(
@@ -219,7 +219,7 @@ def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> Non
 
 
 def _load_changes(job: FileJob, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the changes of a job that loads files; its options change one by one."""
+    """Returns the changes of a job that loads files; each option changes separately."""
     if "function" in changes:
         raise InvalidValueError(
             f"The job {job.name} loads files, so it has no function.", "Create another job for the function."
@@ -234,7 +234,7 @@ def _load_changes(job: FileJob, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def set_paused(catalog: Catalog, name: Name, *, paused: bool) -> Job:
-    """Pauses or resumes a job; it keeps its position."""
+    """Pauses or resumes a job, which keeps its position."""
     job = catalog.jobs.get(name)
     state = JobState.PAUSED if paused else JobState.ACTIVE
     changes: dict[str, Any] = {"state": state, "state_reason": PAUSED_BY_USER if paused else None}
@@ -248,7 +248,7 @@ def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False, force: bo
     exist and ``if_exists`` is set.
 
     Args:
-        force: drop it even if an attempt at a batch is open, whose rows may be in the table or not, or may still arrive.
+        force: drop it even if an attempt at a batch is open, whose rows may or may not be in the table, or may still arrive.
 
     Raises:
         InvalidStateError: an attempt at a batch is open.
@@ -271,9 +271,9 @@ def with_function(
     *,
     directory: Path | None = None,
 ) -> FileJob:
-    """Returns what a job would be with another function; None: its columns, or its arguments, stay. See :func:`alter_job`.
+    """Returns the job as it would be with another function; None: its columns or arguments stay. See :func:`alter_job`.
 
-    The function is imported in a separate process: a daemon compares, too.
+    The function is imported in a separate process, because daemons compare, too.
 
     Args:
         given: ``function`` and ``pickled``.
@@ -295,13 +295,13 @@ def function_of(
     directory: Path | None = None,
     declared: Callable[..., pa.Schema | None] = declared_by,
 ) -> dict[str, Any]:
-    """Imports a job's function, by ``declared``; returns the job's attributes for it: absolute name, search path and hash of its
-    source, and its result's DDL.
+    """Imports a job's function with ``declared``; returns the job's attributes for it: absolute name, search path, hash of its
+    source, and DDL of its result.
 
     Args:
-        given: ``function`` and, if no file has it, ``pickled``.
-        job: what the function becomes that of; None: of a new one.
-        infer: finds the columns of a function that declares none; None: those of ``job`` stay.
+        given: ``function`` and, if it is not in a file, ``pickled``.
+        job: the job that gets the function; None: a new one.
+        infer: finds the columns of a function that declares none; None: ``job`` keeps its columns.
     """
     place, source = resolved(given, directory or Path.cwd())
     annotated = declared(source, arguments, columns=returns is None)
@@ -326,19 +326,19 @@ def function_of(
 def _inferred(
     infer: Infer, source: FunctionSource, arguments: Mapping[str, str], job: FileJob | None
 ) -> pa.Schema | None:
-    """Returns the columns that a function returns; of a job that has columns, with these first."""
+    """Returns the columns that a function returns, after those that the job already has."""
     if job is None:
         return infer(source, arguments).columns
     if not job.declared:
         return None
     try:
         return with_known(of_job(job), infer(source, arguments).columns)
-    except InvalidValueError:  # its files will say so, one by one
+    except InvalidValueError:  # each file will report it
         return None
 
 
 def _check_alone(catalog: Catalog, spec: JobSpec, existing: Job | None) -> None:
-    """Raises InvalidStateError if another job keeps the table, and this one would, too."""
+    """Raises InvalidStateError if this job and another one would both keep the table."""
     if not _keeps_table(spec):
         return
     for job in catalog.jobs.list(into_schema=spec.into.schema, into_name=spec.into.name):
@@ -351,7 +351,7 @@ def _check_alone(catalog: Catalog, spec: JobSpec, existing: Job | None) -> None:
 
 
 def _keeps_table(job: JobSpec | Job) -> bool:
-    """Returns whether a job keeps all rows of its table, rather than adding some."""
+    """Returns whether a job maintains all rows of its table, rather than adding some."""
     if isinstance(job, FileJob | FileJobSpec):
         return job.write is Write.UPSERT
     return isinstance(job, DynamicJob | DynamicJobSpec)
@@ -370,7 +370,7 @@ def _check_schema(warehouse: str, table: Name) -> None:
 
 
 def _check_columns(warehouse: str, table: Name, columns: Iterable[pa.Field]) -> None:
-    """Raises InvalidValueError for names that the new table cannot have. An existing one may map its columns, and take them."""
+    """Raises InvalidValueError for names that a new table cannot have. An existing one may map its columns and accept them."""
     if DeltaLog(folders.table_location(warehouse, table)).exists():
         return
     for column in columns:
@@ -396,7 +396,7 @@ def _own_streams(spec: JobSpec) -> Sequence[StreamSpec]:
 
 
 def _given_streams(spec: JobSpec) -> Sequence[Name]:
-    """Returns the names of the existing streams that the job consumes."""
+    """Returns the names of the existing streams to consume."""
     match spec:
         case StatementJobSpec():
             return spec.streams
@@ -417,7 +417,7 @@ def _own(catalog: Catalog, warehouse: str, spec: StreamSpec, existing: Job | Non
 
 
 def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
-    """Returns the stream of that name; raises ObjectInUseError if a job other than ``existing`` consumes it."""
+    """Returns the stream with that name; raises ObjectInUseError if a job other than ``existing`` consumes it."""
     stream = catalog.streams.get(name)
     user = catalog.job_of(stream)
     if user is not None and user != existing:
@@ -475,7 +475,7 @@ def _check_idle(catalog: Catalog, job: Job) -> None:
 
 
 def _remove(catalog: Catalog, transaction: Any, job: Job, *, keep: Sequence[str] = ()) -> None:
-    """Removes a job, and its own streams, except those with ids in ``keep``, which the next job of the name consumes."""
+    """Removes a job and its own streams, except those with ids in ``keep``, which the next job of that name consumes."""
     streams = [catalog.streams.by_id(stream_id) for stream_id in job.stream_ids if stream_id not in keep]
     catalog.consumptions.forget(transaction, job.id)
     catalog.jobs.remove(transaction, job)

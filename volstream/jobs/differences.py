@@ -1,6 +1,6 @@
-"""Differences between what two codes give for the same files: by column, by number of rows, by error. Pure.
+"""Differences between the outcomes of two codes for the same files: by column, number of rows, and error. Pure.
 
-Outcomes are added file by file and counted; of each kind of difference a few examples are kept, cut, so that memory does not
+Outcomes are added and counted file by file; each kind of difference keeps a few shortened examples, so that memory does not
 grow with the files. What does not belong here: running the codes, reading the tables (``compare``).
 """
 
@@ -14,35 +14,35 @@ from typing import Any
 
 from volstream.model.text import cause, json_document
 
-#: A row as a function returned it, or as the table has it: values by column.
+#: A row from a function or the table: values by column.
 Row = Mapping[str, Any]
 
 #: Examples kept of each kind of difference.
 _EXAMPLES = 3
 
-#: Maximum number of groups of errors; more are counted under :data:`OTHERS`.
+#: Maximum number of groups of errors; further errors are counted under :data:`OTHERS`.
 _GROUPS = 50
 
-#: Characters of a text that an example shows, and how many of them precede the first difference.
+#: Characters of a text that an example shows, and how many precede the first difference.
 _SHOWN, _BEFORE = 80, 20
 
-#: Up to this many differing rows of a file are paired by likeness, which takes quadratic time; more in order.
+#: Up to this many differing rows of a file are paired by likeness, in quadratic time; beyond that, in order.
 _PAIRED = 100
 
 _NOT_A_NUMBER = object()
 
-#: The group of errors that have none of their own.
+#: The group of errors without a group of their own.
 OTHERS = "other errors"
 
 
 @dataclass
 class CodeOutcome:
-    """What a code gave for a file: rows, or an error.
+    """The outcome of a code for a file: rows, or an error.
 
     Attributes:
-        rows: None: too many to be compared.
+        rows: None: too many to compare.
         count: number of rows.
-        kind, message: of the error; None: there is none.
+        kind, message: of the error; None: none.
     """
 
     rows: Sequence[Row] | None = ()
@@ -62,13 +62,13 @@ class Example:
 
 @dataclass
 class Examples:
-    """A number of files, or of rows, with the first few as examples."""
+    """A number of files or rows, with the first few as examples."""
 
     count: int = 0
     examples: list[Example] = field(default_factory=list)
 
     def add(self, path: str, old: Any, new: Any) -> None:
-        """Counts one."""
+        """Counts one difference."""
         self.count += 1
         if len(self.examples) < _EXAMPLES:
             self.examples.append(Example(path, *_cut(old, new)))
@@ -76,10 +76,10 @@ class Examples:
 
 @dataclass
 class ErrorGroup:
-    """Failures with the same error, but for numbers and quoted text in it.
+    """Failures with the same error, ignoring numbers and quoted text.
 
     Attributes:
-        message: of the first of them.
+        message: of the first failure.
         paths: the first few.
     """
 
@@ -94,15 +94,15 @@ class Differences:
     """What differs between an old and a new code's outcomes.
 
     Attributes:
-        files: compared, with ``old_rows`` and ``new_rows`` in total.
-        same: files without any difference.
+        files: number compared, with ``old_rows`` and ``new_rows`` in total.
+        same: files without differences.
         rows: differing rows, of ``differing`` files.
-        columns: by column, the rows that differ in it.
-        more, fewer: files with more or fewer rows; examples have their numbers.
-        new_failures, healed: files that only the new code fails on, or only the old one, by error.
-        still_failing: files that both fail on.
-        uncompared: files with too many rows to look into; only their numbers were compared.
-        changed: files that were removed or changed before the new code's turn; they are not in ``files``.
+        columns: differing rows by column.
+        more, fewer: files with more or fewer rows; examples show the numbers.
+        new_failures, healed: files that fail only with the new code, or only with the old one, by error.
+        still_failing: files that fail with both.
+        uncompared: files with too many rows to compare; only their numbers were compared.
+        changed: files that were removed or changed before the new code's turn; not in ``files``.
     """
 
     files: int = 0
@@ -139,7 +139,7 @@ class Comparer:
         self._groups: dict[tuple[str, str, str], ErrorGroup] = {}
 
     def changed(self) -> None:
-        """Notes a file that could not be compared, because it changed or was removed."""
+        """Counts a file that could not be compared, because it was changed or removed."""
         self.found.changed += 1
 
     def add(self, path: str, old: CodeOutcome, new: CodeOutcome) -> None:
@@ -191,14 +191,14 @@ class Comparer:
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle and the upper end of some measurements: half, and 95%, are not above."""
+    """Median and 95th percentile of measurements."""
 
     median: float
     high: float
 
     @classmethod
     def of(cls, measured: Iterable[float]) -> Spread | None:
-        """Returns that of some measurements; None if there are none."""
+        """Computes them for measurements; None if there are none."""
         ordered = sorted(measured)
         if not ordered:
             return None
@@ -208,7 +208,7 @@ class Spread:
 def _without_equal(
     old: Sequence[Row], new: Sequence[Row], columns: Sequence[str]
 ) -> tuple[Sequence[Row], Sequence[Row]]:
-    """Returns the rows of each side that have no equal on the other, in order."""
+    """Returns the rows of each side without an equal one on the other, in order."""
     gone, came = (Counter(_key(row, columns) for row in rows) for rows in (old, new))
     return _beyond(old, came, columns), _beyond(new, gone, columns)
 
@@ -225,9 +225,9 @@ def _beyond(rows: Sequence[Row], others: Counter[Any], columns: Sequence[str]) -
 
 
 def _pairs(old: Sequence[Row], new: Sequence[Row], columns: Sequence[str]) -> list[tuple[Row, Row]]:
-    """Pairs each old row with the new one that differs in the fewest columns, the first of several; the rest stay alone.
+    """Pairs each old row with the new row that differs in the fewest columns (the first if several); the rest stay unpaired.
 
-    A table does not keep the order of rows, so that it says little about which became which.
+    A table does not keep the order of rows, so order says little about which row became which.
     """
     if max(len(old), len(new)) > _PAIRED:
         return list(zip(old, new, strict=False))
@@ -247,7 +247,7 @@ def _key(row: Row, columns: Sequence[str]) -> tuple[Any, ...]:
 
 
 def _frozen(value: Any) -> Any:
-    """Returns a value that can be hashed, and for which not-a-number equals itself, as in SQL."""
+    """Returns a hashable form of a value, in which NaN equals itself, as in SQL."""
     match value:
         case float():
             return _NOT_A_NUMBER if math.isnan(value) else value
@@ -262,7 +262,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _cut(old: Any, new: Any) -> tuple[Any, Any]:
-    """Returns two values for an example: long ones as text, from shortly before their first difference on."""
+    """Returns two values for an example: long ones as text, cut to start shortly before their first difference."""
     texts = [_text(old), _text(new)]
     if max(map(len, texts)) <= _SHOWN:
         return _plain(old, texts[0]), _plain(new, texts[1])

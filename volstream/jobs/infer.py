@@ -1,4 +1,4 @@
-"""The columns of a job whose function declares none: those that it returns for a few files, called in a child process."""
+"""Finds the columns of a job whose function declares none, by calling it on a few files in a child process."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from volstream.model.text import counted
 from volstream.model.work import FailureKind
 from volstream.volumes.access import store_of
 
-#: The function is called on so many files or, while a column was always empty or no file gave rows, on so many.
+#: The function is called on this many files or, while a column was always empty or no file gave rows, on up to this many.
 _ENOUGH, _MOST = 3, 10
 
-#: No further file is tried after this long; and a call takes no longer if the job does not say how long.
+#: No further file is tried after this long; also the timeout of a call if the job sets none.
 _SECONDS = 60.0
 
-#: Returns the columns that a function returns, given its arguments. Raises InvalidValueError, FunctionLoadError.
+#: Finds the columns that a function returns, given its arguments. Raises InvalidValueError, FunctionLoadError.
 Infer = Callable[[FunctionSource, Mapping[str, str]], Inferred]
 
 
 @dataclass(frozen=True)
 class Inferring:
-    """Infers columns from files of a volume that was listed.
+    """Infers columns from files of a listed volume.
 
     Args:
-        where, timeout: the job's.
+        where, timeout: of the job.
     """
 
     parts: JobServices
@@ -62,7 +62,7 @@ class Inferring:
         inference, failed, tried = Inference(), list[FileOutcome](), 0
         began = time.monotonic()
         with closing(ChildWorker(self._work(source, arguments))) as worker:
-            # At first some that are far apart.
+            # First some files that are far apart.
             for info in [*infos[::4], *(info for at, info in enumerate(infos) if at % 4)]:
                 [outcome] = worker.call([FileTask(info, 0)])
                 tried += 1
@@ -108,7 +108,7 @@ class Inferring:
 
 
 def _with_line(outcome: FileOutcome) -> str:
-    """Returns the message of a failure with the line of the function where it happened."""
+    """Returns a failure's message with the line of the function that raised it."""
     lines = re.findall(r'^  File "([^"]*)", line (\d+), in', outcome.traceback or "", re.MULTILINE)
     if not lines:
         return outcome.message

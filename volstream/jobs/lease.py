@@ -1,4 +1,4 @@
-"""Allows one run of a job at a time, by the holder of its lease, and records its result in the catalog.
+"""Limits a job to one run at a time, by its lease, and records the result in the catalog.
 
 What does not belong here: what a run does (``jobs.run`` for functions, ``statements.jobs`` for statements).
 """
@@ -31,16 +31,16 @@ from volstream.model.names import Name
 J = TypeVar("J", bound=Job)
 T = TypeVar("T")
 
-#: Interval of attempts of a run that waits for another one: daemons leave no more between two runs.
+#: How often a waiting run tries again; daemons pause no longer between two runs.
 _TURN_SECONDS = 0.1
 
-#: The outcome of a run without work, if there is none before it to keep.
+#: The outcome of a run without work, if no earlier outcome is kept.
 NOTHING = "nothing to do"
 
 
 @dataclass
 class RunReport:
-    """The result of a run. ``paused`` is the reason why the job was paused meanwhile, or None."""
+    """The result of a run. ``paused`` is the reason why the job was paused during the run, or None."""
 
     progress: Progress = field(default_factory=Progress)
     recovered: bool = False
@@ -64,7 +64,7 @@ class Runner(Protocol):
             until_empty: continue while new changes arrive.
             stop: checked between batches.
             observe: receives the progress.
-            owner: holds the job's lease already; None: the run takes it.
+            owner: already holds the job's lease; None: the run takes it.
 
         Raises:
             StreamBusyError: another process runs the job.
@@ -73,7 +73,7 @@ class Runner(Protocol):
         """
 
     def has_work(self) -> bool:
-        """Returns whether a run would find work, judging by catalog and log only: no Spark."""
+        """Returns whether a run would find work, judging only by catalog and log, without Spark."""
 
 
 @dataclass
@@ -82,8 +82,8 @@ class Lead(Generic[J]):
 
     Attributes:
         job: its definition in the catalog when the run began.
-        failed: why the run before failed as a whole.
-        summary: one line for the catalog, if the run succeeds; None: it found nothing to do.
+        failed: why the previous run failed as a whole.
+        summary: one line for the catalog if the run succeeds; None: it found nothing to do.
     """
 
     job: J
@@ -94,27 +94,27 @@ class Lead(Generic[J]):
 
 @contextmanager
 def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = None) -> Iterator[Lead[J]]:
-    """Holds the job's lease for a run, and records its start and its result.
+    """Holds the job's lease during a run, and records the run's start and result.
 
     Args:
-        owner: the one of :func:`held` around this; None: a new one.
+        owner: from an enclosing :func:`held`; None: a new one.
 
     Raises:
         StreamBusyError: another process runs the job.
-        NotFoundError, InvalidStateError: it was dropped; it is paused.
+        NotFoundError, InvalidStateError: the job was dropped; it is paused.
     """
     with held(catalog, job.id, job.name, lease_seconds, owner) as holder:
         lead = Lead(_current(catalog, job), holder, catalog.conditions.cause(About.JOB, job.id))
         note_begun(catalog.database, lead.job)
         try:
             yield lead
-        except FencedError:  # the end is another run's to record
+        except FencedError:  # another run records the end
             raise
-        except StreamBusyError:  # nothing has failed: it is tried again
+        except StreamBusyError:  # nothing failed: the run is tried again
             note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=lead.failed)
             raise
         except Exception as error:
-            with suppress(CatalogError):  # the run is shown as interrupted; what ended it matters more here
+            with suppress(CatalogError):  # the run appears as interrupted; the error that ended it matters more here
                 note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=in_brief(error))
             raise
         note_ended(catalog.database, lead.job, lead.summary or lead.job.last_outcome or NOTHING)
@@ -122,7 +122,7 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
 
 @contextmanager
 def held(catalog: Catalog, job_id: str, name: Name, lease_seconds: float, owner: str | None = None) -> Iterator[str]:
-    """Holds a job's lease, also before the job exists or while it is paused, and yields the owner's name.
+    """Holds a job's lease, even before the job exists or while it is paused, and yields the owner's name.
 
     Raises:
         StreamBusyError: another process has it.
@@ -138,15 +138,15 @@ def held(catalog: Catalog, job_id: str, name: Name, lease_seconds: float, owner:
 
 
 def in_turn(run: Callable[[], T], stop: Stop, waits: Callable[[str], object] | None) -> T:
-    """Runs a job as soon as no other process does.
+    """Runs a job as soon as no other process runs it.
 
     Args:
-        stop: ends the wait, too.
-        waits: called with the reason before the wait, once; None: do not wait.
+        stop: also ends the wait.
+        waits: called once with the reason before waiting; None: do not wait.
 
     Raises:
         StreamBusyError: another process runs the job, and ``waits`` is None.
-        InterruptedByUserError: stopped while it waited.
+        InterruptedByUserError: stopped while waiting.
     """
     reported = False
     while True:
@@ -164,12 +164,12 @@ def in_turn(run: Callable[[], T], stop: Stop, waits: Callable[[str], object] | N
 
 @dataclass(frozen=True)
 class Runs:
-    """How the last runs of jobs went, by the jobs' ids.
+    """The states of jobs' last runs, by the jobs' ids.
 
     Attributes:
-        in_hand: any process runs the job now.
-        interrupted: its run did not end.
-        failed: why it failed as a whole.
+        in_hand: a process is running the job now.
+        interrupted: the run did not end.
+        failed: why the run failed as a whole.
     """
 
     in_hand: frozenset[str]
@@ -178,10 +178,10 @@ class Runs:
 
 
 def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
-    """Returns how the last runs of jobs went.
+    """Returns the states of jobs' last runs.
 
     Args:
-        jobs: read before: a run is taken for interrupted only if it was open before and after its lease was seen to be free.
+        jobs: read before: a run counts as interrupted only if it was open both before and after its lease was seen free.
     """
     unended = {job.id: job.last_started for job in jobs if job.unended}
     in_hand = catalog.leases.running_jobs()
@@ -195,8 +195,8 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
 
 
 def clear(catalog: Catalog, job: Job) -> None:
-    """Records that there is nothing to do for a job whose last run failed or was interrupted: another run has done it, or there
-    is no need for it any more. Does nothing if the job is being run, or was since ``job`` was read."""
+    """Records that a job whose last run failed or was interrupted has nothing to do: another run did the work, or it is no
+    longer needed. Does nothing if the job is running, or has run since ``job`` was read."""
     if not job.unended and catalog.conditions.cause(About.JOB, job.id) is None:
         return
     if job.id not in runs_of(catalog, [job]).in_hand and catalog.jobs.by_id(job.id) == job:

@@ -1,4 +1,4 @@
-"""Jobs that load files as rows: file jobs with a function of volstream's own. What does not belong here: finding their columns
+"""Jobs that load files as rows: file jobs with a built-in function. What does not belong here: finding their columns
 (``load_columns``)."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from volstream.model.names import Name
 
 
 def default_name(into: str) -> str:
-    """Returns the name of a job that loads a table if the user gives none. Raises InvalidValueError."""
+    """Returns the default name of a job that loads a table. Raises InvalidValueError."""
     table = Name.parse(into)
     return str(Name(table.schema, f"load_{table.name}"))
 
@@ -25,12 +25,12 @@ def loads(job: FileJob) -> bool:
 
 
 def arguments_of(job: FileJob) -> Mapping[str, str]:
-    """Returns the arguments of a job's function, which for one that loads include the table's columns."""
+    """Returns the arguments of a job's function; for a job that loads, including the table's columns."""
     return {**job.arguments, "columns": job.returns} if loads(job) else job.arguments
 
 
 def with_rescued(ddl: str) -> str:
-    """Returns a user's columns with the one for rescued data. Raises InvalidValueError."""
+    """Adds the column for rescued data to a user's columns. Raises InvalidValueError."""
     columns = from_ddl(ddl)
     own = [field for field in columns if field.name.lower() != RESCUED]
     return to_ddl(checked(pa.schema([*own, pa.field(RESCUED, pa.string())])))

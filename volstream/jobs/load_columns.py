@@ -1,4 +1,4 @@
-"""The columns of jobs that load files: those that they begin with, and those that files bring later."""
+"""The columns of jobs that load files: their initial columns, and those that later files add."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ from volstream.volumes.access import store_of
 
 _log = get("jobs")
 
-#: Files of a sample.
+#: Number of files in a sample.
 _SAMPLE = 32
 
-#: A table gets no more columns than this from files: their names are probably data.
+#: Files add columns to a table only up to this number: beyond it, the names are probably data.
 MAX_COLUMNS = 2000
 
-#: The function that tells what a file shows, and its columns.
+#: The function that reports a file's columns, and its result.
 _SHOWN, _SHOWN_AS = "volstream.loading.sample:ColumnsShown", pa.schema([pa.field("columns", pa.binary())])
 
-#: The column that each job that loads has.
+#: A column of every job that loads.
 _RESCUED = pa.field(RESCUED, pa.string())
 
 
 def first_columns(parts: JobServices, volume: Volume, into: Name, options: LoadOptions, where: str | None) -> str:
-    """Returns the columns, as DDL, for a job that loads a volume: those of a sample of its files.
+    """Returns the columns, as DDL, for a job that loads a volume, found in a sample of its files.
 
-    If the table exists, its columns keep their types; new ones are added to them only if the job adds columns.
+    Columns of an existing table keep their types; new ones are added only if the job adds columns.
 
     Args:
         where: the job's condition on files.
 
     Raises:
-        InvalidValueError: none of the sample's files can be read; or there are no files, and no columns are to be added later.
+        InvalidValueError: no file of the sample can be read; or there are no files, and the job does not add columns later.
         StorageError: a file cannot be read.
     """
     existing = _existing(parts, into)
@@ -80,15 +80,15 @@ def first_columns(parts: JobServices, volume: Volume, into: Name, options: LoadO
 
 
 def adopt(parts: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob | None:
-    """Adds columns that files have to a job and to its table; returns the job. None: the job does not take them.
+    """Adds columns found in files to a job and its table; returns the job. None: the job does not accept them.
 
-    The catalog comes first: the next run of the job completes its table, as after a change by the user.
+    The catalog changes first: if the table's change fails, the job's next run makes it, as after a change by the user.
 
     Args:
-        ddls: of columns that the job lacks.
+        ddls: columns that the job lacks.
 
     Raises:
-        InvalidValueError: the table has one of the columns with a type that a result cannot have.
+        InvalidValueError: the table has such a column with a type that a result cannot have.
     """
     if not loads(job) or LoadOptions.of(job.arguments).new_columns is not NewColumns.ADD:
         return None
@@ -110,20 +110,20 @@ def adopt(parts: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob | No
 
 
 def _existing(parts: JobServices, table: Name) -> Mapping[str, pa.Field]:
-    """Returns the columns that a table has besides volstream's own, by their names in lower case."""
+    """Returns a table's columns, except volstream's own, by lower-case name."""
     schema = DeltaLog(folders.table_location(parts.warehouse, table)).schema()
     reserved = {*PROVENANCE.names, RESCUED}
     columns: dict[str, pa.Field] = {}
     for name in [] if schema is None else schema.columns:
         if schema is not None and name.lower() not in reserved:
-            # A column whose type no result can have is not the job's.
+            # The job cannot use a column whose type no result can have.
             with suppress(InvalidValueError):
                 columns[name.lower()] = pa.field(name, from_ddl(f"c {schema.sql_type(name)}").field(0).type)
     return columns
 
 
 def _sampled(parts: JobServices, volume: Volume, options: LoadOptions, where: str | None) -> pa.Schema:
-    """Returns the columns of a sample, read in a process of its own: a file may fill its memory, or end it."""
+    """Returns the columns of a sample, read in a separate process: a file may fill its memory or crash it."""
     store = store_of(volume, parts.catalog, parts.settings)
     infos = sample_of(parts, volume, where, _SAMPLE, partial(_suits, options))
     if not infos:

@@ -1,7 +1,7 @@
 """Stores and reads the output of a job's functions: a file per batch, below the warehouse.
 
-A file has a line of JSON for each call that printed something. It belongs to the newest attempt at its batch and replaces
-earlier ones. What does not belong here: how much of a call and of a batch is kept (``printing``).
+A file has a line of JSON for each call that printed something. The newest attempt at a batch replaces the file. What does not
+belong here: how much of a call and of a batch is kept (``printing``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from volstream.delta import folders
 from volstream.delta.places import make_folder, replace_file
 from volstream.functions.printing import TruncatedLog
 
-#: Maximum number of files per job, however small they are.
+#: Maximum number of files per job, however small.
 _MAX_FILES = 1000
 
 _SUFFIX = ".jsonl"
@@ -28,7 +28,7 @@ class LogLine:
 
     Attributes:
         batch: id of the batch.
-        files: paths of the files that the function was called with; none: printed during its setup.
+        files: paths that the function was called with; none: printed during its setup.
         stream: ``stdout``, ``stderr`` or ``log``; None: a note about missing lines.
     """
 
@@ -48,7 +48,7 @@ def write(location: str, batch: str, entries: Iterable[str], most_bytes: int) ->
     """Stores the output of an attempt at a batch, replacing that of earlier attempts.
 
     Args:
-        entries: as :meth:`Printed.encoded` writes them.
+        entries: as encoded by :meth:`Printed.encoded`.
     """
     kept = TruncatedLog(most_bytes)
     lost = 0
@@ -64,11 +64,11 @@ def write(location: str, batch: str, entries: Iterable[str], most_bytes: int) ->
 
 
 def read(location: str, most: int, *, batch: str | None = None, path: str | None = None) -> Sequence[LogLine]:
-    """Returns the last lines of the newest batches, in the order of printing, batch by batch.
+    """Returns the last lines of the newest batches: batch by batch, in the order of printing.
 
     Args:
         most: maximum number of lines.
-        batch, path: only this batch; only calls with this file.
+        batch, path: restrict to this batch; to calls with this file.
     """
     newest: list[LogLine] = []
     for file in folders.files(location):

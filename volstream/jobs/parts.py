@@ -42,9 +42,9 @@ class JobServices:
 
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
-        """This thread's session, for reading and staging, with Spark's errors mapped.
+        """Yields this thread's session, for reading and staging, with Spark's errors mapped.
 
-        All runs of a thread share one: Spark keeps Python workers, which hold the imported function, per session.
+        All runs of a thread share it: Spark keeps Python workers, which hold the imported function, per session.
         """
         with as_sql_errors():
             yield self.gateway.session()
@@ -60,7 +60,7 @@ class JobServices:
         return folders.table_location(self.warehouse, job.into)
 
     def has_files(self, job: FileJob, open_plan: Plan) -> bool:
-        """Returns whether the files of a plan are known; those of a range of versions are re-created if missing."""
+        """Returns whether a plan's files are available; those of a range of versions are re-created if missing."""
         return plan.exists(open_plan.location) or self.planner.write_again(
             self.session, job, open_plan, self.stream(job)
         )

@@ -1,7 +1,7 @@
 """Plans: the files that a run processes, written once to Parquet files sorted by path, and cut into batches.
 
-A plan has one row per file, only in its files; the catalog has one row per batch. Batches are identified by their bounds,
-which still select the same files after the plan's files are gone.
+A plan's files have one row per file of the volume; the catalog has one row per batch. Batches are identified by their bounds,
+which still select the same files after the plan's files are deleted.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-#: Actions on a plan's files. A moved file's row holds its old path, which has no row: both belong to the same batch.
-#: With MOVE the old path's rows follow; if the function is to run, a moved file is an INSERT like others.
+#: Actions on a plan's files. A moved file's row holds its old path, which has no row of its own: both are in the same batch.
+#: With MOVE the old path's rows follow; to run the function instead, the moved file is planned as an INSERT.
 INSERT, REPLACE, REMOVE, MOVE = "insert", "replace", "remove", "move"
 
-#: Columns of a plan's files; also as DDL for Spark, which would need a job to infer them.
+#: Columns of a plan's files; also as DDL for Spark, which would otherwise run a job to infer them.
 _SCHEMA = pa.schema(
     [*SCHEMA, ("commit_version", pa.int64()), *((name, pa.string()) for name in ("action", "old_path", "old_version"))]
 )
@@ -48,7 +48,7 @@ _DDL = (
     "content_type STRING, commit_version BIGINT, action STRING, old_path STRING, old_version STRING"
 )
 
-#: Rows of up to this many files are sent with the query. From about 3,000 on, Spark would cache them.
+#: Rows of up to this many files are part of the query. From about 3,000 on, Spark would cache them.
 _FEW_FILES = 1000
 
 #: Rows per row group: a batch reads only the groups that contain its files.
@@ -60,8 +60,8 @@ class Moves:
     """Determines how moved files are planned.
 
     Attributes:
-        possible: whether there can be any.
-        rekey: True: their rows follow; False: the function runs.
+        possible: whether the plan can contain moves.
+        rekey: True: rows follow the moved file; False: the function runs.
     """
 
     possible: bool
@@ -69,9 +69,9 @@ class Moves:
 
 
 def files_of_changes(changed: pa.Table, moves: Moves) -> pa.Table:
-    """Converts net changes to rows of a plan: new and changed files are work, files that are gone are removals.
+    """Converts net changes to rows of a plan: new and changed files are work, removed files are removals.
 
-    A gone file and a new one with the same etag and size, and no third like them, are a move.
+    A removed file and a new one that share etag and size, with no third such file, are a move.
 
     Args:
         changed: with the columns :data:`volstream.streams.net_files.NET`.
@@ -106,7 +106,7 @@ def files_of_rows(rows: pa.Table, action: str) -> pa.Table:
 
 
 def _origins(changed: pa.Table) -> Mapping[str, tuple[str, str]]:
-    """Returns the old path, and the version of the content, by the new path of each moved file."""
+    """Returns the old path and the version of the content, by the new path of each moved file."""
     names = ("relative_path", "had", "has", "etag", "size", "version_id")
     both: dict[tuple[str, int], tuple[list[tuple[str, str]], list[str]]] = {}
     lone = changed.filter(pc.not_equal(changed["had"], changed["has"]))
@@ -120,7 +120,7 @@ def _origins(changed: pa.Table) -> Mapping[str, tuple[str, str]]:
 
 
 def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: Moves) -> DataFrame:
-    """Converts changes like :func:`files_of_changes`, keeping files that meet a condition; changed ones that do not are removals.
+    """Converts changes like :func:`files_of_changes`, for files that meet a condition; changed ones that do not are removals.
 
     Args:
         where: SQL condition on the directory's columns.
@@ -130,7 +130,7 @@ def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: 
 
 
 def excluded(session: SparkSession, files: pa.Table, where: str) -> Sequence[str]:
-    """Returns the paths of those files, rows of a directory, that do not meet a condition."""
+    """Returns the paths of the files (rows of a directory) that do not meet a condition."""
     _check(session, where)
     left_out = relation(session, files).where(f"NOT coalesce(({where}), false)").select("relative_path")
     with map_spark_errors():
@@ -138,8 +138,8 @@ def excluded(session: SparkSession, files: pa.Table, where: str) -> Sequence[str
 
 
 def stream_files(session: SparkSession, covered: Range, where: str | None, moves: Moves) -> DataFrame:
-    """Converts changes like :func:`files_of_changes`, with Spark: net changes of a possibly large range, and only files that
-    meet ``where``."""
+    """Converts changes like :func:`files_of_changes`, with Spark: net changes of a possibly large range, keeping only files
+    that meet ``where``."""
     _check(session, where)
     columns = ", ".join(f"c.image.data.{name} AS {name}" for name in COLUMNS)
     changes = (
@@ -150,7 +150,7 @@ def stream_files(session: SparkSession, covered: Range, where: str | None, moves
 
 
 def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int, where: str) -> DataFrame:
-    """Returns the files that the directory had at one refresh and still has unchanged at another, and that meet ``where``."""
+    """Returns the files that were in the directory at one refresh, are unchanged at another, and meet ``where``."""
     _check(session, where)
     columns = ", ".join(f"d.{name}" for name in COLUMNS)
     same = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
@@ -164,7 +164,7 @@ def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int
 
 
 def stray_files(session: SparkSession, snapshot: Snapshot, now: int, where: str, location: str) -> DataFrame:
-    """Returns removals of the files that have rows in a result table, but are not in the directory at a refresh, or do not meet
+    """Returns removals of files that have rows in a result table, but at this refresh are not in the directory or do not meet
     ``where``."""
     _check(session, where)
     empty = {"relative_path": "_file_path", "size": "CAST(0 AS BIGINT)", "commit_version": f"CAST({now} AS BIGINT)"}
@@ -179,13 +179,13 @@ def stray_files(session: SparkSession, snapshot: Snapshot, now: int, where: str,
 
 
 def _check(session: SparkSession, where: str | None) -> None:
-    """Raises SqlError if a condition does more than compute with a file's columns."""
+    """Raises SqlError if a condition does anything besides computing with a file's columns."""
     if where not in (None, "true"):
         check_reads(relation(session, SCHEMA.empty_table()).where(where))
 
 
 def least_by_hash(planned: DataFrame, most: int) -> pa.Table:
-    """Returns the rows of a plan whose paths have the least hashes, at most so many, ordered by path."""
+    """Returns up to ``most`` rows of a plan, those with the smallest hashes of their paths, ordered by path."""
     hashed = planned.selectExpr("*", "sha2(relative_path, 256) AS hash").sort("hash", "relative_path").limit(most)
     with map_spark_errors():
         return hashed.selectExpr(*_SCHEMA.names).toArrow().cast(_SCHEMA).sort_by("relative_path")
@@ -201,7 +201,7 @@ def write(planned: Iterable[pa.Table], location: str) -> None:
 
 
 def write_frame(planned: DataFrame, location: str, at_most: int) -> None:
-    """Writes files from Spark like :func:`write`, given in any order: few are written here, more by Spark.
+    """Writes files from Spark like :func:`write`, given in any order: this process writes few files, Spark many.
 
     Args:
         at_most: upper bound of the number of rows.
@@ -228,8 +228,8 @@ def cut(
     """Reads a plan's files once, in order, and cuts them into batches. Needs memory for one row per batch.
 
     Args:
-        first: limits of the first batch; None: the same as the others'.
-        where: the condition that the files met, stored with the plan.
+        first: limits of the first batch; None: as for the others.
+        where: the condition by which the files were selected, stored with the plan.
     """
     plan = Plan(
         id=plan_id,
@@ -253,7 +253,7 @@ def cut(
 
 
 def recut(plan: Plan, first: Batch, limits: Limits) -> Sequence[Batch]:
-    """Re-cuts the rest of a plan from a batch on, like :func:`cut`; does not read earlier rows."""
+    """Re-cuts a plan like :func:`cut`, from a batch on; does not read earlier rows."""
     return list(_cut(plan, first.number, first.after_path, limits, limits))
 
 
@@ -291,7 +291,7 @@ def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
 
 
 def work_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
-    """Returns the rows of :func:`slice_of` without removals, distributed over the processors."""
+    """Returns the rows of :func:`slice_of` except removals, distributed over the processors."""
     if batch.files <= _FEW_FILES:
         rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (ds.field("action") != REMOVE))
         return relation(session, rows)
@@ -299,7 +299,7 @@ def work_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
 
 
 def work_of_rows(session: SparkSession, planned: pa.Table) -> DataFrame:
-    """Returns rows of a plan, distributed over the processors."""
+    """Distributes rows of a plan over the processors."""
     files = relation(session, planned)
     return files if planned.num_rows <= _FEW_FILES else _distributed(files)
 
@@ -309,7 +309,7 @@ def _distributed(files: DataFrame) -> DataFrame:
 
 
 def processors(files: DataFrame) -> int:
-    """Returns how many workers the engine of these rows has room for."""
+    """Returns how many workers fit in the engine of these rows."""
     return int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
@@ -319,14 +319,14 @@ def within(planned: DataFrame, batch: Batch) -> DataFrame:
 
 
 def of_files(column: str, location: str, batch: Batch) -> str:
-    """Returns SQL on only the path column of a MERGE's target: selects the rows of a batch's files, and perhaps others."""
+    """Returns SQL for a MERGE, on only the target's path column: selects the rows of a batch's files, and perhaps others."""
     if batch.files + batch.removals > MAX_NAMED:
         return bounds(column, batch)
     return one_of(column, _paths(location, "relative_path", _bounds(batch)))
 
 
 def of_origins(column: str, location: str, batch: Batch) -> str | None:
-    """Returns SQL like :func:`of_files`, for the paths that files of a batch were moved from; None if none was moved."""
+    """Returns SQL like :func:`of_files`, for the old paths of a batch's moved files; None if none was moved."""
     if not batch.moves:
         return None
     if batch.moves <= MAX_NAMED:
@@ -337,7 +337,7 @@ def of_origins(column: str, location: str, batch: Batch) -> str | None:
 
 
 def going(location: str, batch: Batch) -> list[str]:
-    """Returns the removed paths of a batch, and those that its files were moved from; all in memory."""
+    """Returns the removed paths of a batch and the old paths of its moved files; all in memory."""
     removed = (
         _paths(location, "relative_path", _bounds(batch) & (ds.field("action") == REMOVE)) if batch.removals else ()
     )
@@ -346,7 +346,7 @@ def going(location: str, batch: Batch) -> list[str]:
 
 
 def bounds(column: str, batch: Batch) -> str:
-    """Returns the SQL condition that a column's path is within a batch's bounds."""
+    """Returns the SQL condition that the path in a column is within a batch's bounds."""
     assert batch.until_path is not None, "a job's batch has bounds"
     until = f"{column} <= {literal(batch.until_path)}"
     return until if batch.after_path is None else f"{until} AND {column} > {literal(batch.after_path)}"
@@ -355,8 +355,8 @@ def bounds(column: str, batch: Batch) -> str:
 def among(
     location: str, wanted: Iterable[str], batch: Batch | None = None, *, column: str = "relative_path"
 ) -> set[str]:
-    """Returns those of the wanted paths that a plan, or a batch of it, contains; with ``old_path`` as the column, those that
-    its files were moved from."""
+    """Returns the wanted paths that a plan, or a batch of it, contains; with ``old_path`` as the column, those among its moved
+    files' old paths."""
     condition = ds.field(column).isin(pa.array(list(wanted), pa.string()))
     if batch is not None:
         condition &= _bounds(batch)
@@ -364,7 +364,7 @@ def among(
 
 
 def origins(location: str, batch: Batch) -> tuple[str, str] | None:
-    """Returns the first and last path, in byte order, that files of a batch were moved from; None if none was moved."""
+    """Returns the first and last old path, in byte order, of a batch's moved files; None if none was moved."""
     if not batch.moves:
         return None
     first = last = None
@@ -416,7 +416,7 @@ def _bounds(batch: Batch) -> Any:
 
 
 def _paths(location: str, column: str, condition: Any) -> Sequence[str]:
-    """Returns the values of a plan's column in the rows that meet a condition; they must be few."""
+    """Returns the values of a plan's column in the rows that meet a condition; there must be few."""
     values = folders.dataset(location).scanner([column], filter=condition).to_table()[column]
     paths: list[str] = values.drop_null().to_pylist()
     return paths
@@ -462,7 +462,7 @@ def _groups(rows: Iterable[PlanRow], limits: Limits, first: Limits | None = None
 def _rows(location: str, after: str | None) -> Iterator[PlanRow]:
     """Yields the rows of a plan after a path, in order: Spark names the parts of a sorted DataFrame in order.
 
-    Earlier row groups are skipped by the files' statistics.
+    The files' statistics let it skip earlier row groups.
     """
     filesystem, path = filesystem_of(location)
     infos = filesystem.get_file_info(fs.FileSelector(path))

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 _log = get("jobs")
 
-#: Returns a session on the engine; called only if one is needed.
+#: Opens a session on the engine; called only if one is needed.
 Spark = Callable[[], "AbstractContextManager[SparkSession]"]
 
 
 class Planner:
-    """Makes plans, which are invisible until opened; and finds their files again if the written ones are gone."""
+    """Makes plans, which are invisible until opened; re-creates their files if they were deleted."""
 
     def __init__(self, catalog: Catalog, reader: StreamReader, settings: Settings) -> None:
         self._catalog = catalog
@@ -46,13 +46,13 @@ class Planner:
         self._settings = settings
 
     def of_range(self, spark: Spark, job: FileJob, covered: Range) -> tuple[Plan, Sequence[Batch]]:
-        """Makes a plan of the net changes of a stream's range that meet the job's condition."""
+        """Plans the net changes of a stream's range that meet the job's condition."""
         location = self._new_location()
         self._write_range(spark, job, covered, job.where, location)
         return self._cut(job, PlanKind.STREAM, covered, location, job.where)
 
     def of_retries(self, job: FileJob, covered: Range, due: Sequence[Failure]) -> tuple[Plan, Sequence[Batch]]:
-        """Makes a plan of failed files whose version the directory still shows; newer ones come through the stream."""
+        """Plans failed files whose version is still in the directory; newer versions come through the stream."""
         failed = {failure.path: failure for failure in due}
         entries = _source(covered).snapshot().find(list(failed))
         versions = pc.coalesce(entries["version_id"], entries["etag"]).to_pylist()
@@ -67,7 +67,7 @@ class Planner:
         return self._cut(job, PlanKind.RETRY, covered, location, None)
 
     def excluded(self, spark: Spark, job: FileJob, covered: Range, failed: Sequence[Failure]) -> Sequence[str]:
-        """Returns the failed files that the directory shows and the job's condition, which may have changed, excludes."""
+        """Returns the failed files in the directory that the job's condition, which may have changed, excludes."""
         if job.where is None:
             return []
         entries = _source(covered).snapshot().find([failure.path for failure in failed])
@@ -75,8 +75,8 @@ class Planner:
             return plan.excluded(session, entries, job.where)
 
     def of_strays(self, spark: Spark, job: FileJob, covered: Range, table: str) -> tuple[Plan, Sequence[Batch]]:
-        """Makes a plan of removals: files that have rows in the table at ``table``, but are not among those that the directory
-        has at the end of the range and that meet the job's condition."""
+        """Plans removals of the files that have rows in the table at ``table``, but at the end of the range are not in the
+        directory or do not meet the job's condition."""
         location = self._new_location()
         with spark() as session:
             _compile_if_large(session, covered)
@@ -87,16 +87,16 @@ class Planner:
         return self._cut(job, PlanKind.STRAYS, covered, location, job.where)
 
     def of_replay(self, spark: Spark, job: FileJob, covered: Range, where: str | None) -> tuple[Plan, Sequence[Batch]]:
-        """Makes a plan of the delivered files that meet the job's condition and ``where``."""
+        """Plans the delivered files that meet the job's condition and ``where``."""
         both = " AND ".join(f"({condition})" for condition in (job.where, where) if condition) or None
         location = self._new_location()
         self._write_replay(spark, covered, both, location)
         return self._cut(job, PlanKind.REPLAY, covered, location, both)
 
     def sample(self, spark: Spark, job: FileJob, covered: Range, where: str | None, most: int) -> tuple[pa.Table, int]:
-        """Returns some of the files that a plan of :meth:`of_replay` would have, and their number.
+        """Returns some of the files that :meth:`of_replay` would plan, and the number of all of them.
 
-        They are those whose paths have the least hashes: the same at each call, and spread over the directory.
+        These have the smallest hashes of their paths: the same files at each call, spread over the directory.
 
         Args:
             most: maximum number of rows returned, ordered by path.
@@ -110,7 +110,7 @@ class Planner:
             return plan.least_by_hash(files, most), files.count()
 
     def write_again(self, spark: Spark, job: FileJob, open_plan: Plan, stream: Stream) -> bool:
-        """Re-creates the files of a plan; returns False if their content is no longer known."""
+        """Re-creates a plan's files; returns False if their content is no longer known."""
         covered = self._reader.range_of(open_plan, stream)
         match open_plan.kind:
             case PlanKind.STREAM:
@@ -125,8 +125,7 @@ class Planner:
         """Returns the files of a batch, lazily: the directory's columns, ``commit_version``, ``action`` and ``old_path``.
 
         Raises:
-            InvalidStateError: the batch is one of retries, and its plan has ended; or the history of its files is no longer
-                kept.
+            InvalidStateError: the batch retries failures, and its plan has ended; or the history of its files was deleted.
         """
         if plan.exists(open_plan.location):
             return plan.slice_of(session, open_plan, batch)
@@ -150,20 +149,20 @@ class Planner:
                 )
 
     def resize(self, job: FileJob, open_plan: Plan, cut_by: Limits | None) -> Limits | None:
-        """Re-cuts the waiting batches of an open plan if they exceed the job's limits, which were lowered, or would take much
-        longer or shorter than they should.
+        """Re-cuts the waiting batches of an open plan if they exceed the job's lowered limits, or would take much longer or
+        shorter than they should.
 
         Args:
-            cut_by: the limits that the last call returned for the plan; similar limits would give the same batches, if
-                files are so large that each is a separate batch.
+            cut_by: the limits that the last call returned for the plan; similar limits would give the same batches if files are
+                so large that each is a separate batch.
 
         Returns:
-            The limits by which the plan is cut now, if known.
+            The limits by which the plan is now cut, if known.
         """
         target, most = self._settings.batch_seconds, self._most(job)
         rate = sizing.latest(self._catalog.consumptions.measured(job.id, plan_id=open_plan.id), target / 2)
         limits = most if rate is None else rate.limits(target, most)
-        # Also a batch that ended its engine: with lower limits it may be committed.
+        # Including a batch that crashed its engine: with lower limits it may be committed.
         waiting = self._catalog.consumptions.remaining(open_plan, begun=cut_by is None)
         if cut_by is not None or waiting is None or not sizing.exceeds(waiting, most):
             if waiting is not None and waiting.first.attempts:
@@ -192,10 +191,10 @@ class Planner:
     def _cut(
         self, job: FileJob, kind: PlanKind, covered: Range, location: str, where: str | None
     ) -> tuple[Plan, Sequence[Batch]]:
-        """Cuts a plan by the job's past rate; if that is unknown, the first batch measures it."""
+        """Cuts a plan by the job's past rate; if it is unknown, the first batch measures it."""
         most, target = self._most(job), self._settings.batch_seconds
         measured = self._catalog.consumptions.measured(job.id)
-        # The pace may have been changed, or what the function waits for: the newest batches know.
+        # The pace, or whatever the function waits for, may have changed: only the newest batches show it.
         rate = sizing.usual(measured) if job.rate is None else sizing.latest(measured, target)
         limits = most if rate is None else rate.limits(target, most)
         first = most.first(None if job.rate is None else parse_rate(job.rate) * target) if rate is None else limits

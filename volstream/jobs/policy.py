@@ -16,7 +16,7 @@ class RetryPolicy:
 
     Attributes:
         retries: maximum number of retries after the first attempt.
-        backoff: the delays before them.
+        backoff: the delays before the retries.
         later_max_seconds: how long a function may ask to be called later for a file.
     """
 
@@ -25,21 +25,21 @@ class RetryPolicy:
     later_max_seconds: float
 
     def waiting_since(self, kind: FailureKind, before: Failure | None, now: datetime) -> datetime | None:
-        """Returns since when the function has asked to be called later; None: it has not, or for too long.
+        """Returns since when the function has asked to be called later; None: it did not ask, or has asked for too long.
 
         Args:
-            before: the earlier failure of the same version of the file.
+            before: the earlier failure of the same file version.
         """
         since = (None if before is None else before.waiting_since) or now
         too_long = (now - since).total_seconds() > self.later_max_seconds
         return None if kind is not FailureKind.RETRY_LATER or too_long else since
 
     def later(self, after: float, now: datetime) -> datetime:
-        """Returns when a function is called again that asked for it ``after`` seconds."""
+        """Returns when to call a function again that asked to be called ``after`` seconds later."""
         return now + timedelta(seconds=min(after, self.later_max_seconds))
 
     def next_try(self, kind: FailureKind, attempts: int, now: datetime, randomness: random.Random) -> datetime | None:
-        """Returns when a file that failed ``attempts`` times is due again; None: not automatically."""
+        """Returns when a file that failed ``attempts`` times is due again; None: no automatic retry."""
         if kind in LASTING or (attempts > self.retries and kind not in OVERTAKEN):
             return None
         return now + timedelta(seconds=self.backoff.delay(attempts, randomness.random))

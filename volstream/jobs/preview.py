@@ -1,4 +1,4 @@
-"""Previews a job's run without doing any of it."""
+"""Previews a job's run without any of its effects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from volstream.jobs import sizing
 from volstream.jobs.parts import JobServices
 from volstream.model.work import Load, PlanKind
 
-#: Due failures are counted up to here.
+#: Maximum number of due failures that are counted.
 _MAX_RETRIES = 10_000
 
 
@@ -21,11 +21,11 @@ class Preview:
     """The expected work of a run.
 
     Attributes:
-        load: total of the open plan's batches and of those that the stream's changes would be cut into.
+        load: total of the open plan's batches and of the batches that the stream's changes would be cut into.
         unfinished: how many of these batches are the open plan's.
         retries: failed files that are due; not in ``load``.
-        seconds: expected duration for ``load``, by the job's past rates; None: there are none.
-        listed: whether the volume was ever listed; otherwise a run would do that first.
+        seconds: expected duration of ``load``, by the job's past rates; None: unknown.
+        listed: whether the volume was ever listed; otherwise a run would list it first.
     """
 
     load: Load
@@ -52,7 +52,7 @@ def preview(parts: JobServices, job: FileJob) -> Preview:
 
 
 def _changes(parts: JobServices, job: FileJob, stream: Stream) -> Load:
-    """Returns the load of the stream's changes that are not planned yet."""
+    """Returns the load of the stream's changes that no plan covers yet."""
     open_plan = parts.catalog.consumptions.open_plan(stream.id)
     if open_plan is not None and open_plan.kind is PlanKind.STREAM:
         stream = dataclasses.replace(stream, offset=open_plan.to_version, table_id=open_plan.table_id, initial=False)

@@ -13,9 +13,9 @@ class Progress:
     """A run's progress; its observer is notified after each step.
 
     Attributes:
-        files, bytes: of all batches planned so far. A file that is tried again in the run counts once.
-        failed, overtaken: of ``done_files``; the latter were removed or changed before their turn, which is not a failure.
-        later: of ``done_files`` those whose function asked to be called later, which is not a failure either.
+        files, bytes: of all batches planned so far. A file that the run retries counts once.
+        failed, overtaken: of ``done_files``; overtaken: removed or changed before their turn, which is not a failure.
+        later: files of ``done_files`` whose function asked to be called later, which is not a failure either.
         moves: how many of ``done_files`` were moved.
         counted: what the function counted, by name.
         code_changed: the function's source has changed since the job was created.
@@ -41,7 +41,7 @@ class Progress:
         return self.done_files - self.failed - self.overtaken - self.later
 
     def take_back(self, kinds: Sequence[FailureKind]) -> None:
-        """Takes back files that did not succeed earlier in the run, now that they were tried again: each counts once."""
+        """Subtracts files that did not succeed earlier in the run and were retried, so that each counts once."""
         overtaken, later = sum(kind in OVERTAKEN for kind in kinds), kinds.count(FailureKind.RETRY_LATER)
         self.files -= len(kinds)
         self.done_files -= len(kinds)

@@ -1,4 +1,4 @@
-"""The result table: created or checked before any file is processed, and the one statement that commits a batch to it."""
+"""The result table: created or checked before any file is processed; each batch is committed to it by one statement."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _log = get("jobs")
 
-#: The rows of up to this many files go into one data file; those of more are written by the tasks that hold them.
+#: The rows of up to this many files go into one data file; beyond that, the tasks that hold the rows write them.
 _ONE_FILE = 1000
 
 _REFRESH_ID = "_refresh_id"
@@ -59,7 +59,7 @@ class ResultTables:
     def prepare(self, job: FileJob) -> FileJob:
         """Creates the job's table, or checks that the job may write to it; returns the job, with ``clean`` up to date.
 
-        Uses Spark only if there is something to create or to change.
+        Uses Spark only to create or change the table.
 
         Raises:
             InvalidStateError: the table belongs to another job or to no job, or has expressions.
@@ -75,7 +75,7 @@ class ResultTables:
                 self._delta.create(location, to_ddl(wanted), properties | {"delta.enableDeletionVectors": "true"})
             if job.write is Write.UPSERT and log.properties().get(OWNER) == job.id:
                 return self._catalog.jobs.change(job, clean=self._shows_deletes(job))
-            existing = log.columns()  # a log; or another job was faster and owns the table
+            existing = log.columns()  # a log; or another job created the table first and owns it
         log.check_plain(job.into)
         if not loads(job):
             check_target(self._catalog, job.into, location, of_job(job).names)
@@ -90,7 +90,7 @@ class ResultTables:
         return job
 
     def _shows_deletes(self, job: FileJob) -> bool:
-        """Returns whether the job receives deletes: otherwise a path that returns is an INSERT although its old rows exist."""
+        """Returns whether the job receives deletes; if not, a path that returns is an INSERT although its old rows exist."""
         stream = self._catalog.streams.by_id(job.stream_id)
         return stream is not None and stream.mode is Mode.STANDARD
 
@@ -119,11 +119,11 @@ class ResultTables:
 
 
 def without_followed(session: SparkSession, files: DataFrame, location: str, origins: str) -> DataFrame:
-    """Returns the ``files`` of a batch without moved ones whose rows can follow: the old path has rows of this content.
+    """Removes from a batch's ``files`` the moved ones whose rows can follow: the old path has rows of this content.
 
     Args:
         location: of the result table.
-        origins: SQL condition on the table's rows ``t`` that selects those of the old paths.
+        origins: SQL condition on the table's rows ``t`` that selects the rows of the old paths.
     """
     files.createOrReplaceTempView("volstream_files")
     return session.sql(
@@ -142,13 +142,13 @@ def put_batch(job: FileJob, plan: Plan, batch: Batch, location: str, staged: Sta
 
 
 def _is_blind(job: FileJob, batch: Batch) -> bool:
-    """Returns whether the batch only adds rows: no row of its files is in the table, or none is to be removed."""
+    """Returns whether the batch only adds rows: the table has no rows of its files, or none of them must be removed."""
     return job.write is Write.APPEND or (job.clean and not (batch.replaced or batch.removals or batch.moves))
 
 
 @contextmanager
 def _small_footers(session: SparkSession, staged: Staged) -> Iterator[None]:
-    """Omits statistics from the footers of files written in the block, if rows, and hence statistics, are very large."""
+    """Omits statistics from the footers of files written in the block if rows, and hence statistics, are very large."""
     settings = WITHOUT_STATISTICS if staged.has_large_rows() else {}
     for key, value in settings.items():
         session.conf.set(key, value)
@@ -162,10 +162,10 @@ def _small_footers(session: SparkSession, staged: Staged) -> Iterator[None]:
 def write_batch(
     session: SparkSession, delta: DeltaWriter, job: FileJob, plan: Plan, batch: Batch, location: str, staged: Staged
 ) -> None:
-    """Commits a batch's outcomes in one statement, or none if every file failed.
+    """Commits a batch's outcomes in one statement, or in none if every file failed.
 
     Args:
-        session: the session marked for this attempt.
+        session: marked for this attempt.
         plan: of the batch.
         location: of the result table.
         staged: the attempt's outcomes.
@@ -188,7 +188,7 @@ def _write_batch(
         delta.append(session, rows.coalesce(1) if batch.files <= _ONE_FILE else rows, location)
         return
     if batch.files + batch.removals + batch.moves <= MAX_NAMED and not (batch.moves and job.on_move is OnMove.REKEY):
-        # Removes the rows of removed and of processed files; a failed file keeps its rows.
+        # Removes the rows of removed and processed files; failed files keep their rows.
         paths = [*going(plan.location, batch), *staged.succeeded()]
         if paths:
             rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
@@ -208,7 +208,7 @@ def _write_batch(
     follow = ""
     if origins is not None:
         source += f" UNION ALL {_moved(own, batch)}"
-        # After a reset of the stream there may also be rows at the new path.
+        # After a reset of the stream the new path may have rows, too.
         source += (
             f" UNION ALL SELECT relative_path AS gone, {empty} FROM planned "
             f"LEFT ANTI JOIN staged ON path = relative_path WHERE action = '{MOVE}'"
@@ -228,7 +228,7 @@ def _write_batch(
 def _moved(own: Sequence[str], batch: Batch) -> str:
     """Returns SQL: the old path of each moved file as ``gone``, with the new provenance if its rows follow.
 
-    They follow if the function was not called, as :func:`without_followed` decided and the staged outcomes show.
+    The rows follow if the function was not called, as :func:`without_followed` decided and the staged outcomes show.
     """
     follows = f"p.action = '{MOVE}' AND s.path IS NULL"
     new = {

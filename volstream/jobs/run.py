@@ -1,4 +1,4 @@
-"""A job's run: takes the range, plans once, and processes and commits each batch exactly once (docs/exactly-once.md)."""
+"""A job's run: takes the range, plans it once, and processes and commits each batch exactly once (docs/exactly-once.md)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _RETRY_FILES = 1000
 class FileRunner:
     """Runs a file job; a :class:`~volstream.jobs.lease.Runner`.
 
-    Catalog and logs show whether there is work; it attaches to the engine only if there is.
+    Catalog and logs show whether there is work; it attaches to the engine only then.
     """
 
     def __init__(self, parts: JobServices, job: FileJob) -> None:
@@ -64,14 +64,14 @@ class FileRunner:
         observe: Observer | None = None,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> RunReport:
-        """Reprocesses the files that were delivered and have not changed since; their results are replaced.
+        """Reprocesses the delivered files that have not changed since, and replaces their results.
 
         Newer files come through the stream, whose offset stays. A replay of all files accepts the function's current
         code. An interrupted replay resumes with the next run; another replay starts over.
 
         Args:
             where: SQL condition on the directory's columns, in addition to the job's own.
-            is_cancelled: asked once the replay was stopped: True drops the rest of it, so that the next run does not resume it.
+            is_cancelled: called once the replay was stopped; True drops its rest, so that the next run does not resume it.
 
         Raises:
             As :meth:`run`.
@@ -79,11 +79,11 @@ class FileRunner:
         return self._lead(stop, observe, lambda run: run.replay(where, is_cancelled))
 
     def preview(self) -> Preview:
-        """Returns what a run would do now. Changes nothing."""
+        """Returns what a run would do now, without doing it."""
         return preview(self._parts, self._job)
 
     def free(self) -> None:
-        """Settles an attempt that a dead run left open. Without Spark, unless the table's writer has to be fenced off.
+        """Settles an attempt that a dead run left open. Uses Spark only if the table's writer must be fenced off.
 
         Raises:
             StreamBusyError: a run is in progress.
@@ -129,7 +129,7 @@ class FileRunner:
 
 
 class _Run:
-    """One run of one job, by the holder of its lease."""
+    """One run of a job, by the holder of its lease."""
 
     def __init__(self, parts: JobServices, job: FileJob, owner: str, stop: Stop, observe: Observer) -> None:
         self.report = RunReport()
@@ -143,7 +143,7 @@ class _Run:
         self._committed: set[str] = set()  # ids of batches
 
     def go(self, *, until_empty: bool) -> None:
-        """Recovers, finishes an open plan, then plans and processes new work."""
+        """Recovers, finishes any open plan, then plans and processes new work."""
         self._begin()
         unfinished = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
         if unfinished is not None:
@@ -158,7 +158,7 @@ class _Run:
                 return
 
     def replay(self, where: str | None, is_cancelled: Callable[[], bool]) -> None:
-        """Recovers, finishes an open plan, then plans and processes previously delivered files."""
+        """Recovers, finishes any open plan, then plans and processes previously delivered files."""
         self._begin()
         fingerprint = self._job.fingerprint
         unfinished = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
@@ -194,7 +194,7 @@ class _Run:
         return bool(self._stop) or self.report.paused is not None
 
     def _begin(self) -> None:
-        """Recovers, and loads what the run needs. Without Spark, unless an attempt must be fenced off, or the table altered."""
+        """Recovers, and loads what the run needs. Uses Spark only if an attempt must be fenced off or the table altered."""
         self.report.recovered = recover(self._parts, self._job)
         self._source = code_of(self._job)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
@@ -209,7 +209,7 @@ class _Run:
             self._has_table = True
 
     def summary(self) -> str | None:
-        """Returns a summary of one line for the catalog; None: there was nothing to do."""
+        """Returns a one-line summary for the catalog; None: there was nothing to do."""
         progress = self.report.progress
         if self.report.paused:
             return f"paused: {self.report.paused}"
@@ -225,7 +225,7 @@ class _Run:
         return volume
 
     def _plan_strays(self) -> None:
-        """Plans and processes the removal of rows whose files are no longer there, if the stream cannot tell of them."""
+        """Plans and processes the removal of rows whose files no longer exist, if the stream cannot report them."""
         if not self._job.may_have_strays:
             return
         stream = self._parts.stream(self._job)
@@ -264,7 +264,7 @@ class _Run:
         faults.point("plan.written")
         if not self._open(open_plan, batches, stream):
             self._parts.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
-        return True  # changes follow even if none of the initial rows is wanted
+        return True  # changes follow even if no initial row is wanted
 
     def _plan_retries(self) -> bool:
         """Plans and processes the failures that are due; returns False if there are none."""
@@ -293,7 +293,7 @@ class _Run:
 
     @contextmanager
     def _planning(self, kind: PlanKind) -> Iterator[Callable[[Planned], Planned]]:
-        """Makes the making of a plan a span, which the yielded function gives the plan's numbers."""
+        """Wraps the planning in a span; the yielded function adds the plan's numbers to it."""
         with span("plan", job=str(self._job.name), kind=str(kind)) as current:
 
             def noted(result: Planned) -> Planned:
@@ -309,7 +309,7 @@ class _Run:
             folders.remove(open_plan.location)
             return False
         self._parts.catalog.consumptions.open((open_plan, batches, stream))
-        # The stream cannot be moved from now on, so it is now certain whether it was, and old rows may exist.
+        # From now on the stream cannot be moved, so the job's current record shows whether it was, and old rows may exist.
         current = self._parts.catalog.jobs.by_id(self._job.id)
         self._job = replace(self._job, clean=isinstance(current, FileJob) and current.clean)
         faults.point("plan.opened")
@@ -317,7 +317,7 @@ class _Run:
         return True
 
     def _process(self, open_plan: Plan) -> None:
-        """Processes the batches of an open plan that are not committed, in order."""
+        """Processes the uncommitted batches of an open plan, in order."""
         if not self._parts.has_files(self._job, open_plan):
             self._parts.catalog.consumptions.drop_plan(open_plan)
             return
@@ -365,13 +365,13 @@ class _Run:
             attempts.forget(ahead)
 
     def _slow_down(self) -> None:
-        """Waits before the next batch: of the last one, most calls asked to be made later."""
+        """Waits before the next batch if most calls of the last one asked to be called later."""
         seconds = self._parts.settings.retry_first_seconds
         _log.warning("slowed_down", job=str(self._job.name), seconds=seconds, cause="most calls ask to be made later")
         self._stop.wait(seconds)
 
     def _look_at_job(self) -> None:
-        """Checks whether the job may continue: it may have been dropped, or paused, possibly by a batch."""
+        """Checks that the job may continue: it may have been dropped or paused, possibly by a batch."""
         current = self._parts.catalog.jobs.by_id(self._job.id)
         if current is None:
             raise FencedError(f"The job {self._job.name} was dropped while it ran.")

@@ -1,4 +1,4 @@
-"""A sample of a volume's files, to find columns by: spread evenly, and always the same one."""
+"""A sample of a volume's files for finding columns: spread evenly, and always the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from volstream.model.files import FileInfo
 from volstream.spark.frames import relation
 from volstream.streams.volume_source import VolumeSource
 
-#: Files among which those of a sample are chosen.
+#: Number of files from which a sample is chosen.
 _CANDIDATES = 1000
 
 
@@ -23,11 +23,11 @@ def sample_of(
     most: int,
     suits: Callable[[FileInfo], bool] = lambda _: True,
 ) -> Sequence[FileInfo]:
-    """Returns files of a volume that was listed, by path: all of them or, of more, the first, the last, and some between.
+    """Returns files of a listed volume, by path: all of them or, if there are more, the first, the last, and some in between.
 
     Args:
         where: SQL condition on the directory's columns; None: all files.
-        most: the number of files; at least 2.
+        most: maximum number of files; at least 2.
     """
     infos = _candidates(parts, volume, where, suits)
     if len(infos) <= most:

@@ -46,14 +46,14 @@ def check_cron(line: str, zone: ZoneInfo) -> None:
 def next_due(
     trigger: Trigger, last_started: datetime | None, created_on: datetime, zone: ZoneInfo, now: datetime
 ) -> datetime | None:
-    """Returns when a scheduled job is due next; a time in the past: now. None: it has no schedule.
+    """Returns when a scheduled job is next due; a time in the past means now. None: it has no schedule.
 
-    Missed times are due once, not once each: the next time is counted from the last start.
+    Missed times are due once in total: the next time is counted from the last start.
 
     Args:
         last_started: None: never; ``every`` is due at once, ``cron`` at its first time after ``created_on``.
-        zone: time zone of cron lines. When summer time ends, a line with given hours is due at the first of the two
-            identical times; one for all hours, at both.
+        zone: time zone of cron lines. When summer time ends, a line with given hours is due at the first of the two identical
+            times; a line for all hours, at both.
     """
     ahead = last_started is not None and last_started > now + CLOCK_SKEW
     match trigger.kind:

@@ -1,5 +1,5 @@
-"""Computes the size of a plan's batches: within their limits, and such that each takes about as long as it should; and the
-maximum size of a file's rows. Pure.
+"""Computes the size of a plan's batches: within their limits, each taking about as long as it should; and the maximum size of a
+file's rows. Pure.
 
 A removal counts as a file, here and in the cutting of batches.
 """
@@ -42,13 +42,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Rate:
-    """A job's throughput per second. Batches limited by one of the two measures underestimate the other."""
+    """A job's throughput per second. Batches limited by one of the two rates underestimate the other."""
 
     files: float
     bytes: float
 
     def seconds(self, files: float, size: float) -> float:
-        """Returns how long this many files of ``size`` bytes in total take: the longer of the two estimates."""
+        """Returns how long this many files of ``size`` total bytes take: the longer of the two estimates."""
         by_files = files / self.files if self.files else 0.0
         return max(by_files, size / self.bytes if self.bytes else 0.0)
 
@@ -80,15 +80,15 @@ def usual(batches: Iterable[Batch]) -> Rate | None:
 
 
 def exceeds(waiting: Waiting, most: Limits) -> bool:
-    """Returns whether a waiting batch is larger than a job's limits, by which it was not cut."""
+    """Returns whether a waiting batch exceeds a job's limits, which were changed after it was cut."""
     return waiting.most_files > most.files or waiting.most_bytes > most.bytes
 
 
 def misses(waiting: Waiting, rate: Rate, limits: Limits, seconds: float) -> bool:
-    """Returns whether waiting batches would take more than twice ``seconds``, or half as many would suffice.
+    """Returns whether waiting batches would take more than twice ``seconds``, or half as many batches would suffice.
 
     Args:
-        limits: a batch's limits by the rate.
+        limits: of a batch, by the rate.
     """
     if rate.seconds(waiting.most_files, waiting.most_bytes) > _TOLERANCE * seconds:
         return True
@@ -97,7 +97,7 @@ def misses(waiting: Waiting, rate: Rate, limits: Limits, seconds: float) -> bool
 
 
 def differ(limits: Limits, other: Limits) -> bool:
-    """Returns whether two limits differ so much that they give different batches."""
+    """Returns whether two limits differ enough to give different batches."""
     pairs = ((limits.files, other.files), (limits.bytes, other.bytes))
     return any(max(pair) > _TOLERANCE * min(pair) for pair in pairs)
 

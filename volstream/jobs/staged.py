@@ -1,7 +1,7 @@
-"""An attempt's staged outcomes: written by the executors in one pass, counted here, committed from there.
+"""An attempt's staged outcomes: the executors write them in one pass; they are counted here and committed from there.
 
-They are Parquet files in a folder of the attempt. Counts and commits use the same files, so that rows, failures and numbers
-cannot disagree.
+They are Parquet files in the attempt's folder. Counts and commits use the same files, so that rows, failures and numbers cannot
+disagree.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_messa
 
 @dataclass(frozen=True)
 class Totals:
-    """Numbers of an attempt's files that succeeded and failed, and of the rows of the former.
+    """Numbers of an attempt's succeeded and failed files, and of the rows of the succeeded ones.
 
     Attributes:
-        overtaken: failed files that were removed or changed before their turn; these are not real failures.
-        later: failed files whose function asked to be called later; neither are these.
+        overtaken: failed files that were removed or changed before their turn; not real failures.
+        later: failed files whose function asked to be called later; not real failures either.
         printed: entries of the function's output.
         new_columns: failed files with columns that the result lacks.
-        counted: what the function counted, also for failed files.
+        counted: what the function counted, including in failed files.
     """
 
     succeeded: int
@@ -83,13 +83,13 @@ class Staged:
     result: pa.Schema
 
     def write(self, files: DataFrame, work: Work) -> None:
-        """Runs the function on ``files``, rows of a plan; replaces earlier outcomes in this folder.
+        """Runs the function on ``files`` (rows of a plan); replaces earlier outcomes in this folder.
 
         Raises:
             StorageError: the store grants the workers no access.
         """
-        # A copy of a store is what its pickle is, with keys for tasks. They are requested here, because Spark prints an error
-        # that it meets while it pickles, and raises another one.
+        # The pickle of a copied store contains keys for tasks. Requesting them here keeps errors clear: Spark prints an error
+        # that occurs while pickling, and raises another one.
         work = replace(work, store=copy(work.store))
         outcomes = files.mapInArrow(work, self._ddl()).write.mode("overwrite")
         outcomes.options(**_OF_STAGED).parquet(self.location)
@@ -100,11 +100,11 @@ class Staged:
             pass
 
     def read(self, session: SparkSession) -> DataFrame:
-        """Returns the outcomes. Their columns are given, because inferring them would cost Spark a job."""
+        """Returns the outcomes. Given columns save Spark a job to infer them."""
         return session.read.schema(self._ddl()).parquet(self.location)
 
     def totals(self) -> Totals:
-        """Counts the staged outcomes, with one batch of rows, and five columns, in memory at a time."""
+        """Counts the staged outcomes, holding one batch of rows and five columns in memory at a time."""
         succeeded = failed = rows = overtaken = later = printed = new_columns = 0
         counted: dict[str, float] = {}
         for batch in self._dataset().to_batches(columns=["rows", "error_kind", "printed", "new_columns", "counted"]):
@@ -122,7 +122,7 @@ class Staged:
         return Totals(succeeded, failed, rows, overtaken, later, printed, new_columns, counted)
 
     def new_columns(self) -> Sequence[str]:
-        """Returns the columns that files have and the result lacks, as DDL, each once."""
+        """Returns the columns that files have and the result lacks, as DDL, without duplicates."""
         rows = self._dataset().to_table(columns=["new_columns"], filter=ds.field("new_columns").is_valid())
         distinct: list[str] = pc.unique(rows["new_columns"]).to_pylist()
         return distinct
@@ -133,7 +133,7 @@ class Staged:
             yield from batch["printed"].to_pylist()
 
     def broken(self) -> Mapping[str, Any] | None:
-        """Returns the failure, as in :meth:`failures`, of a file for which the function could not be set up; None if none."""
+        """Returns the failure, as in :meth:`failures`, of a file for which the function could not be set up, or None."""
         failed = self._dataset().head(1, columns=list(_FAILURE), filter=ds.field("error_kind") == FailureKind.SET_UP)
         return failed.to_pylist()[0] if failed.num_rows else None
 
@@ -160,12 +160,12 @@ class Staged:
             yield pa.table(columns, names=names)
 
     def has_large_rows(self) -> bool:
-        """Returns whether there are rows as large as a row group should be."""
+        """Returns whether any row is as large as a row group should be."""
         groups = (group for fragment in self._dataset().get_fragments() for group in fragment.row_groups)
         return any(group.total_byte_size > 2 * _GROUP_BYTES for group in groups)
 
     def succeeded(self) -> list[str]:
-        """Returns the paths of the files that have an outcome and no error; all in memory."""
+        """Returns the paths of the files that have an outcome without an error; all in memory."""
 
         good = ds.field("rows").is_valid() & ds.field("error_kind").is_null()
         paths: list[str] = self._dataset().to_table(columns=["path"], filter=good)["path"].to_pylist()

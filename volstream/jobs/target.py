@@ -1,4 +1,4 @@
-"""Whether a job may fill a table that it did not make."""
+"""Decides whether a job may fill a table that it did not create."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from volstream.model.names import Name
 
 
 def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable[str]) -> None:
-    """Checks that a job does not add columns to somebody's table unasked.
+    """Checks that a job does not add columns to another writer's table unasked.
 
-    A table that a job has made, one that has the columns already, and an empty one that no stream reads are its to fill.
+    A job may fill a table that a job created, one that already has the columns, and an empty one that no stream reads.
 
     Args:
-        columns: that the job's function returns.
+        columns: returned by the job's function.
 
     Raises:
-        InvalidStateError: the table was made by others, is in use, and lacks some of the columns.
+        InvalidStateError: the table was not created by a job, is in use, and lacks some of the columns.
     """
     log = DeltaLog(location)
     schema = log.schema()

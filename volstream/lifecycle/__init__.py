@@ -1,1 +1,1 @@
-"""Shared by all long-running parts: stopping, backing off, process identity, and fault points."""
+"""For all long-running parts: stopping, backing off, process identity, and fault points."""

@@ -1,4 +1,4 @@
-"""What is opened for the length of a block."""
+"""Resources that are open for the duration of a block."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class Closeable(ABC):
-    """A context manager that closes itself at the end of the block, whatever ended it."""
+    """A context manager that is closed at the end of the block, however it ends."""
 
     @abstractmethod
     def close(self) -> None:
-        """Closes it."""
+        """Closes the resource."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Errors of disks that take nothing more: full ones, and those that the kernel has made read-only."""
+"""Errors of disks that accept no more data: full ones, and those that the kernel has made read-only."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from volstream.errors import DiskError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
-#: Texts of these errors in messages of libraries, which lose the number.
+#: Texts of these errors in messages of libraries that omit the number.
 _FULL_TEXTS = (*map(os.strerror, _FULL), "ENOSPC", "disk is full")
 _SEALED_TEXTS = (os.strerror(errno.EROFS), "EROFS")
 
 
 def disk_error(error: BaseException | str, what: str) -> DiskError | None:
-    """Returns the error for a disk that is full or read-only, if that is what ``error`` or its text says; otherwise None.
+    """Returns the error for a full or read-only disk if ``error`` or its text indicates one; otherwise None.
 
     Args:
-        what: was to be written.
+        what: name of what could not be written.
     """
     number, text = getattr(error, "errno", None), str(error)
     if number in _FULL or any(fragment in text for fragment in _FULL_TEXTS):
@@ -30,10 +30,10 @@ def disk_error(error: BaseException | str, what: str) -> DiskError | None:
 
 
 def read_only_error(what: str) -> DiskError:
-    """Returns the error for a read-only disk. ``what`` was to be written."""
+    """Returns the error for a read-only disk, to which ``what`` could not be written."""
     return DiskError(f"The disk of {what} is read-only.", "See the system's log, and mount it writable.")
 
 
 def is_read_only(path: Path) -> bool:
-    """True if the disk of an existing file or folder is read-only."""
+    """True if an existing file or folder is on a read-only disk."""
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)

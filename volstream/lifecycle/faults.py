@@ -15,7 +15,7 @@ _passes_left = int(_count or 1)
 
 
 def point(name: str) -> None:
-    """Marks a point at which a crash matters."""
+    """Marks a point at which a crash is relevant."""
     global _passes_left
     if name != _point:
         return

@@ -1,4 +1,4 @@
-"""Process names that tell, on their own host, whether the process is still alive."""
+"""Process names by which the same host can determine whether the process is still alive."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import psutil
 
 
 def new_owner() -> str:
-    """Returns a new name for this process and use: host, pid, process start time, and a random part."""
+    """Returns a new name for this process and purpose: host, pid, process start time, and a random part."""
     return f"{socket.gethostname()}/{os.getpid()}/{_start_time(os.getpid())}/{uuid.uuid4().hex[:8]}"
 
 
 def host_of(owner: str) -> str:
-    """Returns the host of an owner: people are shown no more of its name."""
+    """Returns the host of an owner, the only part of the name that users see."""
     return owner.rsplit("/", 3)[0]
 
 
 def is_gone(owner: str) -> bool:
-    """True if ``owner`` was a process of this host that no longer exists. False if unknown."""
+    """True if ``owner`` was a process on this host that no longer exists. False if unknown."""
     try:
         host, pid, started, _ = owner.rsplit("/", 3)
         return host == socket.gethostname() and _start_time(int(pid)) != started

@@ -1,4 +1,4 @@
-"""Keeps the files of a home private from other users of the machine."""
+"""Keeps a home's files private from other users of the machine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from volstream.errors import InvalidValueError
 
 
 def make_directory(path: Path) -> None:
-    """Creates a folder and its missing parents, accessible by the user only. An existing one is left as it is.
+    """Creates a folder and its missing parents, accessible only by the user. Leaves an existing one unchanged.
 
     Raises:
-        InvalidValueError: it cannot be a folder, or must not be created.
+        InvalidValueError: the path cannot be a folder, or must not be created.
     """
     if os.path.isdir(path):
         return
@@ -34,11 +34,11 @@ def make_directory(path: Path) -> None:
 
 
 def secret_in(file: Path) -> str:
-    """Returns the secret that a file of the home has; a file that is missing, or empty after a power cut, is made with a new
-    secret, for the user only.
+    """Returns the secret stored in a file of the home. Creates the file with a new secret, for the user only, if it is missing,
+    or empty after a power cut.
 
     Raises:
-        InvalidValueError: the file cannot be read or made.
+        InvalidValueError: the file cannot be read or created.
     """
     try:
         while not (secret := _secret(file)):
@@ -63,7 +63,7 @@ def _secret(file: Path) -> str:
 
 
 def _make_secret(file: Path) -> None:
-    """Makes the file at once with its content, durable: another process may look for it now, or make its own."""
+    """Creates the file together with its content, durably: another process may read it now, or create its own."""
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         temporary.touch(mode=0o600)
@@ -83,8 +83,8 @@ def _make_secret(file: Path) -> None:
 def keep_private(settings: Settings) -> None:
     """Makes this process, which must be one of volstream's own, create files that only the user can read.
 
-    Does nothing if the warehouse is a local folder outside the home, chosen so that others can read the tables: the umask
-    of the process then applies there, and the permissions of the home's folder protect the rest.
+    Does nothing if the warehouse is a local folder outside the home, chosen so that others can read the tables: the process's
+    umask then applies there, and the permissions of the home's folder protect the rest.
     """
     shared = "://" not in settings.warehouse_path and settings.home not in Path(settings.warehouse_path).parents
     if not shared:

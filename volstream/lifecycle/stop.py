@@ -37,7 +37,7 @@ def stop_on_signals(
 
     Must be entered in the main thread. The exit status after the second signal is 130, as for an interrupted command.
 
-    A thread acts on the signals, because Python runs handlers in the main thread only: a signal that arrives just as that
+    A thread handles the signals, because Python runs handlers only in the main thread: a signal that arrives just as that
     thread starts to wait would be handled after the wait, and ``stop.set()`` in a handler could wait for a lock that the
     interrupted thread holds.
     """
@@ -71,4 +71,4 @@ def stop_on_signals(
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """Does nothing; a handler must be installed for the signal to be written to the pipe."""
+    """Does nothing; without a handler the signal would not be written to the pipe."""

@@ -1,4 +1,4 @@
-"""Threads that live and die together, and the loop that most of them run.
+"""Threads that stop together, and the loop that most of them run.
 
 If one part dies, the whole process stops: half a daemon that looks alive is worse than none. What does not belong here:
 the work of the parts, and signals (``stop``).
@@ -16,7 +16,7 @@ from volstream.errors import VolstreamError, reason_of, unexpected
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 
-#: A persistent failure is logged this often: often enough to be seen, too rarely to fill a disk.
+#: How often a persistent failure is logged: often enough to be seen, too rarely to fill a disk.
 REPEAT_SECONDS = 60.0
 
 
@@ -37,7 +37,7 @@ class Supervisor:
     """Runs named parts in daemon threads, and sets the stop signal when one of them ends unexpectedly.
 
     Args:
-        stop: the stop signal, which every part watches as well.
+        stop: the stop signal, which every part also watches.
     """
 
     def __init__(self, stop: Stop) -> None:
@@ -55,7 +55,7 @@ class Supervisor:
         """Starts ``part`` in its own thread.
 
         Args:
-            may_end: it may return before the stop signal is set.
+            may_end: the part may return before the stop signal is set.
         """
         thread = threading.Thread(target=self._watch, args=(name, part, may_end), name=name, daemon=True)
         with self._lock:
@@ -70,7 +70,7 @@ class Supervisor:
         return join_all(threads, timeout)
 
     def alive(self) -> list[str]:
-        """Returns the names of the parts that are still running."""
+        """Returns the names of the parts still running."""
         with self._lock:
             return [thread.name for thread in self._threads if thread.is_alive()]
 
@@ -100,14 +100,14 @@ def join_all(threads: Iterable[threading.Thread], timeout: float) -> bool:
 
 
 class FailureTracker:
-    """The trouble of one part, from its first failure to its recovery: logged at a limited rate, and shown.
+    """A part's failures, from the first to recovery: logged at a limited rate, and shown to users.
 
     Args:
         name: name of the part.
-        report: called with the reason whenever it is logged, and with None on recovery.
+        report: called with the reason whenever the failure is logged, and with None on recovery.
 
     Attributes:
-        reason: of the newest failure; None if there is none. May be set to what an earlier process reported.
+        reason: of the newest failure; None if there is none. May be set to the reason that an earlier process reported.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class FailureTracker:
 
 
 def is_transient(error: Exception) -> bool:
-    """True if the error says that a retry can help."""
+    """True if a retry can help, according to the error."""
     return isinstance(error, VolstreamError) and error.transient
 
 
@@ -174,8 +174,8 @@ def run_loop(
     logged too.
 
     Args:
-        survives: tells the errors after which the loop continues.
-        trouble: records failures and successes; None: one for this loop.
+        survives: returns True for errors after which the loop continues.
+        trouble: records failures and successes; None: a new one for this loop.
 
     Raises:
         BaseException: any other error that ``tick`` raises.

@@ -1,1 +1,1 @@
-"""Frozen values that every layer shares: names, units, definitions, files, hints, batches. Nothing here does I/O."""
+"""Frozen values shared by every layer: names, units, definitions, files, hints, batches. Nothing here does I/O."""

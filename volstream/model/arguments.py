@@ -1,9 +1,9 @@
-"""Arguments of public methods, checked against their annotations where they are called.
+"""Checks arguments of public methods against their annotations at the call.
 
-A wrong type, an unknown word or an unknown keyword becomes an :class:`~volstream.errors.InvalidValueError` that names the
-argument, its value and what is accepted, instead of an error deep inside. Words become members of their enumeration, and
-texts become names, so that methods receive what they are annotated with. What does not belong here: rules about values of the
-right type.
+A wrong type, an unknown word or an unknown keyword raises an :class:`~volstream.errors.InvalidValueError` that names the
+argument, its value and what is accepted, instead of an error deep inside. Words become members of their enumeration, and texts
+become names, so that methods receive values of the annotated types. What does not belong here: rules about values of the right
+type.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from volstream.model.text import like, nearest, shortened
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-#: What to give for a type, in messages.
+#: What to pass for a type, in messages.
 _WANTED: Mapping[Any, str] = {
     str: "text",
     bytes: "bytes",
@@ -43,18 +43,18 @@ _WANTED: Mapping[Any, str] = {
     Mapping: "a dict",
 }
 
-#: The same for the items of a list.
+#: Likewise for the items of a list.
 _MANY: Mapping[Any, str] = {str: "texts", int: "whole numbers", Mapping: "dicts"}
 
-#: Arguments whose values are not repeated.
+#: Arguments whose values messages do not repeat.
 _SECRET = frozenset({"token", "password"})
 
 
 def checked(thing: T) -> T:
-    """Checks the arguments of a function, or of each public method that a class defines.
+    """Checks the arguments of a function, or of each public method defined by a class.
 
-    Annotations that cannot be evaluated, because they are imported for type checkers only, accept anything. A text in
-    ``Annotated`` says what to give.
+    Annotations that cannot be evaluated, because they are imported only for type checkers, accept anything. A text in
+    ``Annotated`` says what to pass.
     """
     if isinstance(thing, type):
         for name, member in list(vars(thing).items()):
@@ -63,7 +63,7 @@ def checked(thing: T) -> T:
         return thing
     function = thing
 
-    @functools.wraps(function)  # with the signature that `takes` declared
+    @functools.wraps(function)  # with the signature declared by `takes`
     def call(*positional: Any, **named: Any) -> Any:
         signature, kinds, options = _signature(function)
         if options is not None and (unknown := sorted(named.keys() - options)):
@@ -73,7 +73,7 @@ def checked(thing: T) -> T:
         try:
             bound = signature.bind(*positional, **named)
         except TypeError:
-            return function(*positional, **named)  # with Python's own message about missing or superfluous arguments
+            return function(*positional, **named)  # raises Python's own message about missing or superfluous arguments
         for name, value in bound.arguments.items():
             if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                 bound.arguments[name] = {
@@ -89,7 +89,7 @@ def checked(thing: T) -> T:
 
 
 class _Unchanged(Enum):
-    """The default of an option of a method that changes an object."""
+    """The default of options in methods that change an object: the option stays as it is."""
 
     UNCHANGED = "unchanged"
 
@@ -102,18 +102,18 @@ class Described(Protocol):
 
     @property
     def keyword(self) -> str:
-        """The type of the keyword argument, as source."""
+        """The keyword argument's type, as source."""
 
     @property
     def default(self) -> Any:
-        """The value of an object for which it is not given."""
+        """The value of an object created without the option."""
 
 
 def takes(options: Mapping[str, Described], *, changes: bool = False) -> Callable[[T], T]:
-    """Declares what the ``**options`` of a function are: :func:`checked` refuses others, and ``help`` shows them.
+    """Declares the ``**options`` of a function: :func:`checked` refuses others, and ``help`` shows them.
 
     Args:
-        changes: those that are not given stay as they are.
+        changes: omitted options stay as they are.
     """
 
     def declared(function: T) -> T:
@@ -141,8 +141,8 @@ def takes(options: Mapping[str, Described], *, changes: bool = False) -> Callabl
 
 @functools.cache
 def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any], Collection[str] | None]:
-    """Returns a function's signature, the types of its arguments, and the keywords that it takes; None: any. Options of
-    definitions are read by their forms."""
+    """Returns a function's signature, the types of its arguments, and the keywords that it accepts; None: any. Options of
+    definitions are parsed according to their forms."""
     options: frozenset[str] = getattr(function, "__volstream_options__", frozenset())
     signature = inspect.signature(function)
     types_of = {name: kind for name, kind in _types(function).items() if name not in options}
@@ -166,16 +166,16 @@ def _evaluated(annotation: Any, scope: Mapping[str, Any]) -> Any:
     if not isinstance(annotation, str):
         return Any if annotation is inspect.Parameter.empty else annotation
     try:
-        return eval(annotation, dict(scope))  # noqa: S307  # an annotation of our own code
+        return eval(annotation, dict(scope))  # noqa: S307  # an annotation in volstream's code
     except (NameError, TypeError):
         return Any
 
 
 def fitting(name: str, value: Any, kind: Any) -> Any:
-    """Returns an argument as its type.
+    """Converts an argument to its type.
 
     Raises:
-        InvalidValueError: it does not have that type.
+        InvalidValueError: the value does not fit the type.
     """
     try:
         return _converted(value, kind)
@@ -227,7 +227,7 @@ def _converted(value: Any, kind: Any) -> Any:
             return value
         case one if one in (Sequence, Iterable, Collection):
             _checked(value, isinstance(value, one) and not isinstance(value, str | bytes | Mapping))
-            few = isinstance(value, list | tuple | set | frozenset)  # others may be read once only
+            few = isinstance(value, list | tuple | set | frozenset)  # others can perhaps be iterated only once
             if few and (inner[0] in (str, int) or _is_enum(inner[0])):
                 return [_converted(item, inner[0]) for item in value]
             return value
@@ -249,7 +249,7 @@ def _is_enum(kind: Any) -> bool:
 
 
 def _member(value: Any, kind: Any) -> Any:
-    """Returns the member of an enumeration that a word means, as it is written in SQL, in Python or by the command line."""
+    """Returns the member of an enumeration that a word means, as written in SQL, in Python or on the command line."""
     if isinstance(value, kind):
         return value
     if isinstance(value, str):
@@ -265,7 +265,7 @@ def _plain(word: object) -> str:
 
 
 def _words(kind: type[Enum]) -> Sequence[str]:
-    """Returns the words for an enumeration: the values if they are the names in other letters, else the names."""
+    """Returns the words for an enumeration: the values if they equal the names except for case, else the names."""
     same = all(_plain(member.value) == _plain(member.name) for member in kind)
     return [str(member.value) if same else member.name for member in kind]
 
@@ -275,7 +275,7 @@ def _arms(kind: Any) -> Sequence[Any]:
 
 
 def _wanted(kind: Any) -> str:
-    """Returns what an argument of a type may be."""
+    """Returns what messages say an argument of a type may be."""
     if typing.get_origin(kind) is typing.Annotated:
         return str(kind.__metadata__[0])
     arms = [_wanted_of(arm) for arm in _arms(kind)]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Maximum number of names in a sum: each is a series of metrics.
+#: Maximum number of names in a sum; each is a series of metrics.
 MOST_NAMES = 100
 
-#: What is counted under further names.
+#: The name under which counts of further names are added.
 OTHERS = "(other names)"
 
 
 def add(sums: dict[str, float], counted: Mapping[str, float]) -> None:
-    """Adds to sums by name."""
+    """Adds counts to sums, by name."""
     for name, number in counted.items():
         kept = name if name in sums or len(sums) < MOST_NAMES else OTHERS
         sums[kept] = sums.get(kept, 0.0) + number
@@ -32,5 +32,5 @@ def shown(counted: Mapping[str, float]) -> str:
 
 
 def number_shown(number: float) -> str:
-    """Returns a count for people: whole if it is, else with the digits that matter."""
+    """Returns a count for people: an integer if whole, else with its significant digits."""
     return f"{number:,.0f}" if number == int(number) else f"{number:,.6g}" if number < 1e5 else f"{number:,.2f}"

@@ -15,7 +15,7 @@ from volstream.model.text import json_document
 
 
 def to_json(value: Any) -> str:
-    """Returns one line of JSON: times as ISO 8601, binary as base64, decimals and what is not finite as text."""
+    """Returns one line of JSON: times as ISO 8601, binary as base64, decimals and non-finite numbers as text."""
     return json_document(value, default=_plain)
 
 

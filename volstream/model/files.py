@@ -1,4 +1,4 @@
-"""A file of a volume as reported by a store, and listing entries that cannot be rows."""
+"""A file of a volume as reported by a store, and listing entries that cannot become rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FileInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A name in a listing that cannot be a row of the directory table.
+    """A name in a listing that cannot become a row of the directory table.
 
     Attributes:
         path: printable, with bytes that are not UTF-8 as ``\\xNN``.
@@ -51,8 +51,8 @@ def printable(path: str) -> str:
 
 
 def is_utf8(path: str) -> bool:
-    """True if ``path`` is proper text, without bytes of an undecodable file name."""
-    if path.isascii():  # fast, and true of nearly all paths
+    """True if ``path`` is valid text, without bytes of an undecodable file name."""
+    if path.isascii():  # fast, and the case for nearly all paths
         return True
     try:
         path.encode("utf-8")
@@ -62,13 +62,13 @@ def is_utf8(path: str) -> bool:
 
 
 def why_no_row(path: str) -> str | None:
-    """Returns why the file at ``path`` cannot be a row, in one sentence, or None if it can."""
+    """Returns why the file at ``path`` cannot become a row, in one sentence, or None if it can."""
     if not is_utf8(path):
         return "Its name is not valid UTF-8, so no table can store it."
     return "Its name contains a NUL character, which no catalog can store." if "\0" in path else None
 
 
 def checked(entry: FileInfo | Finding) -> FileInfo | Finding:
-    """Returns a store's listing entry, or a finding in its place if it cannot be a row."""
+    """Returns a store's listing entry, or a finding instead if it cannot become a row."""
     reason = None if isinstance(entry, Finding) else why_no_row(entry.relative_path)
     return entry if isinstance(entry, Finding) or reason is None else Finding(printable(entry.relative_path), reason)

@@ -1,4 +1,4 @@
-"""Work in portions."""
+"""Splits work into portions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yields items in lists of ``size``, the last one of at least one; takes none before it is needed."""
+    """Yields items in lists of ``size`` (the last may be shorter, but not empty); reads items only when needed."""
     iterator = iter(items)
     while some := list(islice(iterator, size)):
         yield some

@@ -1,4 +1,4 @@
-"""Contents of events: something may have changed. Never its current state."""
+"""Contents of events: something may have changed. They never state the current state."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Hint = KeyHint | SubtreeHint
 
 @dataclass(frozen=True, slots=True)
 class ObjectHint:
-    """The object ``key`` of ``bucket`` may have appeared, changed or disappeared. Locations determine its volumes.
+    """The object ``key`` of ``bucket`` may have appeared, changed or disappeared. Its volumes follow from their locations.
 
-    If a provider leaves the spelling of a key open, there is one hint for each spelling; a check decides.
+    If a provider leaves a key's spelling open, there is one hint per spelling; a check decides.
     """
 
     bucket: str
@@ -56,6 +56,6 @@ class Rejection:
 
 
 def unusable(paths: Iterable[str]) -> dict[str, Rejection]:
-    """Returns the paths that cannot be rows, with the reason."""
+    """Returns the paths that cannot become rows, with the reason."""
     reasons = {path: why_no_row(path) for path in paths}
     return {path: Rejection(printable(path), reason) for path, reason in reasons.items() if reason is not None}

@@ -24,7 +24,7 @@ def scheme_of(text: str) -> str:
 
 
 def without_secrets(location: str) -> str:
-    """Returns a location for messages: without user and password, and without the query of a web address, which may sign it."""
+    """Returns a location for messages: without user and password, and without a web address's query, which may sign it."""
     shown = _USER.sub(r"\1", location, count=1)
     return re.split(r"[?#]", shown, maxsplit=1)[0] if scheme_of(location) in ("http", "https") else shown
 

@@ -11,11 +11,11 @@ from volstream.model.text import like
 
 DEFAULT_SCHEMA = "public"
 
-#: Of a name, and of a schema, in characters: tables are folders.
+#: Maximum characters of a name or schema: tables are folders.
 MAX_LENGTH = 200
 
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*")
-#: Delta accepts no column, and no field of a struct, with one of these in its name, unless a table maps its columns.
+#: Delta rejects these characters in names of columns and of fields in structs, unless a table maps its columns.
 NOT_IN_COLUMNS = re.compile(r"[ ,;{}()\n\t=\r]")
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
@@ -23,14 +23,14 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 @dataclass(frozen=True, order=True)
 class Name:
-    """A schema and a name, both in lower case, because names are case-insensitive."""
+    """A schema and a name, both in lower case because names are case-insensitive."""
 
     schema: str
     name: str
 
     @classmethod
     def parse(cls, text: str, schema: str = DEFAULT_SCHEMA) -> Name:
-        """Parses ``name``, ``schema.name``, or either part in backticks. ``schema`` is that of a name without one.
+        """Parses ``name``, ``schema.name``, or either part in backticks. ``schema`` applies to a name without one.
 
         Raises:
             InvalidValueError: not a name; or a name with a slash or control character, because tables are folders.
@@ -54,7 +54,7 @@ class Name:
 
     @classmethod
     def of(cls, schema: str, name: str) -> Name:
-        """Returns the name of two parts as they are, without backticks. Raises InvalidValueError: see :meth:`parse`."""
+        """Returns the name of two parts taken literally, without backticks. Raises InvalidValueError: see :meth:`parse`."""
         parsed = cls(schema.lower(), name.lower())
         if not (_storable(parsed.schema) and _storable(parsed.name)):
             raise _not_a_name(f"{schema}.{name}")
@@ -72,7 +72,7 @@ class Name:
 
 
 def similar(name: Name, others: Iterable[Name]) -> str:
-    """Returns ``Did you mean 'x'? `` with the name that is like another one, in its schema or the same in another; or nothing."""
+    """Returns ``Did you mean 'x'? `` with a similar name in the same schema, or the same name in another; or nothing."""
     candidates = list(others)
     same = next((f"Did you mean {str(other)!r}? " for other in candidates if other.name == name.name), "")
     beside = [other.name for other in candidates if other.schema == name.schema]
@@ -80,7 +80,7 @@ def similar(name: Name, others: Iterable[Name]) -> str:
 
 
 def quote(part: str) -> str:
-    """Returns ``part`` as it is, or in backticks if it is not a plain identifier."""
+    """Returns ``part`` unchanged, or in backticks if it is not a plain identifier."""
     return part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`"
 
 

@@ -1,8 +1,8 @@
-"""How pictures begin that browsers show: of files, and of values in tables."""
+"""Recognizes pictures that browsers show by their first bytes: in files, and in values of tables."""
 
 from __future__ import annotations
 
-#: Not SVG, which can have scripts.
+#: Not SVG, which can contain scripts.
 _BEGIN = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -12,7 +12,7 @@ _BEGIN = {
 
 
 def media_type(content: bytes) -> str | None:
-    """Returns the type of a picture by its first bytes; None if it is none that browsers show."""
+    """Returns the type of a picture by its first bytes; None if it is not a picture that browsers show."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
     if content[4:12] in (b"ftypavif", b"ftypavis"):

@@ -18,10 +18,10 @@ _WRITTEN = re.compile(r"\s*(?:(\d{1,3}(?:\.\d+)?)\s*%)?\s*,?\s*(\d{1,15})?\s*")
 
 @dataclass(frozen=True)
 class RemovalLimit:
-    """The removals that one listing may make; unlimited if neither attribute is set.
+    """The number of removals allowed to one listing; unlimited if neither attribute is set.
 
     Attributes:
-        share: from 0 to 1, of a directory with at least 100 files; below 1, also not all files of a directory of at least 10.
+        share: from 0 to 1, of a directory with at least 100 files; below 1, also not all files of one with at least 10.
         count: number of files.
     """
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-#: Hidden files, and names that programs give to unfinished files.
+#: Hidden files, and the names that programs use for unfinished files.
 DEFAULT_IGNORES = (".*", "*~", "*.tmp", "*.part", "*.crdownload")
 
 
@@ -19,7 +19,7 @@ class Selection:
 
     Attributes:
         recursive: include files in sub-directories.
-        patterns: globs of which one must match; empty: every name. A glob without ``/`` is matched against the last
+        patterns: globs, at least one of which must match; empty: every name. A glob without ``/`` is matched against the last
             part of the path, one with ``/`` against the whole path, where ``**`` spans directories.
         ignores: globs that exclude a path or, if they match one of its directories, everything below it.
     """
@@ -33,7 +33,7 @@ class Selection:
         if not path or path.endswith("/"):
             return False
         parent, slash, _ = path.rpartition("/")
-        # A key that begins with "/" is in a directory without a name.
+        # A key that begins with "/" is in a directory with an empty name.
         return self.accepts_name(path) and (not slash or (self.recursive and self.descends(parent)))
 
     def accepts_name(self, path: str) -> bool:
@@ -61,12 +61,12 @@ class Selection:
         return _compiled(tuple(self.patterns))
 
 
-#: Globs for just a beginning or an end, as most are.
+#: Globs for only a beginning or an end, the most common ones.
 _STARTS, _ENDS = re.compile(r"[^*?\[]+\*"), re.compile(r"\*[^*?\[]+")
 
 
 class _Rules(NamedTuple):
-    """Globs prepared for matching every file of a listing; plain beginnings are tested without an expression, which is faster.
+    """Globs prepared for matching every file of a listing; plain beginnings and ends are tested faster, without an expression.
 
     Attributes:
         starts, ends: beginnings and ends of the last part of a path.
@@ -120,7 +120,7 @@ def _expression(glob: str) -> str:
 
     Uploaders choose the names, so matching must not try every way to divide a name among wildcards: the first place where the
     characters after a wildcard match is kept (``(?>...)``), except for the last ones, which end the name. No match is lost:
-    what can follow an earlier place includes everything that can follow a later one.
+    anything that can follow a later place can also follow an earlier one.
 
     fnmatch's own translation lets ``*`` cross slashes, and glob.translate is new in Python 3.13.
     """
@@ -137,7 +137,7 @@ def _expression(glob: str) -> str:
 
 
 def _blocks(glob: str) -> list[tuple[_Wild | None, list[str]]]:
-    """Splits the glob at its path wildcards; each comes with the following expressions, which ``*`` separates."""
+    """Splits the glob at its path wildcards; each comes with the expressions that follow it, separated by ``*``."""
     blocks: list[tuple[_Wild | None, list[str]]] = [(None, [""])]
     position = 0
     while position < len(glob):
@@ -155,7 +155,7 @@ def _blocks(glob: str) -> list[tuple[_Wild | None, list[str]]]:
 
 
 def _wild(glob: str, position: int) -> _Wild | None:
-    # Only at the beginning of a directory's name: `a**/b` is `a`, anything, `/b`.
+    # Only at the start of a directory's name: `a**/b` is `a`, anything, `/b`.
     if glob.startswith(_Wild.DIRECTORIES, position) and (position == 0 or glob[position - 1] == "/"):
         return _Wild.DIRECTORIES
     return next((wild for wild in (_Wild.PATH, _Wild.NAME) if glob.startswith(wild, position)), None)

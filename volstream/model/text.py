@@ -1,4 +1,4 @@
-"""Safe display of text with external content, such as file names: it can mislead neither a terminal nor a reader."""
+"""Safe display of text with external content, such as file names: it must mislead neither a terminal nor a reader."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-#: What differs between messages with one cause: quoted text, paths and addresses, numbers.
+#: The parts that differ between messages with the same cause: quoted text, paths and addresses, numbers.
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s:,;()]*/[^\s:,;()]*|0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
-#: Characters of a message that tell its cause.
+#: Characters of a message that identify its cause.
 _MAX_CAUSE = 300
 
 
@@ -31,12 +31,12 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """Returns a hint for a misspelt word: the known one that is like it, or all of them if none is."""
+    """Returns a hint for a misspelt word: the most similar known word, or all known words if none is similar."""
     return like(word, known).rstrip() or (f"There are: {', '.join(known)}." if known else "")
 
 
 def like(word: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
-    """Returns ``Did you mean 'x'? `` with the known word that is like another, as it is shown; or nothing."""
+    """Returns ``Did you mean 'x'? `` with a similar known word, as ``shown`` formats it; or nothing."""
     from difflib import get_close_matches  # late: only mistakes need it
 
     written = {name.lower(): name for name in known}
@@ -45,10 +45,10 @@ def like(word: str, known: Iterable[str], shown: Callable[[str], str] = str) -> 
 
 
 def shortened(value: object) -> str:
-    """Returns a value for a message: on one line, and not too long."""
+    """Returns a value for a message: on one line, and shortened."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # noqa: BLE001  # a repr of somebody else's class
+    except Exception:  # noqa: BLE001  # the repr of a foreign class
         text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -59,14 +59,14 @@ def first_line(message: str) -> str:
 
 
 def cause(message: str) -> str:
-    """Returns the first line of an error's message without what is of one file: quoted text, paths and numbers."""
+    """Returns the first line of an error's message without the parts specific to one file: quoted text, paths and numbers."""
     return _VARYING.sub("*", first_line(message)[:_MAX_CAUSE])
 
 
 def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, indent: int | None = None) -> str:
     """Returns JSON with readable letters and with unprintable characters escaped; parsing it restores them.
 
-    What is not finite is text, as :func:`finite` has it.
+    Non-finite numbers become text, as in :func:`finite`.
     """
 
     def plain(item: Any) -> Any:
@@ -85,7 +85,7 @@ def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, in
 
 
 def finite(value: Any) -> Any:
-    """Returns a value with texts in place of the numbers that JSON lacks: ``NaN``, ``Infinity``, ``-Infinity``."""
+    """Replaces the numbers that JSON lacks by texts: ``NaN``, ``Infinity``, ``-Infinity``."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -96,7 +96,7 @@ def finite(value: Any) -> Any:
 
 
 def _escaped(text: str, kept: str, escape: Callable[[str], str]) -> str:
-    if text.isprintable():  # true of nearly all text
+    if text.isprintable():  # the case for nearly all text
         return text
     return "".join(c if c.isprintable() or c in kept else escape(c) for c in text)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from volstream.errors import InvalidValueError
 from volstream.model.text import shortened
 
-#: Maximum duration, so that each can be added to a time; maximum size that a database can store.
+#: Maximum duration, which can be added to any present time; maximum size that a database can store.
 MAX_SECONDS, MAX_BYTES = 10 * 365 * 86400.0, 2**60
 
 #: Limits of a rate.
@@ -54,7 +54,7 @@ def parse_rate(text: str) -> float:
     """Parses ``300/min``, ``5/s``, ``1000/h``, ``10000/day`` to a number per second.
 
     Raises:
-        InvalidValueError: not a rate, or not from one a day to a million per second.
+        InvalidValueError: not a rate, or not between one a day and a million per second.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*/\s*(s|sec|second|m|min|minute|h|hour|d|day)\s*", text, re.IGNORECASE)
     if match is None:
@@ -119,7 +119,7 @@ def in_utc(moment: datetime) -> datetime:
     """Converts a time to UTC; a time without a zone is local.
 
     Raises:
-        InvalidValueError: the time in UTC is out of the range of years 1 to 9999.
+        InvalidValueError: the time in UTC is outside the years 1 to 9999.
     """
     try:
         return moment.astimezone(UTC)
@@ -128,5 +128,5 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def local(moment: datetime) -> str:
-    """Returns a moment for a message: in the local time, to the second."""
+    """Returns a moment for a message, in local time, to the second."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"

@@ -1,16 +1,16 @@
-"""Scalars of other libraries as Python's."""
+"""Converts scalars of other libraries to Python's."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from typing import Any
 
-#: Types of most values, which need no second look.
+#: Types of most values, returned without a check.
 _OWN = frozenset({bool, int, float, str, Decimal})
 
 
 def plain(value: Any) -> Any:
-    """Returns a value that has an ``item`` method, as NumPy's scalars do, as Python's; others as they are."""
+    """Converts a value with an ``item`` method, such as NumPy's scalars, to Python's; returns others unchanged."""
     if type(value) in _OWN:
         return value
     item = getattr(value, "item", None)

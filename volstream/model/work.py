@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-#: Maximum difference between hosts' clocks. A time further in the future was recorded by a clock that was wrong.
+#: Maximum difference between hosts' clocks. A wrong clock recorded any time further in the future.
 CLOCK_SKEW = timedelta(minutes=1)
 
 
@@ -33,15 +33,15 @@ class Refresh:
 
 @dataclass(frozen=True)
 class Completeness:
-    """The result of comparing a full listing of a volume with its directory table before it.
+    """The result of comparing a full listing of a volume with its previous directory table.
 
     Attributes:
-        cause: ``bootstrap``, ``reconcile``, or the reason of the request.
+        cause: ``bootstrap``, ``reconcile``, or the reason for the request.
         listed: number of listed files, with ``bytes`` in total.
-        missing: listed files that were not in the directory, so no event had reported them. None in a volume's first listing.
+        missing: listed files not in the directory, because no event had reported them. None in a volume's first listing.
         changed: listed files that were different in the directory.
-        phantom: files in the directory that are gone.
-        late: missing and changed files so recent that their events may still have been on their way.
+        phantom: files in the directory that no longer exist.
+        late: missing and changed files so recent that their events may still have been under way.
         findings: number of names that cannot be rows.
     """
 
@@ -59,8 +59,8 @@ class Completeness:
 
 
 class PlanKind(StrEnum):
-    """The contents of a plan: for a job, a stream's range, failed files due for a retry, current files to run again, or files
-    without a stream's change that are no longer there; for a statement or a block of Python, a stream's range."""
+    """The contents of a plan. For a job: a stream's range, failed files due for a retry, current files to run again, or removed
+    files whose removal the stream does not report. For a statement or a block of Python: a stream's range."""
 
     STREAM = "stream"
     RETRY = "retry"
@@ -70,7 +70,7 @@ class PlanKind(StrEnum):
 
 
 class PlanState(StrEnum):
-    """A plan is open from its first batch to its last."""
+    """A plan is open until its last batch is committed or it is dropped."""
 
     OPEN = "open"
     DONE = "done"
@@ -82,13 +82,13 @@ class Plan:
     """One consumption of a stream: by a job, divided into batches, or by a statement, as one batch.
 
     Attributes:
-        job_id: None: a statement outside any job.
+        job_id: None: a statement without a job.
         from_version: excluded; None: EMPTY.
         to_version: included.
         table_id: Delta's id of the table that the versions belong to; the versions of a volume are refreshes.
-        initial: the plan has the rows present at ``to_version``, not changes.
+        initial: the plan holds the rows at ``to_version``, not changes.
         location: folder of the plan's Parquet files, sorted by path; empty for a statement, which reads the range itself.
-        where: the job's SQL condition at planning time, because it may change; None: all files.
+        where: the job's SQL condition at planning time, which may change later; None: all files.
     """
 
     id: str
@@ -123,7 +123,7 @@ class Batch:
     Attributes:
         number: position in the plan, from 1.
         files: number of new and changed files, which the function processes.
-        replaced: number of these with an earlier version, whose rows are removed.
+        replaced: number of these that have an earlier version, whose rows are removed.
         removals: number of deleted files, whose rows are removed.
         moves: number of moved files in ``files``; the old path's rows are removed, or carried over to the new path.
         sequence: number of the newest attempt in the stream's sequence; None before the first.
@@ -163,7 +163,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Load:
-    """The amount of work in some batches."""
+    """The amount of work in a set of batches."""
 
     batches: int = 0
     files: int = 0
@@ -173,7 +173,7 @@ class Load:
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Load:
-        """Sums up the load of some batches."""
+        """Sums up the load of batches."""
         return sum((Load(1, batch.files, batch.removals, batch.moves, batch.bytes) for batch in batches), start=cls())
 
     def __add__(self, other: Load) -> Load:
@@ -182,12 +182,12 @@ class Load:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The batches at the end of an open plan that wait. Sums count removals as files.
+    """The waiting batches at the end of an open plan. Sums count removals as files.
 
     Attributes:
         first: the first of these batches.
-        most_files: files in the largest of them.
-        most_bytes: bytes in the largest of them that has several files.
+        most_files: files in the largest batch.
+        most_bytes: bytes in the largest batch with several files.
     """
 
     first: Batch
@@ -200,7 +200,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Target:
-    """A table that an attempt writes, as it was at INTENT."""
+    """A table that an attempt writes, as of its INTENT."""
 
     location: str
     table_id: str
@@ -209,11 +209,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Intent:
-    """One attempt at a batch, with what identifies its commits in the targets' logs.
+    """An attempt at a batch, and the marker of its commits in the targets' logs.
 
     Attributes:
-        attempt: uuid in the commits' user metadata. An attempt that consumes several streams has an intent for each of
-            them.
+        attempt: uuid in the commits' user metadata. An attempt that consumes several streams has one intent per stream.
         sequence: the intent's number in its stream's sequence.
         marker_stream_id, marker_sequence: the stream and number that mark the attempt's commits: the intent's own, or
             those of another intent of the attempt.
@@ -241,8 +240,7 @@ def app_id(stream_id: str, statement: int = 0) -> str:
 
 
 class FailureState(StrEnum):
-    """PENDING belongs to an uncommitted attempt; WAITING ends when the file changes or returns; the others are
-    visible."""
+    """PENDING belongs to an uncommitted attempt; WAITING ends when the file changes or returns; users see the other states."""
 
     PENDING = "pending"
     RETRYING = "retrying"
@@ -251,15 +249,15 @@ class FailureState(StrEnum):
     SKIPPED = "skipped"
 
 
-#: States of files that failed and may need somebody: not those that a person skipped, or that wait for the directory.
+#: States of failed files that may need attention: not skipped by a person, and not waiting for the directory.
 FAILING = (FailureState.RETRYING, FailureState.QUARANTINED)
 
 
 class FailureKind(StrEnum):
-    """Why a file has no new rows. ``SET_UP`` is not the fault of a file: it ends the run, and is never stored as a failure.
-    ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and ``NEW_COLUMNS`` are of files
-    that a job loads: they are not of its format, or have columns that its table lacks. ``RETRY_LATER``: the function asked to be
-    called again later."""
+    """Why a file has no new rows. ``SET_UP`` is not a file's fault: it ends the run, and is never stored as a failure.
+    ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and ``NEW_COLUMNS`` concern files
+    that a job loads: they do not have its format, or have columns that its table lacks. ``RETRY_LATER``: the function asked to
+    be called again later."""
 
     SET_UP = "set-up"
     RAISED = "raised"
@@ -278,7 +276,7 @@ class FailureKind(StrEnum):
     CHANGED = "changed"
 
 
-#: Failures that a retry cannot fix as long as code and file stay the same.
+#: Failures that no retry can fix while code and file stay the same.
 LASTING = (
     FailureKind.CODE,
     FailureKind.WRONG_RESULT,
@@ -288,10 +286,10 @@ LASTING = (
 )
 
 #: The file changed or disappeared before its turn, which does not count as a failure. It usually returns through the stream,
-#: but may also be back unchanged.
+#: but may also return unchanged.
 OVERTAKEN = (FailureKind.VANISHED, FailureKind.CHANGED)
 
-#: Files that neither succeeded nor failed: their turn comes again.
+#: Files that neither succeeded nor failed, and are processed later.
 WAITING = (*OVERTAKEN, FailureKind.RETRY_LATER)
 
 
@@ -303,7 +301,7 @@ class Failure:
         file_version: store's version id or etag of the content that failed.
         attempts: number of failed attempts at this version.
         next_try: time of the next retry; None: no automatic retry.
-        waiting_since: when the function first asked to be called later, and has done so ever since; None: it did not.
+        waiting_since: when the function first asked to be called later, without another outcome since; None: it did not ask.
     """
 
     job_id: str

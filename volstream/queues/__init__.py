@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QUEUE_TYPES", "open_queue"]
 
-#: Type of queue -> class or function that makes one from a QueueSpec.
+#: Type of queue -> class or function that creates one from a QueueSpec.
 _BACKENDS = {
     "local": "volstream.queues.local:LocalQueue",
     "poll": "volstream.queues.poll:PollQueue",
@@ -28,19 +28,19 @@ _BACKENDS = {
 #: Extra that installs the packages of a type of queue.
 _EXTRAS = {"sqs": "s3", "mns": "oss"}
 
-#: The types that users may name.
+#: The types that users may specify.
 QUEUE_TYPES = tuple(sorted(_BACKENDS))
 
 
 def open_queue(queue_type: str, spec: QueueSpec) -> EventQueue:
-    """Returns the queue of a volume. It does no I/O before its ``start``.
+    """Returns a volume's queue, which does no I/O before ``start``.
 
     Args:
         queue_type: one of :data:`QUEUE_TYPES`.
-        spec: the queue's volume, and how to reach the queue.
+        spec: the queue's volume, and how to connect to the queue.
 
     Raises:
-        InvalidValueError: this version has no such queue type, or it cannot serve the location.
+        InvalidValueError: this version does not have the queue type, or the type cannot serve the location.
         DependencyError: a package that the queue needs is not installed.
     """
     if queue_type not in _BACKENDS:

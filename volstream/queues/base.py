@@ -22,7 +22,7 @@ class Message:
     Attributes:
         receipt: identifies the message when it is acknowledged.
         hints: the message's content; empty: nothing of interest.
-        rejection: why the message cannot be read; it has no hints then.
+        rejection: why the message cannot be read; it then has no hints.
     """
 
     receipt: str
@@ -43,8 +43,8 @@ class QueueSettings:
         debounce_seconds: local: how long a path must be quiet, and its size and time unchanged, before it is reported.
         check_seconds: local: interval of checks that the watch still works, and so how long a failure may go unnoticed.
         poll_seconds: poll: interval of listings of the whole volume.
-        visibility_seconds: local, poll, memory: an unacknowledged message is redelivered after this time; sqs, mns: this
-            long after the end of this process.
+        visibility_seconds: local, poll, memory: an unacknowledged message is redelivered after this time; sqs, mns: this long
+            after this process ends.
         pollers: sqs, mns: threads that request messages.
         wait_seconds: sqs, mns: how long one request waits for a message; the providers allow 20 and 30 at most.
     """
@@ -59,7 +59,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """The arguments of every queue: its volume, and how to reach it.
+    """The arguments of every queue: its volume, and how to connect to the queue.
 
     Attributes:
         location: the volume's URI.
@@ -112,10 +112,10 @@ class EventQueue(Protocol):
         """Stops listening and wakes a blocked ``receive``. Idempotent. Unacknowledged messages are redelivered."""
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
-        """Returns up to ``limit`` messages as soon as there is one, or none after ``wait_seconds``. None after ``stop``."""
+        """Returns up to ``limit`` messages once there is one, or none after ``wait_seconds``; none after ``stop``."""
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Ends the delivery of these messages for good. Idempotent."""
+        """Ends the delivery of these messages permanently. Idempotent."""
 
     def depth(self) -> int | None:
         """Returns the approximate number of waiting messages; None if unknown."""
@@ -130,7 +130,7 @@ class SelfDescribing(Protocol):
 
 
 class Parser(Protocol):
-    """Reads the body of a provider's message; pure, and never raises."""
+    """Parses the body of a provider's message; pure, and never raises."""
 
     def __call__(self, body: bytes) -> Sequence[Hint | ObjectHint] | Rejection:
-        """Returns the hints in ``body`` (none: nothing of interest), or why it cannot be read."""
+        """Returns the hints in ``body`` (none: nothing of interest), or why it cannot be parsed."""

@@ -1,4 +1,4 @@
-"""Functions shared by the message parsers: reading JSON without exceptions, checking keys, rejections that can be stored.
+"""Functions shared by the message parsers: reading JSON without exceptions, checking keys, storable rejections.
 
 The providers' formats are in the files beside this one. Pure.
 """
@@ -21,12 +21,12 @@ def read_json(text: str | bytes) -> Any:
     """Returns the JSON value in ``text``, or :data:`NOT_JSON`."""
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):  # numbers of thousands of digits are ValueErrors too
+    except (ValueError, RecursionError):  # numbers with thousands of digits also raise ValueError
         return NOT_JSON
 
 
 def is_key(value: object) -> bool:
-    """Returns whether ``value`` could be a bucket's key: JSON can contain lone surrogates, which are not characters."""
+    """Returns whether ``value`` could be a bucket's key. JSON can contain lone surrogates, which are not characters."""
     if not isinstance(value, str) or not value:
         return False
     try:

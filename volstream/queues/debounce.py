@@ -1,10 +1,10 @@
-"""Decides when a change of a local file is reported: after it settled. A state machine over (change, time), without clock
-or disk.
+"""Decides when to report a change of a local file: once it has settled. A state machine over (change, time), without clock or
+disk.
 
-A write and a rename into place look different to a watcher, and a slow writer pauses; so the rule is: a path is reported
-once it was quiet for the debounce time and two stats that far apart agree. A writer's close shortens both. A file that is
-written without such a pause is not reported until the writing ends; the scheduled reconcile finds it. What does not belong
-here: watching (``watch``), delivery (``local``). Not thread-safe: callers hold their lock.
+A write and a rename into place look different to a watcher, and slow writers pause; so a path is reported once it was quiet for
+the debounce time and two stats that far apart agree. A writer's close shortens both. A file written without such a pause is not
+reported until the writing ends; the scheduled reconcile finds it. What does not belong here: watching (``watch``), delivery
+(``local``). Not thread-safe: callers hold their lock.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from enum import Enum
 
 from volstream.model.hints import Hint, KeyHint, SubtreeHint
 
-#: Delay after a writer closed the file: long enough to notice a second write or rename by the same program.
+#: Delay after a writer closed the file: long enough to notice another write or rename by the same program.
 CLOSED_SECONDS = 0.05
 
-#: With more than this many paths waiting, one listing of everything is cheaper than a stat of each.
+#: With more than this many waiting paths, one listing of everything is cheaper than a stat of each.
 CAPACITY = 100_000
 
 #: Returns size and mtime in ns of the file at a path; None if there is none.
@@ -31,7 +31,7 @@ class PathChangeKind(Enum):
 
     CHANGED = "changed"  #: a file was created, written, moved, touched or removed
     CLOSED = "closed"  #: a file was closed by a writer
-    DIRECTORY_NEW = "directory new"  #: a directory was made or moved here
+    DIRECTORY_NEW = "directory new"  #: a directory was created or moved here
     DIRECTORY_GONE = "directory gone"  #: a directory was removed or moved away, with all below it
 
 
@@ -47,7 +47,7 @@ class PathChange:
 class _Waiting:
     look: tuple[int, int] | None  # as the file was at least one debounce (after a close: one short one) before `due`
     due: float
-    scheduled: float  # its valid entry in the schedule; never later than `due`
+    scheduled: float  # time of its valid entry in the schedule; never later than `due`
 
 
 class Debouncer:
@@ -56,7 +56,7 @@ class Debouncer:
     Args:
         debounce_seconds: how long a path must be quiet.
         look: returns a file's current state.
-        capacity: with more paths waiting, they collapse to one hint for everything.
+        capacity: with more waiting paths, they collapse to one hint for everything.
     """
 
     def __init__(self, debounce_seconds: float, look: Look, capacity: int = CAPACITY) -> None:
@@ -64,10 +64,9 @@ class Debouncer:
         self._look = look
         self._capacity = capacity
         self._files: dict[str, _Waiting] = {}
-        # Times at which to consider a path; entries whose time is not the path's `scheduled` are outdated.
+        # Times at which to check a path; entries whose time is not the path's `scheduled` are outdated.
         self._schedule: list[tuple[float, str]] = []
-        # Prefix -> (reason, due), in order of due time: a second change does not postpone the first, because the
-        # listing that follows comes after both.
+        # Prefix -> (reason, due), in order of due time. A second change does not postpone the first: the listing follows both.
         self._subtrees: dict[str, tuple[str, float]] = {}
 
     def __len__(self) -> int:
@@ -82,7 +81,7 @@ class Debouncer:
         return min((due for due in (subtree, file) if due is not None), default=None)
 
     def add(self, change: PathChange, now: float) -> None:
-        """Adds a change that was seen at ``now``."""
+        """Adds a change seen at ``now``."""
         if len(self) >= self._capacity:
             self._collapse(now)
         elif change.kind in {PathChangeKind.DIRECTORY_NEW, PathChangeKind.DIRECTORY_GONE}:
@@ -136,7 +135,7 @@ class Debouncer:
         look = self._look(path)
         if look == waiting.look:
             return True
-        # It changed without an event (the event is still on its way, or the writer uses a memory map).
+        # The file changed without an event (the event is still under way, or the writer uses a memory map).
         waiting.look, waiting.due = look, now + self._debounce_seconds
         self._reschedule(path, waiting)
         return False

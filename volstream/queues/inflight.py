@@ -1,6 +1,6 @@
-"""Messages that were delivered and not yet acknowledged, for the queues that live in this process.
+"""Delivered but unacknowledged messages of queues that live in this process.
 
-What does not belong here: messages that wait for their first delivery. Not thread-safe: callers hold their lock.
+What does not belong here: messages waiting for their first delivery. Not thread-safe: callers hold their lock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from volstream.model.hints import Hint
 from volstream.queues.base import Message
 
-#: With this many unacknowledged, nothing new is delivered: a consumer that never acknowledges must not fill memory.
+#: With this many unacknowledged messages, no new ones are delivered: a consumer that never acknowledges must not fill memory.
 CAPACITY = 100_000
 
 
@@ -25,7 +25,7 @@ class _Delivery:
 class InFlight:
     """Redelivers messages that are not acknowledged within ``visibility_seconds``.
 
-    A message keeps its receipt across deliveries, so a late acknowledgement still counts. Times are the caller's.
+    A message keeps its receipt across deliveries, so a late acknowledgement still counts. Callers pass the times.
     """
 
     def __init__(self, visibility_seconds: float) -> None:
@@ -39,7 +39,7 @@ class InFlight:
 
     @property
     def room(self) -> int:
-        """Number of further messages that may be delivered for the first time."""
+        """Number of messages that may still be delivered for the first time."""
         return max(0, CAPACITY - len(self._deliveries))
 
     @property
@@ -67,11 +67,11 @@ class InFlight:
         return expired
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
-        """Forgets these. Idempotent."""
+        """Removes these messages. Idempotent."""
         for message in messages:
             self._deliveries.pop(message.receipt, None)
 
     def expire_all(self) -> None:
-        """Makes every message due now, because its consumer has ended."""
+        """Makes all messages due now, because their consumer has ended."""
         for delivery in self._deliveries.values():
             delivery.due = float("-inf")

@@ -1,9 +1,9 @@
 """A queue of changes in a local directory: watched, settled, delivered until acknowledged.
 
-It lives in memory: a restart loses waiting messages, and every start is followed by a reconcile. The watch is checked
-every second or so and re-armed if it was lost (the root was replaced, the kernel dropped events, watchdog died); a hint
-for the whole volume then covers what was missed. What does not belong here: when a path has settled (``debounce``), the
-operating system's notifications (``watch``).
+It lives in memory: a restart loses waiting messages, so a reconcile follows every start. The queue checks the watch about every
+second and re-arms it if it was lost (the root was replaced, the kernel dropped events, watchdog died); a hint for the whole
+volume then covers missed changes. What does not belong here: when a path has settled (``debounce``), the operating system's
+notifications (``watch``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LocalQueue:
     """Delivers hints about the files of a directory.
 
     While the directory is missing, ``receive`` raises :class:`~volstream.errors.QueueError` at each check and at the end of
-    each wait, and recovers when the directory is back. Two locks: ``_arming`` guards the watch and is taken first;
+    each wait, and recovers when the directory exists again. Two locks: ``_arming`` guards the watch and is taken first;
     ``_changed`` guards the rest, and is never held while the watch is armed or disarmed, because watchdog's threads need it
     to end.
     """

@@ -49,11 +49,11 @@ _Result = TypeVar("_Result")
 
 
 def mns_queue(spec: QueueSpec) -> RemoteQueue:
-    """Returns the queue of a volume.
+    """Returns a volume's queue.
 
     Raises:
-        InvalidValueError: the volume names no queue, or has no connection; or the queue's address cannot be derived from
-            a bare name.
+        InvalidValueError: the volume names no queue, or has no connection; or the queue's address cannot be derived from a bare
+            name.
     """
     return RemoteQueue(MnsService(spec), spec.settings, oss_events.parse)
 
@@ -74,7 +74,7 @@ class MnsService:
         self._own = threading.local()
 
     def open(self) -> float:
-        """See :meth:`Service.open`. A receive request cannot set the visibility: it is the queue's own."""
+        """See :meth:`Service.open`. A receive request cannot set the visibility: the queue's own applies."""
         return self.describe().visibility_seconds
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
@@ -110,7 +110,7 @@ class MnsService:
                 for handle in handles:
                     kept[handle] = self._keep_one(handle, min(math.ceil(seconds), _MAX_VISIBILITY))
         except QueueError:
-            if not kept:  # otherwise the new handles matter more than the error, which will recur
+            if not kept:  # if some were kept, their new handles matter more than the error, which will recur
                 raise
         return kept
 
@@ -131,7 +131,7 @@ class MnsService:
             )
 
     def _attributes(self, queue: Any) -> Mapping[str, str]:
-        """Returns MNS's answer by name, nested or not. The SDK sends the request, but its parser fails on a dead letter
+        """Returns MNS's response by name, nested or not. The SDK sends the request, but its parser fails on a dead letter
         policy."""
         client, request, said = queue.mns_client, GetQueueAttributesRequest(self._name), GetQueueAttributesResponse()
         asked = RequestInternal(request.method, f"/queues/{self._name}")
@@ -151,7 +151,7 @@ class MnsService:
         return str(changed.receipt_handle)
 
     def _ask(self, call: Callable[[Any], _Result]) -> _Result:
-        """Calls this thread's queue, and retries once if the connection broke, as long-idle ones do."""
+        """Calls this thread's queue; retries once if the connection broke, as long-idle ones do."""
         try:
             return call(self._queue())
         except MNSClientNetworkException:
@@ -162,8 +162,8 @@ class MnsService:
         if queue is None:
             account = Account(self._endpoint, credentials_provider=self._provider)
             http = account.mns_client.http
-            http.set_connection_timeout(_TIMEOUT_SECONDS)  # effective over HTTP only
-            http.conn.timeout = _TIMEOUT_SECONDS  # effective over HTTPS only
+            http.set_connection_timeout(_TIMEOUT_SECONDS)  # effective only over HTTP
+            http.conn.timeout = _TIMEOUT_SECONDS  # effective only over HTTPS
             queue = self._own.queue = account.get_queue(self._name)
             weakref.finalize(queue, account.mns_client.close_connection)  # when its thread ends
             queue.set_encoding(False)  # with decoding, one body that is not base64 fails its whole batch
@@ -179,12 +179,12 @@ class MnsService:
             raise QueueError(text, _remedy(exc.type)) from exc
         except MNSExceptionBase as exc:
             raise QueueError(f"{subject}: {exc.message}.") from exc
-        except (AttributeError, KeyError, ValueError, SyntaxError, OSError) as exc:  # an unreadable answer
+        except (AttributeError, KeyError, ValueError, SyntaxError, OSError) as exc:  # an unreadable response
             raise QueueError(f"{subject}: its answer cannot be read ({type(exc).__name__}: {exc}).") from exc
 
 
 class _Provider(CredentialsProvider):  # type: ignore[misc]  # the SDK has no types
-    """Provides keys for each request: those of a role are renewed."""
+    """Provides keys for each request, renewing those of a role."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -198,7 +198,7 @@ def address(name: str, access: Access) -> tuple[str, str]:
     """Returns the endpoint of a queue's account, and the queue's name, from a URL or a bare name.
 
     Raises:
-        InvalidValueError: the URL is not a queue's, or the connection does not determine where a queue of that name is.
+        InvalidValueError: the URL is not a queue's, or the connection does not determine the location of a queue of that name.
     """
     if "://" in name:
         parts = urlsplit(name)

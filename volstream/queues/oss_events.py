@@ -1,7 +1,7 @@
 """Parses messages that OSS sends to MNS into hints: plain JSON, in base64, or wrapped by a topic. Pure.
 
-Events are distinguished by their full name. Those of unfinished uploads and of reads are ignored; any other, known or not, is a
-hint: checking an unchanged object costs one HEAD request, whereas a missed change leaves the directory stale.
+Full names identify events. Events of unfinished uploads and of reads are ignored; any other, known or not, is a hint: checking
+an unchanged object costs one HEAD request, whereas a missed change leaves the directory stale.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from volstream.model.hints import ObjectHint, Rejection
 from volstream.queues.bodies import NOT_JSON, is_key, read_json, reject, shape
 
-#: ``ObjectCreated:`` and ``ObjectRemoved:`` also cover uploads that have no object yet.
+#: ``ObjectCreated:`` and ``ObjectRemoved:`` also cover uploads that are not objects yet.
 _NO_NEWS = frozenset(
     {
         "ObjectCreated:InitiateMultipartUpload",
@@ -43,7 +43,7 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
     match document:
         case {"events": list(events)}:
             spellings = [_hints(event) for event in events]
-        case {"specversion": str(), "data": dict(event)}:  # EventBridge's
+        case {"specversion": str(), "data": dict(event)}:  # from EventBridge
             spellings = [_hints(event)]
         case _ if document is NOT_JSON and body.lstrip()[:1] == b"<":
             return reject(
@@ -73,7 +73,7 @@ def _read(text: bytes) -> Any:
 def _hints(event: Any) -> Sequence[ObjectHint] | None:
     """Returns the hints of one event; None if it cannot be read.
 
-    OSS's examples show keys unencoded, but its documentation does not promise it: a key that can be decoded gives both hints.
+    OSS's examples show unencoded keys, but its documentation does not promise that: a decodable key gives both hints.
     """
     match event:
         case {"eventName": str(name)} if name in _NO_NEWS:

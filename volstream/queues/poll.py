@@ -1,4 +1,4 @@
-"""A queue for places without change notifications (network mounts, containers): it asks for a full listing periodically.
+"""A queue for locations without change notifications (network mounts, containers): it requests a full listing periodically.
 
 What does not belong here: the listing itself (``directory``).
 """
@@ -15,9 +15,9 @@ from volstream.queues.inflight import InFlight
 
 
 class PollQueue:
-    """Delivers one hint for the whole volume every ``poll_seconds``, the first after one period: a start lists anyway.
+    """Delivers one hint for the whole volume every ``poll_seconds``, the first after one period, because a start lists anyway.
 
-    While a hint is unacknowledged no other is made: listings that take longer than the period do not queue up.
+    Creates no other hint while one is unacknowledged, so that listings longer than the period do not queue up.
     """
 
     def __init__(self, spec: QueueSpec) -> None:

@@ -1,4 +1,4 @@
-"""Messages that a provider delivered to this process and that are not yet acknowledged, and how long they stay invisible.
+"""Messages that a provider delivered to this process and that are unacknowledged, and how long they stay invisible.
 
 What does not belong here: requests to the provider (``remote``). Not thread-safe: callers hold their lock.
 """
@@ -34,7 +34,7 @@ class _Kept:
 
 
 class Received:
-    """Messages by id, which serves as receipt: a handle may change while the consumer has the message."""
+    """Messages by id, which is their receipt: a handle may change while the consumer has the message."""
 
     def __init__(self, parse: Parser) -> None:
         self._parse = parse
@@ -50,7 +50,7 @@ class Received:
         return len(self._waiting)
 
     def add(self, delivery: Delivery, due: float) -> None:
-        """Adds a delivery that stays invisible until ``due``. For a message already held, only the handle is replaced."""
+        """Adds a delivery that stays invisible until ``due``. For a message already held, replaces only the handle."""
         if delivery.id not in self._kept:
             self._waiting.append(Message.of(delivery.id, self._parse(delivery.body)))
         self._kept[delivery.id] = _Kept(delivery.handle, due)
@@ -60,21 +60,21 @@ class Received:
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
     def ending(self, before: float) -> list[str]:
-        """Returns the receipts of messages that become visible before ``before``, except those the provider gave up."""
+        """Returns the receipts of messages that become visible before ``before``, except those the provider has given up."""
         return [receipt for receipt, kept in self._kept.items() if kept.due < before]
 
     def handles(self, receipts: Iterable[str]) -> Mapping[str, str]:
-        """Returns the newest handle of each of these messages that is held."""
+        """Returns the newest handle of each of these messages that are held."""
         return {receipt: kept.handle for receipt in receipts if (kept := self._kept.get(receipt))}
 
     def renew(self, receipt: str, handle: str | None, due: float) -> None:
-        """Records that a message stays invisible until ``due``. Without a handle the provider gave it up: it will redeliver
-        it, and until then nothing can be done."""
+        """Records that a message stays invisible until ``due``. Without a handle, the provider has given it up and will
+        redeliver it; until then nothing can be done."""
         kept = self._kept.get(receipt)
         if kept is not None:
             kept.handle, kept.due = (kept.handle, float("inf")) if handle is None else (handle, due)
 
     def forget(self, receipts: Iterable[str]) -> None:
-        """Drops these. Idempotent."""
+        """Drops these messages. Idempotent."""
         for receipt in receipts:
             self._kept.pop(receipt, None)

@@ -19,7 +19,7 @@ from volstream.queues.received import Delivery, Received
 
 _log = get("queue")
 
-#: With this many not taken, or not acknowledged, no more are requested: others may process them, and each costs renewals.
+#: With this many messages not taken, or not acknowledged, no more are requested: others may process them; each costs renewals.
 _MAX_WAITING, _MAX_RECEIVED = 1_000, 10_000
 
 #: Attempts to delete messages, with a pause in between; messages that still remain are redelivered.
@@ -28,7 +28,7 @@ _DELETIONS, _PAUSE = 3, Backoff(first_seconds=0.2)
 #: Maximum age of the provider's count: the daemon asks for it twice a second.
 _COUNT_SECONDS = 10.0
 
-#: How long a stop returns messages; the rest become visible again by themselves.
+#: How long a stop takes at most to return messages; the rest become visible when their time ends.
 _HAND_BACK_SECONDS = 5.0
 
 
@@ -42,29 +42,29 @@ class Service(Protocol):
     batch: int
 
     def open(self) -> float:
-        """Finds the queue. Returns how long delivered messages stay invisible to other consumers, in seconds."""
+        """Finds the queue. Returns for how many seconds delivered messages stay invisible to other consumers."""
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
-        """Returns up to ``limit`` messages, as soon as there is one."""
+        """Returns up to ``limit`` messages once there is one."""
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
-        """Deletes messages; returns those to retry. Messages unknown to the provider are not failures."""
+        """Deletes messages; returns the handles to retry. Messages unknown to the provider are not failures."""
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
-        """Keeps messages invisible for ``seconds`` from now (0: returns them). Returns the new handle of each; None: the
-        provider gave the message up. Those to retry are left out."""
+        """Keeps messages invisible for ``seconds`` from now (0: returns them to the queue). Returns the new handle of each;
+        None: the provider gave the message up. Omits handles to retry."""
 
     def describe(self) -> QueueState:
         """Returns the state that the provider reports."""
 
 
 class RemoteQueue:
-    """Delivers a provider's messages, and keeps them invisible to others until they are acknowledged or this queue stops.
+    """Delivers a provider's messages; keeps them invisible to others until they are acknowledged or this queue stops.
 
-    While it is started a message is delivered once, however long its consumer takes. ``receive`` raises the provider's
-    errors, at once and then at the end of each wait until the provider recovers; requests continue with growing delays.
-    Locks: ``_handles`` reserves handles for one thread while it uses them, and is taken first; ``_changed`` guards the rest
-    and is never held during a request.
+    While the queue is started, it delivers a message once, however long its consumer takes. ``receive`` raises the provider's
+    errors, at once and then at the end of each wait until the provider recovers; requests continue with growing delays. Locks:
+    ``_handles`` reserves handles for the thread that uses them, and is taken first; ``_changed`` guards the rest and is never
+    held during a request.
     """
 
     def __init__(self, service: Service, settings: QueueSettings, parse: Parser) -> None:
@@ -76,7 +76,7 @@ class RemoteQueue:
         self._handles = threading.Lock()
         self._changed = threading.Condition()
         self._received = Received(parse)
-        self._stopping: Stop | None = None  # of the current run; each start begins another
+        self._stopping: Stop | None = None  # of the current run; each start creates another
         self._failure: VolstreamError | None = None
         self._unanswered: VolstreamError | None = None  # why the most recent request failed
         self._broken: BaseException | None = None
@@ -96,7 +96,7 @@ class RemoteQueue:
         parts: list[Callable[[], None]] = [lambda: self._poll(stopping, visibility)] * self._pollers
         parts.append(lambda: self._keep(stopping, min(visibility, self._visibility)))
         for part in parts:
-            # Daemon threads that are never joined: a request that waits for messages cannot be interrupted.
+            # Daemon threads, never joined: a request that waits for messages cannot be interrupted.
             threading.Thread(target=self._guarded, args=(stopping, part), name="queue", daemon=True).start()
 
     def stop(self) -> None:
@@ -107,7 +107,7 @@ class RemoteQueue:
                 return
             stopping.set()
             self._changed.notify_all()
-        # The thread that holds this lock may be waiting for an unresponsive provider; a stop must not.
+        # The thread holding this lock may be waiting for an unresponsive provider; a stop must not wait.
         if self._handles.acquire(timeout=_HAND_BACK_SECONDS):
             try:
                 self._hand_back(list(self._received.handles(self._received.ending(float("inf"))).values()))
@@ -169,7 +169,7 @@ class RemoteQueue:
         return self._service.describe()
 
     def _poll(self, stopping: Stop, visibility: float) -> None:
-        """Runs one thread: requests messages as long as there is room for them."""
+        """Runs one thread: requests messages while there is room for them."""
         backoff, failures = Backoff(cap_seconds=30.0), 0
         while (room := self._await_room(stopping)) > 0:
             try:
@@ -185,7 +185,7 @@ class RemoteQueue:
                 self._hand_back([delivery.handle for delivery in deliveries])
 
     def _await_room(self, stopping: Stop) -> int:
-        """Waits for room; returns how many more messages may be requested, 0 if it is time to end."""
+        """Waits for room; returns how many more messages to request, 0 if it is time to end."""
         with self._changed:
             while not stopping:
                 room = min(_MAX_WAITING - self._received.waiting, _MAX_RECEIVED - len(self._received))
@@ -206,7 +206,7 @@ class RemoteQueue:
         return True
 
     def _keep(self, stopping: Stop, visibility: float) -> None:
-        """Runs one thread: extends the visibility of all held messages, each from half of its time on."""
+        """Runs one thread: extends the visibility of all held messages, each once half of its time has passed."""
         while not stopping.wait(visibility / 4):
             with self._changed:
                 ending = self._received.ending(time.monotonic() + self._visibility / 2)
@@ -244,7 +244,7 @@ class RemoteQueue:
                 return
             try:
                 self._service.keep(some, 0)
-            except VolstreamError as error:  # they become visible again by themselves, later
+            except VolstreamError as error:  # they become visible later, when their time ends
                 _log.warning("messages_not_handed_back", count=len(handles), error=str(error))
                 return
 

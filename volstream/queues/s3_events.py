@@ -1,6 +1,6 @@
 """Parses messages that S3 sends to SQS, directly, through SNS or through EventBridge, into hints. Pure.
 
-Every event that names a bucket and a key is a hint, whatever its name: checking an unchanged object costs one HEAD request,
+Every event that names a bucket and a key is a hint, whatever the event: checking an unchanged object costs one HEAD request,
 whereas a missed change leaves the directory stale. What does not belong here: what hints mean for a volume (``directory``).
 """
 
@@ -58,7 +58,7 @@ def _record(record: Any) -> Sequence[ObjectHint]:
 
 
 def _event(detail: dict[str, Any]) -> Sequence[ObjectHint]:
-    """Returns the hints of an EventBridge event. AWS does not document whether its key is encoded: both forms are hints."""
+    """Returns the hints of an EventBridge event. AWS does not document whether the key is encoded: both forms are hints."""
     match detail:
         case {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}} if _could_be(bucket, key):
             spellings = dict.fromkeys((key, _decoded(key) or key))
@@ -71,7 +71,7 @@ def _could_be(bucket: str, key: str) -> bool:
 
 
 def _decoded(key: str) -> str | None:
-    """Returns ``key`` decoded once; None if its escapes are not UTF-8, as those of real keys always are."""
+    """Returns ``key`` decoded once; None if its escapes are not UTF-8, which those of real keys always are."""
     try:
         return unquote_plus(key, errors="strict")
     except UnicodeDecodeError:

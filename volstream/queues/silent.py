@@ -1,4 +1,4 @@
-"""A queue that never has a message: for volumes that are refreshed on demand or by the scheduled reconcile only."""
+"""A queue without messages: for volumes refreshed only on demand or by the scheduled reconcile."""
 
 from __future__ import annotations
 

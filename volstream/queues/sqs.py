@@ -29,7 +29,7 @@ _OWN_HOST = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.amazonaws\.c
 
 
 def sqs_queue(spec: QueueSpec) -> RemoteQueue:
-    """Returns the queue of a volume.
+    """Returns a volume's queue.
 
     Raises:
         InvalidValueError: the volume names no queue, or has no connection.
@@ -38,7 +38,7 @@ def sqs_queue(spec: QueueSpec) -> RemoteQueue:
 
 
 class SqsService:
-    """One queue, by name or URL. A name is looked up at the connection's region or endpoint."""
+    """One queue, by name or URL. A name is resolved in the connection's region or at its endpoint."""
 
     batch = 10
 
@@ -70,7 +70,7 @@ class SqsService:
                 WaitTimeSeconds=min(_MAX_WAIT_SECONDS, round(wait_seconds)),
                 VisibilityTimeout=self._visibility,
             )
-        # Lone surrogates, which JSON can contain, are left to the parser to reject.
+        # The parser rejects lone surrogates, which JSON can contain.
         return [
             Delivery(message["MessageId"], message["ReceiptHandle"], message["Body"].encode("utf-8", "surrogatepass"))
             for message in answer.get("Messages", ())
@@ -84,7 +84,7 @@ class SqsService:
         return [handles[int(entry["Id"])] for entry in answer.get("Failed", ()) if not entry.get("SenderFault")]
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
-        """See :meth:`Service.keep`. Handles stay the same; after twelve hours in total SQS gives a message up."""
+        """See :meth:`Service.keep`. Handles do not change; after twelve hours in total SQS gives a message up."""
         entries = [
             {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": min(math.ceil(seconds), _MAX_VISIBILITY)}
             for place, handle in enumerate(handles)
@@ -124,7 +124,7 @@ class SqsService:
 
 
 def _place(name: str, access: Access) -> tuple[Access, str | None]:
-    """Returns the access, with the region that a queue's URL names, and the endpoint."""
+    """Returns the access, with the region from the queue's URL, and the endpoint."""
     parts = urlsplit(name)
     if not parts.scheme:
         return access, None

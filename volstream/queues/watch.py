@@ -34,8 +34,8 @@ from volstream.errors import QueueError
 from volstream.model.files import printable
 from volstream.queues.debounce import PathChange, PathChangeKind
 
-#: Opened and closed-without-writing are left out: volstream's own reads would flood the queue. FileAttribEvent is
-#: included: a changed modification time causes no other event.
+#: Opened and closed-without-writing are omitted: volstream's own reads would flood the queue. FileAttribEvent is included: a
+#: changed modification time causes no other event.
 _EVENTS: list[type[FileSystemEvent]] = [
     FileCreatedEvent,
     FileModifiedEvent,
@@ -48,13 +48,13 @@ _EVENTS: list[type[FileSystemEvent]] = [
     DirDeletedEvent,
 ]
 
-#: Watchdog reports that the kernel dropped events only through this logger.
+#: Only this logger reveals that the kernel dropped events.
 _OVERFLOW_LOGGER = logging.getLogger("watchdog.observers.inotify_c")
 
-# Watchdog warns about every directory that it finds both by walking and by its event; this is harmless.
+# Watchdog harmlessly warns about every directory that it finds both by walking and through its event.
 warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
 
-#: A watch's threads are found by comparing those before and after arming, so watches are armed one at a time.
+#: A watch's threads are those started while arming, so watches are armed one at a time.
 _arming = threading.Lock()
 
 
@@ -65,8 +65,8 @@ class DirectoryWatch:
         root: the directory; a link to one is resolved each time the watch is armed.
         recursive: whether sub-directories count.
         on_change: called by watchdog's thread, for each change.
-        on_overflow: called by watchdog's thread when changes were lost. Watchdog does not say in which watch of the
-            process, so all are notified.
+        on_overflow: called by watchdog's thread when changes were lost. Watchdog does not say in which of the process's
+            watches, so all are notified.
     """
 
     def __init__(
@@ -118,29 +118,29 @@ class DirectoryWatch:
         try:
             observer.stop()
         except KeyError:
-            # watchdog 7.1 loses count when a directory moved out and a new one has the same name; its threads are
-            # daemon threads, and joining them would hang.
+            # watchdog 7.1 loses count when a directory is moved out and a new one gets the same name; its threads are daemon
+            # threads, and joining them would hang.
             return
         observer.join()
 
     @property
     def is_alive(self) -> bool:
-        """True if all threads of an armed watch run: they end when the root is removed, or through a bug in watchdog."""
+        """True if all threads of an armed watch run. They end when the root is removed, or through a bug in watchdog."""
         return bool(self._threads) and all(thread.is_alive() for thread in self._threads)
 
     def probe(self) -> None:
         """Checks that the kernel has room for one more watch.
 
-        Watchdog does not report that a *sub*-directory could not be watched, so an exhausted limit must be probed for.
+        Watchdog does not report that it could not watch a *sub*-directory, so an exhausted limit must be probed for.
 
         Raises:
-            QueueError: there is no room: some directories may be unwatched.
+            QueueError: there is no room; some directories may be unwatched.
         """
         real_root = os.path.realpath(self._root)
         if self._observer is None or not self._recursive or real_root == "/":
             return
         with _errors_of(self._root):
-            # The file system's root: the one directory that this observer certainly does not watch yet.
+            # The file system's root, the one directory that this observer is certainly not watching yet.
             self._observer.unschedule(self._observer.schedule(FileSystemEventHandler(), "/", event_filter=_EVENTS))
 
 
@@ -167,7 +167,7 @@ class _Translator(FileSystemEventHandler):
 
     def _report(self, full_path: bytes | str, kind: PathChangeKind) -> None:
         path = os.fsdecode(full_path)
-        # The root itself is not below the prefix; its removal is noticed by the check for live threads.
+        # The root itself is not below the prefix; the check for live threads detects its removal.
         if path.startswith(self._prefix):
             self._on_change(PathChange(path.removeprefix(self._prefix), kind))
 
@@ -184,7 +184,7 @@ class _OverflowHandler(logging.Handler):
 
 @contextmanager
 def _errors_of(root: str) -> Iterator[None]:
-    """Maps the operating system's errors when a watch is armed."""
+    """Maps the operating system's errors when arming a watch."""
     try:
         yield
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""The few rewrites of SQL before it is passed to Spark. Pure: text in, text out."""
+"""Rewrites SQL before it is passed to Spark. Pure: text in, text out."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from volstream.errors import SqlError
 from volstream.sql import names, types
 from volstream.sqltext import tree_of
 
-#: The table feature without which Delta refuses columns with a DEFAULT.
+#: Delta refuses columns with a DEFAULT without this table feature.
 _DEFAULTS = "delta.feature.allowColumnDefaults"
 
 
 def create_table(
     statement: str, key_property: str, shorthands: Mapping[str, Callable[[str], Mapping[str, str]]]
 ) -> str:
-    """Rewrites CREATE TABLE or ALTER TABLE for Spark: types of other platforms become Spark's, a PRIMARY KEY a table property
-    with the columns' names, and properties like ``change_tracking`` several Delta properties. A column's ``DEFAULT`` in a CREATE
-    TABLE adds the table feature that Delta asks for.
+    """Rewrites CREATE TABLE or ALTER TABLE for Spark: replaces types of other platforms by Spark's, a PRIMARY KEY by a table
+    property with the columns' names, and properties like ``change_tracking`` by several Delta properties. A column's
+    ``DEFAULT`` in a CREATE TABLE adds the table feature that Delta requires.
 
     Args:
-        shorthands: return the properties for a value of such a property, by its name in lower case.
+        shorthands: by lower-case name of such a property, a function from its value to the properties that replace it.
 
     Raises:
         SqlError: a primary key whose columns cannot be determined, or which lacks a partition column; TBLPROPERTIES without a
             list.
-        InvalidValueError: such a property cannot have its value, or a column its type.
+        InvalidValueError: the value of such a property, or the type of a column, is invalid.
     """
     tokens = names.tokenize(statement)
     edits = types.edits(tokens)
@@ -60,7 +60,7 @@ def create_table(
 
 
 def insert_all_columns(statement: str, columns: Sequence[str]) -> str:
-    """Adds the target's columns to a MERGE whose ``INSERT VALUES (...)`` names none."""
+    """Adds the target's columns to a MERGE whose ``INSERT VALUES (...)`` lists none."""
     listed = ", ".join("`" + name.replace("`", "``") + "`" for name in columns)
     text = statement
     for before, after in reversed(list(pairwise(names.tokenize(statement)))):
@@ -72,10 +72,10 @@ def insert_all_columns(statement: str, columns: Sequence[str]) -> str:
 def merge_filter(
     statement: str, stream: str, stream_columns: Sequence[str], target_columns: Sequence[str]
 ) -> str | None:
-    """Returns SQL on a stream's own columns for the rows that can match a clause of a MERGE; None: any row can.
+    """Returns SQL on a stream's own columns for the rows that can match a clause of a MERGE; None: every row can.
 
-    A stream represents an update as two rows with one key, which Delta rejects as two matches of one target row. A row that
-    cannot match any clause has no effect, and is left out.
+    A stream represents an update as two rows with one key, which Delta rejects as two matches of one target row. Rows that
+    cannot match any clause have no effect and are left out.
 
     Args:
         stream: the stream's alias in the statement, or its name.
@@ -86,7 +86,7 @@ def merge_filter(
     try:
         merge = tree_of(statement)
     except SqlglotError:
-        return None  # Spark reports what is wrong with it
+        return None  # Spark reports the error
     whens = merge.args.get("whens") if isinstance(merge, exp.Merge) else None
     if whens is None:
         return None
@@ -120,8 +120,7 @@ def merge_filter(
 
 
 def filter_query(statement: str, stream_columns: Sequence[str], target_columns: Sequence[str]) -> str:
-    """Returns a MERGE whose source is a query on a stream, without the source's rows that cannot match a clause; see
-    :func:`merge_filter`."""
+    """Returns a MERGE on a query on a stream, without source rows that cannot match a clause; see :func:`merge_filter`."""
     tokens = names.tokenize(statement)
     words = [token.text.upper() for token in tokens]
     using = next((at for at in range(len(words) - 1) if words[at : at + 2] == ["USING", "("]), None)
@@ -137,7 +136,7 @@ def filter_query(statement: str, stream_columns: Sequence[str], target_columns: 
 
 
 def _closing(words: Sequence[str], opening: int) -> int | None:
-    """Returns the position of the parenthesis that closes another one."""
+    """Returns the position of the closing parenthesis that matches the one at ``opening``."""
     depth = 0
     for at in range(opening, len(words)):
         depth += (words[at] == "(") - (words[at] == ")")
@@ -147,9 +146,9 @@ def _closing(words: Sequence[str], opening: int) -> int | None:
 
 
 def as_insert(statement: str) -> tuple[str, str, str] | None:
-    """Splits ``CREATE TABLE ... AS query`` into a statement that creates the table empty and one that fills it.
+    """Splits ``CREATE TABLE ... AS query`` into a statement that creates the empty table and one that fills it.
 
-    Also returns the table's name. None if it is not such a statement.
+    Also returns the table's name. None for other statements.
     """
     tokens = names.tokenize(statement)
     words = [token.text.upper() for token in tokens]
@@ -181,14 +180,14 @@ def _has_default(tokens: Sequence[Any]) -> bool:
     if words[:1] != ["CREATE"] or not opening or "AS" in words[:opening]:
         return False
     inside = range(opening + 1, _closing(words, opening) or len(words))
-    # Behind a comma or parenthesis it is a column's name.
+    # After a comma or parenthesis, DEFAULT is a column's name.
     return any(tokens[at].token_type is TokenType.DEFAULT and words[at - 1] not in ("(", ",") for at in inside)
 
 
 def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str], tuple[int, int, str]]:
-    """Returns the columns of the PRIMARY KEY at a position, and the edit that removes it."""
+    """Returns the columns of the PRIMARY KEY at a position, and the edit that removes the clause."""
     after = position + 1
-    if after < len(tokens) and tokens[after].text == "(":  # a table constraint: with the comma, and a name, before it
+    if after < len(tokens) and tokens[after].text == "(":  # a table constraint: with the preceding comma and name
         end = next((at for at in range(after, len(tokens)) if tokens[at].text == ")"), None)
         if end is None:
             raise SqlError("The PRIMARY KEY has no closing parenthesis.")
@@ -197,7 +196,7 @@ def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str
         if tokens[first - 1].text != ",":
             raise SqlError("A table needs columns before its PRIMARY KEY.")
         return columns, (tokens[first - 1].start, tokens[end].end + 1, "")
-    # A column constraint: the column is between the commas or parentheses on this level.
+    # A column constraint: the column is between the enclosing commas or parentheses.
     at, end = _edge(tokens, position, -1), _edge(tokens, position, 1)
     column = [token.text.upper() for token in tokens[at + 1 : end]]
     required = any(column[index : index + 2] == ["NOT", "NULL"] for index in range(len(column)))
@@ -206,7 +205,7 @@ def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str
 
 
 def _check_partitions(tokens: Sequence[Any], key: Sequence[str]) -> None:
-    """Raises SqlError if a partition column is not part of the key: rows of a key would be in several partitions."""
+    """Raises SqlError if a partition column is not part of the key: else several partitions could hold rows of one key."""
     at = next((at for at, token in enumerate(tokens) if token.token_type is TokenType.PARTITION_BY), None)
     end = None if at is None else _closing([token.text for token in tokens], at + 1)
     if at is None or end is None:
@@ -221,7 +220,7 @@ def _check_partitions(tokens: Sequence[Any], key: Sequence[str]) -> None:
 
 
 def _edge(tokens: Sequence[Any], position: int, step: int) -> int:
-    """Returns the position of the comma or parenthesis that ends the column at a position, in a direction."""
+    """Returns the position of the comma or parenthesis that ends the column at ``position``, in the direction ``step``."""
     depth, at = 0, position + step
     while 0 <= at < len(tokens):
         text = tokens[at].text

@@ -1,4 +1,4 @@
-"""Words of other platforms, and what volstream has in their place. Pure."""
+"""Constructs of other platforms' SQL, and volstream's equivalents. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from volstream.sql.names import tokenize
 
 @dataclass(frozen=True)
 class Foreign:
-    """Something that is written elsewhere. Texts have ``{word}`` for what the user wrote.
+    """A construct of other platforms. Texts contain ``{word}`` for what the user wrote.
 
     Attributes:
-        pattern: of a statement with one space between tokens and empty texts, in any case; its named groups
-            are what to name, of which one matches.
-        remedy: what to write here.
-        examples: statements that have it, by the word that they are to be answered with.
-        ours: a statement of volstream's that does the same; None: it is no statement of its own.
-        words: what to call it in messages.
+        pattern: matches a statement with one space between tokens and with empty texts, in any case; exactly one of its named
+            groups matches: the word to show.
+        remedy: what to write instead.
+        examples: statements with the construct, by the word that the answer must show.
+        ours: an equivalent statement of volstream; None: the construct is not a statement of its own.
+        words: how messages name it.
     """
 
     pattern: str
@@ -34,7 +34,7 @@ class Foreign:
 
 @dataclass(frozen=True)
 class Found:
-    """What of another platform a statement has: what to call it, and what to write."""
+    """A construct of another platform in a statement: how to name it, and what to write instead."""
 
     words: str
     remedy: str
@@ -291,7 +291,7 @@ FOREIGN: Sequence[Foreign] = (
 
 
 def found_in(statement: str) -> Found | None:
-    """Returns what of another platform a statement has, or None. Raises SqlError if it cannot be split into tokens."""
+    """Finds another platform's construct in a statement, or None. Raises SqlError if it cannot be split into tokens."""
     text = " ".join("''" if token.token_type is TokenType.STRING else token.text for token in tokenize(statement))
     for construct in FOREIGN:
         if (match := re.search(construct.pattern, text, re.IGNORECASE)) is not None:
@@ -302,7 +302,7 @@ def found_in(statement: str) -> Found | None:
 
 
 def check(statement: str) -> None:
-    """Raises SqlError with what to write instead if a statement has words of another platform."""
+    """Raises SqlError, with what to write instead, if a statement uses a construct of another platform."""
     construct = found_in(statement)
     if construct is not None:
         raise SqlError(f"volstream has no {construct.words}.", construct.remedy)

@@ -1,4 +1,4 @@
-"""Parses volstream's own statements: text in, a value out. Pure; the first words of a statement identify it."""
+"""Parses volstream's own statements: text in, value out. Pure; a statement's first words identify it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Statement:
     Attributes:
         action: ``create``, ``alter``, ``show``, ``describe``, ``drop``, ``refresh``.
         kind: ``connection``, ``volume``, ``stream``, ``job``, ``function``, ``dynamic``, ``external``, ``table``, ``directory``.
-        name: name of the object; None for SHOW of many.
-        options: the clauses of the statement, by name in lower case.
+        name: name of the object; None for SHOW of several.
+        options: the statement's clauses, by lower-case name.
     """
 
     action: str
@@ -70,7 +70,7 @@ def parse(text: str) -> Statement:
     """Parses one of volstream's own statements.
 
     Raises:
-        SqlError: it cannot be parsed; with line, column and caret.
+        SqlError: invalid statement; shows line, column and caret.
     """
     return _Reader(text).statement(_parsed(text).children[0])
 
@@ -85,13 +85,13 @@ def _parsed(text: str) -> Tree[Any]:
 
 
 def in_schema(text: str, schema: str, queried: Callable[[str], str]) -> str:
-    """Returns one of volstream's own statements with a schema for names that have none, except those of connections.
+    """Returns one of volstream's own statements with a schema added to unqualified names, except those of connections.
 
     Args:
-        queried: does the same with the statement or query at the end of another one.
+        queried: does likewise for the statement or query at the end of another one.
 
     Raises:
-        SqlError: it cannot be parsed.
+        SqlError: invalid statement.
     """
     [tree] = _parsed(text).children
     kind = str(tree.data).partition("_")[2]
@@ -157,7 +157,7 @@ def _wanted(terminal: str) -> str:
 
 
 class _Reader:
-    """Walks a parse tree: rules of the grammar that need it have a method of the same name."""
+    """Walks a parse tree; the methods have the names of the grammar's rules that they convert."""
 
     def __init__(self, text: str) -> None:
         self._text = text

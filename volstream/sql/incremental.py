@@ -1,8 +1,7 @@
 """Keeps a table equal to a query: identification of its rows, and the statements that update it. Pure.
 
-The versions that a query reads, and the timing, are in ``statements.dynamic``. Which queries are kept from changed rows, or by
-their groups, is decided by what is known to be safe, not by what is known to be unsafe: everything else is computed again and
-compared by content, which is always right.
+``statements.dynamic`` decides which versions a query reads, and when. Only queries known to be safe are updated from changed
+rows or by group; every other query is computed in full and compared by content, which is always correct.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from volstream.sqltext import table_at, tree_of
 if TYPE_CHECKING:
     from sqlglot import exp
 
-#: Columns of a difference in addition to the values, which are called by their position, as a result may have any names: the
-#: number of rows with that content to add or, if negative, to remove; or the action for the row.
+#: Columns of a difference besides the values, which are named by position because a result may have any names: the number of
+#: rows with this content to add or, if negative, to remove; or the action for the row.
 _NET = "net"
 _DO = "act"
 _THERE = "present"
 
 
 def relation(query: str) -> str | None:
-    """Returns the only relation of a query that may be kept from changed rows or by groups; None for any other query."""
+    """Returns the only relation of a query that may be updated from changed rows or by group; None for any other query."""
     select = _select(query, "expressions", "from_", "where", "group")
     return None if select is None else str(select.args["from_"].this.name)
 
 
 def group_key(query: str, columns: Collection[str]) -> Sequence[int] | None:
-    """Returns the positions of the result's columns that identify a row: those of GROUP BY; empty for a grand total.
+    """Returns the positions of the result's columns that identify a row: the GROUP BY columns; empty for a grand total.
 
-    None if only its whole content identifies a row. This includes every query that is more than a ``GROUP BY`` of columns of
-    one relation with aggregates of its columns.
+    None if only its whole content identifies a row: for every query except a plain ``GROUP BY`` of columns of one relation with
+    aggregates of its columns.
 
     Args:
         columns: the columns of the query's only relation, if it has one.
@@ -67,7 +66,7 @@ def group_key(query: str, columns: Collection[str]) -> Sequence[int] | None:
 
 
 def is_row_by_row(query: str, columns: Mapping[str, str]) -> bool:
-    """True if each row of the query's only relation yields a result row, or none, by expressions that never vary.
+    """Returns whether each row of the query's only relation yields at most one result row, by expressions that never vary.
 
     Args:
         columns: the SQL types of the relation's columns.
@@ -88,10 +87,10 @@ def is_row_by_row(query: str, columns: Mapping[str, str]) -> bool:
 
 
 def ordered(query: str, outputs: Sequence[str], columns: Sequence[str]) -> str:
-    """Returns SQL for a query's result with the columns of a table, called by their positions there.
+    """Returns SQL for a query's result with the columns of a table, named by their positions in the table.
 
     Args:
-        outputs: the names of the result's columns, with all of ``columns``.
+        outputs: names of the result's columns, including all of ``columns``.
     """
     positions = {name.lower(): position for position, name in enumerate(outputs)}
     shown = ", ".join(f"q{positions[name.lower()]} AS {_at(at)}" for at, name in enumerate(columns))
@@ -99,7 +98,7 @@ def ordered(query: str, outputs: Sequence[str], columns: Sequence[str]) -> str:
 
 
 def difference_by_key(location: str, query: str, columns: Sequence[str], key: Sequence[str]) -> str:
-    """Returns SQL for missing, differing and superfluous rows of a table compared with a query's result, with the action.
+    """Returns SQL for a table's missing, differing and superfluous rows compared with a query's result, with their actions.
 
     Args:
         query: a result of :func:`ordered`.
@@ -118,10 +117,10 @@ def difference_by_key(location: str, query: str, columns: Sequence[str], key: Se
 
 
 def merge_by_key(location: str, changed: str, columns: Sequence[str], key: Sequence[str]) -> str:
-    """Returns a MERGE that applies the result of :func:`difference_by_key`, in which a changed row keeps its identity.
+    """Returns a MERGE that applies the result of :func:`difference_by_key`; changed rows keep their identity.
 
     Args:
-        changed: the relation with that result.
+        changed: relation with that result.
     """
     named = list(zip(columns, _positions(columns), strict=True))
     changes = ", ".join(f"t.{_quoted(name)} = s.{value}" for name, value in named if name not in key)
@@ -143,7 +142,7 @@ def difference(location: str, query: str, columns: Sequence[str]) -> str:
 
 
 def changes(added: str, removed: str, columns: Sequence[str]) -> str:
-    """Returns SQL for the contents of two queries' rows with :data:`_NET`, if that is not zero.
+    """Returns SQL for the row contents of two queries with :data:`_NET`, where it is not zero.
 
     Args:
         added, removed: results of :func:`ordered`.
@@ -157,12 +156,12 @@ def changes(added: str, removed: str, columns: Sequence[str]) -> str:
 
 
 def merge_by_content(location: str, net: str, columns: Sequence[str]) -> str:
-    """Returns a MERGE that adds and removes rows by content, without touching rows of other contents.
+    """Returns a MERGE that adds and removes rows by content, without touching rows of other content.
 
-    If only some of several rows with the same content are to go, they are indistinguishable: all go, and the rest is re-added.
+    Rows with the same content are indistinguishable: to remove some of them, it removes all and re-adds the rest.
 
     Args:
-        net: a relation from :func:`changes`.
+        net: relation from :func:`changes`.
     """
     values = _positions(columns)
     listed, of_net = ", ".join(values), ", ".join(f"s.{value}" for value in values)
@@ -183,14 +182,14 @@ def merge_by_content(location: str, net: str, columns: Sequence[str]) -> str:
 
 
 def _select(query: str, *parts: str) -> exp.Select | None:
-    """Returns the tree of a query of one named relation that has only these parts, else None."""
+    """Returns the tree of a query of one named relation with only these parts, else None."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
     try:
         parsed = tree_of(query)
     except SqlglotError:
-        return None  # Spark reports what is wrong with it, or understands it
+        return None  # Spark reports the error, or understands it
     if type(parsed) is not exp.Select or any(value for name, value in parsed.args.items() if name not in parts):
         return None
     source = parsed.args.get("from_")
@@ -204,14 +203,14 @@ def _select(query: str, *parts: str) -> exp.Select | None:
 
 
 class _Columns:
-    """The columns of a query's only relation, and the expressions of them that never vary."""
+    """The columns of a query's only relation, and the stable expressions of them."""
 
     def __init__(self, select: exp.Select, names: Collection[str]) -> None:
         self._relation = select.args["from_"].this.alias_or_name.lower()
         self._names = {name.lower() for name in names}
 
     def has(self, value: Any) -> bool:
-        """True for a bare column, which also tells it from the words that are functions without parentheses."""
+        """True for a bare column, as opposed to words that are functions without parentheses."""
         from sqlglot import exp
 
         return (
@@ -223,7 +222,7 @@ class _Columns:
         )
 
     def are_stable(self, tree: Any) -> bool:
-        """True if all of an expression is known to have one value for one row, whenever and wherever it is computed."""
+        """True if an expression is known to have one value for each row, whenever and wherever it is computed."""
         from sqlglot import exp
 
         if tree is None or self.has(tree):
@@ -231,7 +230,7 @@ class _Columns:
         if type(tree) is exp.Literal and _DAYS.match(tree.this):
             return False
         if isinstance(tree, exp.Func | exp.DPipe) and tree.find(exp.Column) is None:
-            return False  # Spark computes it beforehand, so it is a literal
+            return False  # Spark evaluates it first, so it is a literal
         if type(tree) is exp.Cast and str(tree.to.this.value) not in _STABLE_TYPES:
             return False
         return type(tree) in _stable() and all(
@@ -239,19 +238,19 @@ class _Columns:
         )
 
 
-#: Types of columns from which an expression may make another value in another time zone.
+#: Column types from which an expression may give another value in another time zone.
 _ZONED = re.compile(r"\b(timestamp|variant)\b")
 
-#: Texts that are another time each day where they are compared with a date.
+#: Texts that denote another time each day when compared with a date.
 _DAYS = re.compile(r"\s*(now|today|tomorrow|yesterday)", re.IGNORECASE)
 
-#: Types to which a value may be cast: times depend on the zone, or may be words like 'now'.
+#: Types to which values may be cast. Not times, which depend on the zone, or may be words like 'now'.
 _STABLE_TYPES = {"BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "TEXT", "VARCHAR"}
 
 
 @cache
 def _stable() -> frozenset[type[Any]]:
-    """Returns the kinds of expressions whose value follows from their operands alone."""
+    """Returns the kinds of expressions whose value depends only on their operands."""
     from sqlglot import exp
 
     structure = (exp.Where, exp.Alias, exp.Paren, exp.DataType, exp.DataTypeParam)

@@ -1,4 +1,4 @@
-"""The names in a statement, from its syntax tree; from its tokens where sqlglot cannot parse it. Pure."""
+"""The names in a statement: from its syntax tree or, where sqlglot cannot parse it, from its tokens. Pure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Reference:
     """A possible name of a relation or function, and its position: ``text[start:end]``.
 
     Attributes:
-        directory: it is ``DIRECTORY(VOLUME name)``.
-        takes_alias: an alias may follow, but does not.
+        directory: the reference is ``DIRECTORY(VOLUME name)``.
+        takes_alias: an alias may follow, but none does.
         qualified: the schema is given.
     """
 
@@ -64,7 +64,7 @@ _BEFORE_RELATION = {
 #: Words before a name after which an alias may follow.
 _BEFORE_ALIAS = {"FROM", "JOIN", "USING"}
 
-#: Words that begin clauses, of which only FROM lists relations. GROUP BY and its like are one token.
+#: Words that begin clauses; only FROM lists relations. GROUP BY and the like are one token.
 _CLAUSES = {
     "FROM",
     "SELECT",
@@ -86,19 +86,19 @@ _CLAUSES = {
     "LIMIT",
 }
 
-#: Words before a parenthesis in which FROM begins a clause, rather than an argument of a function, as in ``trim(a FROM b)``.
+#: Words before a parenthesis in which FROM begins a clause, rather than an argument as in ``trim(a FROM b)``.
 _BEFORE_QUERY = {"EXISTS", "IN", "ANY", "ALL", "SOME", "AS", "FROM", "JOIN", "LATERAL", "USING", "OVER", "FILTER"}
 
 #: Words before a name after which a parenthesis contains columns.
 _BEFORE_COLUMNS = {"INTO", "OVERWRITE", "TABLE", "EXISTS"}
 
-#: Words before a name after which a parenthesis contains columns or parameters, so it is not a call.
+#: Words before a name after which a parenthesis contains columns or parameters: the name is not a call.
 _BEFORE_LISTS = _BEFORE_COLUMNS | {"AS", "FUNCTION", "RECURSIVE", "VIEW", "WITH"}
 
 #: Words that may stand between DESCRIBE and a name.
 _DESCRIBED = {"HISTORY", "DETAIL", "EXTENDED", "FORMATTED"}
 
-#: Statements that write; they consume the streams in them.
+#: Statements that write, and so consume the streams that they read.
 _WRITING = ("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "REPLACE", "TRUNCATE")
 
 
@@ -115,7 +115,7 @@ def split(script: str) -> Sequence[str]:
 
 
 def only(text: str) -> str:
-    """Returns the one statement of a text, without a semicolon. Raises SqlError if there is none, or there are several."""
+    """Returns the only statement of a text, without a semicolon. Raises SqlError if there are none or several."""
     statements = split(text)
     if len(statements) != 1:
         what = f"These are {len(statements)} statements" if statements else "This is no statement"
@@ -124,7 +124,7 @@ def only(text: str) -> str:
 
 
 def references(statement: str) -> Sequence[Reference]:
-    """Returns possible names of relations and each ``DIRECTORY(VOLUME v)``, in order, without common table expressions.
+    """Returns possible names of relations and each ``DIRECTORY(VOLUME v)``, in order, excluding common table expressions.
 
     Raises:
         SqlError: the statement cannot be split into tokens.
@@ -132,7 +132,7 @@ def references(statement: str) -> Sequence[Reference]:
     return _references(statement)
 
 
-@lru_cache(maxsize=64)  # a statement is asked for them several times on its way to Spark
+@lru_cache(maxsize=64)  # several steps ask for a statement's tokens on its way to Spark
 def _references(statement: str) -> Sequence[Reference]:
     tokens = tokenize(statement)
     mentions = _parsed(statement, tokens)
@@ -140,7 +140,7 @@ def _references(statement: str) -> Sequence[Reference]:
 
 
 def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
-    """Returns the references in a query or DML from its tree; None if it is something else, or cannot be parsed."""
+    """Returns the references in a query or DML from its tree; None for other statements, or if sqlglot cannot parse it."""
     from sqlglot import exp
 
     directories, text = _extensions(statement, tokens)
@@ -148,12 +148,12 @@ def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
     if tree is None or any(
         identifier.name.upper() == "TABLE" and not identifier.quoted for identifier in tree.find_all(exp.Identifier)
     ):
-        return None  # sqlglot does not know TABLE t as a query, and takes the word for a name
+        return None  # sqlglot does not parse TABLE t as a query: it takes the word for a name
     mentions = []
     for table in tree.find_all(exp.Table):
         parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
         if len(parts) != len(table.parts) or table.find_ancestor(exp.Hint):
-            continue  # a function, or a hint's mention of an alias
+            continue  # a function, or an alias in a hint
         if any("start" not in part.meta for part in parts):
             return None
         start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
@@ -172,7 +172,7 @@ def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
 
 @lru_cache(maxsize=64)
 def _tree(text: str) -> exp.Expr | None:
-    """Returns the tree of a query or DML; None if it is something else, or sqlglot cannot parse it."""
+    """Returns the tree of a query or DML; None for other statements, or if sqlglot cannot parse it."""
     from sqlglot import exp
 
     try:
@@ -186,22 +186,22 @@ def _tree(text: str) -> exp.Expr | None:
 
 
 def must_exist(statement: str) -> bool:
-    """True if a statement is known to need all relations that it names: a query or DML, but nothing that creates."""
+    """True if all relations that a statement names must exist: a query or DML, but nothing that creates."""
     from sqlglot import exp
 
     return not isinstance(_tree(statement) or exp.Create(), exp.Create)
 
 
 def is_query(statement: str) -> bool:
-    """True if a statement is known to be a query, which reads only, whatever words its columns and texts have."""
+    """True if a statement is certainly a query, which only reads, whatever words its columns and texts contain."""
     from sqlglot import exp
 
     return isinstance(_tree(statement), exp.Query)
 
 
 def _extensions(statement: str, tokens: list[Token]) -> tuple[dict[int, Reference], str]:
-    """Returns each ``DIRECTORY(VOLUME v)`` by its position, and the statement as sqlglot can parse it, of the same length: with
-    a name in place of those, and without ``CHANGES FROM``."""
+    """Returns each ``DIRECTORY(VOLUME v)`` by its position, and a statement of the same length that sqlglot can parse: with a
+    name in place of each of these, and without ``CHANGES FROM``."""
     directories: dict[int, Reference] = {}
     text = statement
     for position in range(len(tokens)):
@@ -219,18 +219,18 @@ def _extensions(statement: str, tokens: list[Token]) -> tuple[dict[int, Referenc
 
 
 def _is_common_expression(table: exp.Table) -> bool:
-    """True if a name without a schema is that of a common table expression which is visible where it stands."""
+    """True if an unqualified name refers to a common table expression that is visible at its place."""
     from sqlglot import exp
 
     target = table.parent
     while isinstance(target, exp.Schema):
         target = target.parent
     written = target.this if isinstance(target, exp.DML) else None
-    if isinstance(written, exp.Expression) and written.find(exp.Table) is table:  # of DELETE t, it is True
-        return False  # what is written is never one
+    if isinstance(written, exp.Expression) and written.find(exp.Table) is table:  # for DELETE t, it is True
+        return False  # a written table is never a common table expression
     name = table.name.lower()
     node: exp.Expr = table
-    inside: exp.Expr | None = None  # the common table expression through which the way up leads
+    inside: exp.Expr | None = None  # the common table expression that contains the reference
     while node.parent is not None:
         inside = node if isinstance(node, exp.CTE) else inside
         node = node.parent
@@ -238,7 +238,7 @@ def _is_common_expression(table: exp.Table) -> bool:
         if with_ is None:
             continue
         visible = list(with_.expressions)
-        if inside in visible:  # those before it, and itself if it is recursive
+        if inside in visible:  # earlier ones, and itself if it is recursive
             visible = visible[: visible.index(inside) + bool(with_.args.get("recursive"))]
         if any(expression.alias.lower() == name for expression in visible):
             return True
@@ -246,7 +246,7 @@ def _is_common_expression(table: exp.Table) -> bool:
 
 
 def _may_have_alias(table: exp.Table) -> bool:
-    """True where a relation is read; a written one has its alias already if it has one."""
+    """True where a relation is read; a written one already has its alias, if any."""
     from sqlglot import exp
 
     if isinstance(table.parent, exp.Merge | exp.MultitableInserts):
@@ -301,7 +301,7 @@ def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
     return mentions
 
 
-#: In place of a clause: the arguments of a function, in which FROM may stand between two.
+#: Instead of a clause: a function's arguments, which FROM may separate.
 _ARGUMENTS = "()"
 
 
@@ -327,14 +327,14 @@ def calls(statement: str) -> Sequence[Reference]:
     return mentions
 
 
-#: The first or last of a range of changes: a version, or a time.
+#: First or last version of a range of changes, or a time.
 Bound = int | datetime
 
 
 @dataclass(frozen=True)
 class ChangesClause:
-    """``CHANGES FROM VERSION first [TO VERSION last] [WITH (...)]`` after a relation, or with ``TIMESTAMP 'time'``; up to
-    ``text[:end]``."""
+    """``CHANGES FROM VERSION first [TO VERSION last] [WITH (...)]`` after a relation, or with ``TIMESTAMP 'time'``; ends before
+    ``end``."""
 
     first: Bound
     last: Bound | None
@@ -343,7 +343,7 @@ class ChangesClause:
 
 
 def changes_of(statement: str, reference: Reference) -> ChangesClause | None:
-    """Returns the changes that a statement requests of a relation; None if it requests none, or by an expression."""
+    """Returns the changes that a statement requests of a relation; None if it requests none, or gives expressions as bounds."""
     return _changes([token for token in tokenize(statement) if token.start >= reference.end])
 
 
@@ -372,12 +372,12 @@ def _changes(tokens: list[Token]) -> ChangesClause | None:
     return ChangesClause(first, last, options, tokens[at - 1].end + 1)
 
 
-#: Maximum digits of a version; no table has as many versions.
+#: Maximum digits of a version; no table has that many versions.
 _MAX_DIGITS = 18
 
 
 def _bound(tokens: Sequence[Token], at: int, *, excluded: int) -> tuple[Bound, int] | None:
-    """Returns the version or time after a word at a position, shifted by ``excluded`` if it is exclusive, and the next position;
+    """Returns the version or time after the word at a position, adjusted by ``excluded`` if exclusive, and the next position;
     None: it is an expression. Raises SqlError."""
     words = [token.text.upper() for token in tokens[at : at + 3]]
     bound: Bound
@@ -397,7 +397,7 @@ def _bound(tokens: Sequence[Token], at: int, *, excluded: int) -> tuple[Bound, i
 
 
 def moment_of(text: str) -> datetime:
-    """Returns a time that is written as text, in UTC unless it has a zone. Raises SqlError."""
+    """Parses a time, in UTC unless the text has a zone. Raises SqlError."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -406,7 +406,7 @@ def moment_of(text: str) -> datetime:
 
 
 def target(statement: str) -> Reference | None:
-    """Returns the table that a DML statement writes; None if it is not DML, or names no table. Raises SqlError."""
+    """Returns the table that a DML statement writes; None if it is not DML or names no table. Raises SqlError."""
     if is_query(statement):
         return None
     tokens = tokenize(statement)
@@ -425,7 +425,7 @@ def target(statement: str) -> Reference | None:
 
 
 def cloned(statement: str) -> Reference | None:
-    """Returns the table that a ``SHALLOW CLONE`` is of; None: the statement is something else. Raises SqlError."""
+    """Returns the table that a ``SHALLOW CLONE`` copies; None for other statements. Raises SqlError."""
     tokens = tokenize(statement)
     if not tokens or tokens[0].text.upper() not in ("CREATE", "REPLACE"):
         return None
@@ -436,7 +436,7 @@ def cloned(statement: str) -> Reference | None:
 
 
 def reference_at(statement: str, tokens: Sequence[Token], position: int) -> Reference | None:
-    """Returns the table name that begins at a token, with its position; None if it is not one of ours."""
+    """Returns the table name that begins at a token, with its position; None if the name is invalid."""
     return _name(statement, list(tokens), position, columns=True)[0]
 
 
@@ -531,14 +531,14 @@ def _is_alias(tokens: list[Token], position: int) -> bool:
 
 
 def _takes_alias(tokens: list[Token], position: int) -> bool:
-    """True if an alias may be inserted; that of a sample would follow its clause."""
+    """True if an alias may be inserted. A sample's alias would follow its clause."""
     return not _is_alias(tokens, position) and [token.text.upper() for token in tokens[position:][:1]] != [
         "TABLESAMPLE"
     ]
 
 
 def _common_expressions(tokens: list[Token]) -> set[str]:
-    """Returns the names that ``WITH name AS (`` or ``, name AS (`` gives to queries."""
+    """Returns the names that ``WITH name AS (`` or ``, name AS (`` give to queries."""
     names: set[str] = set()
     for position, token in enumerate(tokens[:-2]):
         begins = position > 0 and tokens[position - 1].text.upper() in ("WITH", ",", "RECURSIVE")
@@ -548,10 +548,10 @@ def _common_expressions(tokens: list[Token]) -> set[str]:
 
 
 def _name(statement: str, tokens: list[Token], position: int, *, columns: bool = False) -> tuple[Reference | None, int]:
-    """Returns the name that begins at a token, or None if it is not one of ours, and the position after it.
+    """Returns the name that begins at a token, or None for a call or an invalid name, and the position after it.
 
     Args:
-        columns: a parenthesis after it contains columns; else it may be a function call.
+        columns: a following parenthesis contains columns; else it may be a call.
     """
     first, last = tokens[position], tokens[position]
     position += 1

@@ -1,4 +1,4 @@
-"""Values in place of question marks. Pure."""
+"""Replaces question marks with values. Pure."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _decimal(value: Decimal) -> str:
 
 
 def in_schema(statement: str, schema: str) -> str:
-    """Returns a statement with ``schema`` before each name of an object that has none. Raises SqlError if it cannot be parsed."""
+    """Returns a statement with ``schema`` added to each unqualified object name. Raises SqlError if it cannot be parsed."""
     if schema == DEFAULT_SCHEMA:
         return statement
     statement = names.only(statement)

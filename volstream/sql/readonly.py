@@ -1,6 +1,6 @@
-"""Tells queries from statements that change something, by their words. Pure.
+"""Distinguishes queries from statements that change something, by their words. Pure.
 
-What a query reads is decided by its plan (``volstream.spark.plans``); refusals here come first, and say more.
+A query's plan (``volstream.spark.plans``) decides what it may read; the checks here come first and explain more.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from volstream.errors import SqlError
 from volstream.sql import foreign
 from volstream.sql.names import Token, split, tokenize, words
 
-#: Words with which a statement that only reads begins.
+#: First words of statements that only read.
 _READING = {"SELECT", "WITH", "FROM", "VALUES", "TABLE", "SHOW", "DESCRIBE", "DESC", "("}
 
-#: Words that, outside of quotes and names of functions, make a statement write.
+#: Words that make a statement write, unless quoted or names of functions.
 _WRITING = {
     "INSERT",
     "MERGE",
@@ -34,24 +34,24 @@ _WRITING = {
     "EXECUTE",
 }
 
-#: Words with which a statement begins that tells about objects, without a plan.
+#: First words of statements that describe objects, without a plan.
 _SHOWING = {"SHOW", "DESCRIBE", "DESC"}
 
-#: Words with which a query begins that DESCRIBE may be given.
+#: First words of queries that DESCRIBE accepts.
 _QUERYING = {"SELECT", "WITH", "FROM", "VALUES", "MAP", "REDUCE", "("}
 
-#: Spark's functions that call any Java method, which the home's engine does not have; and IDENTIFIER, which calls a function, or
-#: reads a relation, whose name is the value of an expression.
+#: Spark's functions that call any Java method, which the home's engine lacks; and IDENTIFIER, which calls a function or reads a
+#: relation whose name is computed.
 _HIDING = {"REFLECT", "TRY_REFLECT", "JAVA_METHOD", "IDENTIFIER"}
 
 
 def one_query(text: str) -> str:
-    """Returns the one statement of ``text`` if it only reads.
+    """Returns the only statement of ``text`` if it only reads.
 
-    A column that has the name of a writing word is refused unless it is quoted: the check errs on the safe side.
+    An unquoted column with the name of a writing word is refused: the check errs on the safe side.
 
     Raises:
-        SqlError: there is none, there are several, or it may write.
+        SqlError: the text has no statement or several, or it may write.
     """
     statements = split(text)
     if len(statements) != 1:
@@ -81,7 +81,7 @@ def one_query(text: str) -> str:
 
 
 def _describes_query(upper: Sequence[str]) -> bool:
-    """True if a statement tells the columns of a query: Spark opens the files that it names to find them."""
+    """True if a statement describes a query's columns: to find them, Spark opens the files that the query names."""
     if upper[0] == "SHOW":
         return False
     return (upper[1:2] == ["QUERY"] and len(upper) > 2) or not _QUERYING.isdisjoint(upper[1:2])
@@ -89,8 +89,8 @@ def _describes_query(upper: Sequence[str]) -> bool:
 
 def _may_be_path(statement: str, token: Token, word: str) -> bool:
     if token.token_type is TokenType.IDENTIFIER:
-        return "/" in token.text or not token.text.strip(".")  # a folder above, too
-    # Texts have several kinds of token: plain, raw, of hexadecimal digits.
+        return "/" in token.text or not token.text.strip(".")  # including a parent folder
+    # Texts have several kinds of token: plain, raw, hexadecimal.
     return word != "SHOW" and not {"'", '"'}.isdisjoint(statement[token.start : token.end + 1])
 
 
@@ -100,7 +100,7 @@ def has_plan(statement: str) -> bool:
 
 
 def check_calls(text: str) -> None:
-    """Raises SqlError if a query or condition calls a function that can call anything."""
+    """Raises SqlError if a query or condition calls a function that can call arbitrary code."""
     tokens = tokenize(text)
     for token, after in itertools.pairwise(tokens):
         if token.text.upper() in _HIDING and after.token_type is TokenType.L_PAREN:

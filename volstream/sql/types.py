@@ -1,4 +1,4 @@
-"""Types in definitions of columns, as Spark spells them: those of other platforms are replaced. Pure."""
+"""Types in column definitions, in Spark's spelling: replaces those of other platforms. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from volstream.errors import InvalidValueError
 from volstream.model.text import like
 from volstream.sql.names import Token, tokenize
 
-#: Types that Spark does not have, and its own for the same values. Without a length, CHAR and VARCHAR are texts, too.
+#: Types that Spark lacks, and Spark's types for the same values. CHAR and VARCHAR without a length are texts, too.
 _SPARKS = {"INT8": "TINYINT", "INT16": "SMALLINT", "INT32": "INT", "INT64": "BIGINT", "JSON": "STRING"}
 
 #: Types that a person may have meant.
@@ -40,20 +40,20 @@ _END = {"AS", "SELECT", "USING", "PARTITIONED BY", "CLUSTER BY", "TBLPROPERTIES"
 
 
 def in_sparks_words(columns: str) -> str:
-    """Returns definitions of columns, ``name TYPE, name TYPE``, with Spark's types. Raises InvalidValueError."""
+    """Converts the types in column definitions (``name TYPE, name TYPE``) to Spark's. Raises InvalidValueError."""
     for start, end, new in reversed(edits(tokenize(columns), depth=0)):
         columns = columns[:start] + new + columns[end:]
     return columns
 
 
 def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, str]]:
-    """Returns what to replace in a CREATE TABLE or ALTER TABLE: positions, and Spark's type.
+    """Returns the replacements for a CREATE TABLE or ALTER TABLE: positions, and Spark's type.
 
     Args:
-        depth: how many parentheses are around a column.
+        depth: number of parentheses around a column.
 
     Raises:
-        InvalidValueError: a table cannot have a type; or there is none of that name, but one that is like it.
+        InvalidValueError: a table cannot have the type; or the type is unknown, but similar to a known one.
     """
     replacements = []
     for at in _positions(tokens, depth):
@@ -78,7 +78,7 @@ def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, st
 
 
 def _positions(tokens: Sequence[Token], depth: int) -> Iterator[int]:
-    """Yields where types stand: after the name of a column or of a field, and inside of ``<>``."""
+    """Yields the positions of types: after the name of a column or field, and inside ``<>``."""
     inside = ["("] * (1 - depth)  # the open parentheses, and the types around ``<>``
     for at, token in enumerate(tokens):
         word = token.text.upper()

@@ -1,1 +1,1 @@
-"""Runs SQL with Spark: binds the names of the home; DML that reads streams consumes them."""
+"""Runs SQL with Spark: binds the home's names; DML that reads streams consumes them."""

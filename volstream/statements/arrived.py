@@ -1,4 +1,4 @@
-"""Tables with a tail in statements: reads show what has arrived, and writes that depend on it commit it first."""
+"""Tables with a tail in statements: reads include arrived rows, and writes that depend on arrived rows commit them first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from volstream.tails.snapshot import TailedTable
 if TYPE_CHECKING:
     from volstream.home import Home
 
-#: Statements whose relations are read.
+#: Statements that read their relations.
 _READING = (
     "SELECT",
     "WITH",
@@ -39,14 +39,14 @@ _CHANGING = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "RESTORE", "REPLA
 
 
 def query(views: Views, statement: str, reference: names.Reference, location: str) -> str | None:
-    """Returns SQL for the rows of a table with those that have arrived; None: the statement shall see the table itself.
+    """Returns SQL for a table's rows including arrived ones; None: the statement reads the table itself.
 
-    Few rows go to Spark with the statement: it would need half a second to find the newest version of the tail.
+    The statement contains arrived rows if they are few: Spark would need half a second to find the tail's newest version.
 
     Args:
         views: of the statement.
         reference: where the statement names the table.
-        location: the table's.
+        location: of the table.
 
     Raises:
         DependencyError: the table or its tail cannot be read.
@@ -61,13 +61,13 @@ def query(views: Views, statement: str, reference: names.Reference, location: st
 
 
 def commit_before(home: Home, statement: str) -> None:
-    """Commits what has arrived for the table that a statement changes or clones, if the statement must see it.
+    """Commits the arrived rows of the table that a statement changes or clones, if the statement must see them.
 
-    Rows that are only added to a table without a key need not.
+    A statement that only adds rows to a table without a key need not see them.
 
     Raises:
         InvalidStateError: the table is immutable.
-        VolstreamError: the commit failed, so that the statement must not run.
+        VolstreamError: the commit failed; the statement must not run.
     """
     words = names.words(statement)
     cloned = names.cloned(statement)
@@ -97,14 +97,14 @@ def _changed(statement: str, words: list[str]) -> Name | None:
     if target is not None:
         return target.name
     if words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {after for word, after in pairwise(words) if word == "ADD"}:
-        return None  # brings back a column that rows which have arrived need
+        return None  # restores a column that arrived rows need
     if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):
         return next((reference.name for reference in names.references(statement) if not reference.directory), None)
     return None
 
 
 def _reads(statement: str, reference: names.Reference) -> bool:
-    """True if the statement reads the rows of a table's newest version where it names it."""
+    """True if the statement reads rows of a table's newest version at this reference."""
     words = names.words(statement)
     if not words or words[0] not in _READING or (words[0] == "CREATE" and "VIEW" in words[:5]):
         return False

@@ -1,7 +1,7 @@
 """Makes the names in a statement visible to Spark: attaches tables by path, creates views of streams and directories, and
 registers functions.
 
-Spark's embedded catalog is in memory and dies with the engine, so tables are attached when they are first mentioned.
+Spark's embedded catalog is in memory and dies with the engine, so tables are attached on first mention.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Binding:
     """Binds the names of one statement, in one Spark session.
 
     Args:
-        consumption: pins the ranges of streams; None: they are pinned here, once for the statement.
+        consumption: pins the ranges of streams; None: the binding pins them once for the statement.
         with_arrived: tables include the rows of their tails.
-        in_views: everything that is not a table is read through a view, so that a plan shows what the statement itself reads.
+        in_views: read everything except tables through views, so that a plan shows what the statement itself reads.
 
     Attributes:
-        tables: the tables that were attached.
+        tables: names of the attached tables.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Binding:
         spark.sql(f"USE `{DEFAULT_SCHEMA}`")
 
     def bind(self, statement: str, merged_into: Sequence[str] | None = None) -> str:
-        """Returns the statement with views for streams and directories, after attaching every table that it names.
+        """Attaches every table that the statement names; returns the statement with views for streams and directories.
 
         Args:
-            merged_into: columns of the target of a MERGE whose source may be a stream.
+            merged_into: columns of the target of a MERGE, whose source may be a stream.
         """
         text = statement = self._with_functions(statement)
         for reference in reversed(names.references(statement)):
@@ -96,7 +96,7 @@ class Binding:
                 compile_if_large(self.spark, location)
                 unmoved = arrived.query(self.views, statement, reference, location) if self._with_arrived else None
                 if unmoved is not None:
-                    # A view costs a call of Spark.
+                    # A view costs a call to Spark.
                     inline = reference.takes_alias and not self._in_views
                     replacement = f"({unmoved})" if inline else self.views.of(unmoved)
             elif facts.is_fact(reference.name):
@@ -110,7 +110,7 @@ class Binding:
         return text
 
     def _check_spelling(self, statement: str, reference: names.Reference) -> None:
-        """Raises SqlError if a relation is missing, and another one has a name like it."""
+        """Raises SqlError if a relation does not exist, but one with a similar name does."""
         if not names.must_exist(statement):
             return
         streams = (stream.name for stream in self._home.catalog.streams.list())
@@ -119,7 +119,7 @@ class Binding:
             raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())
 
     def _changes_view(self, reference: names.Reference, changes: names.ChangesClause) -> str:
-        """Creates a view of changes. Spark's own would show the metadata of rows, too, and knows no directories."""
+        """Creates a view of changes. Spark's own would also show the metadata of rows, and does not support directories."""
         options = changes.options
         if not reference.directory:
             compile_if_large(self.spark, folders.table_location(self._home.warehouse, reference.name))
@@ -137,12 +137,12 @@ class Binding:
         return self.views.of(text)
 
     def _with_functions(self, statement: str) -> str:
-        """Renames calls to the home's functions in the statement to one-part names, all that Spark's registry allows."""
+        """Renames calls to the home's functions to one-part names, the only ones that Spark's registry allows."""
         functions = {function.name: function for function in self._home.catalog.functions.list()}
         text = statement
         for call in reversed(names.calls(statement) if functions else []):
             function = functions.get(call.name)
-            # Spark's own functions, and those of this session, take precedence, as in Spark.
+            # As in Spark, its own functions and those of this session take precedence.
             if function is None or (not call.qualified and self.spark.catalog.functionExists(call.name.name)):
                 continue
             name = f"{call.name.schema}.{call.name.name}"
@@ -165,14 +165,14 @@ class Binding:
         return self.views.of(reader.query(self.views, covered))
 
     def _filtered(self, view: str, statement: str, alias: str, columns: Sequence[str]) -> str:
-        """Creates a view of the rows that can match a clause of a MERGE into a table with these columns."""
+        """Creates a view of the rows that can match a clause of a MERGE into a table with the given columns."""
         wanted = adapt.merge_filter(statement, alias, self.spark.table(view).columns, columns)
         if wanted is None:
             return view
         return self.views.of(f"SELECT * FROM {view} WHERE {wanted}")
 
     def attach(self, name: Name) -> str | None:
-        """Registers a table of the warehouse, and its schema, in Spark; returns its location, or None if it does not exist."""
+        """Registers a table of the warehouse and its schema in Spark; returns its location, or None if it does not exist."""
         location = folders.table_location(self._home.warehouse, name)
         if name.schema != DEFAULT_SCHEMA and is_folder(f"{self._tables}/{name.schema}"):
             self._use_schema(name.schema)
@@ -203,8 +203,8 @@ class Binding:
 
 
 def _without_collations(returns: str) -> DataType:
-    """Returns a SQL type whose texts have no collation: Spark Connect sends that of each text in the type of a function's result,
-    Delta writes it into the schema of a table of such results, and no other reader knows it there."""
+    """Removes collations from a SQL type. Spark Connect sends a collation for each text in a function's result type; Delta
+    writes it into the schema of a table of such results, where other readers do not support it."""
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 

@@ -1,4 +1,4 @@
-"""CREATE TABLE leaves a table or nothing: Delta writes the rows first, and keeps what it wrote when it fails."""
+"""CREATE TABLE leaves a table or nothing, although Delta writes the rows first and keeps them on failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def creating(home: Home, name: Name) -> Iterator[None]:
-    """Removes what an unfinished CREATE TABLE left, also that of the block if it raises. Does nothing if there is a table.
+    """Removes the remains of an unfinished CREATE TABLE, including the block's if it raises. Does nothing if the table exists.
 
     Raises:
         ObjectInUseError: another process is creating the table.

@@ -1,9 +1,9 @@
 """Dynamic tables: Delta tables that a job keeps equal to a query. A run consumes the job's own streams on the query's sources.
 
-Thus Spark does nothing if nothing changed, and each change is applied once. If every row of the result comes from one row of
-a single source, only the changed rows are read. Otherwise the query runs in full, over exactly the versions being consumed,
-and only differing rows are written, so that the others keep their identity. The statements are built by
-``sql.incremental``. Columns that sources bring later (``SELECT *``) are added first, by a commit of their own.
+So Spark does nothing if nothing changed, and each change is applied once. If every row of the result comes from one row of a
+single source, a run reads only the changed rows. Otherwise the query runs in full, over exactly the versions being consumed,
+and the run writes only differing rows, so that the others keep their identity. ``sql.incremental`` builds the statements. New
+columns of the sources (``SELECT *``) are added first, by a separate commit.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ def drop_table(home: Home, name: Name) -> None:
 
 
 def refresh(home: Home, job: DynamicJob) -> int:
-    """Brings the table in line with its query's current result; returns the number of rows written, as far as known.
+    """Updates the table to its query's current result; returns the number of rows written, as far as known.
 
     Raises:
-        SqlError: Spark rejects the query, or it no longer has the table's columns.
-        StreamStaleError: a source was re-created, or its history is gone.
+        SqlError: Spark rejects the query, or its result lacks columns of the table.
+        StreamStaleError: a source was re-created, or its history was deleted.
         InvalidStateError: the table does not exist, or has expressions.
     """
     location = folders.table_location(home.warehouse, job.into)
@@ -101,7 +101,7 @@ def refresh(home: Home, job: DynamicJob) -> int:
 
 
 class _Refresh:
-    """One refresh: the query's sources at the versions of a consumption."""
+    """One refresh: reads the query's sources at the versions of a consumption."""
 
     def __init__(
         self, home: Home, job: DynamicJob, consumption: Consumption, streams: Mapping[tuple[SourceKind, Name], Stream]
@@ -112,7 +112,7 @@ class _Refresh:
         self._streams = streams
 
     def add_columns(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
-        """Adds those columns of the query's result to the table at ``location`` that it does not have. Raises SqlError."""
+        """Adds the columns of the query's result that the table at ``location`` lacks. Raises SqlError."""
         result = spark.sql(self._present(spark)).schema
         self._check(result.names, columns)
         existing = {name.lower() for name in columns}
@@ -122,7 +122,7 @@ class _Refresh:
             spark.sql(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({listed})").collect()
 
     def run(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
-        """Writes the table at ``location``. Raises SqlError if the query's result does not have its columns."""
+        """Writes the table at ``location``. Raises SqlError if the query's result lacks some of its columns."""
         whole = self._present(spark)
         outputs = spark.sql(whole).columns
         self._check(outputs, columns)
@@ -142,7 +142,7 @@ class _Refresh:
             difference = self._changes(spark, outputs, columns) or incremental.difference(location, result, columns)
         else:
             difference = incremental.difference(location, result, columns)
-        # Staged, because a MERGE reads its source more than once, and without differences there is nothing to merge.
+        # Staged, because a MERGE reads its source more than once; without differences the MERGE is skipped.
         spilled = f"{self._home.warehouse}/_staging/dynamic-{uuid.uuid4().hex}"
         try:
             spark.sql(difference).write.parquet(spilled)
@@ -158,8 +158,8 @@ class _Refresh:
             folders.remove(spilled)
 
     def _changes(self, spark: SparkSession, outputs: Sequence[str], columns: Sequence[str]) -> str | None:
-        """Returns SQL for the table's missing and superfluous rows, from the changed rows alone; None if these cannot be read,
-        because the source's columns changed in another way than by addition."""
+        """Returns SQL for the table's missing and superfluous rows, computed from the changed rows only; None if these cannot
+        be read, because the source's columns changed other than by addition."""
 
         def images(*, new: bool) -> str:
             text = self._over(spark, lambda covered: f"({covered.images(new=new)})")
@@ -171,11 +171,11 @@ class _Refresh:
             return None
 
     def _present(self, spark: SparkSession) -> str:
-        """Returns the query over its sources' rows."""
+        """Returns the query over its sources' current rows."""
         return self._over(spark, lambda covered: covered.source.rows(covered.to_version))
 
     def _check(self, outputs: Sequence[str], columns: Sequence[str]) -> None:
-        """Raises SqlError unless a result has each column of the table, and none twice."""
+        """Raises SqlError unless a result has each column of the table exactly once."""
         lowered = [name.lower() for name in outputs]
         missing = [name for name in columns if name.lower() not in lowered]
         twice = [name for name in outputs if lowered.count(name.lower()) > 1]
@@ -187,7 +187,7 @@ class _Refresh:
             )
 
     def _over(self, spark: SparkSession, rows: Callable[[Range], str]) -> str:
-        """Returns the query with each relation replaced by the result of ``rows``."""
+        """Returns the query with each relation replaced by what ``rows`` returns for it."""
         text, views = self._job.query, Views(spark)
         for reference in reversed(names.references(text)):
             covered = self._consumption.pin(self._streams[_key(reference)])

@@ -1,7 +1,7 @@
 """The catalog's facts as SQL relations: ``SELECT * FROM volstream.failures``.
 
-They are read from the catalog with the statement and written to a file for Spark, because there may be many rows, and Spark
-may be on another host.
+Each statement reads them from the catalog and writes them to files for Spark: there may be many rows, and Spark may be on
+another host.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), datetime: pa.t
 
 
 def is_fact(name: Name) -> bool:
-    """True if a relation with that name comes from the catalog."""
+    """True if the catalog provides the relation with this name."""
     return name.schema == SCHEMA and name.name in facts.FACTS
 
 
 def write(home: Home, name: Name) -> str:
-    """Writes the rows of a relation to a folder of Parquet files; returns its location."""
+    """Writes a relation's rows to a folder of Parquet files; returns its location."""
     location = f"{home.warehouse}/_staging/facts-{uuid.uuid4().hex}"
     schema = pa.schema([(column, _TYPES[kind]) for column, kind in facts.types(name.name).items()])
     with folders.written(location, schema) as file:

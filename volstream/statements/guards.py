@@ -1,4 +1,4 @@
-"""Statements about tables that would take changes away from their streams are refused."""
+"""Refuses statements that would take changes of a table away from its streams."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
-    """Refuses a VACUUM that would remove files needed for the unconsumed changes of a stream.
+    """Refuses a VACUUM that would remove files that a stream needs for unconsumed changes.
 
     Raises:
-        InvalidStateError: it would remove such files; the message names the stream and the remedy.
+        InvalidStateError: the VACUUM would do so; the message names the stream and the remedy.
     """
     tokens = names.tokenize(statement)
     position = 2 if words[1:2] == ["TABLE"] else 1
@@ -53,10 +53,10 @@ def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
 
 
 def check_untracked(home: Home, statement: str, words: list[str]) -> None:
-    """Refuses an ``ALTER TABLE ... SET`` or ``UNSET TBLPROPERTIES`` that ends the change tracking of a stream's source.
+    """Refuses ``ALTER TABLE ... SET`` or ``UNSET TBLPROPERTIES`` if it ends the change tracking of a stream's source.
 
     Raises:
-        InvalidStateError: a stream reads the table; the message names it and the remedy.
+        InvalidStateError: a stream reads the table; the message names the stream and the remedy.
     """
     tokens = names.tokenize(statement)
     named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None

@@ -1,4 +1,4 @@
-"""Jobs whose runs consume streams by a SQL statement: their validation, and their runner."""
+"""Jobs whose runs consume streams with a SQL statement: validation and runner."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def spec_of_statement(
     stream: Name | None,
     **options: Any,
 ) -> StatementJobSpec:
-    """Returns the spec of a job that runs ``statement``. No Spark: the statement is fully checked in the first run.
+    """Returns the spec of a job that runs ``statement``. Without Spark: the first run checks the statement fully.
 
     Args:
-        stream: the stream under which the job is listed; None: the first that it reads.
-        options: those of any job.
+        stream: the stream under which the job is listed; None: the first that the statement reads.
+        options: of any job.
 
     Raises:
-        SqlError: the statement is not DML that reads a stream and writes an existing Delta table.
+        SqlError: the statement is not DML that reads a stream and writes to an existing Delta table.
         InvalidValueError: the statement does not read ``stream``, or each run would trigger the next.
     """
     if names.words(statement)[:1] not in [[word] for word in _DML] or not names.writes(statement):
@@ -118,7 +118,7 @@ class StatementRunner:
         return consume(self._home, job.statement, job.id)
 
     def _recover(self) -> bool:
-        """Recovers what an earlier run left open, before checking for remaining work."""
+        """Settles what an earlier run left open, before checking for work."""
         consumptions = self._home.catalog.consumptions
         unfinished = [stream for stream in self._streams() if consumptions.open_plan(stream.id) is not None]
         if unfinished:
@@ -128,7 +128,7 @@ class StatementRunner:
         return bool(unfinished)
 
     def _is_any_to_read(self) -> bool:
-        """True if a stream has more than commits without data; those are skipped here, without Spark."""
+        """True if a stream has more than commits without data; advances past those here, without Spark."""
         unread = [stream for stream in self._streams() if self._is_to_read(stream)]
         return bool(unread)
 
@@ -137,7 +137,7 @@ class StatementRunner:
         covered = reader.pin(stream) if reader.has_data(stream) else None
         if covered is None or covered.empty:
             return False
-        follows = isinstance(self._job, DynamicJob) and covered.reshaped  # the table may get the columns
+        follows = isinstance(self._job, DynamicJob) and covered.reshaped  # the table may get these columns
         if reader.only_upkeep(covered) and not follows:
             self._home.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
             return False

@@ -1,7 +1,7 @@
-"""Tables of the metastore that Spark is configured with, found by name, and linked from then on.
+"""Finds tables by name in the metastore that Spark is configured with, and links them.
 
-A link in the catalog maps the name to the table's location; whatever works by location, such as logs and commits, then
-needs no metastore.
+A link in the catalog maps the name to the table's location; everything that works by location, such as logs and commits, then
+does not need the metastore.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def locate(home: Home, name: Name) -> str:
-    """Returns the table's actual or future location. Asks Spark if the warehouse lacks it and there is a metastore."""
+    """Returns the table's actual or future location. Asks Spark if the warehouse lacks the table and Spark has a metastore."""
     location = folders.table_location(home.warehouse, name)
     if DeltaLog(location).exists() or not _is_configured(home.settings):
         return location

@@ -12,7 +12,7 @@ class Result:
     """The rows of a statement that ran without Spark.
 
     Attributes:
-        query: SQL with the same rows and their types, for a DataFrame; None: all columns are text.
+        query: SQL for the same rows and their types, for a DataFrame; None: all columns are text.
     """
 
     columns: Sequence[str]

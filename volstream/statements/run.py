@@ -1,4 +1,4 @@
-"""Runs Spark's statements: DML that reads streams consumes them, the rest is passed on with its names bound."""
+"""Runs Spark's statements: DML that reads streams consumes them; other statements are passed on with their names bound."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from volstream.home import Home
 
 
-#: In parentheses Spark takes nothing but a query: it would run a statement at once.
+#: Between parentheses Spark accepts only a query; it would execute a bare statement immediately.
 _BEFORE = "SELECT * FROM ("
 
 _POSITION = re.compile(r"(?<=line 1 pos |ine 1, pos )\d+|(?<=\(line 1, position )\d+")
@@ -49,7 +49,7 @@ _EXCERPT = re.compile(rf"(== SQL.*==\n){re.escape(_BEFORE)}(.*\n)(?:[ -]{{{len(_
 
 @contextmanager
 def positions_in_query() -> Iterator[None]:
-    """Makes the positions and excerpts in errors about :meth:`SparkStatements.query` those of the query alone."""
+    """Converts positions and excerpts in errors about :meth:`SparkStatements.query` to those of the query alone."""
     try:
         yield
     except SqlError as error:
@@ -62,7 +62,7 @@ def _in_query(message: str) -> str:
 
 
 def consume(home: Home, statement: str, job_id: str) -> int:
-    """Runs a job's DML, which consumes the streams that it reads; returns the number of rows written, as far as known.
+    """Runs a job's DML, which consumes the streams it reads; returns the number of rows written, as far as known.
 
     Raises:
         SqlError, StreamError: as :meth:`volstream.session.Session.sql`.
@@ -76,7 +76,7 @@ def consume(home: Home, statement: str, job_id: str) -> int:
 
 
 def streams_of(home: Home, statement: str) -> list[Stream]:
-    """Returns the streams that a statement reads, without duplicates. Raises SqlError if it cannot be parsed."""
+    """Returns the streams that a statement reads, each once. Raises SqlError if it cannot be parsed."""
     streams = {
         stream.id: stream
         for reference in names.references(statement)
@@ -86,11 +86,11 @@ def streams_of(home: Home, statement: str) -> list[Stream]:
 
 
 def target_of(home: Home, dml: str) -> tuple[Name, str]:
-    """Returns the table that DML reading streams writes, and its actual or future location.
+    """Returns the table that stream-reading DML writes, and its actual or future location.
 
     Raises:
-        SqlError: it names no table, or a stream.
-        InvalidStateError: the table is a job's.
+        SqlError: the statement names no table, or a stream.
+        InvalidStateError: the table belongs to a job.
     """
     reference = names.target(dml)
     if reference is None:
@@ -103,14 +103,14 @@ def target_of(home: Home, dml: str) -> tuple[Name, str]:
 
 
 def check_exists(home: Home, name: Name, location: str) -> None:
-    """Raises SqlError if there is no Delta table to write."""
+    """Raises SqlError if there is no Delta table at the location."""
     if not DeltaLog(location).exists():
         near = folders.like_one(home.warehouse, name)
         raise SqlError(f"There is no Delta table {name} to write.", f"{near}First: CREATE TABLE {name} (...).")
 
 
 class SparkStatements:
-    """Runs Spark's statements with the names of the home bound."""
+    """Runs Spark's statements, with the home's names bound."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -157,14 +157,14 @@ class SparkStatements:
             frame = binding.spark.sql(text)
         if words[:2] in (["SHOW", "TABLES"], ["SHOW", "VIEWS"]):
             frame = without_views(frame)
-        # A user's view may read ours for as long as the session lives.
+        # A user's view may read volstream's views for the life of the session.
         return frame if _is_temporary(words) else binding.views.live_with(frame)
 
     def query(self, text: str) -> DataFrame:
-        """Returns the rows of a query that reads relations of the home only.
+        """Returns the rows of a query that reads only relations of the home.
 
         Raises:
-            SqlError: it is wrong, reads something else, or does more than reading.
+            SqlError: the query is invalid, reads something else, or does more than read.
         """
         binding = Binding(self._home, self._home.spark, self._home.open_consumption, with_arrived=True, in_views=True)
         frame = binding.spark.sql(f"{_BEFORE}{binding.bind(text)}\n)")
@@ -172,7 +172,7 @@ class SparkStatements:
         return binding.views.live_with(frame)
 
     def set_properties(self, statement: grammar.Statement) -> Result:
-        """Runs ``ALTER TABLE t SET PROPERTIES``: ours stand for several of Delta's; others are passed on."""
+        """Runs ``ALTER TABLE t SET PROPERTIES``: translates volstream's properties to several of Delta's, passes on others."""
         assert statement.name is not None, "the grammar asks for a name"
         properties: dict[str, str] = {}
         for key, value in statement.options["properties"].items():
@@ -195,7 +195,7 @@ class SparkStatements:
         return Binding(self._home, spark, self._home.open_consumption, with_arrived=True)
 
     def _consume(self, statement: str, words: list[str], streams: list[Stream]) -> DataFrame | Result:
-        """Runs DML that reads streams, once, and moves their offsets with it."""
+        """Runs DML that reads streams once, and moves the streams' offsets with it."""
         insert = adapt.as_insert(statement)
         if insert is None and words[0] == "CREATE":
             raise SqlError(
@@ -211,7 +211,7 @@ class SparkStatements:
                     "Use INSERT OVERWRITE, or drop the table first.",
                 )
             if "EXISTS" in words[:6] and DeltaLog(location).exists():
-                return Result([], [])  # nothing is done, so nothing is consumed
+                return Result([], [])  # the statement does nothing, so nothing is consumed
             with creating(self._home, target):
                 self._create_empty(insert[0])
         else:
@@ -232,7 +232,7 @@ class SparkStatements:
     def write(
         self, statement: str, words: list[str], streams: list[Stream], location: str, job_id: str | None = None
     ) -> int | None:
-        """Runs DML that reads streams, and moves their offsets with it; returns the number of rows written, if known."""
+        """Runs DML that reads streams and moves their offsets with it; returns the number of rows written, if known."""
         with self._home.consumption(job_id=job_id) as consumption:
             taken = consumption.take(*streams)
 
@@ -257,10 +257,10 @@ class SparkStatements:
         return list(DeltaLog(folders.table_location(self._home.warehouse, reference.name)).columns())
 
     def _created(self, statement: str) -> Name | None:
-        """Returns the table that a CREATE TABLE names, if it is one of ours.
+        """Returns the table that a CREATE TABLE names, if volstream manages it.
 
         Raises:
-            AlreadyExistsError: a stream has the name: tables and streams share a namespace.
+            AlreadyExistsError: a stream has this name; tables and streams share a namespace.
         """
         for reference in names.references(statement)[:1]:
             if self._home.catalog.streams.find(reference.name) is not None:
@@ -269,7 +269,7 @@ class SparkStatements:
         return None
 
     def _check_written(self, statement: str, words: list[str]) -> None:
-        """Raises InvalidStateError if a statement writes rows of a table that a job keeps."""
+        """Raises InvalidStateError if a statement writes rows to a table that a job maintains."""
         if words[:1] in (["TRUNCATE"], ["RESTORE"], ["REPLACE"]) or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
             written = next(iter(names.references(statement)), None)
         else:
@@ -279,14 +279,14 @@ class SparkStatements:
             check_writable(self._home.catalog, written.name, location)
 
     def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
-        """Drops a table with its data: Spark treats attached tables as external, and would keep their files."""
+        """Drops a table with its data. Spark treats attached tables as external, and would keep the files."""
         name = Name.parse(names.last(statement))
         location = folders.table_location(self._home.warehouse, name)
         self._end_owner(name, keeper_of(self._home.catalog, location))
         return self._drop_table(spark, name, text)
 
     def _damaged(self, name: Name) -> Name | None:
-        """Returns the name of a table of the warehouse if its log, or its tail's, cannot be read."""
+        """Returns the name if it is a table of the warehouse whose log, or whose tail's log, cannot be read."""
         location = folders.table_location(self._home.warehouse, name)
         try:
             if location == folders.own_location(self._home.warehouse, name):
@@ -299,13 +299,13 @@ class SparkStatements:
         return None
 
     def _drop_damaged(self, spark: SparkSession, name: Name) -> DataFrame:
-        """Drops such a table: its files first, because Spark reads the log of what it drops."""
+        """Drops a damaged table: removes its files first, because Spark reads the log of a table that it drops."""
         self._end_owner(name, next((job for job in self._home.catalog.jobs.list() if job.into == name), None))
         folders.remove(folders.own_location(self._home.warehouse, name))
         return spark.sql(f"DROP TABLE IF EXISTS {name.qualified}")
 
     def _end_owner(self, name: Name, job: Job | None) -> None:
-        """Ends the source that fills a table which is to be dropped. Raises InvalidStateError if a job does."""
+        """Ends the source that fills a table to be dropped. Raises InvalidStateError if a job fills it."""
         if job is not None:
             first = (
                 f"DROP DYNAMIC TABLE {job.name}"
@@ -320,7 +320,7 @@ class SparkStatements:
     def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:
         result, warehouse = spark.sql(text), self._home.warehouse
         own = folders.own_location(warehouse, name)
-        if folders.table_location(warehouse, name) != own:  # a linked table: its metastore decides about the files
+        if folders.table_location(warehouse, name) != own:  # a linked table: its metastore owns the files
             self._home.catalog.links.remove(name)
         else:
             folders.remove(own)
@@ -328,12 +328,12 @@ class SparkStatements:
 
 
 def _is_temporary(words: list[str]) -> bool:
-    """True if a statement creates a view of this session."""
+    """True if a statement creates a temporary view."""
     return words[:1] == ["CREATE"] and any(word in ("TEMPORARY", "TEMP") for word in words[1:4])
 
 
 def _check_properties(statement: str) -> None:
-    """Raises InvalidValueError if a statement sets a misspelt property of ours."""
+    """Raises InvalidValueError if a statement sets a misspelt property of volstream."""
     for before, after in pairwise(names.tokenize(statement)):
         if before.token_type is TokenType.STRING and after.text == "=":
             check_property(before.text)

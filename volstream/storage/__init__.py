@@ -25,7 +25,7 @@ _BACKENDS = {
     "s3": "volstream.storage.s3:S3Store",
 }
 
-#: Hadoop's schemes for the same stores.
+#: Hadoop's aliases of schemes.
 _ALIASES = {"s3a": "s3"}
 
 
@@ -33,7 +33,7 @@ def open_store(location: str, access: Access | None = None) -> ObjectStore:
     """Returns the store at ``location``: a URI, or a plain path for a local directory. Does no I/O.
 
     Args:
-        access: access to a bucket; None: the provider's own settings (environment, instance) apply.
+        access: access to a bucket; None: use the provider's own settings (environment, instance).
 
     Raises:
         InvalidValueError: the location is malformed, or its scheme is not supported.

@@ -13,27 +13,27 @@ from typing import BinaryIO, Protocol, runtime_checkable
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 
-#: A key that is requested only to see whether a store answers; it usually does not exist.
+#: A key requested only to check that a store answers; it usually does not exist.
 PROBE = ".volstream-probe"
 
 
 class ObjectStore(Protocol):
     """The objects below one location.
 
-    A store does no I/O when created, can be pickled (tasks on executors get a copy), and can be used by several threads at
-    once. Every method may block on the network and raises :class:`~volstream.errors.StorageError` for temporary problems
-    and :class:`~volstream.errors.StorageDeniedError` for permanent ones.
+    A store does no I/O when created, can be pickled (tasks on executors get a copy), and is thread-safe. Every method may block
+    on the network and raises :class:`~volstream.errors.StorageError` for temporary problems and
+    :class:`~volstream.errors.StorageDeniedError` for permanent ones.
     """
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
         """Yields every file below ``prefix`` (``""``, or ending in ``/``) that ``selection`` accepts, in no particular order.
 
-        Memory use stays flat. A prefix that does not exist has no files; a location that does not exist is a
-        :class:`~volstream.errors.StorageError`: an unmounted disk must not read as "all files were deleted".
+        Memory use stays flat. A prefix that does not exist has no files; a location that does not exist raises
+        :class:`~volstream.errors.StorageError`: an unmounted disk must not look as if all files were deleted.
         """
 
     def head(self, path: str) -> FileInfo | None:
-        """Returns the object at ``path`` as it is now; None if there is none (or a directory, or a link out of the root)."""
+        """Returns the current object at ``path``; None if there is none (or a directory, or a link out of the root)."""
 
     def open(self, path: str) -> BinaryIO:
         """Returns the content, seekable. Raises FileNotFoundError if the object no longer exists."""
@@ -44,12 +44,12 @@ class ObjectStore(Protocol):
 
 @dataclass(frozen=True)
 class Details:
-    """What a store knows of an object besides what a listing shows.
+    """What a store knows about an object beyond its listing.
 
     Attributes:
-        metadata: what the user gave it: ``x-amz-meta-``, ``x-oss-meta-``; of a local file, extended attributes ``user.``.
-        storage_class: None: the store has none.
-        version_id: the store's own version; None: the bucket keeps none.
+        metadata: set by the user: ``x-amz-meta-``, ``x-oss-meta-``; for a local file, extended attributes ``user.``.
+        storage_class: None: the store has no classes.
+        version_id: the store's own version; None: the bucket keeps no versions.
     """
 
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -59,19 +59,19 @@ class Details:
 
 @runtime_checkable
 class HasDetails(Protocol):
-    """A store that knows more of an object. Each method makes one request, and raises FileNotFoundError if it is missing."""
+    """A store that knows more about an object. Each method makes one request, and raises FileNotFoundError if it is missing."""
 
     def details(self, path: str) -> Details:
-        """Returns what is not in a listing."""
+        """Returns the details missing from a listing."""
 
     def tags(self, path: str) -> Mapping[str, str]:
         """Returns the object's tags."""
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Returns a part of the content, which has at least so many bytes from there."""
+        """Returns ``length`` bytes of the content from ``start`` on; the content must have that many."""
 
     def presigned_url(self, path: str, seconds: int) -> str:
-        """Returns a URL by which anybody can read the object for so long. Makes no request.
+        """Returns a URL with which anyone can read the object for ``seconds``. Makes no request.
 
         Raises:
             InvalidValueError: the store has no such URLs.
@@ -80,7 +80,7 @@ class HasDetails(Protocol):
 
 @runtime_checkable
 class KeyOrdered(Protocol):
-    """A store whose objects appear whole, never half-written, and can be listed in key order from any key.
+    """A store whose objects appear complete, never half-written, and can be listed in key order from any key.
 
     Its listing can be split among threads, and resumed after an interruption.
     """
@@ -100,7 +100,7 @@ class KeyOrdered(Protocol):
 
 @runtime_checkable
 class Writable(Protocol):
-    """A store that can be written to; used only to test a volume, which volstream otherwise never writes to."""
+    """A writable store; volstream writes only to test a volume."""
 
     def write(self, path: str, content: bytes) -> None:
         """Creates or replaces an object."""
@@ -117,4 +117,4 @@ class HasLocalPaths(Protocol):
         """Returns the path of the object's content. Raises FileNotFoundError if the object no longer exists."""
 
     def still_holds(self, path: str, version: str) -> bool:
-        """True if one quick look finds the object with this version; False: :meth:`ObjectStore.head` tells."""
+        """True if one quick check finds the object with this version; if False, :meth:`ObjectStore.head` decides."""

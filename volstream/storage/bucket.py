@@ -1,4 +1,4 @@
-"""Common rules of buckets, independent of provider: mapping of keys to paths, and which keys are files. Pure."""
+"""Rules common to all providers' buckets: mapping of keys to paths, and which keys are files. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from volstream.storage.types import content_type
 
 _LOCATION = re.compile(r"([a-z0-9]+)://([^/]+)(?:/(.*))?", re.DOTALL)
 
-#: By scheme. Old S3 buckets may have names that are no longer allowed.
+#: Valid names, by scheme. Old S3 buckets may have names that are no longer allowed.
 _NAMES = {
     "oss": re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]"),
     "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}"),
@@ -23,7 +23,7 @@ _NAMES = {
 #: Maximum length of a key, in UTF-8. OSS allows one byte less.
 _MAX_BYTES = 1024
 
-#: Default types that stores report for objects uploaded without one.
+#: Types that stores report for objects uploaded without one.
 _UNTOLD = ("binary/octet-stream", "application/octet-stream", None)
 
 _FOLDER = "Its key ends in '/' like a directory's, but it has content; rename it."
@@ -65,7 +65,7 @@ class BucketPlace:
         return key
 
     def path(self, key: str) -> str:
-        """Returns the path of a key in this place."""
+        """Returns the path of a key in this bucket or prefix."""
         return key[len(self.root) :]
 
     def url(self, path: str) -> str:
@@ -73,7 +73,7 @@ class BucketPlace:
         return f"{self.scheme}://{self.bucket}/{quote_path(self.root + path)}"
 
     def name(self, path: str) -> str:
-        """Returns the name of the object for messages."""
+        """Returns the object's name for messages."""
         return printable(f"{self.scheme}://{self.bucket}/{self.root}{path}")
 
     def entry(
@@ -89,10 +89,10 @@ class BucketPlace:
         return Finding(path, _NUL) if "\0" in path else self.file(path, size, modified, etag)
 
     def file(self, path: str, size: int, modified: datetime, etag: str, said_type: str | None = None) -> FileInfo:
-        """Returns an object as a file. Its version is its ETag, because listings have no version ids.
+        """Converts an object to a file. Its version is its ETag, because listings have no version ids.
 
         Args:
-            modified: truncated to seconds, because only some listings, and no HEAD, have fractions.
+            modified: truncated to seconds: only some listings, and no HEAD, have fractions.
         """
         type_ = content_type(path) if said_type in _UNTOLD else said_type
         return FileInfo(path, size, modified.replace(microsecond=0), etag.strip('"'), content_type=type_)

@@ -1,7 +1,7 @@
 """The files of a local directory, or of anything mounted as one.
 
 Links: a link to a regular file inside the root counts as that file; a link out of the root, or to a directory, is a
-finding; a dangling one is ignored. What does not belong here: noticing changes (``queues.local``).
+finding; a dangling one is ignored. What does not belong here: detecting changes (``queues.local``).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The path cannot name an object: a missing or non-directory parent, a loop of links, a name too long to exist.
 _NO_SUCH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
-#: How the name of an extended attribute of a user begins.
+#: Prefix of users' extended attributes.
 _USER = "user."
 
-#: Opens something for inspection without reading it, which may be forbidden, and without waiting, as a pipe would.
+#: Opens something for inspection without reading it, which may be forbidden, and without blocking, as a pipe would.
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
 
 #: Directory in which a file that this process has open can be reopened.
@@ -53,7 +53,7 @@ class LocalStore:
         self._url = file_uri(self._root).rstrip("/")
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
-        """See :meth:`ObjectStore.list`. A directory that disappears meanwhile has no files; an unreadable one raises."""
+        """See :meth:`ObjectStore.list`. A directory removed during the listing has no files; an unreadable one raises."""
         before = self._identity()
         real_root = os.path.realpath(self._root)
         start = prefix.removesuffix("/")
@@ -88,7 +88,7 @@ class LocalStore:
             raise self._missing(path)
         opened = f"{_DESCRIPTORS}/{file.descriptor}"
         try:
-            # Under its own name, which some readers inspect. The caller closes it.
+            # With the file's own name, which some readers inspect. The caller closes the file.
             return open(file.path, "rb", opener=lambda _name, flags: os.open(opened, flags))
         except FileNotFoundError:
             raise
@@ -100,7 +100,7 @@ class LocalStore:
     def local_path(self, path: str) -> Path:
         """See :meth:`HasLocalPaths.local_path`. Links are resolved.
 
-        A later open may find a different file. If others may swap files, :meth:`open` is the safe way.
+        A later open may find a different file. If others may swap files, use :meth:`open`.
         """
         file = self._find(path)
         if file is None:
@@ -131,13 +131,13 @@ class LocalStore:
             return file.read(length)
 
     def presigned_url(self, path: str, seconds: int) -> str:  # noqa: ARG002  # of the protocol
-        """See :meth:`HasDetails.presigned_url`. A local file has none."""
+        """See :meth:`HasDetails.presigned_url`. Always raises: a local file has no such URL."""
         raise InvalidValueError(
             f"{printable(path)} is a local file, for which there are no presigned URLs.", "Use file.local_path()."
         )
 
     def still_holds(self, path: str, version: str) -> bool:
-        """See :meth:`HasLocalPaths.still_holds`. The version identifies the file, whichever way the path leads to it."""
+        """See :meth:`HasLocalPaths.still_holds`. The version identifies the file, however the path leads to it."""
         try:
             status = os.stat(f"{self._root}/{path}")
         except (OSError, ValueError):
@@ -159,7 +159,7 @@ class LocalStore:
         return f"{self._url}/{quote_path(path)}"
 
     def _identity(self) -> tuple[int, int]:
-        """Returns device and inode of the root. Raises if it is missing, which must not read as "all files are gone"."""
+        """Returns device and inode of the root. Raises if it is missing, which must not look as if all files were deleted."""
         with _errors_of(self._root):
             try:
                 status = os.stat(self._root)
@@ -170,7 +170,7 @@ class LocalStore:
         return status.st_dev, status.st_ino
 
     def _missing(self, path: str) -> FileNotFoundError:
-        """Returns the error for a path without a file; raises if the root is missing as well."""
+        """Returns the error for a path without a file; raises if the root is missing, too."""
         self._identity()
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
@@ -196,7 +196,7 @@ class LocalStore:
     def _find(self, path: str) -> _Found | None:
         """Returns the regular file at ``path``, whose descriptor the caller closes; None if a listing would not show one.
 
-        Called twice for each file of a batch: context managers would take a third of its time.
+        Called twice for each file of a batch: context managers would take a third of the time.
         """
         if not (is_utf8(path) and _is_plain(path)):
             return None
@@ -208,7 +208,7 @@ class LocalStore:
             raise _mapped(path, error) from error
 
     def _at_once(self, path: str) -> _Found | None:
-        """Returns the file at ``path`` if no link leads to it, according to Linux's name of the open file; else None."""
+        """Returns the file at ``path`` if no link leads to it, judging by Linux's name of the open file; else None."""
         if sys.platform != "linux":
             return None
         try:
@@ -219,7 +219,7 @@ class LocalStore:
         except OSError:
             return None
         target = f"{self._plain_root}/{path}"
-        # If the root has moved since, the target differs as well.
+        # If the root has been moved, the target differs, too.
         plain = os.readlink(f"{_DESCRIPTORS}/{descriptor}") == target
         if plain:
             return _regular(descriptor, target)
@@ -259,7 +259,7 @@ def _opened(root: str, path: str) -> _Found | None:
 
 
 def _regular(descriptor: int, path: str) -> _Found | None:
-    """Returns the open file if it is a regular one; else closes it."""
+    """Returns the open file if it is regular; else closes it."""
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode):
         return _Found(descriptor, path, status)
@@ -268,7 +268,7 @@ def _regular(descriptor: int, path: str) -> _Found | None:
 
 
 def _attributes(path: str) -> dict[str, str]:
-    """Returns a file's extended attributes of users; none where there are no such things."""
+    """Returns a file's extended user attributes; empty on systems without them."""
     found: dict[str, str] = {}
     if sys.platform == "linux":
         with suppress(OSError):
@@ -279,14 +279,14 @@ def _attributes(path: str) -> dict[str, str]:
 
 
 def _status(root: str, path: str) -> os.stat_result:
-    """Returns the status of ``path`` below ``root``, reached through no link; it may be a link itself."""
+    """Returns the status of ``path`` below ``root``, without following links; ``path`` itself may be a link."""
     parent, _, name = path.rpartition("/")
     with _directory(root, parent) as directory:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
 
 
 def _is_plain(path: str) -> bool:
-    """True if ``path`` is spelled as in a listing."""
+    """True if ``path`` is spelled as listings spell it."""
     return "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
 
 
@@ -294,8 +294,8 @@ def _is_plain(path: str) -> bool:
 def _directory(root: str, path: str) -> Iterator[int]:
     """Opens a directory below ``root`` while the block runs; raises FileNotFoundError or NotADirectoryError if missing.
 
-    It is opened one level at a time, following no link. Between checking a name and using it, anyone who may write to the
-    volume could replace it by a link elsewhere; an open directory stays what it was.
+    Opens one level at a time, without following links. Between checking a name and using it, anyone with write permission could
+    replace the name by a link elsewhere; an open directory stays the same.
     """
     reached = os.open(root, _LOOK | os.O_DIRECTORY)
     try:
@@ -356,7 +356,7 @@ def _file_info(path: str, status: os.stat_result) -> FileInfo:
     try:
         modified = _EPOCH + timedelta(0, 0, time_ns // 1000)
     except OverflowError:
-        # Some file systems store times outside datetime's range; the etag still has the exact one.
+        # Some file systems store times outside datetime's range; the etag still has the exact time.
         modified = (datetime.max if time_ns > 0 else datetime.min).replace(tzinfo=UTC)
     return FileInfo(path, size, modified, _etag(status), None, content_type(path))
 
@@ -374,7 +374,7 @@ def _no_root(root: str) -> StorageError:
 
 @contextmanager
 def _errors_of(path: str) -> Iterator[None]:
-    """Maps OS errors about ``path``. FileNotFoundError passes through: its meaning is up to the caller."""
+    """Maps OS errors about ``path``, except FileNotFoundError, which callers interpret."""
     try:
         yield
     except FileNotFoundError:

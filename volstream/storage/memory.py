@@ -31,13 +31,13 @@ class _Object:
     content: bytes
 
 
-#: Objects by location URI; stores of the same location share them.
+#: Objects by location URI, shared by all stores of the location.
 _locations: dict[str, dict[str, _Object]] = {}
 _lock = threading.Lock()
 
 
 class MemoryStore:
-    """The objects of ``memory://name``; stores of the same name share them, and a pickled store is only its name.
+    """The objects of ``memory://name``; stores with the same name share them, and a pickled store contains only the name.
 
     A location exists from the first :meth:`create` or :meth:`put` until :meth:`drop`.
     """
@@ -49,7 +49,7 @@ class MemoryStore:
         return (MemoryStore, (self._location,))
 
     def create(self) -> None:
-        """Creates the location without objects, if it does not exist. Idempotent."""
+        """Creates an empty location if it does not exist. Idempotent."""
         with _lock:
             _locations.setdefault(self._location, {})
 
@@ -108,12 +108,12 @@ class MemoryStore:
         return io.BytesIO(stored.content)
 
     def details(self, path: str) -> Details:
-        """See :meth:`HasDetails.details`. There are none."""
+        """See :meth:`HasDetails.details`. Always empty."""
         self.open(path)
         return Details()
 
     def tags(self, path: str) -> Mapping[str, str]:
-        """See :meth:`HasDetails.tags`. There are none."""
+        """See :meth:`HasDetails.tags`. Always empty."""
         self.open(path)
         return {}
 
@@ -122,7 +122,7 @@ class MemoryStore:
         return self.open(path).read()[start : start + length]
 
     def presigned_url(self, path: str, seconds: int) -> str:  # noqa: ARG002  # of the protocol
-        """See :meth:`HasDetails.presigned_url`. There are none."""
+        """See :meth:`HasDetails.presigned_url`. Always raises."""
         raise InvalidValueError(f"{path} is in memory, so it has no presigned URL.")
 
     def url(self, path: str) -> str:
@@ -131,7 +131,7 @@ class MemoryStore:
 
     @contextmanager
     def _objects(self) -> Iterator[dict[str, _Object]]:
-        """Returns the location's objects, holding the lock."""
+        """Yields the location's objects, holding the lock."""
         with _lock:
             objects = _locations.get(self._location)
             if objects is None:

@@ -34,12 +34,12 @@ from volstream.storage.ranged import Content, ranged
 
 T = TypeVar("T")
 
-#: For this long after the bucket was seen, a missing key is taken to mean only a missing object.
+#: For this long after the bucket was seen, a missing key counts as a missing object without checking the bucket.
 _SEEN_SECONDS = 60.0
 
 _CONNECTIONS = 64
 
-#: How the header of a value begins that the user gave an object.
+#: Prefix of the headers with a user's metadata of an object.
 _META = "x-oss-meta-"
 
 _TIMEOUTS = (5, 60)
@@ -60,8 +60,8 @@ _ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
 class OssStore:
     """The objects of ``oss://bucket[/prefix]``.
 
-    A pickled store has temporary keys instead of its credentials. Without a role, if the keys are long-lived, it has derived
-    keys that sign requests to OSS in this region, today and tomorrow only.
+    A pickled store has temporary keys instead of its credentials. If the keys are long-lived and there is no role, it has
+    derived keys, which sign requests only to OSS in this region, today and tomorrow.
 
     Args:
         page: keys per listing request.
@@ -86,7 +86,7 @@ class OssStore:
         return (OssStore, (self._location, replace(access, keys=keys)))
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
-        """See :meth:`ObjectStore.list`. In the order of the keys."""
+        """See :meth:`ObjectStore.list`. In key order."""
         return self.list_after(prefix, selection, "")
 
     def list_after(
@@ -128,7 +128,7 @@ class OssStore:
 
         def fetch(start: int) -> Content:
             got = self._of_object(path, self._bucket.get_object, (start, None) if start else None)
-            # The SDK's reader would decompress objects stored with a Content-Encoding.
+            # The SDK's reader would decompress objects with a Content-Encoding.
             return Content(start + got.content_length, got.headers["etag"], got.resp.response.raw)
 
         return ranged(self._place.name(path), fetch, lambda: _errors(self._place.name(path)))
@@ -216,7 +216,7 @@ class OssStore:
             more, token = page.is_truncated, page.next_continuation_token
 
     def _of_object(self, path: str, call: Callable[..., Any], *more: Any) -> Any:
-        """Returns the answer to a request about an object. Raises FileNotFoundError."""
+        """Requests something about an object; returns the response. Raises FileNotFoundError."""
         key = self._place.key(path)
         if key is None or not _askable(key):
             raise FileNotFoundError(path)
@@ -226,13 +226,13 @@ class OssStore:
             raise FileNotFoundError(path) from exc
 
     def _check_bucket(self) -> None:
-        """Raises if the bucket does not exist: an answer to HEAD may not tell whether the bucket or the object is missing."""
+        """Raises if the bucket does not exist: HEAD may not show whether the bucket or the object is missing."""
         if time.monotonic() - self._seen > _SEEN_SECONDS:
             self._ask("", self._bucket.list_objects_v2, self._place.root, max_keys=1)
             self._seen = time.monotonic()
 
     def _ask(self, path: str, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Returns the answer, retrying if that may help; the SDK does not retry single requests."""
+        """Calls the SDK, retrying if that may help, because the SDK does not retry single requests."""
         with _errors(self._place.name(path)):
             for attempt in stamina.retry_context(_may_pass, attempts=_ATTEMPTS, wait_max=_MAX_WAIT_SECONDS):
                 with attempt:
@@ -242,12 +242,12 @@ class OssStore:
 
 @dataclass(frozen=True)
 class DayKeys:
-    """Keys that sign requests to OSS in one region on two days, derived from long-lived keys that they do not reveal.
+    """Keys that sign requests to OSS in one region on two days; derived from long-lived keys, which they do not reveal.
 
-    Version 4 of the signature signs with a key that is derived from the secret, the day (UTC), the region and the service.
+    Version 4 of the signature uses a key derived from the secret, the day (UTC), the region and the service.
 
     Attributes:
-        days: the signing key by day, as ``20260131``.
+        days: signing keys by day, as ``20260131``.
     """
 
     id: str
@@ -296,7 +296,7 @@ class _NotThereError(StorageError):
 
 @contextmanager
 def _errors(what: str) -> Iterator[None]:
-    """Maps the exceptions of oss2 and of reading an answer."""
+    """Maps exceptions of oss2 and of reading responses."""
     try:
         yield
     except OssError as exc:
@@ -314,7 +314,7 @@ def _errors(what: str) -> Iterator[None]:
 
 
 def _phrase(status: int) -> str:
-    """Returns the name of an HTTP status, because an answer to HEAD has no text; proxies have statuses of their own."""
+    """Returns the name of an HTTP status, because a response to HEAD has no text; proxies use their own statuses."""
     return HTTPStatus(status).phrase if status in {*HTTPStatus} else "an answer without a reason"
 
 
@@ -328,5 +328,5 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _askable(key: str) -> bool:
-    """True if a URL can carry the key: the SDK's HTTP library resolves ``.`` and ``..``, and would request another."""
+    """True if a URL can carry the key: the SDK's HTTP library resolves ``.`` and ``..``, and would request another key."""
     return not any(part in (".", "..") for part in key.split("/"))

@@ -1,4 +1,4 @@
-"""The content of a bucket's object as a seekable file: one request while read forward, another after a far seek.
+"""The content of a bucket's object as a seekable file: one request for reading forward, another one after a far seek.
 
 What does not belong here: requests to a provider (see the stores that use this).
 """
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 _BUFFER = 256 << 10
 
-#: Up to this many bytes are read and discarded instead of making another request.
+#: Up to this many bytes are read and discarded rather than making another request.
 _SKIP = 1 << 20
 
-#: Attempts to resume a connection that breaks while reading, without a byte of progress in between.
+#: Attempts to resume a connection that breaks while reading, without any progress in between.
 _TRIES = 4
 
 
 class Body(Protocol):
-    """A response body that is being received."""
+    """A response body being received."""
 
     def read(self, amount: int, /) -> bytes:
         """Returns at most ``amount`` bytes; none at the end."""
@@ -51,14 +51,14 @@ class Content:
 
 
 def ranged(what: str, fetch: Callable[[int], Content], errors: Callable[[], AbstractContextManager[None]]) -> BinaryIO:
-    """Returns a file over ``fetch``, which requests the content from a position. Makes the first request immediately.
+    """Returns a file over ``fetch``, which requests the content from a position on. Makes the first request immediately.
 
     Args:
         what: name of the object in messages.
         errors: maps the vendor's errors, including those of bodies.
 
     Raises:
-        The errors of ``fetch``; a read raises StorageError if the object changed meanwhile.
+        The errors of ``fetch``; a read raises StorageError if the object has changed.
     """
     # Typeshed does not declare BufferedReader as a BinaryIO.
     return cast("BinaryIO", io.BufferedReader(_Ranged(what, fetch, errors), _BUFFER))
@@ -127,7 +127,7 @@ class _Ranged(io.RawIOBase):
         raise failed or StorageError(f"{self._what} ended before its full size was read.")
 
     def _body_at_position(self) -> Body | None:
-        """Returns the body, advanced to the position, or None if it broke on the way."""
+        """Returns the body, advanced to the position, or None if it broke before that."""
         ahead = self._position - self._body_position
         if self._body is None or not 0 <= ahead <= _SKIP:
             self._drop()

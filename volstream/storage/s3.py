@@ -20,7 +20,7 @@ from volstream.storage.base import Details
 from volstream.storage.bucket import BucketPlace
 from volstream.storage.ranged import Content, ranged
 
-#: For this long after the bucket was seen, a missing key is taken to mean only a missing object.
+#: For this long after the bucket was seen, a missing key counts as a missing object without checking the bucket.
 _SEEN_SECONDS = 60.0
 
 
@@ -47,7 +47,7 @@ class S3Store:
         return (S3Store, (self._location, access))
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
-        """See :meth:`ObjectStore.list`. In the order of the keys."""
+        """See :meth:`ObjectStore.list`. In key order."""
         return self.list_after(prefix, selection, "")
 
     def list_after(
@@ -154,7 +154,7 @@ class S3Store:
                 yield page
 
     def _of_object(self, path: str, what: str, **more: str) -> Any:
-        """Returns the answer to a request about an object. Raises FileNotFoundError."""
+        """Requests something about an object; returns the response. Raises FileNotFoundError."""
         key = self._place.key(path)
         if key is None:
             raise FileNotFoundError(path)
@@ -167,12 +167,12 @@ class S3Store:
                 raise
 
     def _is_absent(self, key: str) -> bool:
-        """True if a listing lacks the key: with prefix-only list permission S3 answers 403, not 404, for a missing key."""
+        """True if a listing lacks the key: with prefix-only list permission, S3 answers 403, not 404, for a missing key."""
         page = self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=key, MaxKeys=1)
         return all(obj["Key"] != key for obj in page.get("Contents", ()))
 
     def _check_bucket(self) -> None:
-        """Raises if the bucket does not exist: an answer to HEAD does not tell whether the bucket or the object is missing."""
+        """Raises if the bucket does not exist: HEAD does not show whether the bucket or the object is missing."""
         if time.monotonic() - self._seen > _SEEN_SECONDS:
             self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=self._place.root, MaxKeys=1)
             self._seen = time.monotonic()

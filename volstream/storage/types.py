@@ -5,7 +5,7 @@ from __future__ import annotations
 import mimetypes
 from functools import lru_cache
 
-#: A separate instance: the module-level functions also read the machine's mime.types, and hosts would disagree.
+#: A separate instance: the module-level functions also read the machine's mime.types, so hosts would disagree.
 _TYPES = mimetypes.MimeTypes()
 
 

@@ -30,12 +30,11 @@ def query(
     identity: Sequence[str] = (),
     directory: bool = False,
 ) -> str:
-    """Returns SQL for the changes from one version or time to another, both included. Raises as
-    :meth:`volstream.Session.changes`.
+    """Returns SQL for the changes between two versions or times, both included. Raises as :meth:`volstream.Session.changes`.
 
     Args:
-        identity: columns that identify a row; empty: Delta's row ids do.
-        directory: ``of`` is the name of a volume; its directory table is used.
+        identity: columns that identify a row; empty: Delta's row ids identify rows.
+        directory: ``of`` is the name of a volume, whose directory table is used.
     """
     try:
         deduplication = Deduplication(mode)
@@ -75,7 +74,7 @@ def _tracked(source: TableSource, first: int, last: int) -> Schema:
 
     Raises:
         InvalidStateError: the table's changes are not tracked.
-        InvalidValueError: they are, but were not at one of the versions.
+        InvalidValueError: changes are tracked now, but were not at one of the versions.
     """
     log = DeltaLog(source.location)
     after, now = log.schema(last), log.schema()
@@ -91,9 +90,9 @@ def _tracked(source: TableSource, first: int, last: int) -> Schema:
 
 
 def _from(source: VolumeSource | TableSource, what: str, moment: datetime) -> int:
-    """Returns the first version at or after a time. Raises InvalidValueError if it is in the future, or before the history."""
+    """Returns the first version at or after a time. Raises InvalidValueError if that is in the future or before the history."""
     at = source.resolve(what, None, moment)
     try:
         return source.resolve(what, None, moment - timedelta(microseconds=1)) + 1
-    except InvalidValueError:  # the history begins just then
+    except InvalidValueError:  # the history begins at this time
         return at

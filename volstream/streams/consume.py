@@ -1,6 +1,6 @@
 """Consuming a stream exactly once: INTENT, marked commit, verification, COMMITTED, and recovery (docs/exactly-once.md).
 
-The outcome is decided by the marker in the target's log, never by an exception or a lease.
+The marker in the target's log decides the outcome, never an exception or a lease.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Consumer:
         self._delta = delta
 
     def begin(self, *batches: Batch, owner: str, location: str) -> Intent:
-        """Writes the INTENT for an attempt at batches whose first statement writes the table at ``location``.
+        """Writes the INTENT for an attempt at batches whose first statement writes to the table at ``location``.
 
         Raises:
             StreamBusyError, FencedError: another process uses a stream or took a batch.
-            TargetLostError: the target is gone, or its log is ahead of the catalog's sequence.
+            TargetLostError: the target was dropped, or its log is ahead of the catalog's sequence.
         """
         target = self._target(location)
         log = DeltaLog(location)
@@ -71,7 +71,7 @@ class Consumer:
         return intent
 
     def add_statement(self, intent: Intent, location: str) -> Intent:
-        """Records another statement of an attempt in the catalog, before it runs. Raises the same errors as :meth:`begin`."""
+        """Records another statement of an attempt in the catalog before it runs. Raises as :meth:`begin`."""
         return self._catalog.consumptions.add_target(intent, self._target(location))
 
     def write(
@@ -90,12 +90,12 @@ class Consumer:
         Args:
             metadata: added to the commit's user metadata.
             number: number of the attempt's statement, from 0.
-            apart: it is a user's statement and gets a separate session from :meth:`DeltaWriter.marked`.
-            like: it writes a frame of this session and gets a copy of it from :meth:`DeltaWriter.marked`.
-            directly: does the same as the statement without Spark, if possible; returns True if it did.
+            apart: the statement is a user's and gets a separate session from :meth:`DeltaWriter.marked`.
+            like: the statement writes a frame of this session and gets a copy of it from :meth:`DeltaWriter.marked`.
+            directly: does the statement's work without Spark, if possible; returns True if it did.
 
         Raises:
-            FencedError: another attempt took over; the table has nothing of this one.
+            FencedError: another attempt took over; the table has no rows of this one.
         """
         marker = Marker(
             intent.app_id(number),
@@ -114,7 +114,7 @@ class Consumer:
                 statement(session)
         faults.point("batch.written")
         outcome = self.look(intent, number)
-        if outcome.what is FoundCommit.NOTHING:  # a statement without any effect makes no commit
+        if outcome.what is FoundCommit.NOTHING:  # a statement without effect makes no commit
             self._delta.fence(intent.targets[number].location, marker)
             outcome = self.look(intent, number)
         if outcome.what is not FoundCommit.COMMIT or outcome.commit is None:
@@ -128,19 +128,19 @@ class Consumer:
         superseded: Callable[[Batch], list[str]] = lambda _: [],
         why: str = "Its process ended.",
     ) -> bool | None:
-        """Recovers the INTENT of a stream whose owner is gone: rolls it forward if it was committed, else fences it off.
+        """Recovers a stream's INTENT whose owner died: rolls it forward if it was committed, else fences it off.
 
-        With several statements, the offsets move if at least one is in its target's log.
+        With several statements, the offsets move if at least one was committed to its target's log.
 
         Args:
-            superseded: returns the paths whose earlier failures end with a batch that turns out to be committed.
-            why: the reason, if it turns out not to be committed.
+            superseded: returns the paths whose earlier failures end with a batch, if that was committed.
+            why: recorded as the reason if the attempt was not committed.
 
         Returns:
             True if it was committed, False if not; None if there was no INTENT.
 
         Raises:
-            TargetLostError: a target is gone or was replaced, so that the outcome cannot be determined.
+            TargetLostError: a target was dropped or replaced, so that the outcome cannot be determined.
         """
         intent = self._catalog.consumptions.open_intent(stream_id)
         if intent is None:
@@ -166,7 +166,7 @@ class Consumer:
         return bool(commits)
 
     def _commits(self, intent: Intent) -> list[Commit]:
-        """Returns the commits of an attempt's statements in their targets' logs; the other statements can no longer commit."""
+        """Returns the commits of an attempt's statements in their targets' logs; its other statements can no longer commit."""
         commits: list[Commit] = []
         for number, target in enumerate(intent.targets):
             finding = self.look(intent, number)
@@ -184,7 +184,7 @@ class Consumer:
         """Searches a target's log for the marker of an attempt's statement.
 
         Raises:
-            TargetLostError: the target is gone or was replaced; or the number is used up, and no entry tells by whom.
+            TargetLostError: the target was dropped or replaced; or the number is used, and no log entry shows by whom.
         """
         target = intent.targets[number]
         log = DeltaLog(target.location)
@@ -220,14 +220,14 @@ class Consumer:
 
 
 def _keep(target: Target, commit: Commit) -> None:
-    """Makes a commit durable, which Spark's are not, before the catalog says that it was made."""
+    """Makes a commit durable, which Spark's commits are not, before the catalog records it."""
     durable.sync(target.location, target.table_id, commit.version)
 
 
 def is_unused(catalog: Catalog, location: str, streams: Iterable[str]) -> bool:
-    """True if a table created for a consumption that failed is empty, and nothing can be written to it any more.
+    """True if a table created for a failed consumption is empty, and nothing can write to it any more.
 
-    An interruption may come after the commit, which then counts; the statement may even still be running.
+    After an interruption the commit may exist, and then counts; the statement may even still be running.
 
     Args:
         streams: ids of the streams that were to be consumed.

@@ -1,7 +1,7 @@
-"""Consumes streams by statements or by a block of Python: what is read is pinned once, what is written is written once, and
-the offsets move at the end (docs/streams.md).
+"""Consumes streams by statements or by a block of Python: pins each stream's range once, writes each result once, and moves the
+offsets at the end (docs/streams.md).
 
-A job's batches use the same protocol in another way (``jobs.run``); the protocol itself is in ``streams.consume``.
+A job's batches use the same protocol differently (``jobs.run``); the protocol itself is in ``streams.consume``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from volstream.streams.read import Range, StreamReader
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-#: Interval at which a busy stream is checked while waiting for it.
+#: How often to check a busy stream while waiting for it.
 _ASK_SECONDS = 0.2
 
 
@@ -44,14 +44,14 @@ class Taken:
 
 
 class Consumption:
-    """One consumption of one or several streams. A context manager: either it completes, or nothing was consumed.
+    """One consumption of one or several streams. A context manager: it completes, or consumes nothing.
 
-    If one of its statements was committed and a later one fails, the offsets move nevertheless: the tables have the rows.
+    If one of its statements was committed and a later one fails, the offsets still move, because the tables have the rows.
 
     Args:
-        again: take a range again that an earlier consumption left unfinished, as the same batch.
+        again: resume a range that an earlier consumption left unfinished, as the same batch.
         timeout: seconds to wait for a stream that another process consumes.
-        job_id: the job that the statement belongs to; the batches are then the job's.
+        job_id: id of the job that runs the statement; the batches then belong to the job.
     """
 
     def __init__(
@@ -93,17 +93,17 @@ class Consumption:
                 self._undo("" if error is None else reason_of(error))
 
     def pin(self, stream: Stream) -> Range | None:
-        """Returns the range of the stream's reads in this consumption. Raises the same errors as :meth:`StreamReader.pin`."""
+        """Returns the range of the stream's reads in this consumption. Raises as :meth:`StreamReader.pin`."""
         if stream.id not in self._pinned:
             self._pinned[stream.id] = self._reader.pin(stream)
         return self._pinned[stream.id]
 
     def take(self, *streams: Stream) -> Mapping[str, Taken]:
-        """Takes streams into it; their offsets move at its end. By stream id, without streams that were never listed.
+        """Adds streams, whose offsets move at the end. Returns them by id, without those on volumes that were never listed.
 
         Raises:
-            StreamBusyError: another consumption of one of them is open.
-            StreamStaleError, StreamSchemaChangedError: one cannot be read.
+            StreamBusyError: another consumption of one of the streams is open.
+            StreamStaleError, StreamSchemaChangedError: one of the streams cannot be read.
         """
         new = sorted((stream for stream in streams if stream.id not in self._taken), key=lambda stream: stream.id)
         for stream in new:
@@ -123,7 +123,7 @@ class Consumption:
         return {stream.id: self._taken[stream.id] for stream in streams if stream.id in self._taken}
 
     def free(self, stream: Stream) -> None:
-        """Ends what an earlier consumer of the stream left open: recovers it, and drops it if nothing was committed.
+        """Ends what an earlier consumer of the stream left open: recovers it, and drops its plan if nothing was committed.
 
         Raises:
             StreamBusyError: the consumer is active, or a job is in the middle of a plan.
@@ -132,13 +132,13 @@ class Consumption:
         self._drop_left(stream)
 
     def write(self, location: str, statement: Callable[[SparkSession], None], *, like: Any = None) -> int | None:
-        """Runs one DML statement on the table at ``location``, at most once; returns the number of rows written, if known.
+        """Runs a DML statement on the table at ``location`` at most once; returns the number of rows written, if known.
 
         Args:
-            like: the session of the frame that it writes; it runs in a copy.
+            like: session of the frame that the statement writes; it runs in a copy.
 
         Raises:
-            FencedError: another process took the streams over; the table has nothing of this statement.
+            FencedError: another process took over the streams; the table has no rows of this statement.
         """
         batches = [entry.batch for entry in self._taken.values()]
         if self._intent is None:
@@ -150,7 +150,7 @@ class Consumption:
         try:
             commit = self._consumer.write(self._intent, metadata, statement, number, apart=True, like=like)
         except Exception:
-            # The log has the outcome, whatever the command reported.
+            # The log decides the outcome, whatever the command reported.
             outcome = self._consumer.look(self._intent, number)
             if outcome.what is not FoundCommit.COMMIT or outcome.commit is None:
                 raise
@@ -174,7 +174,7 @@ class Consumption:
             time.sleep(_ASK_SECONDS)
 
     def _busy(self, stream: Stream) -> str | None:
-        """Returns why the stream is busy although its lease is free: a job's plan is open. Recovers what was left open."""
+        """Returns why the stream is busy although its lease is free: a job's plan is open. Settles an attempt left open."""
         plan = self._catalog.consumptions.open_plan(stream.id)
         if plan is None:
             return None
@@ -185,8 +185,8 @@ class Consumption:
         return None
 
     def _left(self, stream: Stream) -> Plan | None:
-        """Returns what an earlier consumer left open. Raises StreamBusyError if it is a job's recent plan: jobs do not hold the
-        stream's lease."""
+        """Returns the plan that an earlier consumer left open. Raises StreamBusyError if it is a job's plan: jobs do not hold
+        the stream's lease."""
         plan = self._catalog.consumptions.open_plan(stream.id)
         if plan is not None and plan.kind is not PlanKind.STATEMENT:
             raise StreamBusyError(
@@ -200,7 +200,7 @@ class Consumption:
             self._catalog.consumptions.drop_plan(unfinished)
 
     def _plan(self, stream: Stream) -> Taken | None:
-        """Returns the stream's range as a plan of one batch: an earlier consumption's, or what is there now."""
+        """Returns the stream's range as a plan of one batch: an earlier consumption's range, or the current one."""
         current = self._catalog.streams.by_id(stream.id)
         if current is None:
             raise NotFoundError(f"The stream {stream.name} was dropped.")
@@ -265,12 +265,12 @@ class Consumption:
         faults.point("batch.committed")
 
     def _undo(self, why: str) -> None:
-        """Cleans up after an exception: committed statements are rolled forward; otherwise nothing was consumed."""
-        with suppress(VolstreamError):  # what cannot be recovered now is left to the next consumer
+        """Cleans up after an exception: rolls committed statements forward; otherwise nothing was consumed."""
+        with suppress(VolstreamError):  # the next consumer does what fails now
             if self._intent is not None:
                 self._consumer.settle(self._intent.stream_id, why=why)
             if self._again:
-                return  # the next consumption takes the same range, as the same batch
+                return  # the next consumption takes the same range as the same batch
             for entry in self._taken.values():
                 plan = self._catalog.consumptions.open_plan(entry.stream.id)
                 if plan is not None and plan.id == entry.plan.id:

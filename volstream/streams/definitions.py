@@ -1,4 +1,4 @@
-"""Creates, replaces, moves and drops streams. No Spark: offsets come from the log."""
+"""Creates, replaces, moves and drops streams. Without Spark: offsets come from the log."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from volstream.model.units import in_utc
 from volstream.streams.source import ChangeSource, TableSource, source_of, tracked
 from volstream.streams.volume_source import VolumeSource
 
-#: Columns that a stream adds to those of its source.
+#: Columns that a stream adds to its source's.
 CHANGE_COLUMNS = ("__change_type", "__commit_version", "__commit_timestamp")
 
-#: These, and the columns that Delta and Spark add.
+#: These columns, and those that Delta and Spark add.
 RESERVED = (*CHANGE_COLUMNS, "_change_type", "_commit_version", "_commit_timestamp", "_metadata")
 
 
@@ -36,11 +36,11 @@ def create_stream(
     """Creates a stream on a volume or a table.
 
     Raises:
-        NotFoundError: no such volume or table.
+        NotFoundError: the volume or table does not exist.
         InvalidStateError: the table's changes are not tracked.
-        AlreadyExistsError: the name is taken, by a stream or a table.
+        AlreadyExistsError: a stream or table has this name.
         ObjectInUseError: the stream to replace serves a job.
-        InvalidValueError: a point in time outside the directory's history.
+        InvalidValueError: the point in time is outside the directory's history.
     """
     existing = catalog.streams.meeting(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
@@ -58,7 +58,7 @@ def create_stream(
 
 
 def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
-    """Returns a stream from a spec, without storing it. Raises the same errors as :func:`create_stream`."""
+    """Returns a stream for a spec, without storing it. Raises as :func:`create_stream`."""
     if (spec.volume is None) == (spec.table is None):
         raise InvalidValueError("A stream is on a volume or on a table.")
     if spec.at_version is not None and spec.at_timestamp is not None:
@@ -139,7 +139,7 @@ def _stream(
 
 
 def identifying(name: Name, schema: Schema, identity: Sequence[str]) -> Sequence[str]:
-    """Returns columns that identify rows as the table spells them. Raises InvalidValueError if it lacks one."""
+    """Returns the columns that identify rows, as the table spells them. Raises InvalidValueError if the table lacks one."""
     columns = {column.lower(): column for column in schema.columns}
     for column in identity:
         if column.lower() not in columns:
@@ -149,7 +149,7 @@ def identifying(name: Name, schema: Schema, identity: Sequence[str]) -> Sequence
 
 
 def check_tracked(name: Name, schema: Schema) -> None:
-    """Raises InvalidStateError, with the statement that helps, if a table's changes cannot be read."""
+    """Raises InvalidStateError, with the statement to run, if a table's changes cannot be read."""
     if not tracked(schema):
         raise InvalidStateError(
             f"The changes of table {name} are not tracked.",
@@ -160,7 +160,7 @@ def check_tracked(name: Name, schema: Schema) -> None:
 def move_stream(
     catalog: Catalog, warehouse: str, name: Name, version: int | None, timestamp: datetime | None
 ) -> Stream:
-    """Sets a stream's offset to a point in time. Raises the errors of :func:`create_stream`, and StreamBusyError."""
+    """Sets a stream's offset to a point in time. Raises as :func:`create_stream`, and StreamBusyError."""
     stream = catalog.streams.get(name)
     source = _source(catalog, warehouse, stream)
     offset = source.resolve(f"{stream.source_kind} {stream.source_name}", version, _utc(timestamp))
@@ -170,7 +170,7 @@ def move_stream(
 
 
 def advance_stream(catalog: Catalog, warehouse: str, name: Name, version: int | None) -> Stream:
-    """Discards a stream's changes up to a version, or all of them. Raises the same errors as :func:`move_stream`."""
+    """Discards a stream's changes up to a version, or all of them. Raises as :func:`move_stream`."""
     stream = catalog.streams.get(name)
     head = _source(catalog, warehouse, stream).head()
     if head is None:
@@ -187,7 +187,7 @@ def drop_stream(catalog: Catalog, name: Name, *, if_exists: bool = False) -> boo
     """Drops a stream; returns False if it does not exist and ``if_exists`` is set.
 
     Raises:
-        ObjectInUseError: a job consumes it.
+        ObjectInUseError: a job consumes the stream.
     """
     stream = catalog.streams.find(name) if if_exists else catalog.streams.get(name)
     if stream is None:

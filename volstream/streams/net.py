@@ -10,11 +10,11 @@ _NO_VERSION = "CAST(NULL AS BIGINT)"
 
 
 def present(rows: str, columns: Sequence[str], row_version: str, row_time: str = NO_TIME) -> str:
-    """Returns SQL for existing rows, all of them as ``new``, in the format of :func:`volstream.changelog.process.net`.
+    """Returns SQL for existing rows, each as ``new``, in the format of :func:`volstream.changelog.process.net`.
 
     Args:
         rows: a relation.
-        row_version, row_time: SQL for the version that wrote a row, and its time.
+        row_version, row_time: SQL for the version that wrote a row and the time of that version.
     """
     image = f"struct({struct_of(columns)} AS data, {row_version} AS wrote, {row_time} AS wrote_on)"
     return (
@@ -24,7 +24,7 @@ def present(rows: str, columns: Sequence[str], row_version: str, row_time: str =
 
 
 def nothing(rows: str, columns: Sequence[str]) -> str:
-    """Returns SQL for no rows, with the columns of a stream on a relation. Reads nothing."""
+    """Returns SQL for no rows, with the columns of a stream on a relation. Reads no data."""
     shown = ", ".join(map(quoted, columns))
     return (
         f"SELECT CAST(NULL AS STRING) AS __change_type, {_NO_VERSION} AS __commit_version, "
@@ -37,8 +37,8 @@ def stream_rows(changes: str, columns: Sequence[str], times: str | None, *, both
 
     Args:
         changes: SQL with the columns ``old``, ``new``, ``version``, ``time``.
-        times: name of a view (``version``, ``time``) with the times of versions, NULL for one that wrote no row; None: each
-            image has its time.
+        times: name of a view (``version``, ``time``) with the times of versions, NULL for a version that wrote no row; None:
+            each image has its time.
         both_images: include ``old`` images; else every row is an INSERT.
     """
     inserted = _entry("INSERT", "new", "version", "time")

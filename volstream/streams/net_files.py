@@ -1,5 +1,5 @@
-"""Net changes of a directory's refreshes, computed in this process by the rules of :mod:`volstream.changelog.process`,
-without an engine. For what fits into memory, and for whole directories, which are read in order.
+"""Net changes of a directory's refreshes, computed in this process by the rules of :mod:`volstream.changelog.process`, without
+an engine. For changes that fit in memory, and for whole directories, which are read in order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def changed(snapshot: Snapshot, after: int, until: int) -> pa.Table:
     """Returns the paths with a net change in the refreshes ``(after, until]``, in order; columns :data:`NET`.
 
     Raises:
-        InvalidStateError: the history does not go back that far.
+        InvalidStateError: the range begins before the kept history.
     """
     snapshot.check(after)
     changes = snapshot.changed(after, until)
@@ -55,14 +55,14 @@ def appended(snapshot: Snapshot, after: int | None, until: int) -> pa.Table:
 
 
 def present(snapshot: Snapshot, version: int) -> Iterator[pa.Table]:
-    """Yields the directory at a refresh, all of it as new, in order; thousands of rows per table."""
+    """Yields the directory at a refresh in order, every row as new; thousands of rows per table."""
     for rows in snapshot.at(version):
         if rows.num_rows:
             yield _new(rows)
 
 
 def still_there(snapshot: Snapshot, since: int, now: int) -> Iterator[pa.Table]:
-    """Yields the rows of one refresh that still exist at another, as they were, in the format of :func:`present`."""
+    """Yields unchanged the rows of one refresh that still exist at another, in the format of :func:`present`."""
     if since == now:
         yield from present(snapshot, since)
         return

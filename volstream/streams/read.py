@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Range:
-    """The range of a stream's read: the versions ``(from_version, to_version]``, pinned. A volume's versions are its refreshes.
+    """The pinned range of a stream's read: the versions ``(from_version, to_version]``. A volume's versions are its refreshes.
 
     Attributes:
         table_id: Delta's id of the source's table.
         from_version: excluded; None: EMPTY, i.e. from the beginning.
         to_version: included.
-        initial: not changes but the rows present at ``to_version``; in a replay also those present at ``from_version``.
+        initial: not changes, but the rows at ``to_version``; in a replay, those that also existed at ``from_version``.
     """
 
     source: ChangeSource
@@ -53,7 +53,7 @@ class Range:
 
     @property
     def is_snapshot(self) -> bool:
-        """True if the range amounts to the rows present at its end, none of them known before."""
+        """True if the range amounts to the rows present at its end, none of which were known before."""
         return self.initial or (self.from_version is None and not self.append_only)
 
     @property
@@ -63,14 +63,14 @@ class Range:
 
     @property
     def reshaped(self) -> bool:
-        """True if the source has other columns at the end of the range than before it."""
+        """True if the source's columns differ between the start and the end of the range."""
         if self.from_version is None:
             return False
         return list(self.source.columns(self.from_version)) != list(self.source.columns(self.to_version))
 
     def images(self, *, new: bool) -> str:
-        """Returns SQL for the rows that came in the range or, if not ``new``, for those that went, several times if they did so:
-        what came less what went is the change of the source's content, whatever identifies its rows.
+        """Returns SQL for the rows that were added in the range or, if not ``new``, for those removed; a row as often as that
+        happened. Added minus removed rows are the change of the source's content, whatever identifies its rows.
 
         Raises:
             StreamSchemaChangedError: the source's columns changed in the range.
@@ -96,7 +96,7 @@ class Range:
                 self.source.rows(self.to_version), columns, self.source.row_version, self.source.row_time
             )
         changelog = self.source.changelog(self.first, self.to_version, append_only=self.append_only)
-        # If nothing identifies a row, a changelog reports inserted rows only.
+        # Unless something identifies rows, a changelog reports only inserted rows.
         shape = process.net if changelog.row_id and not self.append_only else process.appended
         return shape(changelog, self.first, self.to_version)
 
@@ -112,7 +112,7 @@ class StreamReader:
         """Returns the range of a read that begins now; None if the volume was never listed.
 
         Raises:
-            StreamStaleError: the source was dropped or replaced, or part of the range's history is gone.
+            StreamStaleError: the source was dropped or replaced, or part of the range's history was deleted.
         """
         source = self._source(stream)
         head = source.head()
@@ -125,7 +125,7 @@ class StreamReader:
             raise _stale(stream, f"{source.noun} was re-created")
         start = stream.offset
         if start == 0 and stream.source_kind is SourceKind.VOLUME:
-            start = None  # there was nothing at that time
+            start = None  # the source was empty at that time
         if start is not None and version < start and stream.source_kind is SourceKind.TABLE:
             raise _stale(
                 stream,
@@ -140,12 +140,12 @@ class StreamReader:
         return Range(source, table_id, start, to, initial, stream.mode is Mode.APPEND_ONLY)
 
     def delivered(self, stream: Stream) -> Range | None:
-        """Returns the consumed files that still exist; None if nothing was consumed. Raises the same errors as :meth:`pin`."""
+        """Returns the consumed files that still exist; None if nothing was consumed. Raises as :meth:`pin`."""
         covered = None if stream.offset is None or stream.initial else self.pin(stream)
         return None if covered is None or covered.from_version is None else dataclasses.replace(covered, initial=True)
 
     def has_data(self, stream: Stream) -> bool:
-        """True if a read may return rows. Asks the log, not Spark; also true for commits without data.
+        """True if a read may return rows. Checks the log, not Spark; also true for commits without data.
 
         Raises:
             StreamStaleError: the source was dropped or replaced.
@@ -156,26 +156,26 @@ class StreamReader:
         return source.has_newer(stream.offset)
 
     def stale_after(self, stream: Stream) -> datetime | None:
-        """Returns when unconsumed changes may begin to be deleted; None if there are none, or they are kept."""
+        """Returns when the first unconsumed changes may be deleted; None if there are none, or none will be deleted."""
         return None if stream.offset is None else self._source(stream).stale_after(stream.offset)
 
     def lag(self, stream: Stream) -> tuple[int, int] | None:
-        """Returns unconsumed rows, and bytes of their new files, according to the catalog; None for a table."""
+        """Returns unconsumed rows and the bytes of their new files, according to the catalog; None for a table."""
         if stream.source_kind is SourceKind.TABLE:
             return None
-        since = None if stream.initial else stream.offset  # the initial rows come before the changes
+        since = None if stream.initial else stream.offset  # the initial rows precede the changes
         return self._catalog.refreshes.changed_after(stream.source_id, since)
 
     def only_upkeep(self, covered: Range) -> bool:
-        """True if a range has only commits without data, according to the log: its offset may move past it."""
+        """True if a range has only commits without data, according to the log; its offset may then move past it."""
         if covered.initial or covered.from_version is None:
             return False
         return covered.source.only_upkeep(covered.from_version, covered.to_version)
 
     def frame(self, session: SparkSession, covered: Range) -> DataFrame:
-        """Returns the stream's rows over a range, lazily: the change columns, then the source's.
+        """Returns the stream's rows over a range, lazily: the change columns, then the source's columns.
 
-        Such a frame must not become a temporary view, in which Spark 4.2 loses the range of changes: see :meth:`query`.
+        Do not make the frame a temporary view, in which Spark 4.2 loses the range of changes: see :meth:`query`.
 
         Raises:
             StreamSchemaChangedError: the source's columns changed in the range.
@@ -184,7 +184,7 @@ class StreamReader:
         return views.live_with(session.sql(self.query(views, covered)))
 
     def query(self, views: Views, covered: Range) -> str:
-        """Returns the SQL of :meth:`frame`, which reads one of the views, in their session."""
+        """Returns the SQL of :meth:`frame`, which reads one of ``views``, in their session."""
         source = covered.source
         columns = source.columns(covered.to_version)
         if covered.empty:
@@ -205,7 +205,7 @@ class StreamReader:
         return relation(session, _UNLISTED)
 
     def latest_version(self, stream: Stream) -> int:
-        """Returns the newest version of the stream's source. Raises StreamStaleError if the source is gone."""
+        """Returns the newest version of the stream's source. Raises StreamStaleError if the source was dropped."""
         source = self._source(stream)
         head = source.head()
         if head is None:
@@ -213,7 +213,7 @@ class StreamReader:
         return head[0]
 
     def range_of(self, plan: Plan, stream: Stream) -> Range:
-        """Returns the range that a plan of the stream was made from."""
+        """Returns the range from which a plan of the stream was made."""
         append_only = stream.mode is Mode.APPEND_ONLY
         source = self._source(stream)
         return Range(source, plan.table_id, plan.from_version, plan.to_version, plan.initial, append_only)

@@ -1,6 +1,6 @@
 """Sources of streams: the protocol, and tables. Volumes are in ``streams.volume_source``.
 
-A stream stores none of this: each read obtains it from the catalog and the table's log.
+A stream stores none of this: each read gets it from the catalog and the table's log.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from volstream.streams.volume_source import VolumeSource
 #: The properties that a stream on a table requires.
 NEEDED = ("delta.enableRowTracking", "delta.enableChangeDataFeed")
 
-#: How long Delta keeps old versions, and the files that only they need.
+#: How long Delta keeps old versions, and the files that only these need.
 RETENTION = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
 MAX_DAYS = 36500
 
-#: Delta's name of a commit that gives ids to the rows that a table has when its changes begin to be tracked.
+#: Delta's name for the commit that gives ids to a table's existing rows when change tracking begins.
 _NUMBERED = "ROW TRACKING BACKFILL"
 
 _TIMES = pa.schema([("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
 
 
 def tracking(value: str) -> dict[str, str]:
-    """Returns the properties for a value of ``change_tracking``. Raises InvalidValueError unless it is true or false."""
+    """Returns Delta's properties for a value of ``change_tracking``. Raises InvalidValueError unless it is true or false."""
     match value.lower():
         case "true":
             return dict(TRACKING)
@@ -56,17 +56,17 @@ def tracking(value: str) -> dict[str, str]:
 
 
 def kept_days(value: str) -> dict[str, str]:
-    """Returns the properties for a value of ``data_retention_days``: how long old versions, and so changes, can be read.
+    """Returns Delta's properties for a value of ``data_retention_days``: how long old versions, and hence changes, can be read.
 
     Raises:
-        InvalidValueError: it is no number of days.
+        InvalidValueError: the value is not a number of days.
     """
     if not value.isdecimal() or not 1 <= int(value) <= MAX_DAYS:
         raise InvalidValueError(f"data_retention_days cannot be {value!r}.", f"Give 1 to {MAX_DAYS} days.")
     return {key: f"interval {int(value)} days" for key in RETENTION}
 
 
-#: Properties of ours that stand for some of Delta's, in lower case.
+#: Properties of volstream that stand for several of Delta's, in lower case.
 SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {
     "change_tracking": tracking,
     "data_retention_days": kept_days,
@@ -74,7 +74,7 @@ SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {
 
 
 def check_property(name: str) -> None:
-    """Raises InvalidValueError if a table's property is a misspelt one of ours: Delta takes any."""
+    """Raises InvalidValueError if a table's property is a misspelt one of volstream; Delta accepts any name."""
     ours = (*SHORTHANDS, WRITERS)
     if name.lower() not in ours and (near := like(name, ours)):
         raise InvalidValueError(f"There is no property {name!r} of tables.", near.rstrip())
@@ -86,7 +86,7 @@ class ChangeSource(Protocol):
     Attributes:
         id: the volume's id, or the table's name.
         noun: name for messages: "its directory table", "its table".
-        row_version, row_time: SQL for the version that wrote a row, and its time, if the row has them.
+        row_version, row_time: SQL for the version that wrote a row and the time of that version, if the rows have them.
     """
 
     @property
@@ -103,15 +103,15 @@ class ChangeSource(Protocol):
 
     @property
     def is_large(self) -> bool:
-        """True if Spark should compile queries on it."""
+        """True if Spark should compile queries on the source."""
         ...
 
     def head(self) -> tuple[int, str] | None:
-        """Returns the newest version, and an id that changes when the source is re-created; None if there is no source."""
+        """Returns the newest version and an id that changes when the source is re-created; None if it does not exist."""
         ...
 
     def make_durable(self, table_id: str, version: int) -> None:
-        """Makes versions up to one survive a power cut, before the catalog says that they were consumed."""
+        """Makes the versions up to one survive a power cut, before the catalog records that they were consumed."""
         ...
 
     def missing(self, after: int, until: int) -> str | None:
@@ -119,7 +119,7 @@ class ChangeSource(Protocol):
         ...
 
     def has_newer(self, version: int | None) -> bool:
-        """True if something may have changed after a version; None: at any time. Does not ask Spark."""
+        """True if something may have changed after a version; None: ever. Does not use Spark."""
         ...
 
     def only_upkeep(self, after: int, until: int) -> bool:
@@ -127,17 +127,17 @@ class ChangeSource(Protocol):
         ...
 
     def stale_after(self, offset: int) -> datetime | None:
-        """Returns when changes after a version may begin to be deleted; None if there are none, or they are kept."""
+        """Returns when changes after a version may be deleted; None if there are none, or none will be deleted."""
         ...
 
     def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
-        """Returns the newest version at or before a point in time with known changes; exactly one of the two is given.
+        """Returns the newest version with known changes at or before a version or a time; give exactly one of the two.
 
         Args:
             what: name of the source for messages: "table t".
 
         Raises:
-            InvalidValueError: there is no such version: it is in the future, or older than the history.
+            InvalidValueError: no such version exists: it is in the future, or older than the history.
         """
         ...
 
@@ -146,8 +146,8 @@ class ChangeSource(Protocol):
         ...
 
     def content(self, version: int) -> Sequence[str] | None:
-        """Returns the columns of the source's rows by which a stream recognizes a row that was written again; None: it shows all
-        that is written."""
+        """Returns the columns by which a stream recognizes a row that was rewritten unchanged; None: the stream shows every row
+        written."""
         ...
 
     def rows(self, version: int) -> str:
@@ -163,13 +163,13 @@ class ChangeSource(Protocol):
         ...
 
     def times(self) -> pa.Table | None:
-        """Returns the time of each version, NULL if no row is of it: ``version``, ``time``; None: the rows have the times."""
+        """Returns the time of each version (``version``, ``time``), NULL if it wrote no rows; None: the rows have the times."""
         ...
 
 
 @dataclass(frozen=True)
 class TableSource:
-    """A Delta table: rows are identified by Delta's row id, or by a key."""
+    """A Delta table: Delta's row id, or a key, identifies rows."""
 
     name: Name
     location: str
@@ -181,7 +181,7 @@ class TableSource:
 
     @property
     def id(self) -> str:
-        """The table's name. A re-created table is a different one, which Delta's id shows."""
+        """The table's name. A re-created table has another Delta id."""
         return str(self.name)
 
     @property
@@ -200,7 +200,7 @@ class TableSource:
     def missing(self, after: int, until: int) -> str | None:
         """See :class:`ChangeSource`."""
         log = DeltaLog(self.location)
-        if not log.readable_from(after) or log.schema(after) is None:  # old images need the columns from before
+        if not log.readable_from(after) or log.schema(after) is None:  # old images need the columns before the range
             return f"the changes after version {after} are no longer kept"
         untracked = next(
             (version for version, schema in self._schemas(after, until).items() if not tracked(schema)), None
@@ -258,18 +258,18 @@ class TableSource:
         return self._schema(version).columns
 
     def content(self, version: int) -> Sequence[str] | None:
-        """Returns what a file job's function returned, and the file's path; None for other tables, and if the values of a column
-        cannot be compared."""
+        """Returns the columns of a file job's result, including the file's path; None for other tables, or if the values of a
+        column cannot be compared."""
         schema = self._schema(version)
         content = [name for name in schema.columns if name not in INCIDENTAL]
         kept = OWNER in schema.properties and set(schema.columns) >= INCIDENTAL
         return content if kept and set(content) <= set(schema.comparable) else None
 
     def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
-        """Returns the change feed if it is sufficient, because its cost depends on the changes; else row tracking."""
+        """Returns the change feed if it suffices, because its cost depends only on the changes; else row tracking."""
         schemas = self._bearing(first, last)
         after = schemas[last]
-        if append_only and not _grows(schemas):  # two snapshots miss a row that came and went in between
+        if append_only and not _grows(schemas):  # two snapshots miss a row that was added and removed in between
             raise self._changed(schemas)
         commits = [commit for commit in DeltaLog(self.location).commits_after(first - 1) if commit.version <= last]
         fed = all(is_on(schema.properties, "delta.enableChangeDataFeed") for schema in schemas.values()) and _grows(
@@ -278,16 +278,16 @@ class TableSource:
         restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
         columns, compared = after.columns, after.comparable
         added = all(commit.adds_only or commit.without_data for commit in commits)
-        if fed and not restored and added and (append_only or not self.key):  # of added rows, too, a key must be of one
+        if fed and not restored and added and (append_only or not self.key):  # added rows may share a key
             return ChangeFeed(self.location, columns, compared)
         if fed and not restored and (append_only or self.key):
             return ChangeFeed(self.location, columns, compared, self.key)
-        if append_only and fed and not spark_reads(after):  # as above; rows that come back are not new
+        if append_only and fed and not spark_reads(after):  # as above; restored rows are not new
             return ChangeFeed(self.location, columns, compared, self.key, restored)
         return self._tracked(schemas)
 
     def every_change(self, first: int, last: int) -> Changelog:
-        """Returns the changelog of all changes by row id, including those that a stream would not need."""
+        """Returns the changelog of all changes by row id, including those that a stream would skip."""
         return self._tracked(self._bearing(first, last))
 
     def _tracked(self, schemas: Mapping[int, Schema]) -> Changelog:
@@ -298,8 +298,8 @@ class TableSource:
         return SnapshotDifference(self.location, after.columns, after.comparable, added, self.key)
 
     def times(self) -> pa.Table | None:
-        """Returns the times from the table's own history. That of a commit which only numbered older rows is NULL: Delta gives
-        them its version, but it did not write them."""
+        """Returns the times from the table's own history. The time of a commit that only numbered older rows is NULL: Delta
+        gives the rows its version, but it did not write them."""
         commits = DeltaLog(self.location).commits_after(-1)
         rows = [
             {"version": commit.version, "time": None if commit.operation == _NUMBERED else commit.timestamp}
@@ -308,7 +308,7 @@ class TableSource:
         return pa.Table.from_pylist(rows, schema=_TIMES)
 
     def tracked_since(self, version: int) -> int:
-        """Returns the first version after a given one from which on the table's changes, which are now, are tracked."""
+        """Returns the first version after a given one from which the table's changes have been tracked without interruption."""
         log = DeltaLog(self.location)
         newest = [*self._schemas(version, log.latest_version() or version).items()][::-1]
         return min(at for at, _ in itertools.takewhile(lambda pair: tracked(pair[1]), newest))
@@ -320,20 +320,20 @@ class TableSource:
         return schema
 
     def _schemas(self, after: int, until: int) -> Mapping[int, Schema]:
-        """Returns the columns and properties at both versions, and at each between them that set some, in order."""
+        """Returns the columns and properties at both versions, and at each version in between that set some, in order."""
         between = DeltaLog(self.location).redefinitions(after, until)
         return {version: self._schema(version) for version in sorted({after, *between, until})}
 
     def _bearing(self, first: int, last: int) -> Mapping[int, Schema]:
-        """Returns the schemas from before version ``first`` to ``last``. Raises StreamSchemaChangedError if rows from before do
-        not fit the last one."""
+        """Returns the schemas from before version ``first`` to ``last``. Raises StreamSchemaChangedError if earlier rows do not
+        fit the last schema."""
         schemas = self._schemas(max(first - 1, 0), last)
         if not schemas[last].bears(schemas[max(first - 1, 0)]):
             raise self._changed(schemas)
         return schemas
 
     def _changed(self, schemas: Mapping[int, Schema]) -> StreamSchemaChangedError:
-        """Returns the error with the first version whose columns do not bear those before it."""
+        """Returns the error, with the first version whose columns cannot hold earlier rows."""
         version = next(
             version for (_, old), (version, new) in itertools.pairwise(schemas.items()) if not new.bears(old)
         )
@@ -344,7 +344,7 @@ class TableSource:
 
 
 def images(source: ChangeSource, first: int, last: int) -> Changelog:
-    """Returns a changelog of every image in versions ``first`` to ``last``, of which nothing needs to identify rows.
+    """Returns a changelog of every image in versions ``first`` to ``last``; works without row identity.
 
     Raises:
         StreamSchemaChangedError: columns were dropped, renamed or retyped in the range.
@@ -356,7 +356,7 @@ def images(source: ChangeSource, first: int, last: int) -> Changelog:
 
 
 def _grows(schemas: Mapping[int, Schema]) -> bool:
-    """True if the last schema bears all others. RESTORE can take back columns that were added in between."""
+    """True if the last schema can hold the rows of all others. RESTORE can remove columns that were added in between."""
     *others, last = schemas.values()
     return all(map(last.bears, others))
 
@@ -367,7 +367,7 @@ def tracked(schema: Schema) -> bool:
 
 
 def spark_reads(schema: Schema) -> bool:
-    """True if Spark's ``CHANGES`` works: it fails on mapped columns, and loses partition columns that no file has."""
+    """True if Spark's ``CHANGES`` works: it fails on mapped columns, and loses partition columns that no file contains."""
     mapped = schema.properties.get("delta.columnMapping.mode", "none") != "none"
     whole = is_on(schema.properties, "delta.writePartitionColumnsToParquet", default=True)
     return not (mapped or (schema.partitions and not whole))

@@ -20,7 +20,7 @@ from volstream.model.units import local
 
 @dataclass(frozen=True)
 class VolumeSource:
-    """The directory of a volume: rows are identified by path, and carry the refresh that wrote them and its time."""
+    """A volume's directory: paths identify rows, and rows carry the refresh that wrote them and its time."""
 
     catalog: Catalog
     warehouse: str
@@ -31,23 +31,23 @@ class VolumeSource:
     row_time = "refreshed_on"
 
     def find(self) -> Snapshot | None:
-        """Returns the current directory, or None if nothing was ever written."""
+        """Returns the current directory, or None if none was ever written."""
         return Snapshot.open(table.location(self.warehouse, self.id), self.id)
 
     def snapshot(self) -> Snapshot:
-        """Returns the current directory. Raises NotFoundError if nothing was ever written."""
+        """Returns the current directory. Raises NotFoundError if none was ever written."""
         snapshot = self.find()
         if snapshot is None:
             raise NotFoundError("The volume was never listed.", "Run: volstream refresh VOLUME.")
         return snapshot
 
     def head(self) -> tuple[int, str] | None:
-        """Returns the newest refresh, and the id of the directory."""
+        """Returns the newest refresh and the id of the directory."""
         snapshot = self.find()
         return None if snapshot is None else (snapshot.newest, snapshot.table_id)
 
     def make_durable(self, table_id: str, version: int) -> None:
-        """See :class:`~volstream.streams.source.ChangeSource`. A refresh that the catalog knows is durable."""
+        """See :class:`~volstream.streams.source.ChangeSource`. Refreshes in the catalog are durable."""
         del table_id
         if self.has_newer(version - 1):
             return
@@ -64,7 +64,7 @@ class VolumeSource:
         return f"the changes after refresh {after} are no longer kept" if after < floor else None
 
     def has_newer(self, version: int | None) -> bool:
-        """True if there is a later refresh, according to the catalog."""
+        """True if the catalog has a later refresh."""
         volume = self.catalog.volumes.by_id(self.id)
         return volume is not None and volume.refresh_count > (version or 0)
 
@@ -73,7 +73,7 @@ class VolumeSource:
         return None
 
     def only_upkeep(self, after: int, until: int) -> bool:
-        """True if there is no refresh in ``(after, until]``, because every refresh changes rows."""
+        """True if there is no refresh in ``(after, until]``: every refresh changes rows."""
         return after >= until
 
     def columns(self, version: int) -> Sequence[str]:  # noqa: ARG002  # they are the same at all refreshes
@@ -94,7 +94,7 @@ class VolumeSource:
 
     @property
     def is_large(self) -> bool:
-        """True if Spark should compile queries on it."""
+        """True if Spark should compile queries on the directory."""
         snapshot = self.find()
         return snapshot is not None and (
             snapshot.rows > LARGE_ROWS or snapshot.base.bytes + snapshot.tail.bytes > LARGE_BYTES
@@ -105,7 +105,7 @@ class VolumeSource:
         snapshot = self.find()
         if snapshot is None:
             raise InvalidValueError(f"The {what} has no history yet.", "Refresh the volume first.")
-        first = 0 if snapshot.floor <= 1 else snapshot.floor  # everything is known since the first refresh
+        first = 0 if snapshot.floor <= 1 else snapshot.floor  # everything since the first refresh is known
         if version is not None:
             if not first <= version <= snapshot.newest:
                 raise InvalidValueError(
@@ -126,7 +126,7 @@ class VolumeSource:
 
 @dataclass(frozen=True)
 class TailChanges:
-    """The changes of a directory as a changelog. The tail has every change with both images, and who wrote each."""
+    """A directory's changes as a changelog. The tail has every change with both images, and the refresh that wrote each."""
 
     snapshot: Snapshot
 
@@ -141,7 +141,7 @@ class TailChanges:
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """The name for messages."""
         return f"changes of {self.snapshot.tail.spec.location}"
 
     def scan(self, first: int, last: int) -> str:

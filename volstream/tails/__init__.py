@@ -1,1 +1,1 @@
-"""Tails of tables: rows that have arrived, are safe and can be queried, but are not committed to their table yet."""
+"""Tails of tables: rows that have arrived, are durable and can be queried, but are not yet committed to their table."""

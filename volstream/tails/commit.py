@@ -1,4 +1,4 @@
-"""Commits what has arrived into the table, exactly once: without a JVM where the table allows it, else by Spark."""
+"""Commits arrived rows to the table, exactly once: without a JVM if the table allows it, else with Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from volstream.tails.snapshot import Tail, check_columns, newest_of_each, same_k
 from volstream.tails.table import DELETE, OPERATION, OWN
 from volstream.tails.writer import Move, MovePlanner
 
-#: Row groups of tables with a key are small, because one is decoded when a row is looked up.
+#: Row groups of tables with a key are small, because looking up a row decodes a whole group.
 _SMALL_GROUPS = "parquet.block.size", str(256 << 10)
 
 if TYPE_CHECKING:
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 def commit_tail(target: str, spark: Callable[[], SparkGateway]) -> int:
-    """Commits everything that had arrived for the table at ``target`` when called; returns the number of rows read.
+    """Commits all rows that have arrived for the table at ``target`` by now; returns the number of rows read.
 
-    Several processes may do that at once: a move takes effect once.
+    Several processes may call it at once: a move takes effect once.
 
     Args:
-        spark: connects to Spark; called only if the table needs it.
+        spark: connects to Spark; called only if the table needs Spark.
 
     Raises:
         InvalidStateError: the table lost a column for which values have arrived.
-        VolstreamError: the table cannot be written; what has arrived stays where it is.
+        VolstreamError: the table cannot be written; arrived rows stay in the tail.
     """
     planner = MovePlanner(target)
     count = 0
@@ -54,7 +54,7 @@ def commit_tail(target: str, spark: Callable[[], SparkGateway]) -> int:
 
 
 class _TailCommit:
-    """One move.
+    """One move of arrived rows.
 
     Raises:
         InvalidStateError: see :func:`commit_tail`.
@@ -86,7 +86,7 @@ class _TailCommit:
         return rows
 
     def _changes(self) -> RowChanges | None:
-        """Returns the changes to a table that can be committed without Spark, as far as its key allows that."""
+        """Returns the changes to a table that can be committed without Spark, as far as its key allows."""
         if not self._key:
             added = (part.select(self._arrived.names) for part in self._tail.parts(self._step.after, self._step.until))
             return RowChanges(added, self._arrived, "", None)
@@ -106,9 +106,9 @@ class _TailCommit:
                 session.conf.set(*_SMALL_GROUPS)
             try:
                 writer.merge(session, self._statement())
-            except Exception as error:  # filtered by condition, all that Spark Connect offers
+            except Exception as error:  # filtered by condition: Spark Connect offers no more
                 if not (condition_of(error) or "").startswith("DELTA_CONCURRENT_TRANSACTION"):
-                    raise  # otherwise somebody else has made this move
+                    raise  # otherwise another process has made this move
             session.conf.unset(_SMALL_GROUPS[0])
 
     def _statement(self) -> str:

@@ -1,7 +1,7 @@
 """Finds single rows of a table and its tail by key, without Spark.
 
-Data files never change, so the key columns of those that were searched are kept in memory, up to a limit. A search is then a
-comparison in memory and the reading of one row group.
+Data files never change, so the key columns of searched files are kept in memory, up to a limit. A search then compares in
+memory and reads one row group.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from volstream.tails import table
 from volstream.tails.snapshot import Tail
 from volstream.tails.table import ARRIVAL, DELETE, OPERATION, OWN, POSITION
 
-#: Bytes of key columns that are kept.
+#: Bytes of key columns kept.
 _KEPT_BYTES = 256 << 20
 
-#: Attempts to see both tables as of one moment: a move may be committed between the two looks.
+#: Attempts to see both tables as of one moment, because a move may be committed between the two reads.
 _LOOKS = 10
 
 
@@ -39,12 +39,12 @@ class Lookup:
     """Searches the table at ``location``. Thread-safe.
 
     Args:
-        key: its columns that identify a row.
-        version: the table's Delta version to search, without its tail; None: the newest, with everything that has arrived.
+        key: the columns that identify a row.
+        version: the Delta version of the table to search, without its tail; None: the newest, including arrived rows.
 
     Raises:
         NotFoundError: there is no table.
-        DependencyError: it cannot be read.
+        DependencyError: the table cannot be read.
     """
 
     def __init__(self, location: str, key: Sequence[str], version: int | None = None) -> None:
@@ -58,7 +58,7 @@ class Lookup:
         self._tail_keys = _Keys(table.location(location))
 
     def get(self, *values: Any) -> Mapping[str, Any] | None:
-        """Returns the row with these values of the key, as they are stored, by column; None if there is none.
+        """Returns the row with these stored values of the key, by column; None if there is none.
 
         Raises:
             InvalidStateError: several rows have the key.
@@ -68,7 +68,7 @@ class Lookup:
             if self._pinned:
                 return self._in_base(values)
             for _ in range(_LOOKS):
-                # The tail first: what it moves afterwards into the table is not looked for there.
+                # The tail first: rows that move into the table afterwards are not searched for there.
                 tail = self._newest_tail()
                 self._base.look()
                 if tail is None:
@@ -113,7 +113,7 @@ class Lookup:
 
 
 class _Base:
-    """A version of the table itself: its files."""
+    """A version of the table itself, with its files."""
 
     def __init__(self, location: str, version: int | None) -> None:
         self._location = location
@@ -125,7 +125,7 @@ class _Base:
         self._read()
 
     def look(self) -> None:
-        """Goes on to the newest version."""
+        """Advances to the newest version."""
         if DeltaLog(self._location).has_newer(self._handle.version()):
             self._handle.update_incremental()
             self._read()
@@ -137,7 +137,7 @@ class _Base:
         return self._transactions[app_id]
 
     def candidates(self, key: Sequence[str], values: Sequence[Any]) -> Iterator[str]:
-        """Yields the paths of files that may have the key, according to their statistics."""
+        """Yields the paths of files that may contain the key, according to their statistics."""
         least, most = self._ends(key[0])
         for at, path in enumerate(self._paths):
             low, high = least[at], most[at]
@@ -145,7 +145,7 @@ class _Base:
                 yield path
 
     def deleted(self, path: str) -> np.ndarray | None:
-        """Returns the positions of a file's rows that are deleted; None if none are."""
+        """Returns the positions of a file's deleted rows; None if there are none."""
         if path not in self._deleted:
             self._deleted[path] = deleted_rows(self._handle, [path]).get(path)
         return self._deleted[path]
@@ -165,7 +165,7 @@ class _Base:
 
 
 class _Keys:
-    """The data files of a table, with the columns that were searched. Keeps the columns of the latest searches."""
+    """A table's data files, with the columns searched. Keeps the columns of the latest searches."""
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -173,7 +173,7 @@ class _Keys:
         self._bytes = 0
 
     def of(self, path: str, schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
-        """Returns some columns of a file, the same ones at each call, with the types of the table's ``schema``."""
+        """Returns some columns of a file, the same ones in every call, with the types of the table's ``schema``."""
         if path in self._columns:
             self._columns.move_to_end(path)
             return self._columns[path]
@@ -200,7 +200,7 @@ class _Keys:
 
 
 def _places(columns: pa.Table, key: Sequence[str], values: Sequence[Any]) -> np.ndarray:
-    """Returns the positions of the rows with these values of the key."""
+    """Returns the positions of the rows with these key values."""
     same: np.ndarray | None = None
     for name, value in zip(key, values, strict=True):
         column = columns[name]

@@ -1,4 +1,4 @@
-"""A table together with its tail, as readers see them: versions of the two that belong together."""
+"""A table and its tail as seen by readers: matching versions of the two."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from volstream.sqltext import table_at
 from volstream.tails import table
 from volstream.tails.table import ARRIVAL, DELETE, OPERATION, POSITION
 
-#: Attempts to read both tables consistently, since a move may be committed between the two reads.
+#: Attempts to read both tables consistently, because a move may be committed between the two reads.
 _LOOKS = 10
 
-#: So many rows, of so many bytes, are few.
+#: Up to this many rows and bytes are few.
 _FEW_ROWS, _FEW_BYTES = 10_000, 1 << 20
 
 
 @dataclass(frozen=True)
 class Tail:
-    """A version of a tail, and its numbers; see :mod:`volstream.tails.table`."""
+    """A version of a tail, with its numbers; see :mod:`volstream.tails.table`."""
 
     view: View
     newest: int
@@ -41,14 +41,14 @@ class Tail:
 
     @property
     def move_id(self) -> str:
-        """The application id of its moves."""
+        """The application id of the tail's moves."""
         return table.move_id(self.view.table_id)
 
     def moved(self, move: int | None) -> int | None:
-        """Returns the last arrival that a table has after a move of it; None if this version cannot tell.
+        """Returns the last arrival that a table has after one of this tail's moves; None if this version cannot tell.
 
         Args:
-            move: the version of the table's transaction :attr:`move_id`.
+            move: version of the table's transaction :attr:`move_id`.
         """
         number = move or 0
         return self.through if number == self.move else self.before if number == self.move - 1 else None
@@ -66,12 +66,12 @@ class Tail:
                 yield rows.filter(pc.and_(pc.greater(number, after), pc.less_equal(number, until)))
 
     def rows(self, after: int, until: int) -> pa.Table:
-        """Returns the same rows in the order in which they arrived."""
+        """Returns the rows of :meth:`parts` in the order of arrival."""
         rows = pa.concat_tables([self.view.spec.schema.empty_table(), *self.parts(after, until)])
         return rows.sort_by([(ARRIVAL, "ascending"), (POSITION, "ascending")])
 
     def query(self, after: int, until: int) -> str:
-        """Returns SQL for the same rows, in no particular order."""
+        """Returns SQL for the rows of :meth:`parts`, in no particular order."""
         relation = f"{table_at(self.view.spec.location)} VERSION AS OF {self.view.version}"
         return f"SELECT * FROM {relation} WHERE {ARRIVAL} > {after} AND {ARRIVAL} <= {until}"
 
@@ -81,12 +81,12 @@ class TailedTable:
     """A table and its tail, pinned.
 
     Attributes:
-        location: the table's.
+        location: of the table.
         version: the table's Delta version.
         columns: the table's columns, in order.
         key: columns of its primary key; empty: rows are only added.
-        chars: its columns of type CHAR.
-        moved: last arrival that this version of the table has.
+        chars: columns of type CHAR.
+        moved: the last arrival that this version of the table has.
     """
 
     location: str
@@ -99,10 +99,10 @@ class TailedTable:
 
     @classmethod
     def open(cls, location: str) -> TailedTable | None:
-        """Returns the table at ``location`` with its tail, as they are now; None if it has no tail.
+        """Returns the table at ``location`` with its tail, in their current versions; None if it has no tail.
 
         Raises:
-            DependencyError: one of the two cannot be read; or they do not fit together, as after a restore of one of them.
+            DependencyError: one of the two cannot be read; or they do not match, as after a restore of one of them.
         """
         if not table.exists(location):
             return None
@@ -111,7 +111,7 @@ class TailedTable:
             if present is None:
                 return None
             spec, tail_id = present
-            # The table first: what leaves the tail afterwards is in the tail's version that is read next, or later.
+            # The table first: rows that leave the tail afterwards are still in the tail's version read next, or in a later one.
             state = DeltaLog(location).state(table.move_id(tail_id))
             view = spec.view()
             if state is None or view is None or view.table_id != tail_id:
@@ -125,11 +125,11 @@ class TailedTable:
 
     @property
     def has_unmoved(self) -> bool:
-        """True if the tail has rows that the table does not have."""
+        """True if the tail has rows that the table lacks."""
         return self.tail.newest > self.moved
 
     def few_unmoved(self) -> pa.Table | None:
-        """Returns the rows that the table does not have; None if they are many."""
+        """Returns the rows that the table lacks; None if there are many."""
         files = self.tail.files(self.moved)
         if sum(file.rows for file in files) > _FEW_ROWS or sum(file.bytes for file in files) > _FEW_BYTES:
             return None
@@ -137,10 +137,10 @@ class TailedTable:
         return rows if rows.nbytes <= _FEW_BYTES else None
 
     def query(self, arrived: str | None = None) -> str:
-        """Returns SQL for the table's rows together with those of its tail; with a key, the newest row of each.
+        """Returns SQL for the table's rows together with its tail's; with a key, the newest row of each key.
 
         Args:
-            arrived: SQL for the rows that the table does not have; default: as the tail has them.
+            arrived: SQL for the rows that the table lacks; default: read from the tail.
 
         Raises:
             InvalidStateError: the table lost a column for which values have arrived.
@@ -161,13 +161,13 @@ class TailedTable:
         )
 
     def _own(self) -> list[str]:
-        """Returns the table's columns as expressions on the tail, which lacks columns that were added since."""
+        """Returns the table's columns as expressions on the tail, which lacks columns added since."""
         present = {name.lower() for name in self.tail.view.spec.schema.names}
         return [quote(name) if name.lower() in present else f"NULL AS {quote(name)}" for name in self.columns]
 
 
 def check_columns(target: str, arrived: pa.Schema, columns: Collection[str]) -> None:
-    """Raises InvalidStateError if the table at ``target`` does not have all columns of its tail."""
+    """Raises InvalidStateError if the table at ``target`` lacks columns of its tail."""
     present = {name.lower() for name in (*columns, *table.OWN)}
     gone = [name for name in arrived.names if name.lower() not in present]
     if gone:
@@ -178,10 +178,10 @@ def check_columns(target: str, arrived: pa.Schema, columns: Collection[str]) -> 
 
 
 def same_key(key: Sequence[str], chars: Collection[str], base: str, arrived: str) -> str:
-    """Returns SQL that is true if a row of the table has the key of one that has arrived.
+    """Returns SQL that is true if a row of the table has the same key as an arrived row.
 
     Args:
-        chars: columns of type CHAR, whose values may end in blanks in the table, but never do in a tail.
+        chars: columns of type CHAR, whose values may have trailing blanks in the table, but never in a tail.
         base, arrived: aliases of the two.
     """
     columns = [(f"{base}.{quote(name)}", f"{arrived}.{quote(name)}", name in chars) for name in key]
@@ -189,7 +189,7 @@ def same_key(key: Sequence[str], chars: Collection[str], base: str, arrived: str
 
 
 def newest_of_each(arrived: str, key: tuple[str, ...], columns: str) -> str:
-    """Returns SQL for the newest row of each key among rows of a tail, with the columns given and the operation."""
+    """Returns SQL for the newest row of each key among rows of a tail, with the given columns and the operation."""
     keys = ", ".join(map(quote, key))
     order = f"struct({ARRIVAL}, {POSITION})"
     latest = f"SELECT max_by(struct({columns}, {OPERATION}), {order}) AS newest FROM ({arrived}) GROUP BY {keys}"

@@ -1,13 +1,12 @@
-"""The Delta table in which a table's rows arrive: its columns, its transactions, and its place beside the table.
+"""The Delta table in which a table's rows arrive: its columns, its transactions, and its location beside the table.
 
-A tail is written without a JVM by any number of processes: every append carries :data:`NEWEST`, so that of two concurrent
-ones one is refused and tries again. Arrivals are numbered from 1; one append is one or more arrivals.
+Any number of processes write a tail, without a JVM: every append carries :data:`NEWEST`, so that Delta refuses one of two
+concurrent appends, which then tries again. Arrivals are numbered from 1; one append is one or more arrivals.
 
-Arrivals move into the table in numbered *moves*. A move is planned by a commit of the tail, which fixes its range, and done
-by one commit of the table with the transaction (:func:`move_id`, number of the move). The table's own transaction thus
-tells which arrivals it has, whatever happens between the two, and a move that is done again has no effect. Plans carry
-:data:`MOVE` instead of :data:`NEWEST`: however fast rows arrive, they keep no plan from being committed, and no plan keeps
-rows from arriving.
+Arrivals move into the table in numbered *moves*. A commit of the tail plans a move, which fixes its range; one commit of the
+table with the transaction (:func:`move_id`, number of the move) makes it. So the table's own transaction shows which arrivals
+it has, whatever happens between the two, and repeating a move has no effect. Plans carry :data:`MOVE` instead of
+:data:`NEWEST`: arriving rows, however fast, never prevent the commit of a plan, nor does a plan prevent rows from arriving.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from volstream.delta.native import TableSpec
 from volstream.delta.places import filesystem_of, mapped, open_table
 from volstream.errors import DependencyError, InvalidStateError, NotFoundError
 
-#: Number of the arrival, position in it, and one of the operations below.
+#: Number of the arrival, position in the arrival, and one of the operations below.
 ARRIVAL, POSITION, OPERATION = OWN = ("__arrival", "__position", "__operation")
 
-#: Keys of metadata in a schema that :func:`columns_of` returns.
+#: Keys of the metadata in a schema from :func:`columns_of`.
 CHARACTERS, KEY = "characters", "primary_key"
 
 INSERT, UPSERT, DELETE = "insert", "upsert", "delete"
 
-#: Application ids of a tail's transactions: the newest arrival; arrivals up to this one are removed; the newest planned move;
-#: the last arrival of that move; the last arrival of the move before.
+#: Application ids of a tail's transactions: the newest arrival; the last removed arrival; the newest planned move; the last
+#: arrival of that move; the last arrival of the previous move.
 NEWEST = "volstream:tail"
 FLOOR, MOVE, THROUGH, BEFORE = (f"{NEWEST}:{part}" for part in ("floor", "move", "through", "before"))
 
-#: Set once a tail takes no more rows: to this if another tail is to replace it.
+#: Set once a tail accepts no more rows; to this value if another tail will replace it.
 SEALED, RETIRED = f"{NEWEST}:sealed", 2
 
 
 def location(target: str) -> str:
-    """Returns where the tail of the table at ``target`` is. Delta ignores folders whose names begin so."""
+    """Returns the location of the tail of the table at ``target``. Delta ignores folders whose names begin like this."""
     return f"{target}/_tail"
 
 
 def exists(target: str) -> bool:
-    """True if the table at ``target`` has a tail. One look at the file system."""
+    """True if the table at ``target`` has a tail. Accesses the file system once."""
     filesystem, path = filesystem_of(f"{location(target)}/_delta_log")
     return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
 
@@ -55,11 +54,11 @@ def exists(target: str) -> bool:
 def columns_of(target: str) -> pa.Schema:
     """Returns the columns of the table at ``target``, with their nullability.
 
-    The metadata of a CHAR or VARCHAR field has its type (:data:`CHARACTERS`, like ``varchar(10)``); that of the schema has the
-    columns of the primary key as a JSON list (:data:`KEY`).
+    A CHAR or VARCHAR field's metadata has its type (:data:`CHARACTERS`, like ``varchar(10)``); the schema's metadata has the
+    primary key's columns as a JSON list (:data:`KEY`).
 
     Raises:
-        InvalidStateError: a column has a name of the tail's own, or a type that only Spark can write.
+        InvalidStateError: a column has a name reserved for the tail, or a type that only Spark can write.
         NotFoundError: there is no table.
         DependencyError: the log cannot be read.
     """
@@ -91,14 +90,14 @@ def columns_of(target: str) -> pa.Schema:
 
 
 def spec_of(target: str, columns: pa.Schema) -> TableSpec:
-    """Returns the definition of a tail for a table with these columns."""
+    """Returns the definition of a tail for a table with the given columns."""
     own = [pa.field(ARRIVAL, pa.int64()), pa.field(POSITION, pa.int32()), pa.field(OPERATION, pa.string())]
     schema = pa.schema([*own, *(pa.field(field.name, field.type) for field in columns)])
     return TableSpec(location(target), schema, (ARRIVAL,), (NEWEST, FLOOR, MOVE, THROUGH, BEFORE))
 
 
 def existing(target: str) -> tuple[TableSpec, str] | None:
-    """Returns the definition and Delta's id of the tail that the table at ``target`` has, or None. Raises DependencyError."""
+    """Returns the definition and Delta id of the existing tail of the table at ``target``, or None. Raises DependencyError."""
     try:
         with mapped(location(target)):
             opened = open_table(location(target))
@@ -114,7 +113,7 @@ def move_id(tail_id: str) -> str:
 
 
 def numbers(transactions: Mapping[str, int]) -> tuple[int, int, int, int, int]:
-    """Returns the versions of the tail's transactions in the order of their definition; 0: never set."""
+    """Returns the versions of the tail's transactions, in the order of the ids above; 0: never set."""
     newest, floor, move, through, before = (
         transactions.get(name, 0) for name in (NEWEST, FLOOR, MOVE, THROUGH, BEFORE)
     )
@@ -122,7 +121,7 @@ def numbers(transactions: Mapping[str, int]) -> tuple[int, int, int, int, int]:
 
 
 def unfitting(target: str) -> DependencyError:
-    """Returns the error for a table and a tail that do not belong together, as after a restore of one of them."""
+    """Returns the error for a table and a tail that do not match, as after a restore of one of them."""
     return DependencyError(
         f"The table at {target} and the rows that have arrived for it do not fit together.",
         "Restore both from the same backup.",

@@ -34,13 +34,13 @@ from volstream.tails.table import (
     THROUGH,
 )
 
-#: Maximum number of attempts; each one fails only because another commit came first.
+#: Maximum number of attempts; an attempt fails only if another commit came first.
 _ATTEMPTS = 100
 
-#: What a tail may hold before it refuses rows: reading it must stay cheap.
+#: Maximum content of a tail, which then refuses rows: reading it must stay cheap.
 MAX_ROWS, MAX_BYTES = 2_000_000, 512 << 20
 
-#: So many files with fewer rows are merged: each costs a reader a request.
+#: This many files with fewer rows are merged: each costs a reader a request.
 _SMALL_FILES, _SMALL_ROWS = 64, 20_000
 
 
@@ -49,11 +49,11 @@ class Flush:
     """Rows of one flush.
 
     Attributes:
-        stream_id: identifies the stream that sent them.
+        stream_id: the stream that sent the rows.
         sequence: number of the flush in its stream, increasing from 1.
         rows: the operation of each row (``table.OPERATION``) and the table's columns.
-        after: the number that the newest flush of the stream must have, 0 if there is none: for streams that several
-            processes may write, so that only one of them goes on. None: any.
+        after: required number of the stream's newest flush, 0 if there is none, so that of several processes that write a
+            stream only one continues. None: any.
     """
 
     stream_id: str
@@ -65,10 +65,10 @@ class Flush:
 class TailWriter:
     """Writes the tail of the table at ``target``. Thread-safe; any number of processes may write one tail.
 
-    Adapts the tail to the table's columns; the first rows create it.
+    Adapts the tail to the table's columns; the first rows create the tail.
 
     Raises:
-        InvalidStateError: the table's columns changed, and rows that arrived before are not committed yet.
+        InvalidStateError: the table's columns changed, and earlier rows in the tail are not committed yet.
         NotFoundError: there is no table.
         DependencyError: the table cannot be read, or the tail cannot be written.
     """
@@ -87,15 +87,15 @@ class TailWriter:
             self._reopen()
 
     def append(self, batches: Sequence[Flush]) -> None:
-        """Appends batches in one commit; durable on return. Batches that the tail has, or had, are left out.
+        """Appends batches in one commit; durable on return. Skips batches that the tail has, or had.
 
         Args:
-            batches: those of one stream in order. Columns of the table that their rows lack are NULL.
+            batches: in order within each stream. Columns of the table that their rows lack are NULL.
 
         Raises:
             TailFullError: rows must be committed to the table first; nothing was written.
-            FencedError: another process has written one of the streams (``Flush.after``); nothing was written.
-            InvalidStateError: the tail is sealed, or rows do not fit the table; nothing was written.
+            FencedError: another process has written to one of the streams (``Flush.after``); nothing was written.
+            InvalidStateError: the tail is sealed, or the rows do not fit the table; nothing was written.
             StorageError: too many concurrent writers.
             DependencyError: the tail cannot be written.
         """
@@ -111,7 +111,7 @@ class TailWriter:
                     return
 
     def seal(self) -> None:
-        """Makes the tail refuse rows from now on, those of appends in flight included. Idempotent.
+        """Makes the tail refuse rows from now on, including appends in flight. Idempotent.
 
         Raises:
             StorageError: too many concurrent writers.
@@ -119,15 +119,15 @@ class TailWriter:
         """
         with self._lock:
             for view in self._attempts():
-                # As an append does, so that of an append and this one is refused.
+                # Carries the transaction of an append, so that Delta refuses one of an append and this commit.
                 with suppress(FencedError):
                     self._table.commit(view, {NEWEST: Tail.of(view).newest, SEALED: 1}, changes_data=False)
                     return
 
     def newest(self, stream_ids: Sequence[str]) -> tuple[str, Mapping[str, int]]:
-        """Returns the tail's Delta id, and the number of the newest flush of each stream; 0: there is none.
+        """Returns the tail's Delta id, and the number of each stream's newest flush; 0: none.
 
-        Creates the tail if there is none.
+        Creates the tail if it does not exist.
 
         Raises:
             StorageError: too many concurrent writers.
@@ -138,7 +138,7 @@ class TailWriter:
             return view.table_id, {stream_id: self._sequence(stream_id) for stream_id in stream_ids}
 
     def _reopen(self) -> None:
-        """Takes a seal off that was set to replace the tail, by a process that died before it did."""
+        """Removes a seal set by a process that died before it replaced the tail."""
         for view in self._attempts():
             if self._table.transaction(SEALED) != RETIRED:
                 return
@@ -146,7 +146,7 @@ class TailWriter:
                 self._table.commit(view, {NEWEST: Tail.of(view).newest, SEALED: 0}, changes_data=False)
 
     def _attempts(self) -> Iterator[View]:
-        """Yields the tail's newest version for attempt after attempt. Raises StorageError after the last one."""
+        """Yields the tail's newest version for each attempt. Raises StorageError after the last one."""
         for _ in range(_ATTEMPTS):
             try:
                 view = self._table.open()
@@ -156,7 +156,7 @@ class TailWriter:
         raise _crowded(self.target)
 
     def _new(self, batches: Sequence[Flush]) -> Sequence[Flush]:
-        """Returns the batches that the tail does not have. Raises FencedError."""
+        """Returns the batches that the tail lacks. Raises FencedError."""
         new: list[Flush] = []
         sequences: dict[str, int] = {}
         for batch in batches:
@@ -176,7 +176,7 @@ class TailWriter:
         return self._table.transaction(_writer(stream_id)) or 0
 
     def _append_new(self, view: View, new: Sequence[Flush]) -> bool:
-        """Appends batches to a version of the tail; returns False if another writer was faster."""
+        """Appends batches to a version of the tail; returns False if another writer committed first."""
         if view.rows >= MAX_ROWS or view.bytes >= MAX_BYTES:
             raise TailFullError(
                 f"{view.rows:,} rows have arrived for the table at {self.target} and are not committed yet.",
@@ -209,7 +209,7 @@ class TailWriter:
         self._table.maintain()
 
     def _numbered(self, tail: Tail, batches: Sequence[Flush]) -> pa.Table:
-        """Returns the rows of batches as the tail has them, numbered. Raises InvalidStateError."""
+        """Returns the rows of batches in the tail's format, numbered. Raises InvalidStateError."""
         schema = self._table.spec.schema
         parts = []
         for number, batch in enumerate(batches, tail.newest + 1):
@@ -219,7 +219,7 @@ class TailWriter:
         return pa.concat_tables(parts)
 
     def _fitted(self, tail: Tail, rows: pa.Table) -> pa.Table:
-        """Returns rows with the table's columns, which may have changed since the stream began. Raises InvalidStateError."""
+        """Converts rows to the table's columns, which may have changed since the stream began. Raises InvalidStateError."""
         remedy = "Its columns changed: open a new stream."
         unknown = [name for name in rows.column_names if name not in self._table.spec.schema.names]
         if unknown:
@@ -246,7 +246,7 @@ class Move:
 
 
 class MovePlanner:
-    """Plans the moves out of the tail of the table at ``target``, and removes what was moved.
+    """Plans moves out of the tail of the table at ``target``, and removes moved rows.
 
     Raises:
         DependencyError: the tail cannot be read.
@@ -258,11 +258,11 @@ class MovePlanner:
         self._table = None if present is None else NativeTable(present[0])
 
     def plan(self) -> tuple[Tail, Move] | None:
-        """Returns the move to do next, which may have been planned by a process that died; None if nothing is unmoved.
+        """Returns the next move to make, which may have been planned by a process that died; None if nothing is unmoved.
 
         Raises:
             StorageError: too many concurrent writers.
-            DependencyError: table and tail do not fit together, or cannot be read or written.
+            DependencyError: table and tail do not match, or cannot be read or written.
         """
         for _ in range(_ATTEMPTS):
             state = self._state()
@@ -299,7 +299,7 @@ class MovePlanner:
             self._table.sweep()
 
     def _state(self) -> tuple[Tail, int] | None:
-        """Returns the tail, and the last arrival that the table has; None if one of the two does not exist."""
+        """Returns the tail, and the last arrival that the table has; None if either does not exist."""
         if self._table is None:
             return None
         for _ in range(_ATTEMPTS):
@@ -317,7 +317,7 @@ class MovePlanner:
     def _commit(self, tail: Tail, numbers: dict[str, int], removed: Sequence[DataFile] = ()) -> bool:
         """Commits on top of a version of the tail; returns False if another planner came first.
 
-        Appends do not stand in the way: without :data:`NEWEST`, Delta commits this after them.
+        Appends do not interfere: without :data:`NEWEST`, Delta commits this after them.
         """
         assert self._table is not None, "it was read"
         try:
@@ -337,7 +337,7 @@ def _writer(stream_id: str) -> str:
 
 
 def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> bool:
-    """Gives a tail the columns of its table: adds new ones and returns True, or removes it if nothing is in it."""
+    """Adapts a tail to its table's columns: adds new ones and returns True, or removes the tail if it is empty."""
     types = {field.name: field.type for field in present}
     if all(field.type == types.get(field.name, field.type) for field in wanted) and {*types} <= {*wanted.names}:
         location = table.location(target)
@@ -362,7 +362,7 @@ def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> bool:
 
 
 def _retired(target: str, present: pa.Schema) -> bool:
-    """Seals a tail, so that it acknowledges no more rows; returns False if some do that have not moved."""
+    """Seals a tail, so that it accepts no more rows; returns False if it has rows that have not moved."""
     old = NativeTable(table.spec_of(target, pa.schema([field for field in present if field.name not in OWN])))
     tail = Tail.of(old.open())
     if tail.newest != tail.through:

@@ -21,7 +21,7 @@ from volstream.storage.bucket import BucketPlace
 def access_of(volume: Volume, catalog: Catalog, settings: Settings) -> Access | None:
     """Returns the access to a volume's provider; None if it needs none, such as a directory.
 
-    Without a connection the provider's own settings apply.
+    Without a connection, the provider's own settings apply.
 
     Raises:
         InvalidValueError: the connection uses static keys, which the settings lack.
@@ -49,12 +49,12 @@ def access_by(connection: Connection | None, location: str, settings: Settings) 
 
 
 def store_of(volume: Volume, catalog: Catalog, settings: Settings) -> ObjectStore:
-    """Returns the store of a volume's files. Raises the same errors as :func:`access_of`."""
+    """Returns the store of a volume's files. Raises as :func:`access_of`."""
     return open_store(volume.location, access_of(volume, catalog, settings))
 
 
 def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue:
-    """Returns the queue that notifies a volume of changes, not started. Raises the same errors as :func:`access_of`."""
+    """Returns the queue that notifies a volume of changes, not started. Raises as :func:`access_of`."""
     waiting = QueueSettings(
         debounce_seconds=settings.debounce_seconds,
         poll_seconds=settings.poll_seconds,

@@ -1,4 +1,4 @@
-"""Making and dropping connections."""
+"""Creates, changes and drops connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from volstream.definitions import Connection, ConnectionOptions
 from volstream.errors import InvalidValueError, ObjectInUseError
 from volstream.model.names import Name
 
-#: No path, no query and, above all, no user or password: the catalog stores no secrets.
+#: No path, no query and, above all, no user or password, because the catalog stores no secrets.
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?/?|https?://\[[0-9a-fA-F:]+\](:\d+)?/?")
 
 
@@ -59,13 +59,13 @@ def create_connection(
 
 
 def alter_connection(catalog: Catalog, name: Name, **changes: Any) -> Connection:
-    """Changes a connection; its external id stays, so that the role's trust policy holds.
+    """Changes a connection, which keeps its external id, so that the role's trust policy still applies.
 
     Args:
         changes: options of a connection, except the type.
 
     Raises:
-        The same errors as :func:`create_connection`.
+        As :func:`create_connection`.
     """
     connection = catalog.connections.get(name)
     _check(replace(connection, **changes))
@@ -99,7 +99,7 @@ def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn:
     if region is not None and not _REGION.fullmatch(region):
         raise InvalidValueError(f"{region!r} is not a region.", "Write for example eu-west-1 or cn-hangzhou.")
     if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
-        # The endpoint is not repeated, because it may contain a password.
+        # Does not repeat the endpoint, which may contain a password.
         raise InvalidValueError(
             "The endpoint is not the URL of a server.", "Write for example https://minio.example:9000."
         )
@@ -108,7 +108,7 @@ def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn:
     if type_ not in _ROLES:
         raise InvalidValueError(f"A connection of the type {type_} has no role.", "Leave --role-arn out.")
     pattern, example = _ROLES[type_]
-    # S3-compatible stores have role ARNs of their own.
+    # S3-compatible stores have their own role ARNs.
     foreign = type_ == "s3" and endpoint is not None and re.fullmatch(r"arn:\S+", role_arn)
     if not foreign and not pattern.fullmatch(role_arn):
         raise InvalidValueError(f"{role_arn!r} is not a role of type {type_}.", f"Write for example {example}.")

@@ -1,4 +1,4 @@
-"""Making, changing and dropping volumes. No Spark: the first refresh creates a directory table."""
+"""Creates, changes and drops volumes. Without Spark: the first refresh creates a directory table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from volstream.storage import normalise_location
 from volstream.storage.base import PROBE
 from volstream.volumes.access import queue_of, store_of
 
-#: Files that are looked at to count those that match, so that a large bucket does not take long.
+#: Maximum number of files examined to count matching ones, so that a large bucket does not take long.
 _LOOKED_AT = 10_000
 
 
@@ -46,7 +46,7 @@ def create_volume(
 
     Args:
         check: contact the directory or bucket, and the queue, first.
-        or_replace: replace a volume of that name; the result is a new volume, and streams on the old one become stale.
+        or_replace: replace an existing volume of that name with a new volume; streams on the old one become stale.
 
     Raises:
         InvalidValueError: an invalid location, connection, glob, limit or queue; both options at once.
@@ -79,9 +79,9 @@ def create_volume(
 
 
 def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: bool = True, **changes: Any) -> Volume:
-    """Changes a volume; its directory, its streams and their offsets are kept.
+    """Changes a volume, which keeps its directory, its streams and their offsets.
 
-    Files that the new patterns exclude are removed by the next full listing, those that they include are added.
+    The next full listing removes files that the new patterns exclude, and adds files that they include.
 
     Args:
         check: as in :func:`create_volume`.
@@ -89,7 +89,7 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
             credentials apply.
 
     Raises:
-        The same errors as :func:`create_volume`.
+        As :func:`create_volume`.
     """
     volume = catalog.volumes.get(name)
     connection: Connection | None = None
@@ -113,9 +113,9 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
 
 
 def matching(catalog: Catalog, settings: Settings, name: Name) -> tuple[int, int, bool]:
-    """Returns how many files belong to a volume, of how many that were looked at, and whether these are all there are.
+    """Returns how many files belong to a volume, how many were examined, and whether these are all files.
 
-    Looks at some of the files only. Raises NotFoundError, StorageError.
+    Examines only some of the files. Raises NotFoundError, StorageError.
     """
     volume = catalog.volumes.get(name)
     everything = Selection(volume.recursive, (), tuple(volume.ignores))
@@ -126,10 +126,10 @@ def matching(catalog: Catalog, settings: Settings, name: Name) -> tuple[int, int
 
 
 def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
-    """Drops a volume; its streams become stale, its files and directory data stay. Returns False as :func:`drop_connection`.
+    """Drops a volume. Its streams become stale; its files and directory data stay. Returns False as :func:`drop_connection`.
 
     Raises:
-        ObjectInUseError: a job processes its files.
+        ObjectInUseError: a job processes the volume's files.
     """
     volume = catalog.volumes.find(name) if if_exists else catalog.volumes.get(name)
     if volume is None:
@@ -157,7 +157,7 @@ def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
 
 
 def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
-    """Returns the requested queue type, or the default for the location; raises InvalidValueError if it is unsuitable."""
+    """Returns the requested queue type, or the location's default; raises InvalidValueError if the type is unsuitable."""
     scheme = scheme_of(location)
     own = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY, "s3": QueueType.SQS, "oss": QueueType.MNS}[scheme]
     suitable = (own, QueueType.POLL, QueueType.NONE)
@@ -170,7 +170,7 @@ def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
     if chosen is own and not named:
         raise InvalidValueError(f"The queue type {chosen} requires a queue name.", "Give its queue_name.")
     if spec.queue_name and "://" in spec.queue_name and "@" in urlsplit(spec.queue_name).netloc:
-        # The URL is not repeated, because its password must not be shown.
+        # Does not repeat the URL, whose password must not be shown.
         raise InvalidValueError(
             "The queue's URL contains a user name or password, which everyone who can read the catalog would see.",
             "Leave it out; the connection determines the keys.",
@@ -190,7 +190,7 @@ def _check_type(connection: Connection | None, location: str) -> None:
 
 
 def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: bool) -> None:
-    """Checks limits, globs and places as :func:`create_volume` documents; with ``reachable`` also contacts store and queue."""
+    """Checks limits, globs and places as :func:`create_volume` documents; if ``reachable``, also contacts store and queue."""
     RemovalLimit.parse(volume.max_removals)
     for glob in (*volume.patterns, *volume.ignores):
         _check_glob(glob)
@@ -200,7 +200,7 @@ def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: b
 
 
 def _check_apart(volume: Volume, settings: Settings) -> None:
-    """Raises InvalidValueError if home or warehouse would be files of the volume, and so change with every listing."""
+    """Raises InvalidValueError if home or warehouse would be part of the volume, and so change with every listing."""
     if scheme_of(volume.location) != "file":
         return
     root = os.path.realpath(local_path(volume.location))
@@ -234,7 +234,7 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
         if isinstance(queue, SelfDescribing):
             queue.describe()
     except StorageDeniedError as error:
-        # The policies of a connection depend on its volumes.
+        # A connection's policies depend on its volumes.
         remedy = (
             f"{error.remedy} Create the volume with --no-check, in SQL CHECK = FALSE, first, so that they name its bucket and "
             "queue."

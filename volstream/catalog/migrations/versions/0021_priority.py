@@ -8,6 +8,6 @@ down_revision = "0020"
 
 
 def upgrade() -> None:
-    """Adds the column; jobs that exist have the default."""
+    """Adds the column; existing jobs get the default."""
     op.add_column("jobs", sa.Column("priority", sa.BigInteger(), nullable=True))
     op.execute("UPDATE jobs SET priority = 0")

@@ -1,4 +1,4 @@
-"""Functions that no file has are kept in the catalog; sources have one name."""
+"""The catalog stores functions that are not in a file; sources have one name."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0021"
 
 
 def upgrade() -> None:
-    """Adds the columns (functions that exist have files), and renames the table of sources."""
+    """Adds the columns (existing functions have files), and renames the table of sources."""
     op.add_column("jobs", sa.Column("pickled", sa.LargeBinary(), nullable=True))
     op.add_column("functions", sa.Column("pickled", sa.LargeBinary(), nullable=True))
     op.rename_table("feeds", "sources")

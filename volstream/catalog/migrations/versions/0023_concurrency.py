@@ -8,5 +8,5 @@ down_revision = "0022"
 
 
 def upgrade() -> None:
-    """Adds the column; NULL: as the function declares."""
+    """Adds the column; NULL: the function's declaration applies."""
     op.add_column("jobs", sa.Column("concurrency", sa.BigInteger(), nullable=True))

@@ -1,4 +1,4 @@
-"""Jobs have a rate and a number of workers, and sum up what their functions count."""
+"""Jobs have a rate and a number of workers, and sum up the counts of their functions."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0024"
 
 
 def upgrade() -> None:
-    """Adds the columns; NULL: no limit, and nothing counted."""
+    """Adds the columns; NULL: no limit, no counts."""
     op.add_column("jobs", sa.Column("rate", sa.Text(), nullable=True))
     op.add_column("jobs", sa.Column("parallel", sa.BigInteger(), nullable=True))
     op.add_column("batches", sa.Column("counted", sa.JSON(none_as_null=True), nullable=True))
