@@ -39,6 +39,7 @@ class BatchOutcome:
         overtaken: files that were removed or changed before their turn; neither succeeded nor failed.
         later: files whose function asked to be called later; neither succeeded nor failed.
         counted: what the function counted, by name.
+        files_per_call: number of files that the function takes; None: it was not called.
     """
 
     succeeded: int
@@ -49,6 +50,7 @@ class BatchOutcome:
     overtaken: int = 0
     later: int = 0
     counted: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    files_per_call: int | None = None
 
     def counts(self) -> dict[str, Any]:
         """Returns the counts that the commit stores for recovery."""
@@ -506,6 +508,7 @@ class Consumptions:
                 rows=outcome.rows,
                 seconds=outcome.seconds,
                 counted=outcome.counted or None,
+                files_per_call=outcome.files_per_call,
             )
         )
         if batch.job_id is not None:

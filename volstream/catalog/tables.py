@@ -345,6 +345,7 @@ batches = Table(
     Column("committed_on", UtcDateTime),
     Column("seconds", Float),
     Column("counted", JSON(none_as_null=True)),
+    Column("files_per_call", BigInteger),
     UniqueConstraint("plan_id", "number"),
     Index("ix_batches_job_committed", "job_id", "committed_on"),
     Index("ix_batches_job_created", "job_id", "created_on", "number", "id"),

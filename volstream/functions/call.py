@@ -9,7 +9,7 @@ import atexit
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError
 from volstream.functions.concurrency import settled
@@ -18,12 +18,14 @@ from volstream.functions.file import File
 from volstream.functions.limits import time_limit
 from volstream.functions.measure import measured
 from volstream.functions.outcomes import FileOutcome, FileTask
-from volstream.functions.pace import Turns
 from volstream.functions.printing import Printed, Prints, Shown
 from volstream.functions.rows import Expected, Rows, rows_of, rows_of_each
 from volstream.functions.schema import check_declared
 from volstream.functions.source import FunctionSource, batch_size_of, concurrency_of
+from volstream.model import counts
 from volstream.model.work import FailureKind
+
+T = TypeVar("T")
 
 #: Instances of classes that are functions, with their origin: a worker loads a model once, then serves batch after batch.
 _set_up: dict[str, tuple[object, Callable[..., Any]]] = {}
@@ -39,7 +41,6 @@ class Caller:
         timeout_seconds: for each file; None: unlimited.
         prints: destination of the function's output. A person who watches it may interrupt the function.
         expected: the columns and limits that the rows must meet.
-        turns: awaited before a call is repeated; None: repeat at once.
         measures: whether to measure the time and memory of each call.
 
     Attributes:
@@ -54,7 +55,6 @@ class Caller:
         timeout_seconds: float | None,
         prints: Prints,
         expected: Expected,
-        turns: Turns | None = None,
         *,
         measures: bool = False,
     ) -> None:
@@ -64,7 +64,6 @@ class Caller:
         self._prints = prints
         self._watched = isinstance(prints, Shown)
         self._expected = expected
-        self._turns = turns
         self._source = source
         self._arguments = arguments
         self._timeout = timeout_seconds
@@ -84,7 +83,7 @@ class Caller:
             self._broken = (message, with_tail(trace, self._printed))
 
     def __call__(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
-        """Returns the outcome of each file, in order. A failed call on several files is repeated on each file alone."""
+        """Returns the outcome of each file, in order. :func:`each_alone` repeats a failed call on several files."""
         outcomes = self._outcomes(group)
         if self._printed:
             outcomes[0].printed = [*self._printed, *outcomes[0].printed]
@@ -99,18 +98,7 @@ class Caller:
         if self._broken is not None:
             message, trace = self._broken
             return [FileOutcome(task, kind=FailureKind.SET_UP, message=message, traceback=trace) for task, _ in group]
-        outcomes, is_whole = self._call(group)
-        if len(group) > 1 and is_whole and outcomes[0].kind is not FailureKind.RETRY_LATER:
-            printed = outcomes[0].printed
-            outcomes = [self._again(member) for member in group]
-            outcomes[0].printed = [*printed, *outcomes[0].printed]
-        return outcomes
-
-    def _again(self, member: tuple[FileTask, File]) -> FileOutcome:
-        if self._turns is not None:
-            self._turns.wait()
-        [outcome], _ = self._call([member])
-        return outcome
+        return self._call(group)
 
     def _prepare(self) -> Callable[..., Any]:
         function = self._source.load()
@@ -132,11 +120,10 @@ class Caller:
         self._arguments = {}
         return _set_up[place][1]
 
-    def _call(self, group: Sequence[tuple[FileTask, File]]) -> tuple[list[FileOutcome], bool]:
-        """Makes one call; see :meth:`_called`."""
+    def _call(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
         tasks = [task for task, _ in group]
         with measured(memory=True) if self._measures else nullcontext() as cost:
-            outcomes, is_whole = self._called(tasks, [file for _, file in group])
+            outcomes = self._called(tasks, [file for _, file in group])
         for outcome, (_, file) in zip(outcomes, group, strict=True):
             outcome.counted = file.counted
         if cost is not None:
@@ -149,10 +136,9 @@ class Caller:
             for outcome in outcomes:
                 if outcome.kind is not None:
                     outcome.traceback = with_tail(outcome.traceback, printed)
-        return outcomes, is_whole
+        return outcomes
 
-    def _called(self, tasks: Sequence[FileTask], files: Sequence[File]) -> tuple[list[FileOutcome], bool]:
-        """Returns the outcomes of a call, and whether the call as a whole failed."""
+    def _called(self, tasks: Sequence[FileTask], files: Sequence[File]) -> list[FileOutcome]:
         limit = None if self._timeout is None else self._timeout * len(files)
         each: list[tuple[Rows, int] | BaseException]
         try:
@@ -165,7 +151,10 @@ class Caller:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and self._watched:
                 raise
-            return [failed(task, error, limit) for task in tasks], True
+            outcomes = [failed(task, error, limit) for task in tasks]
+            for outcome in outcomes:
+                outcome.of_group = len(tasks) > 1 and outcome.kind is not FailureKind.RETRY_LATER
+            return outcomes
         finally:
             for file in files:
                 file.close()
@@ -174,7 +163,29 @@ class Caller:
             if isinstance(entry, BaseException)
             else FileOutcome(task, entry[0], bytes=entry[1])
             for task, entry in zip(tasks, each, strict=True)
-        ], False
+        ]
+
+
+def each_alone(
+    call: Callable[[Sequence[T]], list[FileOutcome]], group: Sequence[T], turn: Callable[[], None] = lambda: None
+) -> list[FileOutcome]:
+    """Calls the function on a group of files; if that call fails as a whole, calls it on each of them alone.
+
+    Args:
+        turn: waits until a call may be made.
+    """
+    turn()
+    outcomes = call(group)
+    if not outcomes[0].of_group:
+        return outcomes
+    again: list[FileOutcome] = []
+    for member, first in zip(group, outcomes, strict=True):
+        turn()
+        [outcome] = call([member])
+        outcome.printed = [*first.printed, *outcome.printed]
+        outcome.counted = counts.total(first.counted, outcome.counted)
+        again.append(outcome)
+    return again
 
 
 @atexit.register

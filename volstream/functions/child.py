@@ -12,16 +12,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, Protocol
 
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import Line, Printed
 from volstream.functions.processes import end_of, receive, send
 from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
-
-if TYPE_CHECKING:
-    from volstream.functions.pace import Turns
 
 #: At the limit a child itself interrupts Python code; one that does not answer within this time is killed.
 _GRACE_SECONDS = 2.0
@@ -48,11 +45,10 @@ class ChildWorker:
 
     concurrency = 1
 
-    def __init__(self, work: Isolated, turns: Turns | None = None) -> None:
+    def __init__(self, work: Isolated) -> None:
         self.batch_size = 1
         self.fetch_ahead = False
         self._work = work
-        self._turns = turns
         self._child: subprocess.Popen[bytes] | None = None
         self._requests = self._answers = -1
         self._errors: IO[bytes] | None = None
@@ -71,7 +67,8 @@ class ChildWorker:
                 self.fetch_ahead = False
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
-        """Returns the outcome of each file. A dead child is a failure of its file, which calls on single files determine.
+        """Returns the outcome of each file. A dead child is a failure of its file, which calls on single files
+        determine.
 
         Running out of memory is a file's failure only in a fresh child; otherwise data kept from other files may be the cause.
         """
@@ -83,7 +80,7 @@ class ChildWorker:
             self.close()
             return self.call(group)
         if len(group) > 1:
-            return [outcome for task in group for outcome in self.call([task])]
+            return [FileOutcome(task, kind=kind, message=message, of_group=True) for task in group]
         printed = () if words is None else (Printed([group[0].info.relative_path], _lines(words)),)
         return [FileOutcome(group[0], kind=kind, message=message, traceback=words, printed=printed)]
 
@@ -109,8 +106,6 @@ class ChildWorker:
             self._start()
         if self._broken is not None:
             return FailureKind.WORKER_DIED, *self._broken
-        if self._turns is not None:
-            self._turns.wait()
         limit = None if self._work.timeout_seconds is None else self._work.timeout_seconds * len(group)
         deadline = None if limit is None else time.monotonic() + limit + _GRACE_SECONDS
         try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from volstream.model.files import FileInfo
+from volstream.model.text import shortened
 from volstream.storage.base import Details, HasDetails, HasLocalPaths, ObjectStore
 
 #: Prefix of folders with copies of files, for functions that need a path.
@@ -155,10 +156,9 @@ class File:
             TypeError: ``number`` is not a number, or ``name`` is not text.
         """
         if not isinstance(name, str) or isinstance(number, bool) or not hasattr(number, "__float__"):
-            raise TypeError(f"count() takes a name and a number, not {name!r} and {number!r}.")
-        value = float(number)
-        if not 0 <= value <= _MOST_ADDED:
-            raise ValueError(f"count({name!r}, {number!r}): the number must be from 0 to 2**53.")
+            raise TypeError(f"count() takes a name and a number, not {shortened(name)} and {shortened(number)}.")
+        if not 0 <= number <= _MOST_ADDED:
+            raise ValueError(f"count({shortened(name)}, {shortened(number)}): the number must be from 0 to 2**53.")
         if not name.isprintable() or not 0 < len(name) <= _LONGEST_COUNT:
             raise ValueError(
                 f"The name of a count has 1 to {_LONGEST_COUNT} printable characters; {name[:200]!r} has not."
@@ -166,7 +166,7 @@ class File:
         with _counting:
             if name not in self.counted and len(self.counted) >= _MOST_COUNTS:
                 raise ValueError(f"A file has at most {_MOST_COUNTS} counts with different names.")
-            self.counted[name] = self.counted.get(name, 0.0) + value
+            self.counted[name] = self.counted.get(name, 0.0) + float(number)
 
     def close(self) -> None:
         """Closes opened contents and removes local copies; volstream calls it after the function."""

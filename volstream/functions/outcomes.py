@@ -38,6 +38,8 @@ class FileOutcome:
         bytes: size of the rows' values.
         printed: output during the call; for a call on several files, in the first file's outcome.
         new_columns: DDL of columns that the file has and the result lacks, if it failed because of them.
+        files_per_call: number of files that the function takes.
+        of_group: the call failed for all files of a group, of which this may not be to blame.
         retry_after: seconds after which the function asked to be called again.
         counted: see :meth:`File.count`.
         seconds: duration of the call; for a call on several files, the file's share; None: not measured.
@@ -53,6 +55,8 @@ class FileOutcome:
     bytes: int = 0
     printed: Sequence[Printed] = ()
     new_columns: str | None = None
+    of_group: bool = False
+    files_per_call: int = 1
     retry_after: float | None = None
     counted: Mapping[str, float] = dataclasses.field(default_factory=dict)
     seconds: float | None = None
@@ -76,6 +80,7 @@ def outcome_schema(result: pa.Schema) -> pa.Schema:
             pa.field("new_columns", pa.string()),
             pa.field("retry_after", pa.float64()),
             pa.field("counted", pa.string()),
+            pa.field("files_per_call", pa.int64()),
             pa.field("seconds", pa.float64()),
             pa.field("memory", pa.int64()),
         ]
@@ -120,6 +125,7 @@ class OutcomeCodec:
                 columns[name] += [value] * (more + 1)
             columns["rows"] += [len(outcome.rows), *[None] * more]
             columns["printed"] += [None] * (more + 1)
+            columns["files_per_call"] += [outcome.files_per_call, *[None] * more]
             columns["counted"] += [_counted(outcome), *[None] * more]
             columns["seconds"] += [outcome.seconds, *[None] * more]
             columns["memory"] += [outcome.memory, *[None] * more]
@@ -134,6 +140,7 @@ class OutcomeCodec:
         once: dict[str, Any] = {
             "rows": len(rows),
             "counted": _counted(outcome),
+            "files_per_call": outcome.files_per_call,
             "seconds": outcome.seconds,
             "memory": outcome.memory,
         }

@@ -1,7 +1,7 @@
 """The pace of a job's calls, which its workers share without communicating. Runs on executors.
 
 Each of n workers makes every n-th call of the job: its calls are n intervals apart, and begin one interval after the previous
-worker's. So no second ever has too many calls, whichever worker falls behind; a turn that a worker does not use is lost.
+worker's. So calls stay within the rate, whichever worker falls behind; a turn that a worker does not use is lost.
 """
 
 from __future__ import annotations

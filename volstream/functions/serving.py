@@ -12,7 +12,6 @@ from volstream.functions import processes
 from volstream.functions.inferred import types_of
 from volstream.functions.limits import explain_memory, memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
-from volstream.functions.pace import Turns
 from volstream.functions.prefetch import Fetcher
 from volstream.functions.worker import Work
 from volstream.model.work import FailureKind
@@ -31,9 +30,7 @@ def serve(
     """
     plain = _types if work.schema is None else OutcomeCodec(work.schema).plain
     with memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
-        # Repeated calls cannot take the parent's turns, which the child does not know, but have the same intervals.
-        turns = None if work.pace is None else Turns(work.pace.seconds * work.pace.workers, work.pace.seconds)
-        caller = work.caller(turns, copy_output_to)
+        caller = work.caller(copy_output_to)
         yield caller.batch_size or 1
         for what, group in requests:
             if what == "fetch":

@@ -11,7 +11,7 @@ from typing import Any
 
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
-from volstream.functions.call import Caller
+from volstream.functions.call import Caller, each_alone
 from volstream.functions.file import File
 from volstream.functions.inferred import Inference, Inferred
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
@@ -62,7 +62,8 @@ def try_function(
         files.append((FileTask(info, 0), File(store, info)))
     caller = Caller(source, arguments, timeout_seconds, Shown(sys.stderr), Expected(schema, Bounds()))
     size = caller.batch_size or 1
-    outcomes = [outcome for start in range(0, len(files), size) for outcome in caller(files[start : start + size])]
+    groups = [files[start : start + size] for start in range(0, len(files), size)]
+    outcomes = [outcome for group in groups for outcome in each_alone(caller, group)]
     trial = _inferred(outcomes) if schema is None else Trial(outcomes)
     for outcome in outcomes:
         if schema is not None:

@@ -6,25 +6,28 @@ The function is called by ``call`` (in this process) and ``child`` (in a child p
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
 
 from volstream.functions.bounds import Bounds
-from volstream.functions.call import Caller
+from volstream.functions.call import Caller, each_alone
 from volstream.functions.child import ChildWorker
 from volstream.functions.concurrency import Calls
 from volstream.functions.limits import memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
-from volstream.functions.pace import Pace, Turns
+from volstream.functions.pace import Pace
 from volstream.functions.prefetch import Fetcher, confirmed
 from volstream.functions.printing import Capture, TruncatedLog
 from volstream.functions.rows import ArrowRows, Expected
 from volstream.functions.source import FunctionSource
+from volstream.lifecycle.identity import is_gone
 from volstream.model import counts
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
@@ -36,6 +39,9 @@ _FLUSH_ROWS, _FLUSH_BYTES = 2000, 16 << 20
 
 #: Maximum number of files fetched ahead of the function, however small.
 _AHEAD_FILES = 256
+
+#: How often a worker looks whether the process that started the run still exists.
+_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class Work:
         measures: measure the time and memory of each call, one call at a time.
         concurrency: calls in flight in each worker; None: as the function declares. In a child process, one at a time.
         pace: of the calls of all workers; None: unlimited.
+        owner: process that started the run (``lifecycle.identity``); None: unknown.
     """
 
     source: FunctionSource
@@ -70,6 +77,7 @@ class Work:
     measures: bool = False
     concurrency: int | None = None
     pace: Pace | None = None
+    owner: str | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes a partition of a plan; yields outcomes in the format of :meth:`OutcomeCodec.encode`."""
@@ -79,7 +87,7 @@ class Work:
         with ExitStack() as resources:
             if not self.isolate:
                 resources.enter_context(memory_limit(self.memory_bytes))
-            worker = resources.enter_context(closing(self.worker(None if self.pace is None else self.pace.of_worker())))
+            worker = resources.enter_context(closing(self.worker()))
             for outcome in confirmed(self.store, self._outcomes(worker, _tasks(batches))):
                 for entry in outcome.printed:
                     failed = outcome.kind is not None
@@ -89,29 +97,45 @@ class Work:
             if entries := printed.encoded():
                 yield codec.encode_printed(entries)
 
-    def worker(self, turns: Turns | None = None) -> Worker:
-        """Returns the worker that calls the function, here or in a child process, taking a turn for each call."""
-        return ChildWorker(self, turns) if self.isolate else HereWorker(self, turns)
+    def worker(self) -> Worker:
+        """Returns the worker that calls the function, here or in a child process."""
+        return ChildWorker(self) if self.isolate else HereWorker(self)
 
-    def caller(self, turns: Turns | None, copy_output_to: int | None = None) -> Caller:
+    def caller(self, copy_output_to: int | None = None) -> Caller:
         """Imports the function in this process; returns its caller.
 
         Args:
-            turns: for repeated calls.
             copy_output_to: a file descriptor for a second copy of the function's output.
         """
         prints = Capture(self.bounds.log_file_bytes, copy_output_to)
         expected = Expected(self.schema, self.bounds, self.declared)
-        return Caller(
-            self.source, self.arguments, self.timeout_seconds, prints, expected, turns, measures=self.measures
-        )
+        return Caller(self.source, self.arguments, self.timeout_seconds, prints, expected, measures=self.measures)
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
         """Calls the function group by group, fetching contents ahead if that helps; yields outcomes as calls end."""
         groups = _groups(tasks, worker.batch_size)
-        calls = Calls(worker.call, worker.concurrency)
+        call = partial(each_alone, worker.call)
+        if self.pace is not None:
+            call = partial(call, turn=self.pace.of_worker().wait)
+        calls = Calls(call, worker.concurrency)
         with closing(calls):
-            yield from self._called(worker, groups, calls)
+            for outcome in self._called(worker, self._while_wanted(groups), calls):
+                outcome.files_per_call = worker.batch_size
+                yield outcome
+
+    def _while_wanted(self, groups: Iterator[list[FileTask]]) -> Iterator[list[FileTask]]:
+        """Ends the work of a process that was killed: the engine would go on calling the function, which may cost money.
+
+        Raises:
+            ProcessLookupError: it was.
+        """
+        looked = float("-inf")
+        for group in groups:
+            if self.owner is not None and time.monotonic() > looked + _LOOK_SECONDS:
+                looked = time.monotonic()
+                if is_gone(self.owner):
+                    raise ProcessLookupError(f"The process that started this run has ended ({self.owner}).")
+            yield group
 
     def _called(self, worker: Worker, groups: Iterator[list[FileTask]], calls: Calls) -> Iterator[FileOutcome]:
         ahead: deque[list[FileTask]] = deque()
@@ -173,11 +197,10 @@ class HereWorker:
         concurrency: see :class:`Worker`.
     """
 
-    def __init__(self, work: Work, turns: Turns | None) -> None:
+    def __init__(self, work: Work) -> None:
         self._work = work
-        self._turns = turns
         self._fetcher = Fetcher(work.store)
-        self._caller = work.caller(turns)
+        self._caller = work.caller()
         self._child: ChildWorker | None = None
         self._one_child = threading.Lock()
         self.concurrency = 1 if work.measures else work.concurrency or self._caller.concurrency
@@ -201,8 +224,6 @@ class HereWorker:
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
         """See :class:`Worker`."""
-        if self._turns is not None:
-            self._turns.wait()
         files = self._fetcher.files(group)
         outcomes = self._caller(list(zip(group, files, strict=True)))
         self._fetcher.learn(files)
@@ -222,7 +243,7 @@ class HereWorker:
             return outcome
         with self._one_child:
             if self._child is None:
-                self._child = ChildWorker(self._work, self._turns)
+                self._child = ChildWorker(self._work)
             again = self._child.call([outcome.task])[0]
             if self.concurrency > 1:
                 self._child.close()  # it would die with this thread

@@ -38,6 +38,7 @@ from volstream.jobs.sizing import bounds
 from volstream.jobs.staged import Staged, Totals
 from volstream.lifecycle import faults
 from volstream.lifecycle.backoff import Backoff
+from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model import counts
@@ -55,6 +56,9 @@ _log = get("jobs")
 
 #: After this many attempts whose processes died, each file of the batch runs in its own child process: one file is fatal.
 _ATTEMPTS_BEFORE_ISOLATION = 2
+
+#: A run waits longer than this for the job's rate before a batch; workers, which hold slots of the engine, wait less.
+LONG_WAIT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,10 @@ class BatchExecutor:
             raise
         return following
 
+    def heed(self, job: FileJob) -> None:
+        """Takes over what a user has changed since the run began and the next batch can follow."""
+        self._job = replace(self._job, rate=job.rate, parallel=job.parallel, concurrency=job.concurrency)
+
     @property
     def job(self) -> FileJob:
         """The job, including columns added from files of the plan."""
@@ -249,12 +257,14 @@ class BatchExecutor:
         """Runs the function on the next batch while this one is committed; None if that is not possible, or it failed.
 
         It is not possible after an attempt that died: the function may have caused it, which only counted attempts detect; nor
-        if the next batch would take too long, because it is then re-cut; nor for moved files, whose rows are in the table.
+        if the next batch would take too long, because it is then re-cut; nor for moved files, whose rows are in the
+        table; nor if the job's rate allows no call for a while, because waiting would hold slots of the engine.
         """
         following = None if self._stop or batch.attempts else self._parts.catalog.consumptions.following(batch)
         if (
             following is None
             or following.moves
+            or self.seconds_to_turn > LONG_WAIT_SECONDS
             or self._seconds_of(following, batch, done) > self._parts.settings.batch_seconds
         ):
             return None
@@ -302,6 +312,12 @@ class BatchExecutor:
     def _about(self, batch: Batch) -> dict[str, str | int]:
         """Returns the attributes of a batch for spans."""
         return {"job": str(self._job.name), "batch": batch.id, "files": batch.files, "bytes": batch.bytes}
+
+    @property
+    def seconds_to_turn(self) -> float:
+        """How long until the job's rate allows the next call."""
+        pace = pace_of(self._job)
+        return 0.0 if pace is None else self._turn(pace).wait
 
     def _turn(self, pace: Pace) -> Pace:
         """Returns the pace of the next calls; they follow the last ones, which have ended once their batch is staged."""
@@ -371,6 +387,7 @@ class BatchExecutor:
             overtaken=totals.overtaken,
             later=later,
             counted=totals.counted,
+            files_per_call=totals.files_per_call,
         )
 
     def _files_to_run(self, session: SparkSession, open_plan: Plan, batch: Batch) -> DataFrame:
@@ -452,8 +469,14 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         # A pickled one cannot change, and its annotations may resolve only where it was pickled.
         job.declared and job.pickled is None,
         concurrency=job.concurrency,
-        pace=None if job.rate is None else Pace(1 / parse_rate(job.rate)),
+        pace=pace_of(job),
+        owner=new_owner(),
     )
+
+
+def pace_of(job: FileJob) -> Pace | None:
+    """Returns how far the calls of a job's function are apart; None: it has no rate."""
+    return None if job.rate is None else Pace(1 / parse_rate(job.rate))
 
 
 def stage(staged: Staged, files: DataFrame, work: Work, job: FileJob, count: int, **about: str) -> None:

@@ -164,7 +164,8 @@ class Planner:
         limits = most if rate is None else rate.limits(target, most)
         # Including a batch that crashed its engine: with lower limits it may be committed.
         waiting = self._catalog.consumptions.remaining(open_plan, begun=cut_by is None)
-        if cut_by is not None or waiting is None or not sizing.exceeds(waiting, most):
+        slowed = job.rate is not None and waiting is not None and waiting.most_files > most.files
+        if waiting is None or not (slowed or (cut_by is None and sizing.exceeds(waiting, most))):
             if waiting is not None and waiting.first.attempts:
                 waiting = self._catalog.consumptions.remaining(open_plan, begun=False)
             if rate is None or waiting is None:
@@ -193,17 +194,20 @@ class Planner:
     ) -> tuple[Plan, Sequence[Batch]]:
         """Cuts a plan by the job's past rate; if it is unknown, the first batch measures it."""
         most, target = self._most(job), self._settings.batch_seconds
-        measured = self._catalog.consumptions.measured(job.id)
-        # The pace, or whatever the function waits for, may have changed: only the newest batches show it.
-        rate = sizing.usual(measured) if job.rate is None else sizing.latest(measured, target)
+        rate = sizing.usual(self._catalog.consumptions.measured(job.id))
         limits = most if rate is None else rate.limits(target, most)
-        first = most.first(None if job.rate is None else parse_rate(job.rate) * target) if rate is None else limits
+        first = most.first() if rate is None else limits
         identity = location.rpartition("/")[2]
         return plan.cut(identity, job, kind, covered, location, limits, first=first, where=where)
 
     def _most(self, job: FileJob) -> Limits:
         settings = self._settings
-        return Limits(job.max_files or settings.batch_max_files, job.max_bytes or settings.batch_max_bytes)
+        most = Limits(job.max_files or settings.batch_max_files, job.max_bytes or settings.batch_max_bytes)
+        if job.rate is None:
+            return most
+        measured = self._catalog.consumptions.measured(job.id)
+        files_per_call = next((batch.files_per_call for batch in measured if batch.files_per_call), 1)
+        return most.paced(parse_rate(job.rate), files_per_call)
 
     def _new_location(self) -> str:
         return f"{self._settings.warehouse_path}/_plans/{uuid.uuid4().hex}"

@@ -13,7 +13,7 @@ from volstream.delta.places import reached
 from volstream.errors import FencedError, NotFoundError
 from volstream.functions.pickled import code_of
 from volstream.jobs import plan
-from volstream.jobs.attempt import Ahead, BatchExecutor, CommitPreparation, recover
+from volstream.jobs.attempt import LONG_WAIT_SECONDS, Ahead, BatchExecutor, CommitPreparation, recover
 from volstream.jobs.lease import RunReport, held, lease
 from volstream.jobs.parts import JobServices
 from volstream.jobs.preview import Preview, preview
@@ -33,6 +33,9 @@ Planned = tuple[Plan, Sequence[Batch]]
 
 #: Maximum number of files per plan of retries: small, so that a bad file delays few others.
 _RETRY_FILES = 1000
+
+#: While a run waits for its rate, it looks this often whether the job was changed.
+_LOOK_SECONDS = 5.0
 
 
 class FileRunner:
@@ -215,7 +218,10 @@ class _Run:
             return f"paused: {self.report.paused}"
         if not progress.batches:
             return None
-        return f"{counted(progress.processed, 'file')} done, {progress.failed} failed, {progress.removals} removed"
+        later = f", {progress.later} to be called later" if progress.later else ""
+        return (
+            f"{counted(progress.processed, 'file')} done, {progress.failed} failed, {progress.removals} removed{later}"
+        )
 
     def _volume_of(self, stream: Stream) -> Volume:
         volume = self._parts.catalog.volumes.by_id(stream.source_id)
@@ -355,14 +361,22 @@ class _Run:
                 self._preparation.begin()
                 mine, ahead = (ahead, None) if ahead is not None and ahead.batch_id == batch.id else (None, ahead)
                 attempts.forget(ahead)
+                if mine is None and batch.files and not self._has_turn(attempts):
+                    continue
                 waited = progress.later
                 ahead = attempts.process(open_plan, batch, mine)
-                self._job = attempts.job
                 self._observe(progress)
                 too_fast = progress.later - waited > batch.files / 2
-                self._look_at_job()
+                self._look_at_job(attempts)
         finally:
             attempts.forget(ahead)
+
+    def _has_turn(self, attempts: BatchExecutor) -> bool:
+        """Waits until the job's rate allows another call; returns False if the run ends before that."""
+        while (wait := attempts.seconds_to_turn) > LONG_WAIT_SECONDS and not self._ended:
+            self._stop.wait(min(wait, _LOOK_SECONDS))
+            self._look_at_job(attempts)
+        return not self._ended
 
     def _slow_down(self) -> None:
         """Waits before the next batch if most calls of the last one asked to be called later."""
@@ -370,10 +384,13 @@ class _Run:
         _log.warning("slowed_down", job=str(self._job.name), seconds=seconds, cause="most calls ask to be made later")
         self._stop.wait(seconds)
 
-    def _look_at_job(self) -> None:
-        """Checks that the job may continue: it may have been dropped or paused, possibly by a batch."""
+    def _look_at_job(self, attempts: BatchExecutor) -> None:
+        """Checks that the job may continue: it may have been dropped or paused, possibly by a batch; or have another rate."""
         current = self._parts.catalog.jobs.by_id(self._job.id)
         if current is None:
             raise FencedError(f"The job {self._job.name} was dropped while it ran.")
         if current.state is JobState.PAUSED:
             self.report.paused = current.state_reason or PAUSED_BY_USER
+        if isinstance(current, FileJob):
+            attempts.heed(current)
+        self._job = attempts.job

@@ -17,6 +17,9 @@ from volstream.model.work import Batch, Waiting
 #: Size of a job's first batch, before any was measured: enough to measure, little to lose.
 FIRST_FILES = 1000
 
+#: Duration of a batch of a job with a rate.
+_PACED_SECONDS = 10.0
+
 #: Batches are re-cut if they would miss the target by more than this factor.
 _TOLERANCE = 2.0
 
@@ -31,13 +34,14 @@ class Limits:
     files: int
     bytes: int
 
-    def first(self, calls: float | None = None) -> Limits:
-        """Returns the limits of a first batch, which measures the rate.
+    def first(self) -> Limits:
+        """Returns the limits of a first batch, which measures the rate."""
+        return Limits(min(self.files, FIRST_FILES), self.bytes)
 
-        Args:
-            calls: number of calls that the batch has time for; None: unlimited.
-        """
-        return Limits(min(self.files, FIRST_FILES, max(1, int(FIRST_FILES if calls is None else calls))), self.bytes)
+    def paced(self, calls: float, files_per_call: int) -> Limits:
+        """Returns the limits of a batch for ``calls`` per second: short, because its workers hold slots while they wait."""
+        most = max(1, int(calls * _PACED_SECONDS)) * files_per_call
+        return Limits(min(self.files, most), self.bytes)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class Totals:
         printed: entries of the function's output.
         new_columns: failed files with columns that the result lacks.
         counted: what the function counted, including in failed files.
+        files_per_call: number of files that the function takes; None: it was not called.
     """
 
     succeeded: int
@@ -68,6 +69,7 @@ class Totals:
     printed: int = 0
     new_columns: int = 0
     counted: Mapping[str, float] = field(default_factory=dict)
+    files_per_call: int | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,10 @@ class Staged:
         """Counts the staged outcomes, holding one batch of rows and five columns in memory at a time."""
         succeeded = failed = rows = overtaken = later = printed = new_columns = 0
         counted: dict[str, float] = {}
-        for batch in self._dataset().to_batches(columns=["rows", "error_kind", "printed", "new_columns", "counted"]):
+        files_per_call: int | None = None
+        for batch in self._dataset().to_batches(
+            columns=["rows", "error_kind", "printed", "new_columns", "counted", "files_per_call"]
+        ):
             bad = len(batch) - batch["error_kind"].null_count
             failed += bad
             kinds = batch["error_kind"]
@@ -119,7 +124,8 @@ class Staged:
             new_columns += len(batch) - batch["new_columns"].null_count
             for text in batch["counted"].drop_null().to_pylist():
                 counts.add(counted, json.loads(text))
-        return Totals(succeeded, failed, rows, overtaken, later, printed, new_columns, counted)
+            files_per_call = pc.max(batch["files_per_call"]).as_py() or files_per_call
+        return Totals(succeeded, failed, rows, overtaken, later, printed, new_columns, counted, files_per_call)
 
     def new_columns(self) -> Sequence[str]:
         """Returns the columns that files have and the result lacks, as DDL, without duplicates."""

@@ -130,6 +130,7 @@ class Batch:
         attempts: number of its INTENTs.
         seconds: time from INTENT to commit; None: not committed, or recorded by another process.
         counted: what the function counted, by name; None: nothing.
+        files_per_call: number of files that the function takes; None: unknown.
     """
 
     id: str
@@ -154,6 +155,7 @@ class Batch:
     committed_on: datetime | None
     seconds: float | None = None
     counted: Mapping[str, float] | None = None
+    files_per_call: int | None = None
 
     @property
     def rate(self) -> float | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,12 +13,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
+import psutil
 import pytest
 
 from tests.running import BATCH, Frozen, Runner, failed, results
 from volstream.errors import InvalidValueError
 from volstream.functions.pace import Pace, Turns
 from volstream.functions.source import function
+from volstream.lifecycle.identity import new_owner
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 from volstream.storage.memory import MemoryStore
@@ -100,11 +104,13 @@ def test_what_a_function_counts_is_summed_up_also_for_files_that_fail(run: Runne
     assert counted == [{"tokens": size, "calls": 2} for size in range(3)] + [{"tokens": 3, "calls": 2}, None, None]
 
 
-def test_what_is_counted_before_a_group_is_called_again_counts_too(run: Runner, store: MemoryStore) -> None:
+@pytest.mark.parametrize("isolate", [False, True])
+def test_what_is_counted_before_a_group_is_called_again_counts_too(run: Runner, isolate: bool) -> None:
     code = (
         f"{BATCH}    for file in files: file.count('calls')\n    if len(files) > 1: raise ValueError\n    return [None]"
     )
-    table = run(code, [store.put(name, b"") for name in "ab"])
+    files = [FileInfo(name, 0, datetime.now(UTC), "e") for name in "ab"]
+    table = run(code, files, isolate=isolate, store=Frozen(files))
     assert [json.loads(text) for text in table["counted"].to_pylist()] == [{"calls": 2}] * 2
 
 
@@ -156,12 +162,37 @@ def test_calls_keep_their_pace(run: Runner, code: str, isolate: bool) -> None:
     assert times[-1] - began >= 0.4e9
 
 
-def test_calls_of_a_group_that_are_repeated_keep_their_pace(run: Runner, store: MemoryStore) -> None:
-    code = f"import time\n{BATCH}    if len(files) > 1: raise ValueError\n    return [{{'n': time.monotonic_ns()}}]"
-    began = time.monotonic_ns()
-    table = run(code, [store.put(name, b"") for name in "abc"], pace=Pace(0.05))
-    times = [int(result["n"]) - began for _, result in results(table) if result]
-    assert all(at >= turn * 0.05e9 for at, turn in zip(times, (1, 2, 3), strict=True))
+@pytest.mark.parametrize("isolate", [False, True])
+def test_calls_of_groups_that_are_repeated_keep_their_pace(run: Runner, tmp_path: Path, isolate: bool) -> None:
+    code = (
+        "import time, volstream\n@volstream.function(batch_size=2)\ndef f(files):\n"
+        f"    with open({str(tmp_path / 'calls')!r}, 'a') as log: log.write(f'{{time.monotonic_ns()}} ')\n"
+        "    if len(files) > 1: raise ValueError\n    return [None]"
+    )
+    files = [FileInfo(name, 0, datetime.now(UTC), "e") for name in "abcd"]
+    run(code, files, isolate=isolate, store=Frozen(files), pace=Pace(0.1))
+    calls = [int(at) for at in (tmp_path / "calls").read_text().split()]
+    assert len(calls) == 6
+    assert calls[-1] - calls[0] >= 0.45e9  # the first may have come late
+
+
+def test_a_group_whose_repeated_calls_wait_for_their_turns_has_not_timed_out(run: Runner) -> None:
+    code = f"{BATCH}    if len(files) > 1: raise ValueError\n    return [None]"
+    files = [FileInfo(name, 0, datetime.now(UTC), "e") for name in "abc"]
+    assert failed(run(code, files, isolate=True, store=Frozen(files), timeout_seconds=0.1, pace=Pace(1.3))) == {}
+
+
+def test_the_function_is_not_called_for_a_process_that_was_killed(run: Runner, tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        started = psutil.Process(process.pid).create_time()
+        process.kill()
+    code = f"def f(file):\n    open({str(tmp_path / 'called')!r}, 'w').close()"
+    files = [FileInfo("a", 1, datetime.now(UTC), "e")]
+    with pytest.raises(ProcessLookupError, match="has ended"):
+        run(code, files, store=Frozen(files), owner=f"{socket.gethostname()}/{process.pid}/{started:.2f}/x")
+    assert not (tmp_path / "called").exists()
+    run(code, files, store=Frozen(files), owner=new_owner())
+    assert (tmp_path / "called").exists()
 
 
 def test_calls_that_come_too_late_do_not_make_up_for_it() -> None:

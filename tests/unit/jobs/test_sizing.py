@@ -106,3 +106,10 @@ def test_a_row_is_no_larger_than_the_engine_has_room_for(tmp_path: Path) -> None
     # How much memory others have is not known here.
     assert told(cores=8, spark_remote="sc://there").row_bytes == 64 << 20
     assert told(cores=8, spark_conf={"spark.master": "local[1]"}).row_bytes == 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("calls", "files_per_call", "files"), [(0.5, 1, 5), (0.5, 64, 320), (1 / 300, 1, 1), (1e6, 1, 10_000)]
+)
+def test_batches_of_a_job_with_a_rate_take_ten_seconds_at_most(calls: float, files_per_call: int, files: int) -> None:
+    assert Limits(10_000, 99).paced(calls, files_per_call) == Limits(files, 99)

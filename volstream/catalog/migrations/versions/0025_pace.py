@@ -12,6 +12,7 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("rate", sa.Text(), nullable=True))
     op.add_column("jobs", sa.Column("parallel", sa.BigInteger(), nullable=True))
     op.add_column("batches", sa.Column("counted", sa.JSON(none_as_null=True), nullable=True))
+    op.add_column("batches", sa.Column("files_per_call", sa.BigInteger(), nullable=True))
     op.create_table(
         "job_counts",
         sa.Column("job_id", sa.String(36), nullable=False),
