@@ -23,6 +23,9 @@ from volstream.lifecycle.identity import new_owner
 #: Folders that a warehouse may have before a restore: leftovers of processes, and what names the home's catalog.
 _LEFTOVERS = ("_staging", "_listings", folders.CATALOG)
 
+#: How folders with a copy of a backup's catalog begin.
+SCRATCH = "volstream-restore-"
+
 
 def restore(
     catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object] = lambda _: None
@@ -54,7 +57,7 @@ def restore(
 def _fill(
     catalog: Catalog, warehouse: str, folder: Path, manifest: Manifest, progress: Callable[[str], object]
 ) -> None:
-    with tempfile.TemporaryDirectory(prefix="volstream-restore-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=SCRATCH) as scratch:
         try:
             # An older catalog is migrated in the copy; the backup stays unchanged.
             shutil.copyfile(folder / CATALOG, f"{scratch}/{CATALOG}")

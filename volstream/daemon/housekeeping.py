@@ -12,6 +12,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from volstream.backup.restore import SCRATCH
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta import folders
@@ -103,9 +104,10 @@ def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
 
 
 def _clean_temporary() -> None:
-    """Removes copies of files that killed workers left on this host."""
+    """Removes the copies that killed workers and restores left on this host."""
     before = time.time() - _LEFT.total_seconds()
-    for folder in Path(tempfile.gettempdir()).glob(f"{COPIES}*"):
+    temporary = Path(tempfile.gettempdir())
+    for folder in (*temporary.glob(f"{COPIES}*"), *temporary.glob(f"{SCRATCH}*")):
         status = folder.lstat()
         if folder.is_dir() and not folder.is_symlink() and status.st_uid == os.getuid() and status.st_mtime < before:
             shutil.rmtree(folder, ignore_errors=True)

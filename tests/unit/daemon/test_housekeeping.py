@@ -14,6 +14,7 @@ import pytest
 from tests import objects
 from tests.waiting import eventually
 from volstream import config
+from volstream.backup.restore import SCRATCH
 from volstream.catalog import Catalog
 from volstream.daemon.housekeeping import Housekeeper, clean
 from volstream.functions.file import COPIES
@@ -95,20 +96,25 @@ def test_work_that_ended_three_months_ago_is_forgotten(tmp_path: Path, catalog: 
     assert [age for age, plan in plans.items() if catalog.consumptions.plan(plan.id)] == [89]
 
 
-def test_copies_of_files_that_killed_workers_left_are_removed(
+def test_copies_that_killed_workers_and_restores_left_are_removed(
     tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = tmp_path / "tmp"
     monkeypatch.setattr(tempfile, "tempdir", str(shared))
     (tmp_path / "elsewhere").mkdir()
-    for name in (f"{COPIES}left", f"{COPIES}in-use", "of-another-program"):
+    for name in (f"{COPIES}left", f"{SCRATCH}left", f"{COPIES}in-use", "of-another-program"):
         (shared / name).mkdir(parents=True)
         (shared / name / "copy").touch()
     (shared / f"{COPIES}link").symlink_to(tmp_path / "elsewhere")
-    for folder in (shared / f"{COPIES}left", shared / "of-another-program", tmp_path / "elsewhere"):
+    for folder in (
+        shared / f"{COPIES}left",
+        shared / f"{SCRATCH}left",
+        shared / "of-another-program",
+        tmp_path / "elsewhere",
+    ):
         os.utime(folder, (time.time() - 2 * 86400,) * 2)
     Housekeeper(catalog, config.load(tmp_path), Stop()).sweep()
-    left = {path.name for path in shared.iterdir() if path.name.startswith((COPIES, "of"))}
+    left = {path.name for path in shared.iterdir() if path.name.startswith((COPIES, SCRATCH, "of"))}
     assert left == {f"{COPIES}in-use", f"{COPIES}link", "of-another-program"}
 
 
