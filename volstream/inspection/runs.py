@@ -15,7 +15,7 @@ from volstream.jobs.lease import Runs
 from volstream.jobs.schedule import next_due
 from volstream.model.text import first_line
 from volstream.model.units import format_duration
-from volstream.model.work import FAILING, Batch, PlanKind
+from volstream.model.work import FAILING, Batch, FailureKind, FailureState, PlanKind
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -76,7 +76,8 @@ class Backlog:
 
     Attributes:
         files: in the volume.
-        owed: of these at most; those that wait in the stream or in an open plan of its changes, and those that failed. A file
+        owed: of these at most; those that wait in the stream or in an open plan of its changes, those that failed, and
+            those whose function asked to be called later. A file
             that is retried or replayed counts as it did before.
         waiting_since: when the oldest waiting change was found; None: there is none.
     """
@@ -113,7 +114,8 @@ def backlog(catalog: Catalog, job: Job) -> Backlog | None:
         since = catalog.refreshes.first_after(stream.source_id, consumed)
     files = catalog.refreshes.file_count(stream.source_id)
     failed = catalog.failures.count(job.id, Wanted(FAILING))
-    owed = min(files, unread + in_plan + failed)
+    later = catalog.failures.count(job.id, Wanted((FailureState.WAITING,), (FailureKind.RETRY_LATER,)))
+    owed = min(files, unread + in_plan + failed + later)
     return Backlog(files, owed, None if since is None else max(since, stream.created_on))
 
 

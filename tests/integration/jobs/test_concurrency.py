@@ -14,6 +14,7 @@ from tests.running import IN_FLIGHT
 from tests.waiting import eventually
 from volstream.definitions import FileJob
 from volstream.errors import InvalidValueError
+from volstream.inspection.runs import backlog
 from volstream.model.work import FailureKind, FailureState
 
 
@@ -51,6 +52,11 @@ def test_a_file_whose_function_asks_to_be_called_later_waits_and_has_not_failed(
     for _ in range(2):
         progress = place.run().progress
         assert (progress.failed, progress.later) == (0, 1)
+        job = place.session.jobs.get("j")
+        owed = backlog(place.session.home.catalog, job)
+        assert owed is not None
+        assert (owed.files, owed.done) == (2, 1)
+        assert (job.last_outcome or "").endswith("done, 0 failed, 0 removed, 1 to be called later")
         [failure] = place.session.jobs.failures("j")
         assert (failure.state, failure.kind, failure.message) == (FailureState.WAITING, FailureKind.RETRY_LATER, "429")
         assert failure.attempts == 0
