@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -126,6 +127,8 @@ def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, r
         try:
             output, _ = shell.communicate(timeout=220)
         finally:
+            if shell.poll() is None:  # a command that waits for what never comes would wait for ever
+                os.killpg(shell.pid, signal.SIGKILL)
             # Of commands, of the programs that pages show, and of an example's copy.
             for home in ("home", "data", f"{sitting}/home"):
                 Home(tmp_path).run("engine", "stop", "--now", "--home", str(tmp_path / home))
