@@ -22,7 +22,6 @@ from volstream.functions.printing import Printed, Prints, Shown
 from volstream.functions.rows import Expected, Rows, rows_of, rows_of_each
 from volstream.functions.schema import check_declared
 from volstream.functions.source import FunctionSource, batch_size_of, concurrency_of
-from volstream.model import counts
 from volstream.model.work import FailureKind
 
 T = TypeVar("T")
@@ -182,9 +181,7 @@ def each_alone(
     for member, first in zip(group, outcomes, strict=True):
         turn()
         [outcome] = call([member])
-        outcome.printed = [*first.printed, *outcome.printed]
-        outcome.counted = counts.total(first.counted, outcome.counted)
-        again.append(outcome)
+        again.append(outcome.after(first))
     return again
 
 
@@ -196,7 +193,7 @@ def _close_all() -> None:
 
 
 def _close(place: str) -> None:
-    """Calls ``close`` of an instance that is no longer needed, if it has one; nobody could handle an error there."""
+    """Calls ``close`` of an instance that is no longer needed, if it has one, and ignores its errors."""
     _, instance = _set_up.pop(place, (None, None))
     close = getattr(instance, "close", None)
     if callable(close):

@@ -140,7 +140,7 @@ class File:
             ValueError: not between a second and a week.
             InvalidValueError: the file is local.
         """
-        if not 0 < seconds <= _LONGEST_URL:
+        if not 1 <= seconds <= _LONGEST_URL:
             raise ValueError(f"presigned_url({seconds!r}): give from 1 to {_LONGEST_URL} seconds.")
         return self._details_store.presigned_url(self.relative_path, int(seconds))
 

@@ -18,6 +18,7 @@ import pyarrow.compute  # arrays with a mask import it, which fails while a func
 from volstream.functions import exact
 from volstream.functions.printing import Printed
 from volstream.functions.rows import ArrowRows, Rows
+from volstream.model import counts
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 
@@ -61,6 +62,12 @@ class FileOutcome:
     counted: Mapping[str, float] = dataclasses.field(default_factory=dict)
     seconds: float | None = None
     memory: int | None = None
+
+    def after(self, earlier: FileOutcome) -> FileOutcome:
+        """Returns this outcome with what an earlier call for the same file printed and counted."""
+        self.printed = [*earlier.printed, *self.printed]
+        self.counted = counts.total(earlier.counted, self.counted)
+        return self
 
 
 def outcome_schema(result: pa.Schema) -> pa.Schema:

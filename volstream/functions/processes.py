@@ -17,6 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def send(descriptor: int, value: Any) -> None:
+    """Writes a value. Raises BrokenPipeError if the other process has ended."""
     data = pickle.dumps(value)
     view = memoryview(struct.pack(">Q", len(data)) + data)
     while view:

@@ -28,7 +28,6 @@ from volstream.functions.printing import Capture, TruncatedLog
 from volstream.functions.rows import ArrowRows, Expected
 from volstream.functions.source import FunctionSource
 from volstream.lifecycle.identity import is_gone
-from volstream.model import counts
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 from volstream.storage.base import ObjectStore
@@ -247,9 +246,7 @@ class HereWorker:
             again = self._child.call([outcome.task])[0]
             if self.concurrency > 1:
                 self._child.close()  # it would die with this thread
-        again.printed = [*outcome.printed, *again.printed]
-        again.counted = counts.total(outcome.counted, again.counted)
-        return again
+        return again.after(outcome)
 
 
 class _Pending:

@@ -9,7 +9,6 @@ from functools import partial
 import pyarrow as pa
 
 from volstream.definitions import FileJob, NewColumns, Volume
-from volstream.definitions.forms import as_text
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.errors import InvalidStateError, InvalidValueError, StorageDeniedError, StorageError
@@ -128,8 +127,7 @@ def _sampled(parts: JobServices, volume: Volume, options: LoadOptions, where: st
     infos = sample_of(parts, volume, where, _SAMPLE, partial(_suits, options))
     if not infos:
         return pa.schema([])
-    arguments = {key: as_text(value) for key, value in vars(options).items() if value is not None}
-    work = Work(find(_SHOWN), arguments, store, _SHOWN_AS, memory_bytes=parts.settings.function_memory)
+    work = Work(find(_SHOWN), options.arguments(), store, _SHOWN_AS, memory_bytes=parts.settings.function_memory)
     shown: list[pa.Schema] = []
     failed: FileOutcome | None = None
     with closing(ChildWorker(work)) as worker:

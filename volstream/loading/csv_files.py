@@ -111,43 +111,32 @@ class _ReadAs:
         numbers = [str(number) for number in range(self.width)]
         ending = _Ending(content)
         try:
-            yield from self._opened(ending, numbers, block_bytes, skipped, on_ragged)
+            yield from pacsv.open_csv(
+                ending,
+                read_options=pacsv.ReadOptions(
+                    use_threads=False,
+                    block_size=block_bytes,
+                    column_names=numbers,
+                    skip_rows_after_names=skipped,
+                    encoding=self.encoding,
+                ),
+                parse_options=pacsv.ParseOptions(
+                    delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=on_ragged
+                ),
+                convert_options=pacsv.ConvertOptions(
+                    column_types=dict.fromkeys(numbers, pa.string()),
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
         finally:
             ending.end()
 
-    def _opened(
-        self,
-        content: _Ending,
-        numbers: list[str],
-        block_bytes: int,
-        skipped: int,
-        on_ragged: Callable[[pacsv.InvalidRow], str] | None,
-    ) -> Iterator[pa.RecordBatch]:
-        batches: Iterator[pa.RecordBatch] = pacsv.open_csv(
-            content,
-            read_options=pacsv.ReadOptions(
-                use_threads=False,
-                block_size=block_bytes,
-                column_names=numbers,
-                skip_rows_after_names=skipped,
-                encoding=self.encoding,
-            ),
-            parse_options=pacsv.ParseOptions(
-                delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=on_ragged
-            ),
-            convert_options=pacsv.ConvertOptions(
-                column_types=dict.fromkeys(numbers, pa.string()),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
-        return batches
-
 
 class _Ending(io.BufferedIOBase):
-    """Content that ends when no more of it is needed: a thread of PyArrow reads ahead, whoever has stopped asking for rows, and
-    one that is in the middle of it when Python ends aborts the process."""
+    """Content that can be ended early: PyArrow's read-ahead thread goes on reading after the caller has stopped asking for rows,
+    and aborts the process if Python exits while it reads."""
 
     def __init__(self, content: Any) -> None:
         self._content = content
@@ -166,7 +155,7 @@ class _Ending(io.BufferedIOBase):
         return block
 
     def end(self) -> None:
-        """Ends it, and lets the thread that reads ahead know."""
+        """Ends the content, and waits briefly for the read-ahead thread to see the end."""
         with self._lock:
             self._ended = True
         self._told.wait(0.2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from volstream.definitions import LoadKeys
+from volstream.definitions.forms import as_text
 from volstream.definitions.options import to_create
 from volstream.errors import InvalidValueError
 from volstream.model.text import nearest
@@ -30,3 +31,7 @@ class LoadOptions(LoadKeys):
         if unknown:
             raise InvalidValueError(f"There is no load option {unknown[0]!r}.", nearest(unknown[0], list(LOADED)))
         return cls(**{name: LOADED[name].parse(text) for name, text in arguments.items() if text})
+
+    def arguments(self) -> dict[str, str]:
+        """Returns the arguments that :meth:`of` parses."""
+        return {name: as_text(value) for name, value in vars(self).items() if value is not None}

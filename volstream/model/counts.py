@@ -28,9 +28,9 @@ def total(*parts: Mapping[str, float]) -> dict[str, float]:
 
 def shown(counted: Mapping[str, float]) -> str:
     """Returns counts for people, such as ``calls 12, tokens 1,532``."""
-    return ", ".join(f"{name} {number_shown(number)}" for name, number in sorted(counted.items()))
+    return ", ".join(f"{name} {_number(number)}" for name, number in sorted(counted.items()))
 
 
-def number_shown(number: float) -> str:
+def _number(number: float) -> str:
     """Returns a count for people: an integer if whole, else with its significant digits."""
     return f"{number:,.0f}" if number == int(number) else f"{number:,.6g}" if number < 1e5 else f"{number:,.2f}"

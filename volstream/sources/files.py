@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from volstream.definitions import Connection, FileFormat, LoadKeys, NewColumns, Source
-from volstream.definitions.forms import as_text
 from volstream.definitions.options import keys, read
 from volstream.delta import folders
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
@@ -217,7 +216,7 @@ def _write(upload: Upload, scratch: str, name: str, memory_bytes: int | None) ->
     store = open_store(scratch)
     info = store.head(name)
     assert info is not None, "it was just copied"
-    arguments = {key: as_text(value) for key, value in vars(upload.options).items() if value is not None}
+    arguments = upload.options.arguments()
     if upload.load.schema:
         arguments["columns"] = upload.load.schema
     with closing(

@@ -200,7 +200,7 @@ def test_a_table_that_was_dropped_and_created_again_takes_rows(served: Served) -
         ({"more": False}, r"more than 8 B of rows\. Send fewer rows"),
     ],
 )
-def test_requests_that_no_client_makes_are_refused(served: Served, told: dict[str, object], message: str) -> None:
+def test_malformed_requests_are_refused(served: Served, told: dict[str, object], message: str) -> None:
     strict = IngestServer(served.session, max_request=8)
     strict.start()
     location = Path(served.session.home.warehouse, "tables", "public")

@@ -18,6 +18,13 @@ from volstream.inspection.runs import backlog
 from volstream.model.work import FailureKind, FailureState
 
 
+def put(place: Place, count: int) -> None:
+    """Puts so many files of one byte, and refreshes their directory."""
+    for at in range(count):
+        place.put(f"{at}.txt", "x")
+    place.refresh()
+
+
 @pytest.mark.parametrize("isolate", [False, True])
 def test_a_job_limits_the_calls_in_flight(place: Place, isolate: bool) -> None:
     for at in range(40):
@@ -72,9 +79,7 @@ def test_a_file_whose_function_asks_to_be_called_later_waits_and_has_not_failed(
 def test_a_run_slows_down_if_most_calls_ask_to_be_made_later(place: Place) -> None:
     busy = place.folder.parent / "busy"
     busy.touch()
-    for at in range(6):
-        place.put(f"{at}.txt", "x")
-    place.refresh()
+    put(place, 6)
     settings = place.session.home.settings.model_copy(update={"retry_first_seconds": 0.5})
     with session_on(place.gateway, settings) as session, structlog.testing.capture_logs() as lines:
         patient = Place(session, place.folder, place.gateway)
@@ -112,7 +117,7 @@ def f(file):
 
 
 def test_a_job_keeps_its_rate_over_workers_batches_and_runs(place: Place) -> None:
-    def put(names: str) -> None:
+    def add(names: str) -> None:
         for name in names:
             place.put(f"{name}.txt", name)
         place.refresh()
@@ -124,10 +129,10 @@ def test_a_job_keeps_its_rate_over_workers_batches_and_runs(place: Place) -> Non
     place.refresh()
     place.job(PACED, rate="300/min", max_files=3, returns="n BIGINT")
     run()
-    put("abcdef")
+    add("abcdef")
     run()
     for name in "ghi":
-        put(name)
+        add(name)
         run()
     times = sorted(row[1] for row in place.table())
     # The first one of six in two batches, by two workers, to the last one; then each in a run of its own.
@@ -138,9 +143,7 @@ def test_a_job_keeps_its_rate_over_workers_batches_and_runs(place: Place) -> Non
 
 
 def test_a_job_has_as_many_workers_as_it_may(place: Place) -> None:
-    for at in range(8):
-        place.put(f"{at}.txt", "x")
-    place.refresh()
+    put(place, 8)
     place.job("import os, time\ndef f(file):\n    time.sleep(0.05)\n    return {'n': os.getpid()}\n")
     place.run()
     assert len({row[1] for row in place.table()}) == 2
@@ -177,9 +180,7 @@ def test_what_a_function_counts_is_summed_up_by_batch_run_and_job(place: Place) 
 
 
 def test_a_slow_rate_holds_no_worker_and_follows_a_change_at_once(place: Place) -> None:
-    for at in range(4):
-        place.put(f"{at}.txt", "x")
-    place.refresh()
+    put(place, 4)
     place.job(PACED, rate="60/h", returns="n BIGINT")
     ended = threading.Event()
 
@@ -201,9 +202,7 @@ def test_a_slow_rate_holds_no_worker_and_follows_a_change_at_once(place: Place) 
 
 
 def test_a_batch_knows_how_many_files_a_call_takes(place: Place) -> None:
-    for at in range(40):
-        place.put(f"{at}.txt", "x")
-    place.refresh()
+    put(place, 40)
     place.job("from volstream import File\ndef f(files: list[File]):\n    return [{'n': len(files)}] * len(files)\n")
     place.run()
     consumptions, job = place.session.home.catalog.consumptions, place.session.jobs.get("j")

@@ -84,7 +84,7 @@ def test_a_class_that_is_set_up_again_closes_what_it_had_before(
     code = f"""{COUNTING}
     {kind}def close(self):
         with open({str(tmp_path / "closed")!r}, "a") as file: file.write(self.arguments["model"] + " ")
-        raise OSError("nobody hears")
+        raise OSError("the connection is lost")
 """
     file = store.put("a", b"")
     for model in ("large", "large", "small", "tiny"):
