@@ -178,7 +178,7 @@ def _measure_command(scratch: Path, count: int, rounds: int) -> None:
 
 
 def _measure_soak(scratch: Path, refreshes: int) -> None:
-    steps: list[soak.Step] = []
+    steps: list[soak.PlanStep] = []
     try:
         for step in soak.run(scratch / "soak", refreshes):
             _say(f"{step.refreshes:,} refreshes")

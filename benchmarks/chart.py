@@ -93,10 +93,10 @@ def _lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[_Line]:
 def _limits(figures: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Returns the limits of the axis: all dots are between them, and their labels end before the right one."""
     places = [math.log10(max(figure["median"], min(_MARKS))) for figure in figures]
-    least = min(places) - 0.15
+    minimum = min(places) - 0.15
     rooms = [min(0.8, (len(label_of(figure)) + 2) * _CHARACTER / _COLUMN) for figure in figures]
-    most = max(least + (place - least) / (1 - room) for place, room in zip(places, rooms, strict=True))
-    return 10**least, 10**most
+    maximum = max(minimum + (place - minimum) / (1 - room) for place, room in zip(places, rooms, strict=True))
+    return 10**minimum, 10**maximum
 
 
 def _fill(

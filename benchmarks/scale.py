@@ -208,10 +208,10 @@ def scale_table(figures: Figures) -> Table:
     for size in sizes:
         table_.add_column(f"{size:,} rows", justify="right")
     table_.add_column("ratio", justify="right")
-    least = {one.scenario: one.median for one in found if one.files == sizes[0]}
+    minimum = {one.scenario: one.median for one in found if one.files == sizes[0]}
     for scenario in dict.fromkeys(one.scenario for one in found):
         medians = {one.files: one.median for one in found if one.scenario == scenario}
-        first = medians.get(sizes[0]) or least.get(scenario.partition(_AFTER)[0])
+        first = medians.get(sizes[0]) or minimum.get(scenario.partition(_AFTER)[0])
         ratio = medians[sizes[-1]] / first if first and sizes[-1] in medians else None
         cells = [f"{medians[size]:.2f}" if size in medians else "" for size in sizes]
         table_.add_row(scenario, *cells, "" if ratio is None else f"{ratio:.2f}")

@@ -24,11 +24,11 @@ from volstream.catalog.consumptions import BatchOutcome
 from volstream.definitions import (
     FileJob,
     JobState,
-    Mode,
     OnMove,
     QueueType,
     SourceKind,
     Stream,
+    StreamMode,
     Volume,
     Write,
 )
@@ -51,7 +51,7 @@ _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """The results of one step of the run.
 
     Attributes:
@@ -71,7 +71,7 @@ class Step:
     memory: int
 
 
-def run(folder: Path, refreshes: int) -> Iterator[Step]:
+def run(folder: Path, refreshes: int) -> Iterator[PlanStep]:
     """Runs this many refreshes, in :data:`STEPS` steps."""
     folder.mkdir(parents=True, exist_ok=True)
     catalog = Catalog(f"sqlite:///{folder}/catalog.db")
@@ -90,7 +90,7 @@ def run(folder: Path, refreshes: int) -> Iterator[Step]:
                     before = _at(number) - timedelta(minutes=a_step)
                     spent["forget"] += _timed(lambda: catalog.history.forget(before, kept=_KEPT))  # noqa: B023
             gc.collect()
-            yield Step(
+            yield PlanStep(
                 number,
                 1000 * spent["refresh"] / a_step,
                 1000 * spent["batch"] / (a_step / _A_BATCH),
@@ -103,7 +103,7 @@ def run(folder: Path, refreshes: int) -> Iterator[Step]:
         catalog.close()
 
 
-def growth(steps: Sequence[Step]) -> dict[str, float]:
+def growth(steps: Sequence[PlanStep]) -> dict[str, float]:
     """Returns by how much each figure grew in the second half: the mean of its last third over that of its second one.
 
     The first third is left out: history is complete after the first step, caches and free lists are soon afterwards.
@@ -112,7 +112,7 @@ def growth(steps: Sequence[Step]) -> dict[str, float]:
     return {name: fmean(values[-third:]) / fmean(values[third : 2 * third]) for name, values in _series(steps).items()}
 
 
-def _series(steps: Sequence[Step]) -> dict[str, list[float]]:
+def _series(steps: Sequence[PlanStep]) -> dict[str, list[float]]:
     return {
         "time of a refresh": [step.refresh for step in steps],
         "time of a batch": [step.batch for step in steps],
@@ -121,7 +121,7 @@ def _series(steps: Sequence[Step]) -> dict[str, list[float]]:
     }
 
 
-def draw(steps: Sequence[Step], target: Path) -> None:
+def draw(steps: Sequence[PlanStep], target: Path) -> None:
     """Draws a line for each figure, relative to its mean, over the number of refreshes."""
     from matplotlib.figure import Figure as Chart
 
@@ -138,7 +138,7 @@ def draw(steps: Sequence[Step], target: Path) -> None:
     chart.savefig(target, dpi=150)
 
 
-def table(steps: list[Step]) -> Table:
+def table(steps: list[PlanStep]) -> Table:
     """Returns the steps, one per line."""
     shown = Table(
         "refreshes", "ms a refresh", "ms a batch", "ms to forget", "ms to ask", "MiB of disk", "MiB of memory"
@@ -250,7 +250,7 @@ def _definitions(catalog: Catalog) -> tuple[Volume, Stream, FileJob]:
         source_id=volume.id,
         source_name=volume.name,
         table_id="table",
-        mode=Mode.STANDARD,
+        mode=StreamMode.STANDARD,
         offset=1,
         initial=False,
         sequence=0,

@@ -17,7 +17,7 @@ from volstream.cli.main import GROUPS, volstream
 from volstream.definitions.forms import as_text
 from volstream.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
 from volstream.definitions.options import Key, keys, to_alter, to_create
-from volstream.inspection.settings import meanings
+from volstream.inspection.settings import setting_descriptions
 from volstream.pipelines.keys import KEYS
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -81,7 +81,7 @@ def commands() -> str:
 
 def settings() -> str:
     """The page of settings."""
-    described = meanings()
+    described = setting_descriptions()
     rows = (
         f"| `{name}` | `{_default(one.default)}` | {_cell(described[name])} |\n"
         for name, one in config.Settings.model_fields.items()

@@ -52,7 +52,7 @@ def _tell(text: str) -> None:
 
 
 @checked
-class Collected:
+class SettingsCollector:
     """Collects settings, for the builders of sessions."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Collected:
         return self
 
 
-class Builder(Collected):
+class Builder(SettingsCollector):
     """Makes a :class:`Session` from the settings that it collects."""
 
     def create(self) -> Session:

@@ -14,7 +14,7 @@ from tests.e2e.homes import Home
 from tests.storm import truth
 from tests.storm.files import Folder
 from tests.storm.storm import Plan, Storm
-from tests.storm.truth import Expected
+from tests.storm.truth import RowRequirements
 
 #: Each alone takes up to half an hour on two busy cores.
 _LONG = [pytest.mark.long, pytest.mark.timeout(5400)]
@@ -61,7 +61,7 @@ def test_2200_files_converge_after_a_storm(tmp_path: Path) -> None:
     weathers(tmp_path, Plan(seed=1, kills=12, files=2200, batch=50, jobs=1, longest_pause=4.0))
 
 
-class Said(Home):
+class EscapedText(Home):
     """A home that gives the answers of a test."""
 
     def __init__(self, folder: Path) -> None:
@@ -73,11 +73,11 @@ class Said(Home):
 
 
 @pytest.fixture
-def expected(tmp_path: Path) -> Expected:
+def expected(tmp_path: Path) -> RowRequirements:
     folder = Folder(tmp_path / "files", "seed")
     for name, text in (("a.txt", "good 1"), ("b.txt", "good 2"), ("c.txt", "bad 3")):
         (folder.path / name).write_text(text)
-    return Expected("j", "v", folder, ["bad"])
+    return RowRequirements("j", "v", folder, ["bad"])
 
 
 _RIGHT = [("a.txt", "e1", 2, "good 1"), ("b.txt", "e2", 1, "good 2")]
@@ -96,9 +96,9 @@ _RIGHT = [("a.txt", "e1", 2, "good 1"), ("b.txt", "e2", 1, "good 2")]
     ],
 )
 def test_a_storm_detects_an_incorrect_table(
-    tmp_path: Path, expected: Expected, rows: list[tuple[str, str, int, str]], said: str
+    tmp_path: Path, expected: RowRequirements, rows: list[tuple[str, str, int, str]], said: str
 ) -> None:
-    home = Said(tmp_path)
+    home = EscapedText(tmp_path)
     columns = dict(zip(("_file_path", "_file_version", "_refresh_id", "text"), zip(*rows, strict=True), strict=True))
     write_deltalake(
         str(home.path / "warehouse" / "tables" / "public" / "j"), pa.table({k: list(v) for k, v in columns.items()})
@@ -106,11 +106,11 @@ def test_a_storm_detects_an_incorrect_table(
     assert [*truth.of_table(home, expected)] == ([f"j: {said}"] if said else [])
 
 
-def _without_failure(home: Said) -> None:
+def _without_failure(home: EscapedText) -> None:
     home.documents["list", "failures"] = []
 
 
-def _with_another_failure(home: Said) -> None:
+def _with_another_failure(home: EscapedText) -> None:
     home.documents["list", "failures"].append({"job": "public.j", "path": "a.txt"})
 
 
@@ -123,9 +123,9 @@ def _with_another_failure(home: Said) -> None:
     ],
 )
 def test_a_storm_detects_incorrect_failures(
-    tmp_path: Path, expected: Expected, spoil: Callable[[Said], None], said: list[str]
+    tmp_path: Path, expected: RowRequirements, spoil: Callable[[EscapedText], None], said: list[str]
 ) -> None:
-    home = Said(tmp_path)
+    home = EscapedText(tmp_path)
     home.documents["list", "failures"] = [{"job": "j", "path": "c.txt"}]
     spoil(home)
     assert [*truth.of_failures(home, [expected])] == said

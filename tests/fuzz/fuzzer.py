@@ -33,12 +33,12 @@ class _HangsError(BaseException):
 
 
 def fuzz(
-    targets: Sequence[Target], seed: str, inputs: int, told: Callable[[Finding], None], most: int = 20
+    targets: Sequence[Target], seed: str, inputs: int, told: Callable[[Finding], None], maximum: int = 20
 ) -> dict[str, int]:
     """Feeds ``inputs`` inputs; how many each target got. To be called by the main thread, for what hangs is interrupted.
 
     Args:
-        told: called with each finding; after ``most`` it ends.
+        told: called with each finding; after ``maximum`` it ends.
     """
     chance = random.Random(seed)
     mutators = {one.name: Mutator(f"{seed} {one.name}", one.corpus) for one in targets}
@@ -55,7 +55,7 @@ def fuzz(
             if trace not in found:  # the same fault is told once
                 found.add(trace)
                 told(Finding(target.name, text, trace))
-            if len(found) >= most:
+            if len(found) >= maximum:
                 break
     finally:
         signal.signal(signal.SIGPROF, before)

@@ -15,7 +15,7 @@ from tests import objects
 from tests.commands import Shell
 from volstream.catalog import Catalog, tables
 from volstream.cli.main import run
-from volstream.functions.printing import Line, Printed
+from volstream.functions.printing import CapturedOutput, Line
 from volstream.jobs import logs
 from volstream.model.work import PlanState, Target
 from volstream.session import Session
@@ -175,9 +175,9 @@ def test_function_output_is_shown_by_batch_and_file_with_control_characters_esca
     (job,) = json.loads(shell.ok("list", "jobs", "--format", "json"))
     lines = [Line(1_700_000_000.5, "stdout", "red \x1b[31m"), Line(1_700_000_001.5, "log", "ERROR mine: no")]
     entries = [
-        Printed((), [Line(1_600_000_000.0, "stderr", "loading")]).encoded(failed=False),
-        Printed(["a.txt"], lines, dropped=3).encoded(failed=True),
-        Printed(["b.txt", "c.txt"], lines).encoded(failed=False),
+        CapturedOutput((), [Line(1_600_000_000.0, "stderr", "loading")]).encoded(failed=False),
+        CapturedOutput(["a.txt"], lines, dropped=3).encoded(failed=True),
+        CapturedOutput(["b.txt", "c.txt"], lines).encoded(failed=False),
     ]
     logs.write(logs.location_of(str(shell.home / "warehouse"), job["id"]), "batch1", entries, 1 << 20)
     shown = shell.ok("logs", "j")

@@ -33,17 +33,17 @@ class Files(ABC):
         self.texts: dict[str, str] = {}
         self._chance = random.Random(f"files {seed}")
         self._made = 0
-        self._most = 150
+        self._maximum = 150
 
     def fill(self, count: int) -> None:
         """Adds new files. Later on it has about half as many more."""
-        self._most = max(150, count + count // 2)
+        self._maximum = max(150, count + count // 2)
         self._put([self._new_path() for _ in range(count)])
 
     def change(self) -> str:
         """Makes one random change; describes it."""
         # In a long storm it would grow for ever.
-        more, less = (36, 12) if len(self.texts) < self._most else (12, 36)
+        more, less = (36, 12) if len(self.texts) < self._maximum else (12, 36)
         act = self._chance.choices(
             [
                 self._add,

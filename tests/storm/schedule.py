@@ -84,7 +84,7 @@ class Aim:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One step of a storm.
 
     Attributes:
@@ -111,7 +111,7 @@ _BURST = 8
 _BURST_KINDS = {Kind.DAEMON: 5, Kind.JVM: 6, Kind.WORKER: 45, Kind.CHILD: 44}
 
 
-def steps(seed: int, *, longest_pause: float, often: Deed | None = None) -> Iterator[Step]:
+def steps(seed: int, *, longest_pause: float, often: Deed | None = None) -> Iterator[PlanStep]:
     """The steps of the storm of a seed, without end.
 
     Args:
@@ -131,7 +131,7 @@ def steps(seed: int, *, longest_pause: float, often: Deed | None = None) -> Iter
         ]
         point = f"{chance.choice(POINTS)}#{chance.choice((1, 1, 1, 2, 3))}" if chance.random() < 0.5 else ""
         burst = _BURST if deed is Deed.LULL else max(0, burst - 1)
-        yield Step(
+        yield PlanStep(
             number,
             chance.uniform(0.05, longest),
             chance.choice((0, 1, 2, 2, 5)),

@@ -27,8 +27,8 @@ from tests.storm.clock import Clock
 from tests.storm.files import BAD, DEADLY, FLAKY, Files, Folder
 from tests.storm.power import Power
 from tests.storm.preload import Preload
-from tests.storm.schedule import Aim, Deed, Kind, Step, steps
-from tests.storm.truth import Expected
+from tests.storm.schedule import Aim, Deed, Kind, PlanStep, steps
+from tests.storm.truth import RowRequirements
 from tests.storm.victims import MARK, Victims
 
 #: One function for each job: what they return is the text alone, so that rows may follow moved files.
@@ -182,7 +182,7 @@ class Storm:
         self._later: list[threading.Thread] = []
         self._proxies: Mapping[str, Proxy] = {}
         self._log: TextIO = (folder / "storm.log").open("w", encoding="utf-8", buffering=1)
-        self.jobs: list[Expected] = []
+        self.jobs: list[RowRequirements] = []
 
     def run(self) -> Report:
         """The whole of it. Raises UntrueError."""
@@ -263,7 +263,7 @@ class Storm:
             *options,
         )
         fails = (BAD, DEADLY) if function == "fragile" else (BAD,)
-        self.jobs.append(Expected(job, volume, self._files[volume], fails, appends="append" in options))
+        self.jobs.append(RowRequirements(job, volume, self._files[volume], fails, appends="append" in options))
 
     # Blowing
 
@@ -282,7 +282,7 @@ class Storm:
             if self.report.kills >= self.plan.kills:
                 return
 
-    def _do(self, step: Step) -> None:
+    def _do(self, step: PlanStep) -> None:
         self._note(f"{step.number} {step.deed} {step.point}")
         match step.deed:
             case Deed.POWER:
@@ -395,7 +395,7 @@ class Storm:
             self._stops += 1
             self._daemon.signal()
 
-    def _freeze(self, step: Step) -> None:
+    def _freeze(self, step: PlanStep) -> None:
         for aim in step.aims:
             process = self._victims.aimed(aim, self._daemon_pid, self._command_pids)
             if process is not None:
@@ -427,7 +427,7 @@ class Storm:
 
     # Commands
 
-    def _command(self, step: Step) -> None:
+    def _command(self, step: PlanStep) -> None:
         if len(self._commands) >= _MAX_COMMANDS:
             return
         choices = [
@@ -512,7 +512,7 @@ class Storm:
         self._disk.fill()
         self._after(seconds, self._disk.empty)
 
-    def _seal_disk(self, step: Step) -> None:
+    def _seal_disk(self, step: PlanStep) -> None:
         """Cuts the power; the disk is read-only when it is back, until somebody mends it."""
         for timer in self._later:  # one may free the disk
             timer.join()
@@ -526,14 +526,14 @@ class Storm:
         finally:
             self._disk.unseal()
 
-    def _move_clock(self, step: Step) -> None:
+    def _move_clock(self, step: PlanStep) -> None:
         """Moves the clock by up to an hour, ahead or behind, and back again later."""
         moved = round((step.choice - 0.5) * 7200)
         self._note(f"  by {moved} s for {step.seconds:.1f} s")
         self._clock.move(moved)
         self._after(step.seconds, lambda: self._clock.move(0))
 
-    def _spoil_cloud(self, step: Step) -> None:
+    def _spoil_cloud(self, step: PlanStep) -> None:
         """Makes bucket or queue, or both, slow or failing."""
         moods = [mood for mood in Mood if mood is not Mood.GOOD]
         mood = moods[int(step.choice * len(moods))]

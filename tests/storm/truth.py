@@ -19,7 +19,7 @@ _TOLD = 5
 
 
 @dataclass(frozen=True)
-class Expected:
+class RowRequirements:
     """What a job's table ought to show.
 
     Attributes:
@@ -40,7 +40,7 @@ class Expected:
         return {path: text for path, text in self.files.contents().items() if text.split()[0] not in self.fails}
 
 
-def of_table(home: Home, expected: Expected) -> Iterator[str]:
+def of_table(home: Home, expected: RowRequirements) -> Iterator[str]:
     """Errors of a job's table, as its Delta log has it."""
     want, rows = expected.rows(), _rows(home, expected.job)
     if rows is None:
@@ -82,7 +82,7 @@ def _rows(home: Home, job: str) -> list[dict[str, Any]] | None:
     return rows
 
 
-def of_failures(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
+def of_failures(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:
     """Errors of the failures in the catalog."""
     failures = home.json("list", "failures")
     for job in jobs:
@@ -92,7 +92,7 @@ def of_failures(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
         yield from _told(job.job, "there is a failure of a good file", found.keys() - job.failing())
 
 
-def of_status(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
+def of_status(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:
     """What is wrong with what a home at rest says of itself: counts, and work that is open."""
     status = home.json("status")
     for job in jobs:
@@ -112,7 +112,7 @@ def _is(shown: str, name: str) -> bool:
     return shown.rpartition(".")[2] == name
 
 
-def of_spark(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
+def of_spark(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:
     """Errors of tables and directories as Spark reads them."""
     for job in jobs:
         listed = home.rows(f"SELECT relative_path, size FROM DIRECTORY(VOLUME {job.volume})")

@@ -14,7 +14,7 @@ from tests import tails
 from tests.unit.ingest.test_stream import Recorded, append
 from volstream import config, dbapi
 from volstream.compat import Session as CompatSession
-from volstream.definitions import Mode
+from volstream.definitions import StreamMode
 from volstream.errors import EngineError, InvalidValueError, VolstreamError
 from volstream.ingest.options import RealtimeOptionsBuilder, RetryStatus
 from volstream.session import Session
@@ -220,7 +220,7 @@ def test_a_mistake_is_answered_with_what_is_accepted(surface: dict[str, Any], mi
 
 def test_words_mean_members_as_in_sql_and_on_the_command_line(surface: dict[str, Any]) -> None:
     for word in ("append-only", "APPEND_ONLY"):
-        assert surface["streams"].create("words", "v", mode=word, or_replace=True).mode is Mode.APPEND_ONLY
+        assert surface["streams"].create("words", "v", mode=word, or_replace=True).mode is StreamMode.APPEND_ONLY
     statuses = ["throttled", RetryStatus.FAILED]
     options = surface["options"].with_request_failed_retry_status(statuses).build()
     assert options.request_failed_retry_status == {RetryStatus.THROTTLED, RetryStatus.FAILED}

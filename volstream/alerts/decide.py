@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from volstream.alerts.model import Alert, AlertEvent, Condition, Subject
-from volstream.catalog.alerts import Cause
+from volstream.catalog.alerts import AlertCause
 from volstream.inspection.failures import group_id
 from volstream.model.text import counted, first_line
 from volstream.model.work import FailureState
@@ -49,7 +49,7 @@ class Decision:
     """
 
     alerts: list[Alert] = field(default_factory=list)
-    changed: dict[str, Cause] = field(default_factory=dict)
+    changed: dict[str, AlertCause] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     due: datetime | None = None
 
@@ -61,7 +61,7 @@ class Decision:
 def judge(
     decision: Decision,
     conditions: Iterable[Condition],
-    known: Mapping[str, Cause],
+    known: Mapping[str, AlertCause],
     unclear: Iterable[str],
     now: datetime,
     pace: Pace,
@@ -79,7 +79,7 @@ def judge(
         vanished.discard(condition.key)
         alert = Alert.of(condition)
         opened.pop(_open_key(alert), None)
-        cause = known.get(condition.key) or Cause(condition.key, now)
+        cause = known.get(condition.key) or AlertCause(condition.key, now)
         when = _when(cause, pace, passing=condition.passing)
         if cause.alerted_on is not None and not condition.lasting:
             continue
@@ -103,11 +103,11 @@ def _open_key(alert: Alert) -> str:
     return f"{OPEN}{alert.key}"[:_MAX_KEY]
 
 
-def _opened(condition: Condition, alert: Alert, now: datetime) -> Cause:
+def _opened(condition: Condition, alert: Alert, now: datetime) -> AlertCause:
     """Returns what has to be known when it is over."""
     why = first_line(alert.why)[:_MAX_WHY]
     note = {"condition": condition.key, "event": alert.event, "why": why, "severe": alert.severe}
-    return Cause(_open_key(alert), now, alerted_on=now, note=json.dumps({**note, **asdict(alert.subject)}))
+    return AlertCause(_open_key(alert), now, alerted_on=now, note=json.dumps({**note, **asdict(alert.subject)}))
 
 
 def _resolved(alerted: Mapping[str, Any]) -> Alert:
@@ -118,14 +118,16 @@ def _resolved(alerted: Mapping[str, Any]) -> Alert:
     )
 
 
-def _when(cause: Cause, pace: Pace, *, passing: bool) -> datetime:
+def _when(cause: AlertCause, pace: Pace, *, passing: bool) -> datetime:
     """Returns when a cause is due for an alert, first or again."""
     if cause.alerted_on is not None:
         return cause.alerted_on + pace.repeat
     return cause.since + pace.after if passing else cause.since
 
 
-def gather(job_id: str, failures: Sequence[Any], known: Mapping[str, Cause], now: datetime) -> dict[str, Cause]:
+def gather(
+    job_id: str, failures: Sequence[Any], known: Mapping[str, AlertCause], now: datetime
+) -> dict[str, AlertCause]:
     """Returns the causes of a job's files that failed for good, with new failures added to them.
 
     Args:
@@ -134,7 +136,7 @@ def gather(job_id: str, failures: Sequence[Any], known: Mapping[str, Cause], now
     """
     prefix = f"{FAILED}{job_id}:"
     mine = {key: cause for key, cause in known.items() if key.startswith(prefix)}
-    changed = dict[str, Cause]()
+    changed = dict[str, AlertCause]()
     for failure in failures:
         if failure.state != FailureState.QUARANTINED:  # it will be tried again
             continue
@@ -144,13 +146,15 @@ def gather(job_id: str, failures: Sequence[Any], known: Mapping[str, Cause], now
         note = json.dumps(
             {"kind": failure.kind, "why": first_line(failure.message)[:_MAX_WHY], "example": failure.path}
         )
-        before = mine.get(key) or Cause(key, now)
+        before = mine.get(key) or AlertCause(key, now)
         begins = before if before.count else replace(before, since=now)
         mine[key] = changed[key] = replace(begins, count=before.count + 1, note=note)
     return changed
 
 
-def judge_failures(decision: Decision, subject: Subject, causes: Sequence[Cause], now: datetime, pace: Pace) -> None:
+def judge_failures(
+    decision: Decision, subject: Subject, causes: Sequence[AlertCause], now: datetime, pace: Pace
+) -> None:
     """Decides about the causes of a job's failures, which are one alert: adds to ``decision``."""
     decision.gone |= {
         cause.key  # it has not come again
@@ -177,7 +181,7 @@ def judge_failures(decision: Decision, subject: Subject, causes: Sequence[Cause]
         decision.wait_until(min(later))
 
 
-def _failure(subject: Subject, due_causes: Sequence[Cause]) -> Alert:
+def _failure(subject: Subject, due_causes: Sequence[AlertCause]) -> Alert:
     most_first = sorted(due_causes, key=lambda cause: -cause.count)
     files = sum(cause.count for cause in due_causes)
     examples = [{**json.loads(cause.note), "files": cause.count} for cause in most_first[:_MAX_NAMED]]

@@ -12,7 +12,7 @@ from typing import Any
 from volstream.alerts import conditions
 from volstream.alerts.decide import BEGAN, FAILED, SEEN, Decision, Pace, gather, judge, judge_failures
 from volstream.alerts.model import Alert, AlertEvent, Condition, Subject
-from volstream.catalog.alerts import Cause
+from volstream.catalog.alerts import AlertCause
 from volstream.catalog.database import Database
 from volstream.config import Settings
 from volstream.definitions import Job
@@ -112,12 +112,14 @@ class AlertEvaluator:
     def _begin(self, decision: Decision, present: Sequence[Condition], now: datetime) -> None:
         """Counts what happened before alerts were configured as sent; what is wrong now is sent."""
         happened = [condition for condition in present if condition.event in (AlertEvent.PAUSE, AlertEvent.FAILURE)]
-        decision.changed = {condition.key: Cause(condition.key, now, alerted_on=now) for condition in happened}
-        decision.changed[BEGAN] = Cause(BEGAN, now)
+        decision.changed = {condition.key: AlertCause(condition.key, now, alerted_on=now) for condition in happened}
+        decision.changed[BEGAN] = AlertCause(BEGAN, now)
         for job_id, newest in self._home.catalog.alerts.newest_failures().items():
-            decision.changed[f"{SEEN}{job_id}"] = Cause(f"{SEEN}{job_id}", now, count=newest)
+            decision.changed[f"{SEEN}{job_id}"] = AlertCause(f"{SEEN}{job_id}", now, count=newest)
 
-    def _failures(self, decision: Decision, jobs: Sequence[Job], known: Mapping[str, Cause], now: datetime) -> None:
+    def _failures(
+        self, decision: Decision, jobs: Sequence[Job], known: Mapping[str, AlertCause], now: datetime
+    ) -> None:
         """Decides about files that failed for good since the last look, and about earlier ones that were not sent yet."""
         counts = self._home.catalog.alerts.failed_files()
         for job in jobs:
@@ -134,21 +136,21 @@ class AlertEvaluator:
         self._counts = counts
 
     def _new_failures(
-        self, decision: Decision, job: Job, known: Mapping[str, Cause], now: datetime
-    ) -> dict[str, Cause]:
+        self, decision: Decision, job: Job, known: Mapping[str, AlertCause], now: datetime
+    ) -> dict[str, AlertCause]:
         key = f"{SEEN}{job.id}"
-        seen = known.get(key) or Cause(key, now)
-        changed = dict[str, Cause]()
+        seen = known.get(key) or AlertCause(key, now)
+        changed = dict[str, AlertCause]()
         after = seen.count
         while failures := self._home.catalog.alerts.failures_after(job.id, after, _FAILURES):
             changed |= gather(job.id, failures, {**known, **changed}, now)
             after = failures[-1].id
         if after != seen.count:
-            decision.changed[key] = Cause(key, seen.since, count=after)
+            decision.changed[key] = AlertCause(key, seen.since, count=after)
         return changed
 
 
-def _orphans(known: Mapping[str, Cause], jobs: Sequence[Job]) -> set[str]:
+def _orphans(known: Mapping[str, AlertCause], jobs: Sequence[Job]) -> set[str]:
     """Returns the keys of what is known of jobs that were dropped."""
     ids = {job.id for job in jobs}
     return {key for key in known if key.startswith((FAILED, SEEN)) and key.split(":")[1] not in ids}

@@ -117,10 +117,10 @@ class Alert:
             "host": host,
             "time": when.isoformat(),
             "url": url,
-            "text": "\n".join(harmless(line) for line in lines if line),
+            "text": "\n".join(without_markup(line) for line in lines if line),
         }
 
 
-def harmless(text: str) -> str:
+def without_markup(text: str) -> str:
     """Returns text on one line that no chat takes for a mention or a link: it may have names of files in it."""
     return one_line(text).translate(_HARMLESS)

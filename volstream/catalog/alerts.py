@@ -19,7 +19,7 @@ MAX_WAITING = 1000
 
 
 @dataclass(frozen=True)
-class Cause:
+class AlertCause:
     """What an alert is about, while it lasts.
 
     Attributes:
@@ -54,7 +54,7 @@ class WaitingAlert:
 
 
 @dataclass(frozen=True)
-class Undelivered:
+class UndeliveredAlerts:
     """The alerts waiting for a receiver whose newest delivery failed with ``error``."""
 
     receiver: str
@@ -69,13 +69,13 @@ class Alerts:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def causes(self) -> Mapping[str, Cause]:
+    def causes(self) -> Mapping[str, AlertCause]:
         """Returns all causes by their keys."""
         with self._database.reading() as transaction:
-            return {row.key: Cause(**row._mapping) for row in transaction.execute(select(alert_causes))}
+            return {row.key: AlertCause(**row._mapping) for row in transaction.execute(select(alert_causes))}
 
     def record(
-        self, *, changed: Sequence[Cause], gone: Sequence[str], made: Sequence[tuple[str, Mapping[str, Any]]]
+        self, *, changed: Sequence[AlertCause], gone: Sequence[str], made: Sequence[tuple[str, Mapping[str, Any]]]
     ) -> None:
         """Stores new and changed causes, deletes ended ones, and adds alerts: pairs of receiver and payload."""
         now = datetime.now(UTC)
@@ -134,15 +134,15 @@ class Alerts:
         with self._database.reading() as transaction:
             return {receiver: int(count) for receiver, count in transaction.execute(query)}
 
-    def undelivered(self) -> Sequence[Undelivered]:
+    def undelivered(self) -> Sequence[UndeliveredAlerts]:
         """Returns the receivers to which deliveries fail."""
         query = select(alerts).where(alerts.c.error.is_not(None)).order_by(alerts.c.receiver, alerts.c.id)
         with self._database.reading() as transaction:
-            undelivered: dict[str, Undelivered] = {}
+            undelivered: dict[str, UndeliveredAlerts] = {}
             for row in transaction.execute(query):
                 first = undelivered.get(row.receiver)
                 count, since = (1, row.created_on) if first is None else (first.count + 1, first.since)
-                undelivered[row.receiver] = Undelivered(row.receiver, count, since, row.error)
+                undelivered[row.receiver] = UndeliveredAlerts(row.receiver, count, since, row.error)
             return list(undelivered.values())
 
     def failed_files(self) -> Mapping[str, int]:

@@ -17,7 +17,7 @@ from volstream.catalog.database import Database
 from volstream.catalog.tables import conditions
 
 
-class About(StrEnum):
+class ConditionKind(StrEnum):
     """The kind of condition: a volume cannot be refreshed, a topic cannot be read, rows that arrived for a table cannot be
     committed, or the run of a job failed as a whole."""
 
@@ -46,7 +46,7 @@ class Conditions:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def note(self, about: About, subject: str, cause: str | None) -> None:
+    def note(self, about: ConditionKind, subject: str, cause: str | None) -> None:
         """Records an object's problem; None clears it.
 
         Args:
@@ -55,24 +55,24 @@ class Conditions:
         with self._database.transaction() as transaction:
             note(transaction, about, subject, cause)
 
-    def of(self, about: About) -> Mapping[str, Condition]:
+    def of(self, about: ConditionKind) -> Mapping[str, Condition]:
         """Returns the problems of a kind, by subject."""
         query = select(conditions).where(conditions.c.about == about)
         with self._database.reading() as transaction:
             return {row.subject: Condition(row.since, row.cause) for row in transaction.execute(query)}
 
-    def causes(self, about: About) -> Mapping[str, str]:
+    def causes(self, about: ConditionKind) -> Mapping[str, str]:
         """Returns the causes of :meth:`of`, by subject."""
         return {subject: condition.cause for subject, condition in self.of(about).items()}
 
-    def cause(self, about: About, subject: str) -> str | None:
+    def cause(self, about: ConditionKind, subject: str) -> str | None:
         """Returns the cause of an object's problem; None: no problem."""
         query = select(conditions.c.cause).where(_of(about, subject))
         with self._database.reading() as transaction:
             return transaction.execute(query).scalar_one_or_none()
 
 
-def note(transaction: Transaction, about: About, subject: str, cause: str | None) -> None:
+def note(transaction: Transaction, about: ConditionKind, subject: str, cause: str | None) -> None:
     """Like :meth:`Conditions.note`, as part of a transaction."""
     if cause is None:
         transaction.execute(delete(conditions).where(_of(about, subject)))
@@ -81,5 +81,5 @@ def note(transaction: Transaction, about: About, subject: str, cause: str | None
         transaction.execute(conditions.insert().values(**row))
 
 
-def _of(about: About, subject: str) -> ColumnElement[bool]:
+def _of(about: ConditionKind, subject: str) -> ColumnElement[bool]:
     return and_(conditions.c.about == about, conditions.c.subject == subject)

@@ -23,7 +23,7 @@ from volstream.errors import FencedError, StreamBusyError
 from volstream.model import counts
 from volstream.model.groups import groups
 from volstream.model.text import counted
-from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
+from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, WaitingBatches
 
 #: Columns that are summed over a job's batches.
 _TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")
@@ -144,7 +144,7 @@ class Consumptions:
             row = transaction.execute(query).one_or_none()
             return None if row is None else _batch(row)
 
-    def remaining(self, plan: Plan, *, begun: bool) -> Waiting | None:
+    def remaining(self, plan: Plan, *, begun: bool) -> WaitingBatches | None:
         """Returns the total of the waiting batches at the end of an open plan, or None.
 
         Args:
@@ -161,7 +161,7 @@ class Consumptions:
             if first is None:
                 return None
             numbers = transaction.execute(select(*sums).where(waiting)).one()
-            return Waiting(_batch(first), *(int(number) for number in numbers))
+            return WaitingBatches(_batch(first), *(int(number) for number in numbers))
 
     def recut(self, plan: Plan, slices: Sequence[Batch]) -> None:
         """Replaces the batches that :meth:`remaining` returned. A batch that was begun keeps its id, which its attempts name.
@@ -342,7 +342,7 @@ class Consumptions:
             transaction.execute(update(jobs).where(jobs.c.stream_id == stream.id).values(**flags))
         return dataclasses.replace(stream, **values)
 
-    def soil(self, volume_id: str) -> None:
+    def mark_unclean(self, volume_id: str) -> None:
         """Records that tables of a volume's jobs may have rows of files that are new to the jobs' streams."""
         mine = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
         with self._database.transaction() as transaction:

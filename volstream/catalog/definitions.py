@@ -72,7 +72,7 @@ class Definitions(Generic[T]):
         with self._database.reading() as transaction:
             return self._one(transaction, self._named(name))
 
-    def meeting(self, name: Name, *, or_replace: bool, if_not_exists: bool) -> T | None:
+    def resolve_existing(self, name: Name, *, or_replace: bool, if_not_exists: bool) -> T | None:
         """Returns the existing object called ``name``, to be replaced or kept as the options say; None: there is none.
 
         Raises:
@@ -201,4 +201,4 @@ def note_ended(database: Database, job: Job, outcome: str | None, failed: str | 
     with database.transaction() as transaction:
         values = {"last_ended": datetime.now(UTC), "last_outcome": outcome}
         transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))
-        conditions.note(transaction, conditions.About.JOB, job.id, failed)
+        conditions.note(transaction, conditions.ConditionKind.JOB, job.id, failed)

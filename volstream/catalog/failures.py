@@ -27,7 +27,7 @@ _SOON, _LATE = timedelta(seconds=10), timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FailureFilter:
     """A filter for failures.
 
     Attributes:
@@ -52,7 +52,7 @@ class BriefFailure(NamedTuple):
 
 
 #: Every failure that counts.
-ANY = Wanted()
+ANY = FailureFilter()
 
 
 class Failures:
@@ -81,7 +81,7 @@ class Failures:
         self,
         job_id: str | None = None,
         *,
-        wanted: Wanted = ANY,
+        wanted: FailureFilter = ANY,
         after: str | None = None,
         until: str | None = None,
         path: str | None = None,
@@ -123,7 +123,7 @@ class Failures:
         with self._database.reading() as transaction:
             return [_failure(row) for row in transaction.execute(query.order_by(failures.c.id.desc()))]
 
-    def count(self, job_id: str | None, wanted: Wanted) -> int:
+    def count(self, job_id: str | None, wanted: FailureFilter) -> int:
         """Returns the number of failures that match a filter, of a job or of all."""
         query = select(func.count()).select_from(failures).where(self._are(wanted))
         if job_id is not None:
@@ -131,7 +131,7 @@ class Failures:
         with self._database.reading() as transaction:
             return int(transaction.execute(query).scalar_one())
 
-    def _are(self, wanted: Wanted) -> ColumnElement[bool]:
+    def _are(self, wanted: FailureFilter) -> ColumnElement[bool]:
         condition: ColumnElement[bool] = failures.c.state.in_(wanted.states)
         if wanted.kinds:
             condition &= failures.c.kind.in_(wanted.kinds)
@@ -186,7 +186,7 @@ class Failures:
         *,
         paths: Sequence[str] | None,
         next_try: datetime | None,
-        wanted: Wanted = ANY,
+        wanted: FailureFilter = ANY,
     ) -> Sequence[str]:
         """Moves active failures to another state: of some paths or all, and by filter; returns the paths found."""
         query = (

@@ -68,7 +68,7 @@ class Path(TypeDecorator[str]):
         return dialect.type_descriptor(Text(collation="C") if dialect.name == "postgresql" else Text())
 
 
-class Said(TypeDecorator[str]):
+class EscapedText(TypeDecorator[str]):
     """Text for people, possibly of external origin; characters that a database cannot store are escaped."""
 
     impl = Text
@@ -211,7 +211,7 @@ jobs = Table(
     Column("into_schema", String(200), nullable=False),
     Column("into_name", String(200), nullable=False),
     Column("state", String(20), nullable=False),
-    Column("state_reason", Said),
+    Column("state_reason", EscapedText),
     Column("owns_stream", Boolean, nullable=False),
     Column("clean", Boolean),
     Column("may_have_strays", Boolean),
@@ -219,7 +219,7 @@ jobs = Table(
     _created(),
     Column("last_started", UtcDateTime),
     Column("last_ended", UtcDateTime),
-    Column("last_outcome", Said),
+    Column("last_outcome", EscapedText),
     UniqueConstraint("schema_name", "name"),
 )
 
@@ -258,7 +258,7 @@ refreshes = Table(
     metadata,
     Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("cause", Said, nullable=False),
+    Column("cause", EscapedText, nullable=False),
     Column("inserted", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
     Column("deleted", BigInteger, nullable=False),
@@ -384,8 +384,8 @@ failures = Table(
     Column("commit_version", BigInteger, nullable=False),
     Column("state", String(20), nullable=False),
     Column("kind", String(20), nullable=False),
-    Column("message", Said, nullable=False),
-    Column("traceback", Said),
+    Column("message", EscapedText, nullable=False),
+    Column("traceback", EscapedText),
     Column("attempts", Integer, nullable=False),
     Column("next_try", UtcDateTime),
     Column("batch_id", String(36), nullable=False),
@@ -430,8 +430,8 @@ rejected = Table(
     Column("volume_id", ForeignKey("volumes.id"), nullable=False),
     # Digest of subject and reason.
     Column("digest", String(64), nullable=False, server_default=""),
-    Column("subject", Said, nullable=False),
-    Column("reason", Said, nullable=False),
+    Column("subject", EscapedText, nullable=False),
+    Column("reason", EscapedText, nullable=False),
     Column("count", BigInteger, nullable=False),
     Column("first_seen", UtcDateTime, nullable=False),
     Column("last_seen", UtcDateTime, nullable=False),
@@ -453,7 +453,7 @@ conditions = Table(
     Column("about", String(20), primary_key=True),
     Column("subject", String(500), primary_key=True),
     Column("since", UtcDateTime, nullable=False),
-    Column("cause", Said, nullable=False),
+    Column("cause", EscapedText, nullable=False),
 )
 
 links = Table(
@@ -468,11 +468,11 @@ audit = Table(
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("action", String(40), nullable=False),
-    Column("object", Said, nullable=False),
+    Column("object", EscapedText, nullable=False),
     Column("who", String(200), nullable=False),
     Column("began_on", UtcDateTime, nullable=False),
     Column("ended_on", UtcDateTime),
-    Column("result", Said),
+    Column("result", EscapedText),
     Index("ix_audit_began", "began_on"),
 )
 
@@ -484,7 +484,7 @@ alert_causes = Table(
     Column("since", UtcDateTime, nullable=False),
     Column("alerted_on", UtcDateTime),
     Column("count", BigInteger, nullable=False),
-    Column("note", Said, nullable=False),
+    Column("note", EscapedText, nullable=False),
 )
 
 alerts = Table(
@@ -496,7 +496,7 @@ alerts = Table(
     Column("payload", JSON, nullable=False),
     Column("created_on", UtcDateTime, nullable=False),
     Column("attempts", Integer, nullable=False),
-    Column("error", Said),
+    Column("error", EscapedText),
     Index("ix_alerts_receiver", "receiver", "attempts", "id"),
 )
 

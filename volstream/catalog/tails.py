@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import delete, select
 
-from volstream.catalog.conditions import About, note
+from volstream.catalog.conditions import ConditionKind, note
 from volstream.catalog.database import Database
 from volstream.catalog.tables import tails
 from volstream.model.names import Name
@@ -34,4 +34,4 @@ class Tails:
         """Removes a table's record."""
         with self._database.transaction() as transaction:
             transaction.execute(delete(tails).where(tails.c.name == str(name)))
-            note(transaction, About.TABLE, str(name), None)
+            note(transaction, ConditionKind.TABLE, str(name), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from volstream.backup.manifest import Manifest
-from volstream.cli.options import common, founding, interactive
+from volstream.cli.options import common, creating_home, interactive
 from volstream.cli.output import Output
 from volstream.model.text import counted
 from volstream.session import Session
@@ -33,7 +33,7 @@ def backup_command(session: Session, output: Output, directory: Path) -> None:
 
 @click.command("restore")
 @click.argument("directory", type=_FOLDER)
-@founding
+@creating_home
 def restore_command(session: Session, output: Output, directory: Path) -> None:
     """Create a new home from the backup in DIRECTORY."""
     from volstream.backup.restore import restore

@@ -16,8 +16,8 @@ from volstream.model.units import format_size
 from volstream.session import Session
 
 if TYPE_CHECKING:
-    from volstream.jobs.comparison import Comparison, CostSpread
-    from volstream.jobs.differences import Differences, Spread
+    from volstream.jobs.comparison import Comparison, CostPercentiles
+    from volstream.jobs.differences import Differences, Percentiles
 
 
 @click.command("compare")
@@ -147,14 +147,14 @@ def _own(comparison: Comparison) -> Iterator[str]:
     )
 
 
-def _took(cost: CostSpread) -> str:
+def _took(cost: CostPercentiles) -> str:
     time = "unknown time" if cost.seconds is None else _spread(cost.seconds, _seconds)
     memory = "unknown memory" if cost.memory is None else f"{_spread(cost.memory, _size)} of memory"
     counted = f"; counted in all: {counts.shown(cost.counted)}" if cost.counted else ""
     return f"{time}, {memory}{counted}"
 
 
-def _spread(spread: Spread, shown: Any) -> str:
+def _spread(spread: Percentiles, shown: Any) -> str:
     return f"{shown(spread.median)} and {shown(spread.high)}"
 
 

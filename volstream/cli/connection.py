@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from volstream.cli.options import described, founding
+from volstream.cli.options import creating_home, described
 from volstream.cli.output import Output
 from volstream.definitions import ConnectionOptions
 from volstream.definitions.options import to_create
@@ -17,7 +17,7 @@ from volstream.session import Session
 @click.argument("name")
 @described(to_create(ConnectionOptions))
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if it exists.")
-@founding
+@creating_home
 def create_connection_command(
     session: Session, output: Output, name: str, given: dict[str, Any], if_not_exists: bool
 ) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 import click
 
 from volstream.cli.complete import names_of
-from volstream.cli.options import founding
+from volstream.cli.options import creating_home
 from volstream.cli.output import Output
 from volstream.errors import DependencyError
 from volstream.model.text import visible
@@ -24,7 +24,7 @@ _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
     is_flag=True,
     help="Write an object into VOLUME, time its way into the directory, and delete it. The volume's jobs see it.",
 )
-@founding
+@creating_home
 def doctor_command(session: Session, output: Output, volume: str | None, canary: bool) -> None:
     """Check the home and what VOLUME needs: credentials, bucket, queue, wiring, daemon. Starts no Spark."""
     from volstream.inspection.doctor import CheckState, examine

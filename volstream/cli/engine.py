@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from volstream.cli.options import founding
+from volstream.cli.options import creating_home
 from volstream.cli.output import Output, age
 from volstream.engine.control import engine_status, stop_engine
 from volstream.session import Session
@@ -16,7 +16,7 @@ def engine_command() -> None:
 
 
 @engine_command.command("status")
-@founding
+@creating_home
 def engine_status_command(session: Session, output: Output) -> None:
     """Show whether the home's engine runs."""
     status = engine_status(session.home.settings)
@@ -30,7 +30,7 @@ def engine_status_command(session: Session, output: Output) -> None:
 
 @engine_command.command("stop")
 @click.option("--now", is_flag=True, help="Do not wait for its clients.")
-@founding
+@creating_home
 def engine_stop_command(session: Session, output: Output, now: bool) -> None:
     """Stop the background engine once its clients are done."""
     ended = stop_engine(session.home.settings, at_once=now)

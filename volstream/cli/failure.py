@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from volstream.catalog.failures import Wanted
+from volstream.catalog.failures import FailureFilter
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
@@ -49,9 +49,9 @@ def skip_command(session: Session, output: Output, job: str, paths: tuple[str, .
     output.result({"job": job, "paths": skipped}, f"{counted(len(skipped), 'file')} skipped.")
 
 
-def _wanted(paths: Sequence[str], every: bool, kinds: Sequence[str], like: str | None) -> Wanted:
+def _wanted(paths: Sequence[str], every: bool, kinds: Sequence[str], like: str | None) -> FailureFilter:
     if paths and (every or kinds or like):
         raise click.UsageError("Give the files or select them with options, not both.")
     if every and (kinds or like):
         raise click.UsageError("--all cannot be combined with --kind or --like.")
-    return Wanted(kinds=[FailureKind(kind) for kind in kinds], like=like)
+    return FailureFilter(kinds=[FailureKind(kind) for kind in kinds], like=like)

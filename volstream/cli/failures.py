@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from volstream.inspection.failures import group_id, why_of
+from volstream.inspection.failures import common_message, group_id
 from volstream.model.files import printable
 from volstream.model.text import counted, one_line
 
@@ -29,7 +29,7 @@ def by_cause(failures: Sequence[Mapping[str, Any]], width: int) -> str:
 
 
 def _lines(group: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
-    first, why = group[0], why_of((failure["message"], failure["path"]) for failure in group)
+    first, why = group[0], common_message((failure["message"], failure["path"]) for failure in group)
     yield from _wrapped(f"{counted(len(group), 'file')} of job {first['job']}: {why}", width, "")
     remedy = first["remedy"]
     if len(group) > 1:

@@ -81,7 +81,7 @@ def try_command(
         if sums := counts.total(*(outcome.counted for outcome in trial.outcomes)):
             output.message(f"Counted: {counts.shown(sums)}.")
         if trial.inferred is not None:
-            output.message(f"Inferred: --returns {shlex.quote(trial.inferred.ddl)}{trial.inferred.doubt}")
+            output.message(f"Inferred: --returns {shlex.quote(trial.inferred.ddl)}{trial.inferred.caveat}")
         if trial.unfit is not None:
             output.message(f"The columns cannot be inferred. {trial.unfit}")
     failed = sum(result["error"] is not None for result in value)

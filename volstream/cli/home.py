@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from volstream.cli.options import common, founding
+from volstream.cli.options import common, creating_home
 from volstream.cli.output import Output, age, done_of
 from volstream.errors import JavaError
 from volstream.inspection.problems import problems
@@ -41,7 +41,7 @@ _TOML = """\
 
 
 @click.command("init")
-@founding
+@creating_home
 def init_command(session: Session, output: Output) -> None:
     """Create the home with its catalog and settings file, check Java, and fetch the engine's jars once."""
     from volstream.jvm import connectors, java

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from volstream.catalog.failures import Wanted
+from volstream.catalog.failures import FailureFilter
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, described, existing
 from volstream.cli.output import Output
@@ -23,7 +23,7 @@ from volstream.model import counts
 from volstream.model.files import printable
 from volstream.model.text import counted, one_line
 from volstream.model.units import about, format_duration, format_size, local
-from volstream.model.work import LASTING, FailureState
+from volstream.model.work import PERMANENT, FailureState
 from volstream.session import Session
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def alter_job_command(session: Session, output: Output, name: str, given: dict[s
     text = f"Job {job.name} changed."
     if isinstance(job, FileJob) and isinstance(before, FileJob) and job.returns != before.returns:
         text += f" Its columns: {job.returns}."
-    if due := session.jobs.failure_count(name, Wanted((FailureState.RETRYING,), LASTING)):
+    if due := session.jobs.failure_count(name, FailureFilter((FailureState.RETRYING,), PERMANENT)):
         text += f" {counted(due, 'file')} that could not succeed before will be retried."
     if isinstance(job, FileJob) and isinstance(before, FileJob) and job.where != before.where:
         text += (

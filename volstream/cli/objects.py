@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from volstream.catalog.failures import ACTIVE, Wanted
+from volstream.catalog.failures import ACTIVE, FailureFilter
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output, in_a_line
@@ -106,17 +106,17 @@ def list_command(
         output.table(_rows(session, kind, job, volume, limit or _LIMIT), _COLUMNS[kind], f"No {kind}.")
         return
     chosen = [FailureState(state) for state in states] or ACTIVE
-    wanted = Wanted(chosen, [FailureKind(name) for name in kinds], like)
-    most = limit or (None if output.as_json else _LIMIT)
+    wanted = FailureFilter(chosen, [FailureKind(name) for name in kinds], like)
+    maximum = limit or (None if output.as_json else _LIMIT)
     from volstream.cli.failures import by_cause
     from volstream.inspection.failures import explained
 
-    rows = explained(session.home, session.jobs.failures(job, wanted=wanted, limit=most))
+    rows = explained(session.home, session.jobs.failures(job, wanted=wanted, limit=maximum))
     if rows and not output.as_json:
         output.result(rows, by_cause(rows, shutil.get_terminal_size((100, 40)).columns))
     else:
         output.table(rows, (), "No failures.")
-    if len(rows) == most and (count := session.jobs.failure_count(job, wanted)) > most:
+    if len(rows) == maximum and (count := session.jobs.failure_count(job, wanted)) > maximum:
         output.message(
             f"These are {len(rows)} of {count} failures. See more with --limit, --kind or --like; all with --format json."
         )

@@ -31,12 +31,12 @@ def common(function: F) -> F:
     return _with_home(function, must_exist=True)
 
 
-def founding(function: F) -> F:
+def creating_home(function: F) -> F:
     """Adds the same as :func:`common`, for a command that creates the home if it does not exist."""
     return _with_home(function, must_exist=False)
 
 
-def pictured(function: F) -> F:
+def with_picture_formats(function: F) -> F:
     """Adds the same as :func:`common`, with formats of pictures; the command gets the chosen one as ``form``."""
     return _with_home(function, must_exist=True, pictures=("dot", "mermaid"))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from volstream.cli.options import common, founding, interactive, pictured
+from volstream.cli.options import common, creating_home, interactive, with_picture_formats
 from volstream.cli.output import Output
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError
 from volstream.model.text import counted
@@ -45,7 +45,7 @@ _PRUNE = click.option(
     help="Contact buckets and queues of volumes first.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask before dropping.")
-@founding
+@creating_home
 def apply_command(
     session: Session,
     output: Output,
@@ -84,7 +84,7 @@ def apply_command(
 @_PROFILE
 @_PRUNE
 @click.option("--exit-code", is_flag=True, help=f"Exit with {CHANGES} if there are differences.")
-@founding
+@creating_home
 def diff_command(
     session: Session, output: Output, path: Path, profile: str | None, prune: bool, exit_code: bool
 ) -> None:
@@ -134,7 +134,7 @@ def export_command(session: Session, output: Output, target: Path, force: bool) 
 
 
 @click.command("graph")
-@pictured
+@with_picture_formats
 def graph_command(session: Session, output: Output, form: str) -> None:
     """Show where data comes from and goes to: volumes, streams, jobs, tables, sources, functions."""
     from volstream.inspection import drawing

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from volstream.cli.options import check_made, founding
+from volstream.cli.options import check_made, creating_home
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, VolstreamError
 from volstream.model.documents import to_json
@@ -28,7 +28,7 @@ _SHOWN_ROWS = 1000
 @click.option(
     "-f", "--file", "file", type=click.Path(exists=True, dir_okay=False), help="Run the statements of a file."
 )
-@founding
+@creating_home
 def sql_command(session: Session, output: Output, statement: str | None, file: str | None) -> None:
     """Run SQL on tables, streams and DIRECTORY(VOLUME v).
 

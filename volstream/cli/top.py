@@ -39,7 +39,7 @@ _FRAME, _NOTES, _LEAST = 4, 4, 3
 
 
 @dataclass(frozen=True)
-class Look:
+class HomeFacts:
     """The facts of a home at one time.
 
     Attributes:
@@ -59,11 +59,11 @@ class Look:
     done: Mapping[str, tuple[int, int]]
 
 
-def look(session: Session) -> Look:
+def look(session: Session) -> HomeFacts:
     """Returns the facts of now, those of ``status``. Starts nothing."""
     overview = status(session.home)
     totals = {str(job.name): session.home.catalog.consumptions.totals(job.id) for job in session.jobs.list()}
-    return Look(
+    return HomeFacts(
         at=time.monotonic(),
         time=datetime.now().astimezone(),
         wrong=problems(overview, {}),
@@ -72,7 +72,7 @@ def look(session: Session) -> Look:
     )
 
 
-def rates(before: Look | None, now: Look) -> Mapping[str, tuple[float, float]]:
+def rates(before: HomeFacts | None, now: HomeFacts) -> Mapping[str, tuple[float, float]]:
     """Returns files and rows per second between two looks, by job."""
     if before is None or now.at <= before.at:
         return {}
@@ -84,7 +84,7 @@ def rates(before: Look | None, now: Look) -> Mapping[str, tuple[float, float]]:
     }
 
 
-def picture(before: Look | None, now: Look, width: int, height: int, note: str | None = None) -> Any:
+def picture(before: HomeFacts | None, now: HomeFacts, width: int, height: int, note: str | None = None) -> Any:
     """Returns the overview for a terminal of that size.
 
     Args:
@@ -111,15 +111,15 @@ def picture(before: Look | None, now: Look, width: int, height: int, note: str |
     ]
     parts += [] if wrong else [Text("Nothing is wrong.", style="green")]
     for number, (rows, columns) in enumerate(tables):
-        most = max(_LEAST, free // (len(tables) - number))
-        free -= min(len(rows), most)
-        parts.append(arranged(rows[:most], columns[: max(2, width // _WIDTH)], width, cut=True))
-        if len(rows) > most:
-            parts.append(Text(f"and {len(rows) - most} more", style="dim"))
+        maximum = max(_LEAST, free // (len(tables) - number))
+        free -= min(len(rows), maximum)
+        parts.append(arranged(rows[:maximum], columns[: max(2, width // _WIDTH)], width, cut=True))
+        if len(rows) > maximum:
+            parts.append(Text(f"and {len(rows) - maximum} more", style="dim"))
     return Group(*parts)
 
 
-def _heading(now: Look) -> str:
+def _heading(now: HomeFacts) -> str:
     engine = now.engine
     running = f"engine {engine.state} ({engine.kind}, up {age(engine.up_seconds)})" if engine else "no engine"
     return f"{now.time:%H:%M:%S}  {running}  q: quit  {one_line(now.home)}"
@@ -143,14 +143,14 @@ def top_command(session: Session, output: Output, every: float) -> None:
         wide.print(picture(None, now, wide.width, sys.maxsize), highlight=False, markup=False)
 
 
-def _watch(session: Session, now: Look, every: float, pressed: Callable[[float], str | None]) -> None:
+def _watch(session: Session, now: HomeFacts, every: float, pressed: Callable[[float], str | None]) -> None:
     """Shows look after look, until q or Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
 
     # The terminal can be resized; COLUMNS and LINES cannot.
     console = Console(_environ={key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")})
-    before: Look | None = None
+    before: HomeFacts | None = None
     note: str | None = None
     with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from volstream.cli.complete import names_of
-from volstream.cli.options import common, described, existing, founding
+from volstream.cli.options import common, creating_home, described, existing
 from volstream.cli.output import Output
 from volstream.definitions import Volume, VolumeSpec
 from volstream.definitions.options import to_alter, to_create
@@ -26,7 +26,7 @@ from volstream.session import Session
 @described(to_create(VolumeSpec, "location"))
 @click.option("--check/--no-check", default=True, help="Check bucket and queue first.", show_default=True)
 @existing
-@founding
+@creating_home
 def create_volume_command(
     session: Session,
     output: Output,

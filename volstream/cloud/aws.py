@@ -141,7 +141,7 @@ def notifications(access: Access, bucket: str) -> Mapping[str, Any]:
     return answer
 
 
-def heeds_conditions(access: Access, bucket: str, key: str) -> bool:
+def supports_conditional_writes(access: Access, bucket: str, key: str) -> bool:
     """True if a store refuses a conditional write of an object that already exists. Writes and deletes ``key``."""
     store = client(access, "s3")
     store.put_object(Bucket=bucket, Key=key, Body=b"")

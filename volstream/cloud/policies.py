@@ -21,7 +21,7 @@ _MNS_HOST = re.compile(r"(\d+)\.mns\.([a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com"
 
 
 @dataclass(frozen=True)
-class Need:
+class RequiredAccess:
     """The access that one volume needs.
 
     Attributes:
@@ -52,15 +52,17 @@ def trust_policy(provider: str, external_id: str, role_arn: str | None) -> dict[
     }
 
 
-def permission_policy(provider: str, needs: Sequence[Need], region: str | None, role_arn: str | None) -> dict[str, Any]:
+def permission_policy(
+    provider: str, needs: Sequence[RequiredAccess], region: str | None, role_arn: str | None
+) -> dict[str, Any]:
     """Returns the permissions of the role, or of the user if there is no role; without volumes, for a bucket yet to be named."""
-    wanted = needs or [Need(_ANY_BUCKET, "")]
+    wanted = needs or [RequiredAccess(_ANY_BUCKET, "")]
     if provider == "oss":
         return {"Version": "1", "Statement": _alibaba(wanted, region or "*", _account(role_arn, 3))}
     return {"Version": "2012-10-17", "Statement": _amazon(wanted, region, role_arn)}
 
 
-def _amazon(needs: Sequence[Need], region: str | None, role_arn: str | None) -> list[dict[str, Any]]:
+def _amazon(needs: Sequence[RequiredAccess], region: str | None, role_arn: str | None) -> list[dict[str, Any]]:
     partition = _partition(role_arn, region)
     statements: list[dict[str, Any]] = []
     encrypted: dict[str, list[str]] = {"s3": [], "sqs": []}
@@ -109,7 +111,7 @@ def _decryption(service: str, arns: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _alibaba(needs: Sequence[Need], region: str, account: str) -> list[dict[str, Any]]:
+def _alibaba(needs: Sequence[RequiredAccess], region: str, account: str) -> list[dict[str, Any]]:
     statements: list[dict[str, Any]] = []
     for bucket in sorted({need.bucket for need in needs}):
         roots = _outermost(need.root for need in needs if need.bucket == bucket)

@@ -23,7 +23,7 @@ from volstream.sql.parameters import in_schema, with_parameters
 ACCOUNT = frozenset({"username", "password", "service", "instance", "workspace", "vcluster", "protocol", "magic_token"})
 
 
-class Builder(sessions.Collected):
+class Builder(sessions.SettingsCollector):
     """Makes a :class:`Session` from the settings that it collects."""
 
     def create(self) -> Session:

@@ -92,7 +92,7 @@ class Access:
         if token is not None and request.method in _SAFE:
             if not _same(token, self._token):
                 return self._refuse(request, 401, "The token is wrong: it belongs to another home, or was replaced.")
-            return self._welcome(request)
+            return self._accept_token(request)
         bearer = _bearer(request.headers)
         if bearer is not None:
             if not _same(bearer, self._token):
@@ -106,7 +106,7 @@ class Access:
         request.scope.setdefault("state", {})["who"] = "console"
         return None
 
-    def _welcome(self, request: Request) -> Response:
+    def _accept_token(self, request: Request) -> Response:
         """Redirects to the same URL without the token, which the browser keeps as a cookie."""
         assert self._token is not None, "it was given"
         parameters = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]

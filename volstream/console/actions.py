@@ -49,7 +49,7 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Done:
+class ActionResult:
     """An action that ended, or, with ``finished`` false, was queued.
 
     Attributes:
@@ -80,7 +80,7 @@ class Actions:
         self._audit = session.home.catalog.audit
         self.background = Background(self._audit, tell)
 
-    def perform(self, action: Action, name: str, form: Query, who: str) -> Done:
+    def perform(self, action: Action, name: str, form: Query, who: str) -> ActionResult:
         """Does something, or queues it.
 
         Raises:
@@ -97,15 +97,15 @@ class Actions:
             if not isinstance(result, str):
                 task = self.background.begin(entry, action.verb, named, asked, result)
                 place = url("jobs", name, "compare", str(entry)) if action.verb == "compare" else url("tasks")
-                return Done(action.verb, named, f"It is {task.state}.", False, entry, place)
+                return ActionResult(action.verb, named, f"It is {task.state}.", False, entry, place)
         except Exception as error:
             self._audit.end(entry, f"failed: {in_brief(error)}")
             raise
         self._audit.end(entry, result)
         _log.info("action", action=action.verb, object=named, result=result)
-        return Done(action.verb, named, result, True, entry)
+        return ActionResult(action.verb, named, result, True, entry)
 
-    def cancel(self, task: str, who: str) -> Done:
+    def cancel(self, task: str, who: str) -> ActionResult:
         """Cancels a queued or running task.
 
         Raises:
@@ -116,7 +116,7 @@ class Actions:
         result = "It stops after the current piece of work, unless it has finished already."
         entry = self._audit.begin("cancel", f"{cancelled.action} {cancelled.object}", who)
         self._audit.end(entry, result)
-        return Done("cancel", f"{cancelled.action} {cancelled.object}", result, True, entry)
+        return ActionResult("cancel", f"{cancelled.action} {cancelled.object}", result, True, entry)
 
 
 def _retry(session: Session, name: str, form: Query) -> str:

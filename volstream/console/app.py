@@ -24,16 +24,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from volstream.catalog.audit import AuditEntry
 from volstream.catalog.database import Database
 from volstream.console.access import Access
-from volstream.console.actions import ACTIONS, Action, Actions, Done
+from volstream.console.actions import ACTIONS, Action, ActionResult, Actions
 from volstream.console.answers import error_answer, form_of, json_answer, page_answer, query_of, refusal, wants_json
 from volstream.console.hosts import LOOPBACK, known_hosts, token_of
-from volstream.console.live import Live
+from volstream.console.live import LiveEvents
 from volstream.console.openapi import document
 from volstream.console.pictures import may_be_picture, picture
 from volstream.console.queries import Queries
 from volstream.console.query import Query
 from volstream.console.rendering import STATIC
-from volstream.console.routes import PAGES, Asked, Page
+from volstream.console.routes import PAGES, Page, PageRequest
 from volstream.errors import CatalogError, VolstreamError
 from volstream.inspection.doctor import examine
 from volstream.inspection.problems import problems
@@ -79,7 +79,7 @@ class Console:
         self._ready = ready
         self._probed = lambda: ready()[1]
         self._queries = Queries(session)
-        self._live = Live(Database(settings.database_url), self._probed)
+        self._live = LiveEvents(Database(settings.database_url), self._probed)
         self._actions = Actions(session, self._live.tell)
         self._making = CapacityLimiter(_MAX_MAKING)
         self._version = version("volstream")
@@ -127,9 +127,11 @@ class Console:
 
         return await self._in_thread(make)
 
-    def _asked(self, request: Request) -> Asked:
+    def _asked(self, request: Request) -> PageRequest:
         background = self._actions.background
-        return Asked(self._session, self._probed, request.path_params, query_of(request), background, self._queries)
+        return PageRequest(
+            self._session, self._probed, request.path_params, query_of(request), background, self._queries
+        )
 
     def _shown(self, request: Request, page: Page, facts: dict[str, Any]) -> Response:
         if wants_json(request):
@@ -146,12 +148,12 @@ class Console:
     async def _action(self, action: Action, request: Request) -> Response:
         form = await form_of(request)
         name = request.path_params["name"]
-        done = await self._in_thread(partial(self._actions.perform, action, name, form, _who(request)))
+        done = await self._in_thread(partial(self._actions.perform, action, name, form, _requester(request)))
         return _answer(request, done, form)
 
     async def _cancel(self, request: Request) -> Response:
         form = await form_of(request)
-        done = await self._in_thread(partial(self._actions.cancel, request.path_params["task"], _who(request)))
+        done = await self._in_thread(partial(self._actions.cancel, request.path_params["task"], _requester(request)))
         return _answer(request, done, form)
 
     async def _query(self, request: Request) -> Response:
@@ -253,7 +255,7 @@ class _Bugs:
                 await (await _error(request, error))(scope, receive, send)
 
 
-def _answer(request: Request, done: Done, form: Query) -> Response:
+def _answer(request: Request, done: ActionResult, form: Query) -> Response:
     """Answers what was done: a page goes back to where it was asked for, or to what follows it."""
     if not wants_json(request):
         back = form.text("back")
@@ -264,7 +266,7 @@ def _answer(request: Request, done: Done, form: Query) -> Response:
     return answer
 
 
-def _who(request: Request) -> str:
+def _requester(request: Request) -> str:
     """Returns who asks, for the audit."""
     address = request.client.host if request.client else ""
     return f"{request.scope['state']['who']} {address}".strip()

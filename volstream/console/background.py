@@ -174,7 +174,7 @@ class Background:
     def begin(self, entry: int, action: str, object_: str, asked: Mapping[str, str | None], doing: Doing) -> Task:
         """Queues a task with an entry in the audit. Raises InvalidStateError if too many wait already."""
         task = Task(entry, action, object_, asked, datetime.now(UTC))
-        work = Work(task, self._audit, self._tell_of)
+        work = Work(task, self._audit, self._publish)
         with self._changed:
             if self._stopped:
                 raise InvalidStateError("The daemon is stopping.")
@@ -248,7 +248,7 @@ class Background:
         try:
             self._await_turn(work)
             task.began_on, task.state, task.step = datetime.now(UTC), TaskState.RUNNING, ""
-            self._tell_of(task)
+            self._publish(task)
             result = doing(work)
         except Exception as exc:  # noqa: BLE001  # the thread's outermost handler
             error, result = exc, work.why or in_brief(exc)
@@ -274,7 +274,7 @@ class Background:
             for oldest in ended[:-_KEPT]:
                 del self._tasks[oldest]
             self._changed.notify_all()
-        self._tell_of(task)
+        self._publish(task)
 
     def _await_turn(self, work: Work) -> None:
         """Waits until the task may begin. Raises InvalidStateError if it is to end before."""
@@ -293,5 +293,5 @@ class Background:
         )
         return first.task is task and len(self._working) < _MAX_WORKING
 
-    def _tell_of(self, task: Task) -> None:
+    def _publish(self, task: Task) -> None:
         self._tell({"tasks", task.object.replace(" ", ":", 1)})

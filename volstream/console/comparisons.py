@@ -38,7 +38,7 @@ PARAMETERS = {
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonResult:
     """The outcome of a comparison.
 
     Attributes:
@@ -86,7 +86,7 @@ def compare(session: Session, name: str, form: Query, *, max_seconds: float = MA
             comparison = run(observe=partial(_observe, work))
         finally:
             timer.cancel()
-        work.task.outcome = Compared(
+        work.task.outcome = ComparisonResult(
             comparison, comparison.commands_to_switch(comparison.function, form.text("returns"))
         )
         files = comparison.differences.files

@@ -34,7 +34,7 @@ class _Page:
         self.woken = asyncio.Event()
 
 
-class Live:
+class LiveEvents:
     """The events of one daemon. All methods but :meth:`tell` and :meth:`stop` are for the server's event loop.
 
     Args:

@@ -28,7 +28,7 @@ _FEW_TASKS = 5
 
 
 @dataclass(frozen=True)
-class Asked:
+class PageRequest:
     """What a page is made from.
 
     Attributes:
@@ -56,54 +56,54 @@ class Page:
 
     path: str
     template: str
-    facts: Callable[[Asked], dict[str, Any]]
+    facts: Callable[[PageRequest], dict[str, Any]]
     topics: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-def _overview(asked: Asked) -> dict[str, Any]:
+def _overview(asked: PageRequest) -> dict[str, Any]:
     """The state of all volumes, streams, jobs, tables and sources, and what is wrong."""
     return overview.overview(asked.session.home, asked.probed())
 
 
-def _volume(asked: Asked) -> dict[str, Any]:
+def _volume(asked: PageRequest) -> dict[str, Any]:
     """A volume: its state, a part of its directory, its newest refreshes."""
     facts = volumes.volume(asked.session.home, asked.names["volume"], asked.query, asked.probed())
     return {**facts, "tasks": asked.background.newest(f"volume {facts['status']['volume']}")[:_FEW_TASKS]}
 
 
-def _file(asked: Asked) -> dict[str, Any]:
+def _file(asked: PageRequest) -> dict[str, Any]:
     """The history of a file: versions, batches, attempts, failures, rows."""
     return volumes.file(asked.session.home, asked.names["volume"], asked.query)
 
 
-def _job(asked: Asked) -> dict[str, Any]:
+def _job(asked: PageRequest) -> dict[str, Any]:
     """A job: its run in progress, its newest batches, its failures by cause, and rows of its table."""
     facts = jobs.job(asked.session.home, asked.names["job"], asked.probed())
     return {**facts, "tasks": asked.background.newest(f"job {facts['status']['job']}")[:_FEW_TASKS]}
 
 
-def _batches(asked: Asked) -> dict[str, Any]:
+def _batches(asked: PageRequest) -> dict[str, Any]:
     """The batches of a job, newest first."""
     return jobs.batches(asked.session.home, asked.names["job"], asked.query)
 
 
-def _batch(asked: Asked) -> dict[str, Any]:
+def _batch(asked: PageRequest) -> dict[str, Any]:
     """A batch: its attempts, its files, its failed files."""
     return batches.batch(asked.session.home, asked.names["job"], asked.names["batch"], asked.query)
 
 
-def _failures(asked: Asked) -> dict[str, Any]:
+def _failures(asked: PageRequest) -> dict[str, Any]:
     """The failed files of a job, newest first."""
     return jobs.failures(asked.session.home, asked.names["job"], asked.query)
 
 
-def _log(asked: Asked) -> dict[str, Any]:
+def _log(asked: PageRequest) -> dict[str, Any]:
     """The last lines that a job's function printed."""
     return jobs.log(asked.session.home, asked.names["job"], asked.query)
 
 
-def _comparisons(asked: Asked) -> dict[str, Any]:
+def _comparisons(asked: PageRequest) -> dict[str, Any]:
     """The comparisons of a job's code with other code since the daemon started, newest first. POST starts one."""
     job = asked.session.jobs.get(asked.names["job"])
     return {
@@ -116,7 +116,7 @@ def _comparisons(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _comparison(asked: Asked) -> dict[str, Any]:
+def _comparison(asked: PageRequest) -> dict[str, Any]:
     """A comparison: how far it is, and what other code would change."""
     task = asked.background.get(asked.names["comparison"])
     name, outcome = str(asked.session.jobs.get(asked.names["job"]).name), task.outcome
@@ -130,28 +130,28 @@ def _comparison(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _tasks(asked: Asked) -> dict[str, Any]:
+def _tasks(asked: PageRequest) -> dict[str, Any]:
     """Background tasks since the daemon started, with their progress, newest first."""
     return {"tasks": asked.background.newest()}
 
 
-def _tables(asked: Asked) -> dict[str, Any]:
+def _tables(asked: PageRequest) -> dict[str, Any]:
     """The tables of the home, and what fills them."""
     return {"tables": tables.list_tables(asked.session.home)}
 
 
-def _table(asked: Asked) -> dict[str, Any]:
+def _table(asked: PageRequest) -> dict[str, Any]:
     """A table: columns, rows, newest commits, streams on it."""
     return tables.described_table(asked.session.home, asked.names["table"])
 
 
-def _graph(asked: Asked) -> dict[str, Any]:
+def _graph(asked: PageRequest) -> dict[str, Any]:
     """All objects of the home and the arrows between them, with what is wrong; ``picture`` has pixels."""
     facts = graph.graph(asked.session.home, asked.probed())
     return {**facts, "width": graph.WIDTH, "height": graph.HEIGHT}
 
 
-def _sql(asked: Asked) -> dict[str, Any]:
+def _sql(asked: PageRequest) -> dict[str, Any]:
     """The box for a query. POST runs it."""
     names = [str(name) for name in tables.table_names(asked.session.home, _MAX_NAMED)]
     return {
@@ -170,19 +170,19 @@ def _sql(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _settings(asked: Asked) -> dict[str, Any]:
+def _settings(asked: PageRequest) -> dict[str, Any]:
     """The settings of the home, without secrets."""
     home = asked.session.home
     return {"settings": shown_settings(home.settings, home.catalog.database.describe())}
 
 
-def _doctor(asked: Asked) -> dict[str, Any]:
+def _doctor(asked: PageRequest) -> dict[str, Any]:
     """The volumes that can be checked. POST checks the home, and one of them."""
     defined = asked.session.home.catalog.volumes.list()
     return {"volumes": [str(volume.name) for volume in defined], "volume": asked.query.text("volume"), "checks": None}
 
 
-def _audit(asked: Asked) -> dict[str, Any]:
+def _audit(asked: PageRequest) -> dict[str, Any]:
     """What was done from the console, newest first."""
     limit = asked.query.limit
     entries = asked.session.home.catalog.audit.newest(before=asked.query.number("before"), limit=limit)

@@ -44,7 +44,7 @@ class DaemonEngine(Protocol):
 
 
 class Jvm(Protocol):
-    """The process that :class:`KeptEngine` keeps running; see :class:`volstream.engine.process.Engine`."""
+    """The process that :class:`EmbeddedEngine` keeps running; see :class:`volstream.engine.process.Engine`."""
 
     def start(self) -> EngineAddress:
         """Starts it, after ending its predecessor."""
@@ -59,7 +59,7 @@ class Jvm(Protocol):
         """Returns the reason for its end."""
 
 
-class Watching(Protocol):
+class HangDetector(Protocol):
     """Detects a JVM that is alive but does not respond; see :class:`volstream.spark.watch.Watch`."""
 
     def start(self) -> None:
@@ -69,10 +69,10 @@ class Watching(Protocol):
         """Stops watching."""
 
 
-def watch_of(settings: Settings) -> Callable[[Address, Callable[[str], None]], Watching]:
+def watch_of(settings: Settings) -> Callable[[Address, Callable[[str], None]], HangDetector]:
     """Returns a factory of engine watches, which call back with the reason when the engine is lost."""
 
-    def made(address: Address, lost: Callable[[str], None]) -> Watching:
+    def made(address: Address, lost: Callable[[str], None]) -> HangDetector:
         from volstream.spark.watch import Watch
 
         return Watch(address, settings.engine_stall_seconds, list, lost)
@@ -80,7 +80,7 @@ def watch_of(settings: Settings) -> Callable[[Address, Callable[[str], None]], W
     return made
 
 
-class KeptEngine:
+class EmbeddedEngine:
     """The home's own engine: a :class:`DaemonEngine`.
 
     Args:
@@ -93,7 +93,7 @@ class KeptEngine:
         jvm: Jvm,
         stop: Stop,
         changed: Callable[[], None],
-        watch: Callable[[Address, Callable[[str], None]], Watching],
+        watch: Callable[[Address, Callable[[str], None]], HangDetector],
         backoff: Backoff = Backoff(first_seconds=1.0, cap_seconds=60.0),  # noqa: B008  # a frozen value
     ) -> None:
         self._jvm = jvm

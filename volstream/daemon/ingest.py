@@ -17,7 +17,7 @@ from volstream.config import Settings
 from volstream.console.app import probes
 from volstream.console.hosts import LOOPBACK
 from volstream.console.server import HttpServer
-from volstream.daemon.strangers import Strangers
+from volstream.daemon.strangers import UnauthenticatedConnections
 from volstream.daemon.tails import Committer
 from volstream.errors import InvalidValueError, PortInUseError, TailFullError, VolstreamError
 from volstream.ingest.local import LocalTable, LocalTables
@@ -234,11 +234,11 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         self._max_request = max_request
         self._opening = threading.Lock()
         self._open: dict[Name, LocalTable] = {}
-        self.strangers = Strangers(self.port)
+        self.strangers = UnauthenticatedConnections(self.port)
 
     def do_action(self, context: Any, action: Any) -> Iterator[flight.Result]:
         """Answers :data:`COLUMNS`."""
-        self.strangers.met(context.peer())
+        self.strangers.authenticated(context.peer())
         with _errors_to_client():
             if action.type != COLUMNS:
                 raise InvalidValueError(f"There is no action {action.type!r}.")
@@ -250,7 +250,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         """Runs a statement."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        self.strangers.met(context.peer())
+        self.strangers.authenticated(context.peer())
         with _errors_to_client(), as_sql_errors():
             asked = _request(ticket.ticket, "sql", "schema")
             if not isinstance(asked["sql"], str) or not isinstance(asked["schema"], str):
@@ -267,7 +267,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Appends rows, and acknowledges each request once they are safe."""
-        self.strangers.met(context.peer())
+        self.strangers.authenticated(context.peer())
         with _errors_to_client():
             if len(descriptor.path or ()) != 2:
                 raise InvalidValueError("Rows are sent to a path of schema and table.")

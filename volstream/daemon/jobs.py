@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.config import Settings
 from volstream.definitions import FileJob, Job, JobState, TriggerKind
 from volstream.errors import (
@@ -198,8 +198,8 @@ class Scheduler:
     def _record(self, job: Job, reason: str) -> None:
         """Records why a job fails, also before a run of it begins, for everybody who looks at the job."""
         try:
-            if self._catalog.conditions.cause(About.JOB, job.id) != reason and self._catalog.jobs.by_id(job.id):
-                self._catalog.conditions.note(About.JOB, job.id, reason)
+            if self._catalog.conditions.cause(ConditionKind.JOB, job.id) != reason and self._catalog.jobs.by_id(job.id):
+                self._catalog.conditions.note(ConditionKind.JOB, job.id, reason)
         except CatalogError:
             self.unrecorded[str(job.name)] = reason
         else:

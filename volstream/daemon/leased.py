@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from volstream import log as logs
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import lease
 from volstream.config import Settings
 from volstream.errors import CatalogError, FencedError
@@ -49,7 +49,7 @@ class LeasedWorker(ABC):
         catalog: Catalog,
         settings: Settings,
         log: logs.Logger,
-        condition: tuple[About, str] | None = None,
+        condition: tuple[ConditionKind, str] | None = None,
     ) -> None:
         self.stop = Stop()
         self.holds = False

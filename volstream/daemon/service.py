@@ -13,13 +13,13 @@ from volstream.console.hosts import address_of
 from volstream.console.rendering import url
 from volstream.console.server import HttpServer, tls_of
 from volstream.daemon.alerts import AlertService
-from volstream.daemon.engine import DaemonEngine, KeptEngine, RemoteEngine, watch_of
+from volstream.daemon.engine import DaemonEngine, EmbeddedEngine, RemoteEngine, watch_of
 from volstream.daemon.housekeeping import Housekeeper, clean
 from volstream.daemon.ingest import IngestServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
 from volstream.daemon.readiness import Readiness
-from volstream.daemon.share import Members, Share
+from volstream.daemon.share import ClusterMembers, Share
 from volstream.daemon.sources import SourceWorkers
 from volstream.daemon.tails import Committer
 from volstream.daemon.volumes import VolumeWorker
@@ -90,7 +90,7 @@ class Daemon:
                 self._owned.take()
             except InterruptedByUserError:
                 return  # stopped while it waited for the home: a normal end
-            engine: DaemonEngine = KeptEngine(self._owned, self._stop, self._wake, watch_of(settings))
+            engine: DaemonEngine = EmbeddedEngine(self._owned, self._stop, self._wake, watch_of(settings))
         else:
             engine = RemoteEngine(remote_address(settings), self._stop)
         load()  # before there are threads that would import parts of it
@@ -186,7 +186,7 @@ class Daemon:
                 self._workers.pop(volume_id).end()
                 _log.info("volume_dropped", volume_id=volume_id)
             self._share.divide(len(wanted), members.count())
-            for worker in self._kept[self._share.most :]:
+            for worker in self._kept[self._share.maximum :]:
                 worker.hand_over()
             for volume_id in wanted.keys() & self._workers.keys():
                 self._workers[volume_id].follow(wanted[volume_id])
@@ -197,7 +197,7 @@ class Daemon:
             self._serving = True
             self._stop.wait(_LOOK_SECONDS)
 
-        members = Members(catalog.leases, self._virtual_cluster, self._settings.lease_seconds)
+        members = ClusterMembers(catalog.leases, self._virtual_cluster, self._settings.lease_seconds)
         try:
             run_loop("volumes", look, self._stop, _log, Backoff(), survives=lambda _: True)
         finally:

@@ -20,7 +20,7 @@ from volstream.catalog.leases import Leases, of_daemons
 from volstream.lifecycle.identity import new_owner
 
 
-class Members:
+class ClusterMembers:
     """The daemons of a cluster, including this one. For use by one thread.
 
     Args:
@@ -56,23 +56,23 @@ class Share:
     """The share of one daemon. Thread-safe.
 
     Attributes:
-        most: maximum number of volumes; 0 until it is known.
+        maximum: maximum number of volumes; 0 until it is known.
     """
 
-    def __init__(self, most: int = 0) -> None:
-        self.most = most
+    def __init__(self, maximum: int = 0) -> None:
+        self.maximum = maximum
         self._lock = threading.Lock()
         self._taken = 0
 
     def divide(self, volumes: int, daemons: int) -> None:
         """Recomputes the share from the cluster's current numbers of volumes and daemons, including this one."""
-        self.most = math.ceil(volumes / max(1, daemons))
+        self.maximum = math.ceil(volumes / max(1, daemons))
 
     @contextmanager
     def place(self) -> Iterator[bool]:
         """Reserves a place for one more volume while the block runs. Yields whether there is one."""
         with self._lock:
-            free = self._taken < self.most
+            free = self._taken < self.maximum
             self._taken += free
         try:
             yield free

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_source
 from volstream.daemon.leased import LeasedWorker
 from volstream.definitions import Source, SourceType
@@ -37,7 +37,7 @@ class SourceWorker(LeasedWorker):
     """
 
     def __init__(self, source: Source, home: Home) -> None:
-        title, condition = f"reader of source {source.name}", (About.SOURCE, source.id)
+        title, condition = f"reader of source {source.name}", (ConditionKind.SOURCE, source.id)
         super().__init__(title, of_source(source.id), home.catalog, home.settings, _log, condition)
         self.source = source
         self.messages = 0

@@ -48,12 +48,12 @@ _OPEN = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
 Peer = tuple[str, int]
 
 
-class Strangers:
+class UnauthenticatedConnections:
     """The connections to a port of this process whose clients have not shown a token. Thread-safe.
 
     Args:
         patience_seconds: a connection is closed after this time without a call.
-        most: connections without a call; the oldest of more are closed at once.
+        maximum: connections without a call; the oldest of more are closed at once.
         look_seconds: time between two looks while there are none.
     """
 
@@ -62,12 +62,12 @@ class Strangers:
         port: int,
         patience_seconds: float = _PATIENCE_SECONDS,
         *,
-        most: int = _MAX_STRANGERS,
+        maximum: int = _MAX_STRANGERS,
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
         self._port = port
         self._patience_seconds = patience_seconds
-        self._most = most
+        self._maximum = maximum
         self._look_seconds = look_seconds
         self._since: dict[Peer, float] = {}
         self._known: set[Peer] = set()
@@ -76,8 +76,8 @@ class Strangers:
     def start(self) -> None:
         """Starts looking, in its own thread."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+        maximum = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, maximum), hard))
         # A descriptor that is there when there are no others, to look at those of gRPC's sockets without taking them from it.
         spare, nothing = os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_RDONLY)
         threading.Thread(target=self._run, args=(spare, nothing), name="strangers", daemon=True).start()
@@ -86,7 +86,7 @@ class Strangers:
         """Stops looking. Idempotent."""
         self._stop.set()
 
-    def met(self, peer: str) -> None:
+    def authenticated(self, peer: str) -> None:
         """Notes a client that has shown the token, as gRPC names it: ``ipv4:127.0.0.1:40000``."""
         host, _, port = unquote(peer).partition(":")[2].rpartition(":")
         self._known.add((host.strip("[]"), int(port)))
@@ -110,7 +110,7 @@ class Strangers:
         self._known -= before - here.keys()
         self._since = {peer: self._since.get(peer, now) for peer in here.keys() - self._known}
         waiting = sorted(self._since, key=self._since.__getitem__)
-        crowd = len(waiting) - self._most
+        crowd = len(waiting) - self._maximum
         closed = [
             peer
             for place, peer in enumerate(waiting)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.config import Settings
 from volstream.definitions import Source
 from volstream.delta.log import DeltaLog
@@ -41,7 +41,7 @@ class Committer:
         self._next_sweep = time.monotonic()
         self._to_expire: dict[Name, Source] = {}
         # What is recorded, also by a daemon that ended.
-        causes = home.catalog.conditions.causes(About.TABLE)
+        causes = home.catalog.conditions.causes(ConditionKind.TABLE)
         self._troubles = {Name.parse(name): cause for name, cause in causes.items()}
 
     @property
@@ -100,4 +100,4 @@ class Committer:
             self._troubles[name] = reason
             _log.warning("commit_failed", table=str(name), error=reason, exc_info=unexpected(error))
         with suppress(CatalogError):  # while it is unavailable, the log has it
-            self._home.catalog.conditions.note(About.TABLE, str(name), reason)
+            self._home.catalog.conditions.note(ConditionKind.TABLE, str(name), reason)

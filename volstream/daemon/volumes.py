@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.config import Settings
 from volstream.daemon.leased import LeasedWorker
@@ -20,7 +20,7 @@ from volstream.delta.places import reached
 from volstream.directory.hint_set import HintSet
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.listing import Listing
-from volstream.directory.reconcile import Reconciled
+from volstream.directory.reconcile import ReconcileResult
 from volstream.errors import FencedError, InterruptedByUserError, QueueError, StorageError
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
@@ -65,7 +65,7 @@ class VolumeWorker(LeasedWorker):
         share: Share,
         queue_of: Callable[[Volume, Catalog, Settings], EventQueue] = queue_of,
     ) -> None:
-        title, condition = f"writer of volume {volume.name}", (About.VOLUME, volume.id)
+        title, condition = f"writer of volume {volume.name}", (ConditionKind.VOLUME, volume.id)
         super().__init__(title, of_volume(volume.id), catalog, settings, _log, condition)
         self.volume = volume
         self.queue_depth: int | None = None
@@ -214,7 +214,7 @@ class _Turn:
         threading.Thread(target=run, name=f"listing of {self.volume.name}", daemon=True).start()
         return future
 
-    def _note(self, done: Reconciled) -> None:
+    def _note(self, done: ReconcileResult) -> None:
         self._of.refreshed_rows += done.counts.rows
         if done.commit is not None:
             self._count_commits(1)

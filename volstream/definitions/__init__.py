@@ -32,7 +32,7 @@ from volstream.definitions.job import (
     Write,
 )
 from volstream.definitions.source import DefinableSource, Source, SourceDefinition, SourceType
-from volstream.definitions.stream import Mode, SourceKind, Stream, StreamSpec
+from volstream.definitions.stream import SourceKind, Stream, StreamMode, StreamSpec
 from volstream.definitions.table import TableDefinition
 from volstream.definitions.volume import DEFAULT_VIRTUAL_CLUSTER, QueueType, Volume, VolumeSpec
 
@@ -60,7 +60,6 @@ __all__ = [
     "JobSpec",
     "JobState",
     "LoadKeys",
-    "Mode",
     "NewColumns",
     "OnMove",
     "QueueType",
@@ -71,6 +70,7 @@ __all__ = [
     "StatementJob",
     "StatementJobSpec",
     "Stream",
+    "StreamMode",
     "StreamSpec",
     "TableDefinition",
     "Trigger",

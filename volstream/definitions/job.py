@@ -92,7 +92,7 @@ class Scheduled:
     every: Annotated[float | None, Option("Run periodically.", clause=True)] = None
     cron: Annotated[str | None, Option("Run on a schedule.", metavar="'*/5 * * * *'", clause=True)] = None
     priority: Annotated[
-        int, Option("Of several jobs that are due, those with higher numbers run first.", least=-1000, most=1000)
+        int, Option("Of several jobs that are due, those with higher numbers run first.", minimum=-1000, maximum=1000)
     ] = 0
 
     def __post_init__(self) -> None:
@@ -150,24 +150,28 @@ class FileJobOptions(JobOptions):
     on_move: Annotated[
         OnMove, Option("When a file moves inside the volume: run the function, or let its rows follow.")
     ] = OnMove.RERUN
-    retries: Annotated[int, Option("Attempts at a file after the first.", least=0, most=_MAX_COUNT)] = 3
+    retries: Annotated[int, Option("Attempts at a file after the first.", minimum=0, maximum=_MAX_COUNT)] = 3
     pause_after: Annotated[
-        int, Option("Pause after so many batches without a success; 0: never.", least=0, most=_MAX_COUNT)
+        int, Option("Pause after so many batches without a success; 0: never.", minimum=0, maximum=_MAX_COUNT)
     ] = 3
     timeout: Annotated[float | None, Option("Limit per file.", metavar="60s")] = None
     isolate: Annotated[bool, Option("Run each file in a child process that can be killed.")] = False
     concurrency: Annotated[
         int | None,
         Option(
-            "Calls in flight in each worker; by default what the function declares.", least=1, most=_MAX_CONCURRENCY
+            "Calls in flight in each worker; by default what the function declares.",
+            minimum=1,
+            maximum=_MAX_CONCURRENCY,
         ),
     ] = None
     rate: Annotated[str | None, Option("Most calls of the function, by all workers together.", form=forms.RATE)] = None
     parallel: Annotated[
         int | None,
-        Option("Most workers at a time, each with its own copy of what the function loads.", least=1, most=_MAX_COUNT),
+        Option(
+            "Most workers at a time, each with its own copy of what the function loads.", minimum=1, maximum=_MAX_COUNT
+        ),
     ] = None
-    max_files: Annotated[int | None, Option("Most files of a batch.", least=1, most=_MAX_COUNT)] = None
+    max_files: Annotated[int | None, Option("Most files of a batch.", minimum=1, maximum=_MAX_COUNT)] = None
     max_bytes: Annotated[int | None, Option("Most bytes of a batch.", form=forms.SIZE)] = None
 
 

@@ -42,7 +42,7 @@ class StreamKeywords(TypedDict, total=False):
     show_initial_rows: bool
     at_version: int | None
     at_timestamp: datetime | str | None
-    mode: Mode | Literal["standard", "append-only"]
+    mode: StreamMode | Literal["standard", "append-only"]
     identity: Sequence[str] | str
     comment: str | None
 

@@ -30,7 +30,7 @@ class Option:
         flag: the command's option if it cannot have the option's name.
         alterable: an existing object can get another value.
         at_start: matters only when the object is created, and cannot be read back from an existing one.
-        least, most: bounds of a number.
+        minimum, maximum: bounds of a number.
         names: the kind of objects that it names, for completion in the shell.
         clause: SQL has a clause for it, so that it is not a property.
     """
@@ -42,8 +42,8 @@ class Option:
     flag: str | None = None
     alterable: bool = True
     at_start: bool = False
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     names: str | None = None
     clause: bool = False
 
@@ -89,11 +89,11 @@ class Key:
             stored = read(value)
         except VolstreamError as error:
             raise InvalidValueError(f"{self.name}: {error.message}", error.remedy) from None
-        least, most = self.option.least, self.option.most
-        if least is not None and stored < least:
-            raise InvalidValueError(f"{self.name} cannot be {stored}.", f"Give {least} or more.")
-        if most is not None and stored > most:
-            raise InvalidValueError(f"{self.name} cannot be {stored}.", f"Give {most} or less.")
+        minimum, maximum = self.option.minimum, self.option.maximum
+        if minimum is not None and stored < minimum:
+            raise InvalidValueError(f"{self.name} cannot be {stored}.", f"Give {minimum} or more.")
+        if maximum is not None and stored > maximum:
+            raise InvalidValueError(f"{self.name} cannot be {stored}.", f"Give {maximum} or less.")
         return stored
 
 

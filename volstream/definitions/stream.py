@@ -19,7 +19,7 @@ class SourceKind(StrEnum):
     TABLE = "table"
 
 
-class Mode(StrEnum):
+class StreamMode(StrEnum):
     """The rows that a stream returns: net changes, or inserted rows only."""
 
     STANDARD = "standard"
@@ -30,7 +30,7 @@ class Mode(StrEnum):
 class StreamOptions:
     """What a user says of a stream, besides its source and its start."""
 
-    mode: Annotated[Mode, Option("Net changes, or inserted rows only.", alterable=False)] = Mode.STANDARD
+    mode: Annotated[StreamMode, Option("Net changes, or inserted rows only.", alterable=False)] = StreamMode.STANDARD
     identity: Annotated[
         Sequence[str],
         Option(

@@ -34,11 +34,11 @@ def bounds_of(files: pa.Table, column: str) -> tuple[list[Any], list[Any]]:
     Args:
         files: the table's files, from ``get_add_actions(flatten=True)``.
     """
-    least, most = (
+    minimum, maximum = (
         files[name].to_pylist() if name in files.column_names else [None] * files.num_rows
         for name in (f"min.{column}", f"max.{column}")
     )
-    return least, [_raised(value) if isinstance(value, str) else value for value in most]
+    return minimum, [_raised(value) if isinstance(value, str) else value for value in maximum]
 
 
 def doubtful_files(table: DeltaTable) -> Sequence[str]:
@@ -67,11 +67,14 @@ def exact_bounds(location: str, path: str, column: str) -> tuple[str, str]:
     """Returns the smallest and greatest text of a column without NULL, from the data file itself, which never changes."""
     with open_file(location, path) as file:
         groups = [group_bounds(file.metadata.row_group(number), column) for number in range(file.num_row_groups)]
-        least, most = [low for low, _ in groups if low is not None], [high for _, high in groups if high is not None]
-        if len(least) < len(groups) or len(most) < len(groups):  # texts are too long for Parquet's statistics
+        minimum, maximum = (
+            [low for low, _ in groups if low is not None],
+            [high for _, high in groups if high is not None],
+        )
+        if len(minimum) < len(groups) or len(maximum) < len(groups):  # texts are too long for Parquet's statistics
             read = pc.min_max(file.read(columns=[column])[column]).as_py()
             return str(read["min"]), str(read["max"])
-    return min(least), max(most)
+    return min(minimum), max(maximum)
 
 
 def group_bounds(group: pq.RowGroupMetaData, column: str) -> tuple[Any, Any]:

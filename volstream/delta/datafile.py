@@ -55,8 +55,8 @@ class NewFile:
         self._schema = schema
         self._group_rows = group_rows
         self._longest = longest
-        self._least: dict[str, Any] = {}
-        self._most: dict[str, Any] = {}
+        self._minimum: dict[str, Any] = {}
+        self._maximum: dict[str, Any] = {}
         self._nulls = {name: 0 for name in tracked if _is_comparable(schema.field(name).type)}
         self._writer = pq.ParquetWriter(
             f"{self._root}/{self._name}",
@@ -92,19 +92,19 @@ class NewFile:
             if isinstance(extremes["min"], float) and not _is_ordinary(rows[name]):
                 del self._nulls[name]  # NaN sorts last in Spark, and is outside every range in Arrow
                 continue
-            self._least[name] = min(self._least.get(name, extremes["min"]), extremes["min"])
-            self._most[name] = max(self._most.get(name, extremes["max"]), extremes["max"])
+            self._minimum[name] = min(self._minimum.get(name, extremes["min"]), extremes["min"])
+            self._maximum[name] = max(self._maximum.get(name, extremes["max"]), extremes["max"])
 
     def close(self) -> AddAction:
         """Makes the content durable (the commit does so for the name); returns the action that adds the file."""
         self._writer.close()
         path = f"{self._root}/{self._name}"
         make_durable(self._filesystem, path, folders=False)
-        bounded = [name for name in self._least if name in self._nulls]
-        greatest = {name: _most(self._most[name], self._longest) for name in bounded}
+        bounded = [name for name in self._minimum if name in self._nulls]
+        greatest = {name: _maximum(self._maximum[name], self._longest) for name in bounded}
         statistics = {
             "numRecords": self.rows,
-            "minValues": {name: _least(self._least[name], self._longest) for name in bounded},
+            "minValues": {name: _minimum(self._minimum[name], self._longest) for name in bounded},
             "maxValues": {name: value for name, value in greatest.items() if value is not None},
             "nullCount": self._nulls,
         }
@@ -162,7 +162,7 @@ def _is_ordinary(column: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.is_finite(column), skip_nulls=True).as_py())
 
 
-def _least(value: Any, longest: int | None) -> Any:
+def _minimum(value: Any, longest: int | None) -> Any:
     """Returns a lower bound of ``value`` for the statistics."""
     match value:
         case datetime():
@@ -176,7 +176,7 @@ def _least(value: Any, longest: int | None) -> Any:
     return value
 
 
-def _most(value: Any, longest: int | None) -> Any:
+def _maximum(value: Any, longest: int | None) -> Any:
     """Returns an upper bound of ``value`` for the statistics; None: there is none."""
     match value:
         case datetime() if value.microsecond % 1000:
@@ -190,7 +190,7 @@ def _most(value: Any, longest: int | None) -> Any:
             return value[:kept] + _GREATEST if kept < len(value) else value
         case float() if value == 0:
             return 0.0
-    return _least(value, longest)
+    return _minimum(value, longest)
 
 
 def _instant(value: datetime) -> str:

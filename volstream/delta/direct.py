@@ -48,7 +48,7 @@ from volstream.delta.marker import Marker
 from volstream.delta.places import filesystem_of, is_remote, make_durable, make_folder, mapped, open_table
 from volstream.delta.tracking import (
     FEATURES,
-    Replaced,
+    ReplacedRows,
     TrackedCommit,
     id_column,
     ids_of,
@@ -285,7 +285,7 @@ class _Commit:
         info = _info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
         return [info, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
 
-    def _write(self, change: RowChanges, table: DeltaTable, replaced: Replaced | None) -> list[AddAction] | None:
+    def _write(self, change: RowChanges, table: DeltaTable, replaced: ReplacedRows | None) -> list[AddAction] | None:
         """Writes the rows to add, to which nothing refers yet. None: the table does not allow one of them.
 
         Args:
@@ -463,7 +463,7 @@ class _Removed:
     """
 
     actions: Sequence[Mapping[str, Any]]
-    rows: Replaced | None = None
+    rows: ReplacedRows | None = None
 
 
 def _without(
@@ -530,7 +530,7 @@ def _without(
             at, rows = at[kept], rows.filter(pa.array(kept))
         images.append(rows)
         ids.append(ids_of(adds[path], rows, at, ids_in))
-    return _Removed(actions, Replaced(pa.concat_tables(images), pa.concat_arrays(ids)))
+    return _Removed(actions, ReplacedRows(pa.concat_tables(images), pa.concat_arrays(ids)))
 
 
 def _candidates(table: DeltaTable, key: str, values: Sequence[str]) -> list[str]:

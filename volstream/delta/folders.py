@@ -126,7 +126,7 @@ def like_one(warehouse: str, name: Name, others: Iterable[Name] = ()) -> str:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFile:
     """A file in a folder."""
 
     name: str
@@ -134,11 +134,11 @@ class Written:
     written_on: datetime
 
 
-def files(location: str) -> Sequence[Written]:
+def files(location: str) -> Sequence[WrittenFile]:
     """Returns the files directly in a folder, newest first; empty if it does not exist."""
     filesystem, path = filesystem_of(location)
     listed = [
-        Written(info.base_name, info.size, info.mtime)
+        WrittenFile(info.base_name, info.size, info.mtime)
         for info in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
         if info.type == fs.FileType.File and not info.base_name.endswith(".new")
     ]

@@ -162,7 +162,7 @@ class Schema:
         """Returns the SQL type of a column."""
         return type_of(json.loads(self.types[column]))
 
-    def bears(self, older: Schema) -> bool:
+    def accepts_rows_of(self, older: Schema) -> bool:
         """True if rows of an ``older`` schema fit this one: all its columns exist, with the same types."""
         return all(
             self.identities.get(name) == identity and self.types.get(name) == older.types[name]
@@ -289,7 +289,7 @@ class DeltaLog:
         written = next((commit.timestamp for commit in newest if not commit.without_data), None)
         return Extent(rows, int(size), written)
 
-    def least(self, column: str) -> Any:
+    def minimum(self, column: str) -> Any:
         """Returns a lower bound of a column's values, from the files' statistics; None: there are none."""
         table = self._open()
         if table is None:

@@ -53,14 +53,14 @@ class DataFile:
 
     Attributes:
         path: relative to the table.
-        least, most: by column name, for columns with statistics.
+        minimum, maximum: by column name, for columns with statistics.
     """
 
     path: str
     rows: int
     bytes: int
-    least: Mapping[str, Any]
-    most: Mapping[str, Any]
+    minimum: Mapping[str, Any]
+    maximum: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -271,18 +271,18 @@ def _view(handle: DeltaTable, of: TableSpec, transactions: Mapping[str, int | No
         return added[name].to_pylist() if name in added.column_names else [None] * count
 
     paths = column("path")
-    least, most = ({name: column(f"{end}.{name}") for name in of.tracked} for end in ("min", "max"))
+    minimum, maximum = ({name: column(f"{end}.{name}") for name in of.tracked} for end in ("min", "max"))
     for name in of.tracked:  # files are found by the ends of their ranges, which must be exact
         for at, path in enumerate(paths):
-            if is_doubtful(least[name][at]) or is_doubtful(most[name][at]):
-                least[name][at], most[name][at] = exact_bounds(of.location, path, name)
+            if is_doubtful(minimum[name][at]) or is_doubtful(maximum[name][at]):
+                minimum[name][at], maximum[name][at] = exact_bounds(of.location, path, name)
     files = [
         DataFile(
             path,
             rows,
             size,
-            {name: values[at] for name, values in least.items()},
-            {name: values[at] for name, values in most.items()},
+            {name: values[at] for name, values in minimum.items()},
+            {name: values[at] for name, values in maximum.items()},
         )
         for at, (path, rows, size) in enumerate(zip(paths, column("num_records"), column("size_bytes"), strict=True))
     ]

@@ -206,7 +206,9 @@ def _check_conditions(location: str) -> None:
         )
     access = Access("s3", options.get("AWS_REGION"), endpoint, credentials="static" if keys else "env", keys=keys)
     with aws.errors(f"The warehouse's store at {endpoint}"):
-        safe = aws.heeds_conditions(access, place.netloc, f"{place.path.strip('/')}/_probe-{uuid.uuid4().hex}")
+        safe = aws.supports_conditional_writes(
+            access, place.netloc, f"{place.path.strip('/')}/_probe-{uuid.uuid4().hex}"
+        )
     if not safe:
         raise InvalidStateError(
             f"The store at {endpoint} ignores If-None-Match on PUT requests, so two writers could overwrite each other's "

@@ -28,11 +28,11 @@ def read(location: str, version: int, schema: pa.Schema, where: str = "true") ->
         return pa.RecordBatchReader.from_stream(result).read_all().cast(schema)
 
 
-def sample(location: str, version: int, most: int, where: str = "true") -> pa.Table:
+def sample(location: str, version: int, limit: int, where: str = "true") -> pa.Table:
     """Returns some of the table's rows, with all columns.
 
     Args:
-        most: maximum number of rows.
+        limit: maximum number of rows.
         where: as for :func:`read`.
 
     Raises:
@@ -40,7 +40,7 @@ def sample(location: str, version: int, most: int, where: str = "true") -> pa.Ta
     """
     with mapped(location):
         query = QueryBuilder().register("rows", open_table(location, version))
-        result = query.execute(f"SELECT * FROM rows WHERE {where} LIMIT {most}")
+        result = query.execute(f"SELECT * FROM rows WHERE {where} LIMIT {limit}")
         return pa.RecordBatchReader.from_stream(result).read_all()
 
 

@@ -52,7 +52,7 @@ _KIND, _FEED = "_change_type", "_change_data"
 
 
 @dataclass(frozen=True)
-class Replaced:
+class ReplacedRows:
     """The rows that a commit removes, by key.
 
     Attributes:
@@ -83,14 +83,14 @@ def id_column(table: DeltaTable) -> str | None:
     return column if "rowTracking" in (table.protocol().writer_features or ()) else None
 
 
-def kept_ids(rows: pa.Table, key: str, replaced: Replaced) -> pa.Array:
+def kept_ids(rows: pa.Table, key: str, replaced: ReplacedRows) -> pa.Array:
     """Returns, for each row to add, the id of the row that it replaces; NULL: it replaces none and gets a new id."""
     at = pc.index_in(rows[key].combine_chunks(), value_set=replaced.rows[key].combine_chunks())
     return replaced.ids.take(at)
 
 
 def write_feed(
-    location: str, table: DeltaTable, key: str, replaced: Replaced, added: Sequence[pa.Table]
+    location: str, table: DeltaTable, key: str, replaced: ReplacedRows, added: Sequence[pa.Table]
 ) -> list[Mapping[str, Any]]:
     """Writes the change feed of a commit that removes rows and may add some; returns its actions. Durable on return."""
     if not is_on(table.metadata().configuration, "delta.enableChangeDataFeed"):

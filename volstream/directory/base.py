@@ -122,7 +122,7 @@ def _compact_into(files: BaseFiles, snapshot: Snapshot, changed: pa.Table, few_r
     begin, paths = 0, changed[PATH].to_pylist()
     listed = snapshot.base_files
     for number, file in enumerate(listed):
-        end = len(paths) if number + 1 == len(listed) else bisect_right(paths, file.most[PATH], lo=begin)
+        end = len(paths) if number + 1 == len(listed) else bisect_right(paths, file.maximum[PATH], lo=begin)
         if end > begin or 0 < files.rows < few_rows:
             rows = snapshot.base.read(file)
             if end > begin:

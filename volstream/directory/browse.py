@@ -50,14 +50,14 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Part:
+class DirectoryPage:
     """Some entries in path order, and the position after which the next ones follow; None: there are no more."""
 
     entries: Sequence[Entry]
     next: str | None
 
 
-def children(snapshot: Snapshot, prefix: str, after: str | None, most: int) -> Part:
+def children(snapshot: Snapshot, prefix: str, after: str | None, maximum: int) -> DirectoryPage:
     """Returns files and folders whose paths begin with ``prefix``, up to the next slash.
 
     Args:
@@ -67,10 +67,10 @@ def children(snapshot: Snapshot, prefix: str, after: str | None, most: int) -> P
     start = len(folder) + 1 if folder else 0
     entries: list[Entry] = []
     position = prefix if after is None else after
-    while len(entries) <= most:
+    while len(entries) <= maximum:
         row = rows.at_or_after(position)
         if row is None or not row[PATH].startswith(prefix):
-            return Part(entries, None)
+            return DirectoryPage(entries, None)
         path: str = row[PATH]
         name, slash, _ = path[start:].partition("/")
         if slash:
@@ -80,23 +80,25 @@ def children(snapshot: Snapshot, prefix: str, after: str | None, most: int) -> P
             entries.append(_file(row, name))
             position = f"{path}\0"
     last = entries[-2]
-    return Part(entries[:-1], f"{last.path[:-1]}{_AFTER_SLASH}" if last.is_folder else f"{last.path}\0")
+    return DirectoryPage(entries[:-1], f"{last.path[:-1]}{_AFTER_SLASH}" if last.is_folder else f"{last.path}\0")
 
 
-def between(snapshot: Snapshot, after: str | None, until: str | None, most: int, refresh: int | None = None) -> Part:
+def between(
+    snapshot: Snapshot, after: str | None, until: str | None, maximum: int, refresh: int | None = None
+) -> DirectoryPage:
     """Returns the files with ``after < path <= until`` at a refresh, None: the newest. Raises InvalidStateError."""
     rows, entries = _Rows(snapshot, refresh), list[Entry]()
     position = "" if after is None else f"{after}\0"
-    while len(entries) < most:
+    while len(entries) < maximum:
         row = rows.at_or_after(position)
         if row is None or (until is not None and row[PATH] > until):
-            return Part(entries, None)
+            return DirectoryPage(entries, None)
         entries.append(_file(row, row[PATH]))
         position = f"{row[PATH]}\0"
-    return Part(entries, entries[-1].path)
+    return DirectoryPage(entries, entries[-1].path)
 
 
-def search(snapshot: Snapshot, text: str, after: str | None, most: int, rows: int = SEARCHED_ROWS) -> Part:
+def search(snapshot: Snapshot, text: str, after: str | None, maximum: int, rows: int = SEARCHED_ROWS) -> DirectoryPage:
     """Returns files whose paths contain ``text``, ignoring case.
 
     Reads about ``rows`` rows, so a part may have few or no entries and still be followed by another.
@@ -106,12 +108,12 @@ def search(snapshot: Snapshot, text: str, after: str | None, most: int, rows: in
         hits = group.filter(pc.match_substring(group[PATH], text, ignore_case=True))
         for row in hits.to_pylist():
             entries.append(_file(row, row[PATH]))
-            if len(entries) == most:
-                return Part(entries, f"{row[PATH]}\0")
+            if len(entries) == maximum:
+                return DirectoryPage(entries, f"{row[PATH]}\0")
         looked += group.num_rows
         if looked >= rows:
-            return Part(entries, f"{group[PATH][-1].as_py()}\0")
-    return Part(entries, None)
+            return DirectoryPage(entries, f"{group[PATH][-1].as_py()}\0")
+    return DirectoryPage(entries, None)
 
 
 def _file(row: dict[str, Any], name: str) -> Entry:
@@ -130,7 +132,7 @@ class _Rows:
         overlay = snapshot.overlay(snapshot.newest if refresh is None else refresh)
         self._touched: set[str] = set(overlay[PATH].to_pylist())
         self._changed = there(overlay).select(_COLUMNS)
-        self._lasts = [str(file.most[PATH]) for file in snapshot.base_files]
+        self._lasts = [str(file.maximum[PATH]) for file in snapshot.base_files]
         self._opened: tuple[int, pq.ParquetFile] | None = None
         self._group: tuple[int, int, pa.Table, list[str]] | None = None
 

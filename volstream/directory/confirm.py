@@ -19,7 +19,7 @@ HEADS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Since:
+class Observations:
     """Observations of the volume by this writer since the start of a listing.
 
     Attributes:
@@ -50,7 +50,7 @@ class Confirm:
 
     store: ObjectStore
     selection: Selection
-    since: Since = field(default_factory=Since)
+    since: Observations = field(default_factory=Observations)
     failed: dict[str, StorageError] = field(default_factory=dict)
 
     def __call__(self, changes: pa.Table) -> pa.Table:

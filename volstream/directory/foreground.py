@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import lease, of_volume
 from volstream.config import Settings
 from volstream.definitions import Volume
 from volstream.delta.places import reached
 from volstream.directory.keeper import DirectoryKeeper
-from volstream.directory.reconcile import Reconciled
+from volstream.directory.reconcile import ReconcileResult
 from volstream.errors import CatalogError, InvalidStateError, InvalidValueError, NotFoundError, StorageError, in_brief
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
@@ -36,7 +36,7 @@ class RefreshResult:
     inserted: int
     updated: int
     deleted: int
-    reconciled: Reconciled | None
+    reconciled: ReconcileResult | None
     held: int = 0
 
 
@@ -63,7 +63,7 @@ def refresh(
         InvalidStateError: the refresh was stopped.
     """
     prefix = _prefix(subdirectory)
-    if not volume.selection.descends(prefix.rstrip("/")):
+    if not volume.selection.may_contain(prefix.rstrip("/")):
         raise InvalidValueError(f"{printable(prefix)} is not part of volume {volume.name}: it is ignored.")
     if accept_removals and prefix:
         raise InvalidValueError("Only a listing of the whole volume can hold removals.", "Leave the sub-directory out.")
@@ -107,10 +107,10 @@ def _troubles(catalog: Catalog, volume: Volume, *, whole: bool) -> Iterator[None
     except StorageError as error:
         if whole:
             with suppress(CatalogError):
-                catalog.conditions.note(About.VOLUME, volume.id, in_brief(error))
+                catalog.conditions.note(ConditionKind.VOLUME, volume.id, in_brief(error))
         raise
-    if whole and catalog.conditions.cause(About.VOLUME, volume.id) is not None:
-        catalog.conditions.note(About.VOLUME, volume.id, None)
+    if whole and catalog.conditions.cause(ConditionKind.VOLUME, volume.id) is not None:
+        catalog.conditions.note(ConditionKind.VOLUME, volume.id, None)
 
 
 def _prefix(subdirectory: str) -> str:

@@ -25,7 +25,7 @@ class HintSet:
                     if self.selection.accepts(path):
                         self.keys[path] = None
                 case SubtreeHint(prefix, reason):
-                    if self.selection.descends(prefix.rstrip("/")):
+                    if self.selection.may_contain(prefix.rstrip("/")):
                         self.subtrees.setdefault(prefix, reason)
 
     def __bool__(self) -> bool:

@@ -15,11 +15,11 @@ from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.definitions import Volume
 from volstream.delta import folders
-from volstream.directory.confirm import Confirm, Since
+from volstream.directory.confirm import Confirm, Observations
 from volstream.directory.hint_set import HintSet
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import (
-    Reconciled,
+    ReconcileResult,
     add_differences,
     list_subtrees,
     note_failed,
@@ -52,7 +52,7 @@ _LOCAL_CHECK_SECONDS, _REMOTE_CHECK_SECONDS = 2.0, 60.0
 
 
 @dataclass(frozen=True)
-class Tick:
+class TickResult:
     """The result of a tick: rows changed and commits made."""
 
     counts: Counts
@@ -108,7 +108,7 @@ class DirectoryKeeper:
             self._store.head(PROBE)
         self._next_check = time.monotonic() + self._check_seconds
 
-    def reconcile(self, prefix: str = "", cause: str = "reconcile") -> Reconciled:
+    def reconcile(self, prefix: str = "", cause: str = "reconcile") -> ReconcileResult:
         """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits the differences.
 
         Files that are still being written are skipped, and scheduled for another check.
@@ -123,14 +123,14 @@ class DirectoryKeeper:
         folder = self._folder if self._seen is None else self._folder_beside
         listing = self._list(folder, [""])
         # It is unknown what an earlier process observed since it began its part.
-        return self._commit(folder, listing, cause, Since(unknown=listing.resumed and self._is_there))
+        return self._commit(folder, listing, cause, Observations(unknown=listing.resumed and self._is_there))
 
     def begin_listing(self) -> Callable[[], Listing]:
         """Returns a function that lists the whole volume, to run in a separate thread; :meth:`end_listing` takes its result."""
         self._seen = HintSet(self.volume.selection)
         return lambda: self._list(self._folder, [""])
 
-    def end_listing(self, listing: Listing | None, cause: str = "reconcile") -> Reconciled | None:
+    def end_listing(self, listing: Listing | None, cause: str = "reconcile") -> ReconcileResult | None:
         """Commits the findings of a background listing, unless newer observations contradict them.
 
         Args:
@@ -141,7 +141,7 @@ class DirectoryKeeper:
             return None
         many = len(seen.keys) > _MAX_SEEN
         prefixes = tuple(prefix for prefix, _ in seen.listings())
-        since = Since(frozenset() if many else frozenset(seen.keys), prefixes, unknown=many or listing.resumed)
+        since = Observations(frozenset() if many else frozenset(seen.keys), prefixes, unknown=many or listing.resumed)
         return self._commit(self._folder, listing, cause, since)
 
     @property
@@ -171,7 +171,7 @@ class DirectoryKeeper:
             stopped=self._stopped,
         )
 
-    def _commit(self, folder: str, listing: Listing, cause: str, since: Since) -> Reconciled:
+    def _commit(self, folder: str, listing: Listing, cause: str, since: Observations) -> ReconcileResult:
         with span("refresh", volume=str(self.volume.name), cause=cause, listed=listing.files) as current:
             done = reconcile(self._writer, self._store, self._catalog, folder, listing, cause, since)
             current.set(**_numbers(done))
@@ -190,7 +190,7 @@ class DirectoryKeeper:
         )
         return done
 
-    def apply(self, hints: HintSet) -> Tick:
+    def apply(self, hints: HintSet) -> TickResult:
         """Applies all ``hints`` to the directory: at most one commit, and another one for the whole volume.
 
         Raises:
@@ -201,31 +201,33 @@ class DirectoryKeeper:
         subtrees = {prefix: listings[prefix] for prefix in self._readable(listings)}
         if "" in subtrees:
             done = self.reconcile(cause=subtrees[""])
-            return Tick(done.counts, int(done.commit is not None))
+            return TickResult(done.counts, int(done.commit is not None))
         keys = self._readable(hints.single_keys())
         if self._seen is not None:
             self._seen.keys |= hints.keys
             self._seen.subtrees |= hints.subtrees
         if not (keys or subtrees):
-            return Tick(Counts(), 0)
+            return TickResult(Counts(), 0)
         done = self._refresh(sorted(subtrees), keys, ", ".join(sorted({*subtrees.values()})) or "events")
-        return Tick(done.counts, int(done.commit is not None))
+        return TickResult(done.counts, int(done.commit is not None))
 
-    def _refresh(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> Reconciled:
+    def _refresh(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> ReconcileResult:
         """Makes one commit for subtrees and single keys."""
         with span("refresh", volume=str(self.volume.name), cause=cause, keys=len(keys)) as current:
             done = self._refresh_now(prefixes, keys, cause)
             current.set(**_numbers(done))
             return done
 
-    def _refresh_now(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> Reconciled:
+    def _refresh_now(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> ReconcileResult:
         began, folder = time.time(), self._folder_beside
         listing = self._list(folder, prefixes) if prefixes else Listing()
         snapshot = self._writer.open()
         changes = self._writer.begin(snapshot)
         try:
             late = 0
-            confirm = Confirm(self._store, self.volume.selection, Since(unknown=listing.resumed and self._is_there))
+            confirm = Confirm(
+                self._store, self.volume.selection, Observations(unknown=listing.resumed and self._is_there)
+            )
             if prefixes:
                 late = add_differences(changes, snapshot, folder, prefixes, listing, confirm)
             failed = add_keys(changes, snapshot, self._store, keys, self._settings.tick_keys)
@@ -250,7 +252,7 @@ class DirectoryKeeper:
                 updated=commit.updated,
                 deleted=commit.deleted,
             )
-        return Reconciled(
+        return ReconcileResult(
             listing.files,
             listing.bytes,
             changes.counts,
@@ -318,7 +320,7 @@ class DirectoryKeeper:
         return [path for path in paths if path not in odd]
 
 
-def _numbers(done: Reconciled) -> dict[str, int]:
+def _numbers(done: ReconcileResult) -> dict[str, int]:
     """Returns the attributes of a refresh for spans."""
     counts = done.counts
     return {"rows": counts.rows, "inserted": counts.inserted, "updated": counts.updated, "deleted": counts.deleted}

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from volstream.catalog import Catalog
 from volstream.definitions import Volume
 from volstream.delta import folders
-from volstream.directory.confirm import Confirm, Since
+from volstream.directory.confirm import Confirm, Observations
 from volstream.directory.difference import differences
 from volstream.directory.listing import Listing, list_to, listed_in
 from volstream.directory.removals import Removals
@@ -42,7 +42,7 @@ LATE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Reconciled:
+class ReconcileResult:
     """The result of a reconcile.
 
     Attributes:
@@ -143,8 +143,8 @@ def reconcile(
     folder: str,
     listing: Listing,
     cause: str,
-    since: Since,
-) -> Reconciled:
+    since: Observations,
+) -> ReconcileResult:
     """Brings the directory in line with a listing of the whole volume.
 
     Args:
@@ -158,7 +158,7 @@ def reconcile(
     snapshot = writer.open()
     note_findings(catalog, writer.volume.id, listing)
     late = held = 0
-    if snapshot.newest == 0 and since == Since():
+    if snapshot.newest == 0 and since == Observations():
         commit = writer.commit_first(snapshot, listed_in(folder), listing.bytes)
     else:
         changes, confirm = writer.begin(snapshot), Confirm(store, writer.volume.selection, since)
@@ -171,7 +171,7 @@ def reconcile(
         note_failed(catalog, writer.volume.id, confirm.failed)
     folders.remove(folder)
     counts = Counts() if commit is None else Counts(commit.inserted, commit.updated, commit.deleted, commit.bytes)
-    done = Reconciled(
+    done = ReconcileResult(
         listing.files,
         listing.bytes,
         counts,
@@ -216,7 +216,7 @@ def _held(volume: Volume, removals: Removals) -> int:
     return removals.count
 
 
-def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Reconciled, cause: str) -> None:
+def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: ReconcileResult, cause: str) -> None:
     """Records how complete the directory was. Findings of the first listing do not count as missed events."""
     missing = 0 if writer.volume.reconciled_on is None else done.counts.inserted
     writer.volume = catalog.volumes.change(

@@ -143,7 +143,7 @@ class ShardedListing:
             if not below or len(below) > _MAX_SHARDS:
                 break
             above.append(Shard(prefix, deep=False))
-            inside = [child for child in below if self._selection.descends(child[:-1])]
+            inside = [child for child in below if self._selection.may_contain(child[:-1])]
             if len(inside) != 1:
                 return [*above, *(Shard(child, deep=True) for child in inside)]
             prefix = inside[0]

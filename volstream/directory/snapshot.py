@@ -99,7 +99,7 @@ class Snapshot:
     @cached_property
     def base_files(self) -> Sequence[DataFile]:
         """The base's files in path order; their ranges do not overlap."""
-        return sorted(self.base.files, key=lambda file: str(file.least[PATH]))
+        return sorted(self.base.files, key=lambda file: str(file.minimum[PATH]))
 
     def check(self, refresh: int) -> None:
         """Raises InvalidStateError if the directory's state at a refresh is no longer available."""
@@ -166,7 +166,7 @@ class Snapshot:
         parts: list[pa.Table] = []
         for file in self._changed_files(after, until):
             rows = self.tail.read(file)
-            if file.least["refresh_id"] <= after or file.most["refresh_id"] > until:
+            if file.minimum["refresh_id"] <= after or file.maximum["refresh_id"] > until:
                 number = rows["refresh_id"]
                 rows = rows.filter(pc.and_(pc.greater(number, after), pc.less_equal(number, until)))
             if among is not None:
@@ -189,7 +189,7 @@ class Snapshot:
         return [
             file
             for file in self.tail.files
-            if file.most["refresh_id"] > after and file.least["refresh_id"] <= until and after < until
+            if file.maximum["refresh_id"] > after and file.minimum["refresh_id"] <= until and after < until
         ]
 
     def _overlaid(self, changed: pa.Table, prefixes: Sequence[str]) -> Iterator[pa.Table]:
@@ -197,7 +197,7 @@ class Snapshot:
         begin = 0
         files = [file for file in self.base_files if any(_may_begin_with(file, prefix) for prefix in prefixes)]
         for number, file in enumerate(files):
-            end = bisect_right(paths, file.most[PATH], lo=begin) if number + 1 < len(files) else len(paths)
+            end = bisect_right(paths, file.maximum[PATH], lo=begin) if number + 1 < len(files) else len(paths)
             rows = self.base.read(file)
             if end > begin:
                 rows = combined(rows, changed.slice(begin, end - begin))
@@ -207,11 +207,11 @@ class Snapshot:
             yield _beginning_with(there(changed), prefixes)
 
     def _find_in_base(self, wanted: Sequence[str]) -> list[pa.Table]:
-        lasts = [str(file.most[PATH]) for file in self.base_files]
+        lasts = [str(file.maximum[PATH]) for file in self.base_files]
         by_file: dict[int, list[str]] = {}
         for path in wanted:
             at = bisect_left(lasts, path)
-            if at < len(lasts) and str(self.base_files[at].least[PATH]) <= path:
+            if at < len(lasts) and str(self.base_files[at].minimum[PATH]) <= path:
                 by_file.setdefault(at, []).append(path)
         if len(by_file) < 2:
             return [self._find_in(self.base_files[at], paths) for at, paths in by_file.items()]
@@ -352,8 +352,8 @@ def _may_hold(opened: pa.parquet.ParquetFile, group: int, wanted: Sequence[str])
 
 def _may_begin_with(file: DataFile, prefix: str) -> bool:
     """True if a file may have paths with a prefix."""
-    return str(file.most[PATH]) >= prefix and (
-        str(file.least[PATH]) <= prefix or str(file.least[PATH]).startswith(prefix)
+    return str(file.maximum[PATH]) >= prefix and (
+        str(file.minimum[PATH]) <= prefix or str(file.minimum[PATH]).startswith(prefix)
     )
 
 

@@ -231,8 +231,8 @@ class DirectoryWriter:
         needed = self._catalog.refreshes.needed_after(self.volume.id)
         history = snapshot.newest - self._kept
         floor = max(snapshot.floor, min(snapshot.through, history, history if needed is None else needed))
-        gone = [file for file in snapshot.tail.files if file.most["refresh_id"] <= floor]
-        small = [file for file in snapshot.tail.files if file.rows < _SMALL_ROWS and file.most["refresh_id"] > floor]
+        gone = [file for file in snapshot.tail.files if file.maximum["refresh_id"] <= floor]
+        small = [file for file in snapshot.tail.files if file.rows < _SMALL_ROWS and file.maximum["refresh_id"] > floor]
         if len(small) < self._sizes.small_files:
             small = []
         if not (gone or small):
@@ -278,7 +278,7 @@ class DirectoryWriter:
             catalog=current.refresh_count,
             next="a full listing; files may be processed again",
         )
-        self._catalog.consumptions.soil(current.id)
+        self._catalog.consumptions.mark_unclean(current.id)
         self._catalog.refreshes.ask_check(current.id, [""])
         self.volume = current
         self._commit_tail(snapshot, current.refresh_count)

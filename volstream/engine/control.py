@@ -77,7 +77,7 @@ def stop_engine(settings: Settings, *, at_once: bool = False) -> bool:
         )
     _signal(owner)
     deadline = time.monotonic() + settings.shutdown_seconds + _END_SECONDS
-    while owner.lives():
+    while owner.is_alive():
         if at_once:
             _signal(owner)
         if time.monotonic() >= deadline:

@@ -30,11 +30,11 @@ class Owner:
     kind: Kind
 
     @classmethod
-    def me(cls, kind: Kind) -> Owner:
+    def current_process(cls, kind: Kind) -> Owner:
         """Returns this process as an owner."""
         return cls(os.getpid(), identity.start_time(os.getpid()), kind)
 
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """True if the process is still running."""
         return identity.is_alive(self.pid, self.started)
 
@@ -78,4 +78,4 @@ def _living(path: Path) -> Owner | None:
         owner = Owner(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return owner if owner.lives() else None
+    return owner if owner.is_alive() else None

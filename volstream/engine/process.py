@@ -148,7 +148,7 @@ class Engine:
             self._server.process.kill()
 
     def _acquire(self) -> None:
-        me = Owner.me(self._kind)
+        me = Owner.current_process(self._kind)
         deadline = time.monotonic() + self._wait_seconds
         announced: Owner | None = None
         while not self._lock.try_acquire(me):
@@ -186,7 +186,7 @@ class Engine:
 
 def _to_come(kind: Kind) -> EngineAddress:
     """Returns the record of this process before it has a JVM that clients can attach to."""
-    me = Owner.me(kind)
+    me = Owner.current_process(kind)
     return EngineAddress(0, "", kind, me.pid, me.started, jvm_pid=0, jvm_started=0.0)
 
 

@@ -35,7 +35,7 @@ class TooLargeError(Exception):
     """The rows of a file exceed the limits."""
 
 
-class Measured:
+class RowMeter:
     """Measures a file's rows one by one."""
 
     def __init__(self, bounds: Bounds) -> None:

@@ -18,8 +18,8 @@ from volstream.functions.file import File
 from volstream.functions.limits import time_limit
 from volstream.functions.measure import measured
 from volstream.functions.outcomes import FileOutcome, FileTask
-from volstream.functions.printing import Printed, Prints, Shown
-from volstream.functions.rows import Expected, Rows, rows_of, rows_of_each
+from volstream.functions.printing import CapturedOutput, ImmediateOutput, OutputSink
+from volstream.functions.rows import RowRequirements, Rows, rows_of, rows_of_each
 from volstream.functions.schema import check_declared
 from volstream.functions.source import FunctionSource, batch_size_of, concurrency_of
 from volstream.model.work import FailureKind
@@ -52,8 +52,8 @@ class Caller:
         source: FunctionSource,
         arguments: Mapping[str, str],
         timeout_seconds: float | None,
-        prints: Prints,
-        expected: Expected,
+        prints: OutputSink,
+        expected: RowRequirements,
         *,
         measures: bool = False,
     ) -> None:
@@ -61,7 +61,7 @@ class Caller:
         self.concurrency = 1
         self._measures = measures
         self._prints = prints
-        self._watched = isinstance(prints, Shown)
+        self._watched = isinstance(prints, ImmediateOutput)
         self._expected = expected
         self._source = source
         self._arguments = arguments
@@ -82,7 +82,7 @@ class Caller:
             self._broken = (message, with_tail(trace, self._printed))
 
     def __call__(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
-        """Returns the outcome of each file, in order. :func:`each_alone` repeats a failed call on several files."""
+        """Returns the outcome of each file, in order. :func:`call_each` repeats a failed call on several files."""
         outcomes = self._outcomes(group)
         if self._printed:
             outcomes[0].printed = [*self._printed, *outcomes[0].printed]
@@ -165,7 +165,7 @@ class Caller:
         ]
 
 
-def each_alone(
+def call_each(
     call: Callable[[Sequence[T]], list[FileOutcome]], group: Sequence[T], turn: Callable[[], None] = lambda: None
 ) -> list[FileOutcome]:
     """Calls the function on a group of files; if that call fails as a whole, calls it on each of them alone.
@@ -201,6 +201,6 @@ def _close(place: str) -> None:
             settled(close())
 
 
-def with_tail(trace: str | None, printed: Sequence[Printed]) -> str:
+def with_tail(trace: str | None, printed: Sequence[CapturedOutput]) -> str:
     """Returns a traceback followed by the last printed lines."""
     return "\n".join([*([trace.rstrip("\n")] if trace else []), printed[-1].tail()])

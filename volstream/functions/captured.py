@@ -49,7 +49,7 @@ def _globals_in(code: types.CodeType) -> Iterator[str]:
             yield from _globals_in(constant)
 
 
-def travels(value: Any) -> bool:
+def is_pickled_by_value(value: Any) -> bool:
     """True for a function or class that is pickled by value, rather than by the name of its module."""
     if not isinstance(value, types.FunctionType | type):
         return False
@@ -96,7 +96,7 @@ def _identify(value: Any, put: Callable[[bytes], None], seen: set[int]) -> None:
     elif isinstance(value, Mapping):
         for key in sorted(value, key=repr):
             _identify((key, value[key]), put, seen)
-    elif travels(value):
+    elif is_pickled_by_value(value):
         seen.add(id(value))
         put(name_of(value).encode())
         if isinstance(value, types.FunctionType):

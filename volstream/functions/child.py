@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import IO, Protocol
 
 from volstream.functions.outcomes import FileOutcome, FileTask
-from volstream.functions.printing import Line, Printed
+from volstream.functions.printing import CapturedOutput, Line
 from volstream.functions.processes import end_of, receive, send
 from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
@@ -81,7 +81,7 @@ class ChildWorker:
             return self.call(group)
         if len(group) > 1:
             return [FileOutcome(task, kind=kind, message=message, of_group=True) for task in group]
-        printed = () if words is None else (Printed([group[0].info.relative_path], _lines(words)),)
+        printed = () if words is None else (CapturedOutput([group[0].info.relative_path], _lines(words)),)
         return [FileOutcome(group[0], kind=kind, message=message, traceback=words, printed=printed)]
 
     def close(self) -> None:

@@ -47,17 +47,17 @@ class Calls:
     failed, and its thread is given up.
 
     Args:
-        call: returns the outcomes of a group; called from several threads if ``most`` is more than one.
-        most: maximum number of calls at once.
+        call: returns the outcomes of a group; called from several threads if ``maximum`` is more than one.
+        maximum: maximum number of calls at once.
 
     Attributes:
         free: whether another call may start.
         running: whether a call was started that :meth:`next` has not returned.
     """
 
-    def __init__(self, call: Callable[[_Group], list[FileOutcome]], most: int) -> None:
+    def __init__(self, call: Callable[[_Group], list[FileOutcome]], maximum: int) -> None:
         self._call = call
-        self._most = most
+        self._maximum = maximum
         self._running: deque[_Call] = deque()
         self._threads = 0
         self._looked = 0.0
@@ -67,7 +67,7 @@ class Calls:
     @property
     def free(self) -> bool:
         """See the class."""
-        return len(self._running) < self._most
+        return len(self._running) < self._maximum
 
     @property
     def running(self) -> bool:
@@ -78,7 +78,7 @@ class Calls:
         """Starts a call."""
         call = _Call(group)
         self._running.append(call)
-        if self._most == 1:
+        if self._maximum == 1:
             return  # `next` makes it
         if self._threads < len(self._running):
             self._threads += 1
@@ -88,7 +88,7 @@ class Calls:
 
     def next(self) -> list[FileOutcome]:
         """Waits until any call has ended, and returns its outcomes."""
-        if self._most == 1:
+        if self._maximum == 1:
             return self._call(self._running.popleft().group)
         while True:
             if time.monotonic() >= self._looked + _LOOK_SECONDS and (given_up := self._look()) is not None:

@@ -199,6 +199,6 @@ def _file_name(name: str) -> str:
     return _cut(stem, _LONGEST_NAME - len(suffix.encode())) + suffix
 
 
-def _cut(text: str, most: int) -> str:
-    """Returns the beginning of a text, in at most ``most`` bytes."""
-    return text.encode()[:most].decode(errors="ignore")
+def _cut(text: str, maximum: int) -> str:
+    """Returns the beginning of a text, in at most ``maximum`` bytes."""
+    return text.encode()[:maximum].decode(errors="ignore")

@@ -64,7 +64,7 @@ class _Seen:
 
 
 @dataclass(frozen=True)
-class Inferred:
+class InferredColumns:
     """Inferred columns.
 
     Attributes:
@@ -82,18 +82,18 @@ class Inferred:
         """The columns as DDL for ``returns``."""
         return to_ddl(self.columns)
 
-    def besides(self, known: Collection[str]) -> Inferred | None:
+    def excluding(self, known: Collection[str]) -> InferredColumns | None:
         """Returns only the columns not among ``known`` (names in lower case); None: there are none."""
         new = [column for column in self.columns if column.name.lower() not in known]
         empty = [name for name in self.empty if name.lower() not in known]
-        return Inferred(pa.schema(new), self.files, empty) if new else None
+        return InferredColumns(pa.schema(new), self.files, empty) if new else None
 
     def __str__(self) -> str:
         """Returns a description for users."""
-        return f"Inferred columns from {counted(self.files, 'file')}: {self.ddl}.{self.doubt}"
+        return f"Inferred columns from {counted(self.files, 'file')}: {self.ddl}.{self.caveat}"
 
     @property
-    def doubt(self) -> str:
+    def caveat(self) -> str:
         """What may be wrong with the columns, as the continuation of a line; empty: nothing."""
         if not self.empty:
             return ""
@@ -135,7 +135,7 @@ class Inference:
                 if merged != seen.type:
                     seen.type, seen.path = merged, path
 
-    def result(self) -> Inferred:
+    def result(self) -> InferredColumns:
         """Returns the columns. Raises InvalidValueError if there are none, or their names cannot be columns."""
         if not self._seen:
             raise InvalidValueError(
@@ -144,7 +144,7 @@ class Inference:
             )
         empty = [name for name, column in self._seen.items() if pa.types.is_null(column.type)]
         columns = [pa.field(name, _without_null(column.type)) for name, column in self._seen.items()]
-        return Inferred(checked(pa.schema(columns)), self.files, empty)
+        return InferredColumns(checked(pa.schema(columns)), self.files, empty)
 
 
 def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mapping[str, pa.DataType]:

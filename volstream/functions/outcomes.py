@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute  # arrays with a mask import it, which fails while a function's memory is limited
 
 from volstream.functions import exact
-from volstream.functions.printing import Printed
+from volstream.functions.printing import CapturedOutput
 from volstream.functions.rows import ArrowRows, Rows
 from volstream.model import counts
 from volstream.model.files import FileInfo
@@ -54,7 +54,7 @@ class FileOutcome:
     traceback: str | None = None
     processed_at: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
     bytes: int = 0
-    printed: Sequence[Printed] = ()
+    printed: Sequence[CapturedOutput] = ()
     new_columns: str | None = None
     of_group: bool = False
     files_per_call: int = 1

@@ -25,16 +25,16 @@ class Pace:
     wait: float = 0.0
     workers: int = 1
 
-    def of_worker(self) -> Turns:
+    def of_worker(self) -> CallSchedule:
         """Returns the turns of this process's worker, which is a Spark task, or the only worker."""
         from pyspark import TaskContext
 
         task = TaskContext.get()
         number = 0 if task is None else task.partitionId() % self.workers
-        return Turns(self.seconds * self.workers, self.wait + number * self.seconds)
+        return CallSchedule(self.seconds * self.workers, self.wait + number * self.seconds)
 
 
-class Turns:
+class CallSchedule:
     """The turns of a worker's calls. Thread-safe.
 
     Args:

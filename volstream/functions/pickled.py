@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 
 from volstream.definitions import FileJob, Function
 from volstream.errors import FunctionLoadError, InvalidValueError
-from volstream.functions.captured import captured, fingerprint_of, name_of, travels
+from volstream.functions.captured import captured, fingerprint_of, is_pickled_by_value, name_of
 from volstream.functions.source import (
     FunctionSource,
     absolute,
@@ -158,7 +158,7 @@ def source_of(archive: bytes) -> PickledSource:
         ) from None
 
 
-def kept(function: str | Callable[..., Any]) -> Mapping[str, Any]:
+def function_attributes(function: str | Callable[..., Any]) -> Mapping[str, Any]:
     """Returns a function as attributes of a definition in the catalog: its place if it is in a file or module, else its pickle.
 
     Raises:
@@ -173,7 +173,7 @@ def kept(function: str | Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def resolved(given: Mapping[str, Any], folder: Path) -> tuple[str, FunctionSource]:
-    """Returns the absolute name and the code of a function, given as :func:`kept` returns it.
+    """Returns the absolute name and the code of a function, given as :func:`function_attributes` returns it.
 
     Args:
         folder: where to look for a file or module.
@@ -219,7 +219,7 @@ def _dumps(value: Any) -> bytes:
     class Pickler(base):  # type: ignore[misc]  # PySpark's copy has no types
         def reducer_override(self, value: Any) -> Any:
             # cloudpickle would pickle it by the name of its module, as if that could be imported.
-            if isinstance(value, _CACHED) and travels(value.__wrapped__):
+            if isinstance(value, _CACHED) and is_pickled_by_value(value.__wrapped__):
                 return _cached, (value.__wrapped__, value.cache_parameters())
             # cloudpickle would pickle the content not read yet.
             if isinstance(value, _FILES) and value not in (sys.stdout, sys.stderr):
@@ -280,7 +280,7 @@ def _unpicklable(name: str, function: Any, error: Exception) -> InvalidValueErro
             if id(value) in seen or isinstance(value, types.ModuleType):
                 continue
             seen.add(id(value))
-            if travels(value):
+            if is_pickled_by_value(value):
                 waiting.append((variable, value))
                 continue
             try:
@@ -304,8 +304,8 @@ def _too_large(name: str, function: Any, size: int) -> InvalidValueError:
         if not isinstance(value, types.ModuleType)
     }
     largest = max(sizes, key=lambda variable: sizes[variable], default=None)
-    most = f", most of it in the variable {largest!r}" if largest is not None and sizes[largest] > size // 2 else ""
+    maximum = f", most of it in the variable {largest!r}" if largest is not None and sizes[largest] > size // 2 else ""
     return InvalidValueError(
-        f"The function {name} with what it uses has {format_size(size)}{most}; at most {format_size(MAX_BYTES)} are kept.",
+        f"The function {name} with what it uses has {format_size(size)}{maximum}; at most {format_size(MAX_BYTES)} are kept.",
         "Load large values from a file, once per worker, in the __init__ of a class.",
     )

@@ -63,7 +63,7 @@ def confirmed(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[F
     if isinstance(store, HasLocalPaths):
         for outcome in outcomes:
             info = outcome.task.info
-            still = store.still_holds(info.relative_path, info.version)
+            still = store.has_version(info.relative_path, info.version)
             yield outcome if still else _confirmed(outcome, _moved(store, outcome.task))
         return
     waiting: deque[tuple[FileOutcome, Future[FileOutcome | None]]] = deque()

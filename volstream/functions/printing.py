@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class CapturedOutput:
     """The output of one call of the function.
 
     Attributes:
@@ -73,17 +73,17 @@ class Printed:
         return json.dumps(values, separators=(",", ":"))
 
 
-class Prints(Protocol):
+class OutputSink(Protocol):
     """The destination of a function's output."""
 
     def during(self) -> AbstractContextManager[None]:
         """Captures output while the block calls the function."""
 
-    def take(self, files: Sequence[str]) -> Sequence[Printed]:
+    def take(self, files: Sequence[str]) -> Sequence[CapturedOutput]:
         """Returns the output since the last call, labelled with the paths of the call's files; usually empty."""
 
 
-class Shown:
+class ImmediateOutput:
     """Passes output on immediately, for a person who is watching."""
 
     def __init__(self, target: TextIO) -> None:
@@ -91,12 +91,12 @@ class Shown:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """See :class:`Prints`."""
+        """See :class:`OutputSink`."""
         with redirect_stdout(self._target), redirect_stderr(self._target):
             yield
 
-    def take(self, files: Sequence[str]) -> Sequence[Printed]:
-        """See :class:`Prints`."""
+    def take(self, files: Sequence[str]) -> Sequence[CapturedOutput]:
+        """See :class:`OutputSink`."""
         del files
         return ()
 
@@ -105,26 +105,26 @@ class _Lines:
     """The last lines within a limit of bytes."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
+        self._maximum = most_bytes
         self._lines: deque[tuple[Line, int]] = deque()
         self._bytes = self._dropped = 0
         self._begun: dict[tuple[str, int], str] = {}  # beginning of an incomplete line, by stream and thread
 
-    def take(self, files: Sequence[str]) -> Sequence[Printed]:
+    def take(self, files: Sequence[str]) -> Sequence[CapturedOutput]:
         """Returns the lines since the last call."""
         for stream, thread in [*self._begun]:
             self._keep(stream, self._begun.pop((stream, thread)))
         if not self._lines:
             return ()
-        output = Printed(tuple(files), [line for line, _ in self._lines], self._dropped)
+        output = CapturedOutput(tuple(files), [line for line, _ in self._lines], self._dropped)
         self._lines.clear()
         self._bytes = self._dropped = 0
         return (output,)
 
     def add(self, stream: str, text: str) -> None:
         """Adds text written to a stream."""
-        if len(text) > self._most + _LONGEST:  # not split into lines, nearly all of which would be dropped
-            cut = len(text) - self._most - _LONGEST
+        if len(text) > self._maximum + _LONGEST:  # not split into lines, nearly all of which would be dropped
+            cut = len(text) - self._maximum - _LONGEST
             self._dropped += text.count("\n", 0, cut)
             text = text[cut:]
         begun = (stream, threading.get_ident())
@@ -139,7 +139,7 @@ class _Lines:
         size = len(text) if text.isascii() else len(text.encode("utf-8", "backslashreplace"))
         self._lines.append((Line(time.time(), stream, text), size))
         self._bytes += size
-        while self._bytes > self._most and len(self._lines) > 1:
+        while self._bytes > self._maximum and len(self._lines) > 1:
             self._bytes -= self._lines.popleft()[1]
             self._dropped += 1
 
@@ -161,7 +161,7 @@ class Capture:
     """
 
     def __init__(self, most_bytes: int, copy: int | None = None) -> None:
-        self._most = most_bytes
+        self._maximum = most_bytes
         self._copy = copy
         self._copied = 0
         self._lines = _Lines(most_bytes)
@@ -169,9 +169,9 @@ class Capture:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """See :class:`Prints`. Other threads enter it within a block of the creating thread, which restores the streams."""
+        """See :class:`OutputSink`. Other threads enter it within a block of the creating thread, which restores the streams."""
         if threading.get_ident() != self._thread:
-            _of_call.set(_Lines(self._most))
+            _of_call.set(_Lines(self._maximum))
             yield
             return
         if self._copy is not None:
@@ -183,8 +183,8 @@ class Capture:
         finally:
             sys.stdout, sys.stderr, logging.lastResort, _Stream.capture = before
 
-    def take(self, files: Sequence[str]) -> Sequence[Printed]:
-        """See :class:`Prints`."""
+    def take(self, files: Sequence[str]) -> Sequence[CapturedOutput]:
+        """See :class:`OutputSink`."""
         lines = _of_call.get()
         # Output of the function's own threads belongs to none of the calls that run in threads beside them.
         return self._lines.take(files) if lines is None else (*self._lines.take(()), *lines.take(files))
@@ -216,7 +216,7 @@ class TruncatedLog:
 
     def __init__(self, most_bytes: int) -> None:
         self.dropped = 0
-        self._most = most_bytes
+        self._maximum = most_bytes
         self._bytes = 0
         self._failed: deque[str] = deque()
         self._others: deque[str] = deque()
@@ -225,7 +225,7 @@ class TruncatedLog:
         """Adds an entry, which must be ASCII, dropping older ones if necessary."""
         (self._failed if failed else self._others).append(entry)
         self._bytes += len(entry)
-        while self._bytes > self._most and len(self._failed) + len(self._others) > 1:
+        while self._bytes > self._maximum and len(self._failed) + len(self._others) > 1:
             self._bytes -= len((self._others or self._failed).popleft())
             self.dropped += 1
 

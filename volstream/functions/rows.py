@@ -15,7 +15,7 @@ from typing import IO, Any, TypeAlias
 import pyarrow as pa
 
 from volstream.functions import exact
-from volstream.functions.bounds import Bounds, Measured, TooLargeError
+from volstream.functions.bounds import Bounds, RowMeter, TooLargeError
 from volstream.functions.classes import row_of
 from volstream.model.text import counted
 from volstream.model.units import format_size
@@ -29,7 +29,7 @@ class NotRowsError(Exception):
 
 
 @dataclass(frozen=True)
-class Expected:
+class RowRequirements:
     """The requirements on a function's rows.
 
     Attributes:
@@ -159,7 +159,7 @@ class ArrowRows:
 Rows: TypeAlias = Sequence[Mapping[str, Any]] | ArrowRows
 
 
-def rows_of(returned: object, expected: Expected) -> tuple[Rows, int]:
+def rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
     """Returns the rows in a return value, and the size of their values.
 
     Measures rows one by one, so a generator is not consumed beyond the limit.
@@ -174,7 +174,7 @@ def rows_of(returned: object, expected: Expected) -> tuple[Rows, int]:
         return [], 0
     if isinstance(returned, pa.RecordBatch | pa.Table):
         return _arrow_rows(iter([returned]), expected)
-    measured = Measured(expected.bounds)
+    measured = RowMeter(expected.bounds)
     rows: list[Mapping[str, Any]] = []
     if (row := row_of(returned)) is not None:
         measured.add(row)
@@ -197,7 +197,7 @@ def rows_of(returned: object, expected: Expected) -> tuple[Rows, int]:
     )
 
 
-def rows_of_each(returned: object, files: int, expected: Expected) -> list[tuple[Rows, int] | BaseException]:
+def rows_of_each(returned: object, files: int, expected: RowRequirements) -> list[tuple[Rows, int] | BaseException]:
     """Returns each file's rows, or the error that is its entry, in order, from the return value of a function that takes
     several files."""
     given = f"The function was given {counted(files, 'file')} and returned"
@@ -214,7 +214,7 @@ def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:
     yield from others
 
 
-def _arrow_rows(items: Iterator[object], expected: Expected) -> tuple[Rows, int]:
+def _arrow_rows(items: Iterator[object], expected: RowRequirements) -> tuple[Rows, int]:
     rows: ArrowRows | None = None
     for item in items:
         if not isinstance(item, pa.RecordBatch | pa.Table):

@@ -15,7 +15,7 @@ from typing import Any
 
 from volstream.definitions import Function
 from volstream.errors import InvalidValueError
-from volstream.functions.pickled import code_of, kept, resolved
+from volstream.functions.pickled import code_of, function_attributes, resolved
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.source import FunctionSource
 from volstream.model.names import Name
@@ -78,7 +78,7 @@ def new_function(
         FunctionLoadError: the function cannot be imported.
         InvalidValueError: the type is unknown.
     """
-    definition = kept(function)
+    definition = function_attributes(function)
     place, source = resolved(definition, directory or Path.cwd())
     source.load()
     return Function(

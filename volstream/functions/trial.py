@@ -11,13 +11,13 @@ from typing import Any
 
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
-from volstream.functions.call import Caller, each_alone
+from volstream.functions.call import Caller, call_each
 from volstream.functions.file import File
-from volstream.functions.inferred import Inference, Inferred
+from volstream.functions.inferred import Inference, InferredColumns
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
-from volstream.functions.pickled import kept, resolved
-from volstream.functions.printing import Shown
-from volstream.functions.rows import ArrowRows, Expected
+from volstream.functions.pickled import function_attributes, resolved
+from volstream.functions.printing import ImmediateOutput
+from volstream.functions.rows import ArrowRows, RowRequirements
 from volstream.functions.schema import from_ddl, of_function
 from volstream.storage import normalise_location, open_store
 
@@ -33,7 +33,7 @@ class Trial:
     """
 
     outcomes: Sequence[FileOutcome]
-    inferred: Inferred | None = None
+    inferred: InferredColumns | None = None
     unfit: InvalidValueError | None = None
 
 
@@ -50,7 +50,7 @@ def try_function(
         FunctionLoadError: the function cannot be imported.
         InvalidValueError: the function's annotation does not describe rows.
     """
-    _, source = resolved(kept(function), Path.cwd())
+    _, source = resolved(function_attributes(function), Path.cwd())
     schema = from_ddl(returns) if returns is not None else of_function(source.load())
     files: list[tuple[FileTask, File]] = []
     for path in paths:
@@ -60,10 +60,10 @@ def try_function(
         if info is None:
             raise InvalidValueError(f"{path} is not a readable file.")
         files.append((FileTask(info, 0), File(store, info)))
-    caller = Caller(source, arguments, timeout_seconds, Shown(sys.stderr), Expected(schema, Bounds()))
+    caller = Caller(source, arguments, timeout_seconds, ImmediateOutput(sys.stderr), RowRequirements(schema, Bounds()))
     size = caller.batch_size or 1
     groups = [files[start : start + size] for start in range(0, len(files), size)]
-    outcomes = [outcome for group in groups for outcome in each_alone(caller, group)]
+    outcomes = [outcome for group in groups for outcome in call_each(caller, group)]
     trial = _inferred(outcomes) if schema is None else Trial(outcomes)
     for outcome in outcomes:
         if schema is not None:

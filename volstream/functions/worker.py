@@ -17,7 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from volstream.functions.bounds import Bounds
-from volstream.functions.call import Caller, each_alone
+from volstream.functions.call import Caller, call_each
 from volstream.functions.child import ChildWorker
 from volstream.functions.concurrency import Calls
 from volstream.functions.limits import memory_limit
@@ -25,7 +25,7 @@ from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.pace import Pace
 from volstream.functions.prefetch import Fetcher, confirmed
 from volstream.functions.printing import Capture, TruncatedLog
-from volstream.functions.rows import ArrowRows, Expected
+from volstream.functions.rows import ArrowRows, RowRequirements
 from volstream.functions.source import FunctionSource
 from volstream.lifecycle.identity import is_gone
 from volstream.model.files import FileInfo
@@ -98,7 +98,7 @@ class Work:
 
     def worker(self) -> Worker:
         """Returns the worker that calls the function, here or in a child process."""
-        return ChildWorker(self) if self.isolate else HereWorker(self)
+        return ChildWorker(self) if self.isolate else InProcessWorker(self)
 
     def caller(self, copy_output_to: int | None = None) -> Caller:
         """Imports the function in this process; returns its caller.
@@ -107,13 +107,13 @@ class Work:
             copy_output_to: a file descriptor for a second copy of the function's output.
         """
         prints = Capture(self.bounds.log_file_bytes, copy_output_to)
-        expected = Expected(self.schema, self.bounds, self.declared)
+        expected = RowRequirements(self.schema, self.bounds, self.declared)
         return Caller(self.source, self.arguments, self.timeout_seconds, prints, expected, measures=self.measures)
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
         """Calls the function group by group, fetching contents ahead if that helps; yields outcomes as calls end."""
         groups = _groups(tasks, worker.batch_size)
-        call = partial(each_alone, worker.call)
+        call = partial(call_each, worker.call)
         if self.pace is not None:
             call = partial(call, turn=self.pace.of_worker().wait)
         calls = Calls(call, worker.concurrency)
@@ -187,7 +187,7 @@ class Worker(Protocol):
         """Ends background work."""
 
 
-class HereWorker:
+class InProcessWorker:
     """Calls the function in this process; if it runs out of memory, calls it again in a fresh child.
 
     Otherwise a function that retains a little of each file would fail files that are not to blame.

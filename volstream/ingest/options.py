@@ -81,10 +81,10 @@ class RealtimeOptions:
     truncate: bool = True
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
+        for name, minimum in _LEAST.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidValueError(f"{name} cannot be {value!r}.", f"Give a whole number of at least {least}.")
+            if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+                raise InvalidValueError(f"{name} cannot be {value!r}.", f"Give a whole number of at least {minimum}.")
 
 
 #: Options that are numbers, and the smallest value of each.

@@ -147,7 +147,7 @@ def _boolean(value: Any) -> tuple[bool, int]:
 
 
 def _integer(bits: int) -> Converter:
-    least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    minimum, maximum = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     name = {8: "TINYINT", 16: "SMALLINT", 32: "INT", 64: "BIGINT"}[bits]
 
     def convert(value: Any) -> tuple[int, int]:
@@ -158,7 +158,7 @@ def _integer(bits: int) -> Converter:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError("a whole number is needed")
-        if not least <= value <= most:
+        if not minimum <= value <= maximum:
             raise ValueError(f"it is out of the range of {name}")
         return value, bits // 8
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from volstream.catalog.conditions import About, Condition
+from volstream.catalog.conditions import Condition, ConditionKind
 from volstream.definitions import (
     Connection,
     DynamicJob,
@@ -57,7 +57,9 @@ def shown(home: Home, objects: Sequence[Object]) -> list[dict[str, Any]]:
     """Returns the attributes of objects that a list shows."""
     jobs = [item for item in objects if isinstance(item, Job)]
     open_runs = runs_of(home.catalog, jobs) if jobs else None
-    unread = home.catalog.conditions.of(About.SOURCE) if any(isinstance(item, Source) for item in objects) else {}
+    unread = (
+        home.catalog.conditions.of(ConditionKind.SOURCE) if any(isinstance(item, Source) for item in objects) else {}
+    )
     return [_shown(home, item, open_runs, unread) for item in objects]
 
 

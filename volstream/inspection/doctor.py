@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.definitions import QueueType, Volume
 from volstream.engine.control import engine_status
@@ -85,7 +85,7 @@ def examine(home: Home, volume_name: str | None = None, *, canary: bool = False)
     volume = home.catalog.volumes.get(Name.parse(volume_name)) if volume_name is not None else None
     yield from _home(home)
     if volume is not None:
-        yield from _Patient(home, volume).checks(canary=canary)
+        yield from _ExaminedVolume(home, volume).checks(canary=canary)
 
 
 def _home(home: Home) -> Iterator[Check]:
@@ -136,7 +136,7 @@ def _writes(warehouse: str) -> str:
     return warehouse
 
 
-class _Patient:
+class _ExaminedVolume:
     """A volume under examination."""
 
     def __init__(self, home: Home, volume: Volume) -> None:
@@ -160,7 +160,7 @@ class _Patient:
             else Check("reading", CheckState.SKIPPED, "There is no file to read.")
         )
         yield from self._queue()
-        yield self._wiring()
+        yield self._check_notifications()
         yield self._writer()
         yield self._completeness()
         yield self._rejected()
@@ -250,7 +250,7 @@ class _Patient:
                 "Add one: otherwise a message that always fails is retried until it expires.",
             )
 
-    def _wiring(self) -> Check:
+    def _check_notifications(self) -> Check:
         """Checks that the bucket reports its changes to the queue."""
         if self._volume.queue_type is QueueType.MNS:
             return Check(
@@ -272,12 +272,12 @@ class _Patient:
         except DependencyError as error:
             fix = "Allow s3:GetBucketNotification to have this checked, or use --canary."
             return Check("wiring", CheckState.SKIPPED, error.message, fix)
-        return wiring(configuration, self._volume.queue_name or "", place.root)
+        return notification_check(configuration, self._volume.queue_name or "", place.root)
 
     def _writer(self) -> Check:
         name = of_volume(self._volume.id)
         holder = next((lease for lease in self._home.catalog.leases.held() if lease.name == name), None)
-        trouble = self._home.catalog.conditions.cause(About.VOLUME, self._volume.id)
+        trouble = self._home.catalog.conditions.cause(ConditionKind.VOLUME, self._volume.id)
         if holder is not None and trouble is not None:
             fix = "It is retried until it succeeds; see the daemon's log for details."
             return Check("writer", CheckState.FAILED, trouble, fix)
@@ -362,7 +362,7 @@ class _Patient:
         return directory is not None and bool(directory.find([path]).num_rows)
 
 
-def wiring(configuration: Mapping[str, Any], queue: str, root: str) -> Check:
+def notification_check(configuration: Mapping[str, Any], queue: str, root: str) -> Check:
     """Checks that a bucket's notifications for everything below ``root`` reach a queue. Pure.
 
     Args:

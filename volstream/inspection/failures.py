@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from volstream.catalog.failures import BriefFailure
 from volstream.definitions import FileJob
 from volstream.inspection.details import values
-from volstream.jobs.advice import remedy, what_next
+from volstream.jobs.advice import automatic_action, remedy
 from volstream.model.text import cause, first_line
 from volstream.model.work import Failure
 
@@ -34,7 +34,7 @@ def explained(home: Home, failures: Iterable[Failure]) -> list[dict[str, Any]]:
         {
             **values(failure),
             "job": str(jobs[failure.job_id].name),
-            "next": what_next(failure, jobs[failure.job_id], now),
+            "next": automatic_action(failure, jobs[failure.job_id], now),
             "why": first_line(failure.message),
             "remedy": remedy(failure, jobs[failure.job_id], of_stream.get(jobs[failure.job_id].stream_id)),
         }
@@ -80,7 +80,7 @@ def group_id(kind: str, message: str, path: str = "") -> str:
     return _id(kind, cause(_without(message, path)))
 
 
-def why_of(failures: Iterable[tuple[str, str]]) -> str:
+def common_message(failures: Iterable[tuple[str, str]]) -> str:
     """Returns the first line of the messages of a group, from messages and paths; with ``*`` for what differs."""
     messages = {first_line(message): path for message, path in failures}
     first = next(iter(messages.items()))
@@ -106,5 +106,5 @@ def _group(identity: str, members: Sequence[BriefFailure]) -> FailureGroup:
         states[failure.state] = states.get(failure.state, 0) + 1
     first = members[0]
     ids, paths = [member.id for member in members], [member.path for member in members]
-    why = why_of((member.message, member.path) for member in members)
+    why = common_message((member.message, member.path) for member in members)
     return FailureGroup(identity, first.kind, why, ids, paths, states, first.failed_on)

@@ -73,7 +73,7 @@ def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Probl
     return sorted(wrong, key=lambda problem: not problem.severe)
 
 
-def worst(wrong: Iterable[Problem]) -> dict[tuple[str, str], Problem]:
+def most_severe(wrong: Iterable[Problem]) -> dict[tuple[str, str], Problem]:
     """Returns the first, most severe problem of each object, by kind and name."""
     first: dict[tuple[str, str], Problem] = {}
     for problem in wrong:

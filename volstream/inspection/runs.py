@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from volstream.catalog import Catalog
-from volstream.catalog.failures import Wanted
+from volstream.catalog.failures import FailureFilter
 from volstream.definitions import FileJob, Job, JobState, TriggerKind
 from volstream.jobs import sizing
 from volstream.jobs.lease import Runs
@@ -56,7 +56,7 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
     plan = home.catalog.consumptions.open_plan(job.stream_id)
     if plan is None or plan.job_id != job.id:
         return None
-    waiting, rate = home.catalog.consumptions.waiting(job.id), sizing.usual(measured)
+    waiting, rate = home.catalog.consumptions.waiting(job.id), sizing.typical_rate(measured)
     return OpenRun(
         plan=plan.id,
         kind=plan.kind,
@@ -113,8 +113,8 @@ def backlog(catalog: Catalog, job: Job) -> Backlog | None:
     if since is None and unread:
         since = catalog.refreshes.first_after(stream.source_id, consumed)
     files = catalog.refreshes.file_count(stream.source_id)
-    failed = catalog.failures.count(job.id, Wanted(FAILING))
-    later = catalog.failures.count(job.id, Wanted((FailureState.WAITING,), (FailureKind.RETRY_LATER,)))
+    failed = catalog.failures.count(job.id, FailureFilter(FAILING))
+    later = catalog.failures.count(job.id, FailureFilter((FailureState.WAITING,), (FailureKind.RETRY_LATER,)))
     owed = min(files, unread + in_plan + failed + later)
     return Backlog(files, owed, None if since is None else max(since, stream.created_on))
 

@@ -23,7 +23,7 @@ def shown_settings(settings: Settings, catalog: str) -> list[dict[str, Any]]:
     Args:
         catalog: the catalog's URL without its password.
     """
-    described = meanings()
+    described = setting_descriptions()
     return [
         {
             "setting": name,
@@ -36,7 +36,7 @@ def shown_settings(settings: Settings, catalog: str) -> list[dict[str, Any]]:
 
 
 @functools.cache
-def meanings() -> Mapping[str, str]:
+def setting_descriptions() -> Mapping[str, str]:
     """Returns what stands below each setting in the source, on one line."""
     (tree,) = parsed(inspect.getsource(Settings)).body
     assert isinstance(tree, ast.ClassDef), "it is a class"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.definitions import FileJob, Function, Job, Stream, Volume
 from volstream.engine.control import engine_status
 from volstream.errors import CatalogError, StreamStaleError, VolstreamError
@@ -30,7 +30,10 @@ def status(home: Home) -> dict[str, Any]:
     catalog = home.catalog
     jobs = catalog.jobs.list()
     open_runs = runs_of(catalog, jobs)
-    failing, uncommitted = catalog.conditions.causes(About.VOLUME), catalog.conditions.causes(About.TABLE)
+    failing, uncommitted = (
+        catalog.conditions.causes(ConditionKind.VOLUME),
+        catalog.conditions.causes(ConditionKind.TABLE),
+    )
     return {
         "home": str(home.settings.home),
         "engine": engine_status(home.settings),
@@ -53,13 +56,15 @@ def health(home: Home, *, streams: bool) -> dict[str, Any]:
     catalog = home.catalog
     jobs = catalog.jobs.list()
     open_runs = runs_of(catalog, jobs)
-    failing, unread = catalog.conditions.causes(About.VOLUME), catalog.conditions.causes(About.SOURCE)
+    failing, unread = catalog.conditions.causes(ConditionKind.VOLUME), catalog.conditions.causes(ConditionKind.SOURCE)
     return {
         "engine": engine_status(home.settings),
         "volumes": [volume_health(volume, failing) for volume in catalog.volumes.list()],
         "streams": [stream_health(home, stream) for stream in catalog.streams.list()] if streams else [],
         "jobs": [{**job_health(job, open_runs), "failures": {}} for job in jobs],
-        "tables": [{"table": name, "note": reason} for name, reason in catalog.conditions.causes(About.TABLE).items()],
+        "tables": [
+            {"table": name, "note": reason} for name, reason in catalog.conditions.causes(ConditionKind.TABLE).items()
+        ],
         "sources": [{"name": str(source.name), "error": unread.get(source.id)} for source in catalog.sources.list()],
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": [],

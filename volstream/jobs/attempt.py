@@ -30,10 +30,10 @@ from volstream.jobs import logs, plan
 from volstream.jobs.definitions import FUNCTION_BROKEN
 from volstream.jobs.load import arguments_of
 from volstream.jobs.load_columns import adopt
-from volstream.jobs.parts import JobServices
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.progress import Progress
 from volstream.jobs.results import put_batch, without_followed, write_batch
+from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import bounds
 from volstream.jobs.staged import Staged, Totals
 from volstream.lifecycle import faults
@@ -43,7 +43,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model import counts
 from volstream.model.units import parse_rate
-from volstream.model.work import OVERTAKEN, Batch, Failure, FailureKind, FailureState, Intent, Plan
+from volstream.model.work import SUPERSEDED, Batch, Failure, FailureKind, FailureState, Intent, Plan
 from volstream.storage.base import ObjectStore
 from volstream.tracing import span
 from volstream.volumes.access import store_of
@@ -62,7 +62,7 @@ LONG_WAIT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Ahead:
+class StagedBatch:
     """The staged outcomes of a batch.
 
     Attributes:
@@ -78,8 +78,8 @@ class Ahead:
 class CommitPreparation:
     """Runs the first steps of the next commit in advance, while files are planned and processed."""
 
-    def __init__(self, parts: JobServices, job: FileJob) -> None:
-        self._parts = parts
+    def __init__(self, services: JobServices, job: FileJob) -> None:
+        self._services = services
         self._job = job
         self._begun = False
 
@@ -88,12 +88,12 @@ class CommitPreparation:
         if self._begun:
             return
         self._begun = True
-        location = self._parts.table_of(self._job)
+        location = self._services.table_of(self._job)
 
         def prepare() -> None:
             with suppress(VolstreamError):  # the commit will run into the same error
                 if not direct.can_write(location, "_file_path"):
-                    self._parts.delta.prepare(location)
+                    self._services.delta.prepare(location)
 
         threading.Thread(target=prepare, name=f"commit of {self._job.name}", daemon=True).start()
 
@@ -114,7 +114,7 @@ class BatchExecutor:
 
     def __init__(
         self,
-        parts: JobServices,
+        services: JobServices,
         job: FileJob,
         owner: str,
         source: FunctionSource,
@@ -124,20 +124,20 @@ class BatchExecutor:
         preparation: CommitPreparation,
         committed: set[str],
     ) -> None:
-        self._parts = parts
+        self._services = services
         self._job = job
         self._owner = owner
         self._source = source
         self._volume = volume
-        self._store = store_of(volume, parts.catalog, parts.settings)
+        self._store = store_of(volume, services.catalog, services.settings)
         self._stop = stop
         self._progress = progress
-        self._location = parts.table_of(job)
+        self._location = services.table_of(job)
         self._preparation = preparation
         self._committed = committed
         self._called: float | None = None  # when the last calls ended
 
-    def process(self, open_plan: Plan, batch: Batch, ahead: Ahead | None) -> Ahead | None:
+    def process(self, open_plan: Plan, batch: Batch, ahead: StagedBatch | None) -> StagedBatch | None:
         """Runs and commits a batch; while it is committed, the function runs on the next one.
 
         Args:
@@ -149,16 +149,16 @@ class BatchExecutor:
         with span("batch", **self._about(batch)):
             return self._process(open_plan, batch, ahead)
 
-    def _process(self, open_plan: Plan, batch: Batch, ahead: Ahead | None) -> Ahead | None:
-        intent = self._parts.consumer.begin(batch, owner=self._owner, location=self._location)
+    def _process(self, open_plan: Plan, batch: Batch, ahead: StagedBatch | None) -> StagedBatch | None:
+        intent = self._services.consumer.begin(batch, owner=self._owner, location=self._location)
         committing: Future[None] | None = None
-        following: Ahead | None = None
+        following: StagedBatch | None = None
         try:
             done = ahead or self._stage(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch))
             # Nothing of the batch is committed yet, so the same files are read again, now with their new columns.
             while done.totals.new_columns and self._adopts(done.staged.new_columns()):
                 done = self._stage(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch))
-            earlier = earlier_failures(self._parts, self._job, open_plan, batch)
+            earlier = earlier_failures(self._services, self._job, open_plan, batch)
             outcome = self._note(batch, intent, done, earlier)
             again = [failure for failure in earlier.values() if failure.batch_id in self._committed]
             faults.point("batch.staged")
@@ -177,11 +177,11 @@ class BatchExecutor:
                 ) from error
             # If that fails now (the engine died), the next owner settles it.
             with suppress(VolstreamError):
-                recover(self._parts, self._job, reason_of(error))
+                recover(self._services, self._job, reason_of(error))
             raise
         return following
 
-    def heed(self, job: FileJob) -> None:
+    def apply_changes(self, job: FileJob) -> None:
         """Takes over what a user has changed since the run began and the next batch can follow."""
         self._job = replace(self._job, rate=job.rate, parallel=job.parallel, concurrency=job.concurrency)
 
@@ -190,17 +190,17 @@ class BatchExecutor:
         """The job, including columns added from files of the plan."""
         return self._job
 
-    def forget(self, ahead: Ahead | None) -> None:
+    def forget(self, ahead: StagedBatch | None) -> None:
         """Removes staged outcomes that will not be committed."""
         if ahead is not None:
-            folders.remove(f"{self._parts.staging}/{ahead.batch_id}")
+            folders.remove(f"{self._services.staging}/{ahead.batch_id}")
 
     def _commit(
         self,
         open_plan: Plan,
         batch: Batch,
         intent: Intent,
-        done: Ahead,
+        done: StagedBatch,
         outcome: BatchOutcome,
         again: Sequence[Failure],
     ) -> None:
@@ -214,21 +214,23 @@ class BatchExecutor:
         self._committed.add(batch.id)
         self._progress.take_back([failure.kind for failure in again])
 
-    def _commit_now(self, open_plan: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: BatchOutcome) -> None:
+    def _commit_now(
+        self, open_plan: Plan, batch: Batch, intent: Intent, done: StagedBatch, outcome: BatchOutcome
+    ) -> None:
         began = time.monotonic()
 
         def commit(session: SparkSession) -> None:
-            write_batch(session, self._parts.delta, self._job, open_plan, batch, self._location, done.staged)
+            write_batch(session, self._services.delta, self._job, open_plan, batch, self._location, done.staged)
 
         def directly(marker: Marker) -> bool:
             return put_batch(self._job, open_plan, batch, self._location, done.staged, marker)
 
-        self._parts.consumer.write(intent, outcome.counts(), commit, directly=directly)
+        self._services.consumer.write(intent, outcome.counts(), commit, directly=directly)
         self._preparation.used()
         seconds = done.seconds + time.monotonic() - began
-        self._parts.catalog.consumptions.commit(intent, replace(outcome, seconds=seconds))
+        self._services.catalog.consumptions.commit(intent, replace(outcome, seconds=seconds))
         faults.point("batch.committed")
-        folders.remove(f"{self._parts.staging}/{batch.id}")
+        folders.remove(f"{self._services.staging}/{batch.id}")
         progress = self._progress
         progress.batches += 1
         progress.done_files += batch.files
@@ -253,28 +255,28 @@ class BatchExecutor:
             version=open_plan.to_version,
         )
 
-    def _stage_ahead(self, open_plan: Plan, batch: Batch, done: Ahead) -> Ahead | None:
+    def _stage_ahead(self, open_plan: Plan, batch: Batch, done: StagedBatch) -> StagedBatch | None:
         """Runs the function on the next batch while this one is committed; None if that is not possible, or it failed.
 
         It is not possible after an attempt that died: the function may have caused it, which only counted attempts detect; nor
         if the next batch would take too long, because it is then re-cut; nor for moved files, whose rows are in the
         table; nor if the job's rate allows no call for a while, because waiting would hold slots of the engine.
         """
-        following = None if self._stop or batch.attempts else self._parts.catalog.consumptions.following(batch)
+        following = None if self._stop or batch.attempts else self._services.catalog.consumptions.following(batch)
         if (
             following is None
             or following.moves
             or self.seconds_to_turn > LONG_WAIT_SECONDS
-            or self._seconds_of(following, batch, done) > self._parts.settings.batch_seconds
+            or self._seconds_of(following, batch, done) > self._services.settings.batch_seconds
         ):
             return None
         with suppress(VolstreamError):  # the batch is run again in its own attempt, which reports the error
             return self._stage(open_plan, following, "ahead", isolate=self._job.isolate)
-        folders.remove(f"{self._parts.staging}/{following.id}")
+        folders.remove(f"{self._services.staging}/{following.id}")
         return None
 
     @staticmethod
-    def _seconds_of(following: Batch, batch: Batch, done: Ahead) -> float:
+    def _seconds_of(following: Batch, batch: Batch, done: StagedBatch) -> float:
         """Estimates how long the function takes on the next batch, from its time on this one."""
         by_files = following.files / batch.files if batch.files else 1.0
         by_bytes = following.bytes / batch.bytes if batch.bytes else 1.0
@@ -282,14 +284,14 @@ class BatchExecutor:
 
     def _adopts(self, columns: Sequence[str]) -> bool:
         """Adds columns to the job and its table, if the job accepts new columns."""
-        changed = adopt(self._parts, self._job, columns)
+        changed = adopt(self._services, self._job, columns)
         self._job = changed or self._job
         return changed is not None
 
     def _is_overtaken(self, intent: Intent) -> bool:
         """Returns whether another process settled this attempt; it may be working on the next, which must not be settled."""
         try:
-            present = self._parts.catalog.consumptions.open_intent(intent.stream_id)
+            present = self._services.catalog.consumptions.open_intent(intent.stream_id)
         except CatalogError:
             return False
         return present is None or present.attempt != intent.attempt
@@ -298,7 +300,7 @@ class BatchExecutor:
         """Returns whether each file of a batch runs in its own child process."""
         return self._job.isolate or batch.attempts >= _ATTEMPTS_BEFORE_ISOLATION
 
-    def _stage(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> Ahead:
+    def _stage(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> StagedBatch:
         """Runs the function on the batch's files and stages the outcomes.
 
         Args:
@@ -323,19 +325,19 @@ class BatchExecutor:
         """Returns the pace of the next calls; they follow the last ones, which have ended once their batch is staged."""
         if self._called is not None:
             ago = time.monotonic() - self._called
-        elif last := self._parts.catalog.consumptions.measured(self._job.id, limit=1):
+        elif last := self._services.catalog.consumptions.measured(self._job.id, limit=1):
             ago = (datetime.now(UTC) - (last[0].committed_on or last[0].created_on)).total_seconds()
         else:
             ago = pace.seconds
         return replace(pace, wait=min(pace.seconds, max(0.0, pace.seconds - ago)))
 
-    def _stage_now(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> Ahead:
+    def _stage_now(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> StagedBatch:
         began = time.monotonic()
-        staged = Staged(f"{self._parts.staging}/{batch.id}/{attempt}", of_job(self._job))
-        work = work_on(self._parts.settings, self._job, self._source, self._store)
+        staged = Staged(f"{self._services.staging}/{batch.id}/{attempt}", of_job(self._job))
+        work = work_on(self._services.settings, self._job, self._source, self._store)
         work = replace(work, isolate=isolate, pace=work.pace and self._turn(work.pace))
         if batch.files:
-            with self._parts.session() as session:
+            with self._services.session() as session:
                 files = self._files_to_run(session, open_plan, batch)
                 stage(staged, files, work, self._job, batch.files, batch=batch.id)
             self._called = time.monotonic()
@@ -351,19 +353,19 @@ class BatchExecutor:
                 f"Batch {batch.id} has {batch.files} files, but {totals.succeeded + totals.failed} outcomes were staged.",
                 "Nothing of it was committed; the next run repeats it.",
             )
-        return Ahead(batch.id, staged, totals, time.monotonic() - began)
+        return StagedBatch(batch.id, staged, totals, time.monotonic() - began)
 
     def _keep_printed(self, batch: Batch, staged: Staged) -> None:
         """Keeps the function's output, whatever the attempt's result."""
-        location = logs.location_of(self._parts.warehouse, self._job.id)
-        logs.write(location, batch.id, staged.printed(), self._parts.settings.log_batch_bytes)
-        logs.trim(location, self._parts.settings.log_bytes, self._parts.settings.history_begins())
+        location = logs.location_of(self._services.warehouse, self._job.id)
+        logs.write(location, batch.id, staged.printed(), self._services.settings.log_batch_bytes)
+        logs.trim(location, self._services.settings.log_bytes, self._services.settings.history_begins())
 
     def _give_up(self, why: str, trace: str | None) -> FunctionLoadError:
         """Pauses the job: its function fails before it receives a file, so it would fail for every file."""
         _log.warning("function_broken", job=str(self._job.name), why=why, traceback=trace)
         reason = f"{FUNCTION_BROKEN}: {why}"
-        self._parts.catalog.jobs.change(self._job, state=JobState.PAUSED, state_reason=reason[:500])
+        self._services.catalog.jobs.change(self._job, state=JobState.PAUSED, state_reason=reason[:500])
         return FunctionLoadError(
             f"The function of job {self._job.name} cannot be set up: {why}",
             f"The job is paused. Give it a function that works: session.jobs.alter({str(self._job.name)!r}, function=...)."
@@ -372,7 +374,7 @@ class BatchExecutor:
             f"volstream alter-job {self._job.name} --function {self._job.function}.",
         )
 
-    def _note(self, batch: Batch, intent: Intent, done: Ahead, earlier: dict[str, Failure]) -> BatchOutcome:
+    def _note(self, batch: Batch, intent: Intent, done: StagedBatch, earlier: dict[str, Failure]) -> BatchOutcome:
         """Returns the outcome of an attempt, and records its failures as pending."""
         totals = done.totals
         kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
@@ -402,7 +404,7 @@ class BatchExecutor:
 
     def _note_failures(self, staged: Staged, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> int:
         """Records failures as pending; returns how many have waited too long to be called later."""
-        settings = self._parts.settings
+        settings = self._services.settings
         backoff = Backoff(settings.retry_first_seconds, settings.retry_max_seconds)
         policy = RetryPolicy(self._job.retries, backoff, settings.retry_later_max_seconds)
         now, randomness = datetime.now(UTC), random.Random()
@@ -429,7 +431,7 @@ class BatchExecutor:
                             f"The function asked to be called later for too long (retry_later_max_seconds): {message}"
                         )
                     next_try = policy.next_try(kind, attempts, now, randomness)
-                if kind in OVERTAKEN:
+                if kind in SUPERSEDED:
                     moved.append(row["path"])
                 yield Failure(
                     job_id=self._job.id,
@@ -448,9 +450,9 @@ class BatchExecutor:
                     waiting_since=since,
                 )
 
-        self._parts.catalog.failures.add_pending(found())
+        self._services.catalog.failures.add_pending(found())
         if moved:
-            self._parts.catalog.refreshes.ask_check(self._volume.id, moved)
+            self._services.catalog.refreshes.ask_check(self._volume.id, moved)
         return given_up
 
 
@@ -497,7 +499,7 @@ def stage(staged: Staged, files: DataFrame, work: Work, job: FileJob, count: int
         staged.write(files, replace(work, isolate=True))
 
 
-def recover(parts: JobServices, job: FileJob, why: str = "Its process ended.") -> bool:
+def recover(services: JobServices, job: FileJob, why: str = "Its process ended.") -> bool:
     """Settles a failed attempt, or one that a dead process left open; returns False if there was none.
 
     Args:
@@ -508,23 +510,25 @@ def recover(parts: JobServices, job: FileJob, why: str = "Its process ended.") -
     """
 
     def superseded_in(batch: Batch) -> list[str]:
-        open_plan = parts.catalog.consumptions.plan(batch.plan_id)
+        open_plan = services.catalog.consumptions.plan(batch.plan_id)
         assert open_plan is not None, "a batch refers to its plan"
-        return list(earlier_failures(parts, job, open_plan, batch)) if parts.has_files(job, open_plan) else []
+        return list(earlier_failures(services, job, open_plan, batch)) if services.has_files(job, open_plan) else []
 
-    return parts.consumer.settle(job.stream_id, superseded_in, why) is not None
+    return services.consumer.settle(job.stream_id, superseded_in, why) is not None
 
 
-def earlier_failures(parts: JobServices, job: FileJob, open_plan: Plan, batch: Batch) -> dict[str, Failure]:
+def earlier_failures(services: JobServices, job: FileJob, open_plan: Plan, batch: Batch) -> dict[str, Failure]:
     """Returns active failures of the files in this batch, by path; they end whatever the files' outcome now."""
-    active = parts.catalog.failures.active(job.id, after=batch.after_path, until=batch.until_path)
+    active = services.catalog.failures.active(job.id, after=batch.after_path, until=batch.until_path)
     by_path = {failure.path: failure for failure in active}
-    ending = plan.among(open_plan.location, by_path, batch) if by_path else set()
+    ending = plan.contained_paths(open_plan.location, by_path, batch) if by_path else set()
     origins = plan.origins(open_plan.location, batch)
     if origins is not None:
-        moved = parts.catalog.failures.active(job.id, until=origins[1])
+        moved = services.catalog.failures.active(job.id, until=origins[1])
         by_path |= {failure.path: failure for failure in moved}
-        ending |= plan.among(open_plan.location, [failure.path for failure in moved], batch, column="old_path")
+        ending |= plan.contained_paths(
+            open_plan.location, [failure.path for failure in moved], batch, column="old_path"
+        )
     return {path: by_path[path] for path in ending}
 
 

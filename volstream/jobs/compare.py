@@ -28,9 +28,16 @@ from volstream.functions.schema import of_job
 from volstream.functions.source import FunctionSource
 from volstream.jobs import plan
 from volstream.jobs.attempt import stage, work_on
-from volstream.jobs.comparison import Chosen, Columns, Comparison, ComparisonObserver, ComparisonProgress, CostSpread
-from volstream.jobs.differences import CodeOutcome, Comparer, Differences, Row, Spread
-from volstream.jobs.parts import JobServices
+from volstream.jobs.comparison import (
+    Columns,
+    Comparison,
+    ComparisonObserver,
+    ComparisonProgress,
+    CostPercentiles,
+    SampleSelection,
+)
+from volstream.jobs.differences import CodeOutcome, Comparer, Differences, Percentiles, Row
+from volstream.jobs.services import JobServices
 from volstream.jobs.staged import Staged
 from volstream.model import counts
 from volstream.model.work import WAITING, FailureKind
@@ -54,10 +61,10 @@ _FAILURES = 1000
 
 
 def compare(
-    parts: JobServices,
+    services: JobServices,
     job: FileJob,
     other: FileJob,
-    chosen: Chosen,
+    chosen: SampleSelection,
     *,
     both: bool = False,
     observe: ComparisonObserver = lambda _: None,
@@ -76,8 +83,8 @@ def compare(
     """
     source = code_of(other)
     own = code_of(job) if both else None
-    with parts.gateway.explaining(), as_sql_errors(), reached(parts.warehouse):
-        run = _Run(parts, job, chosen, observe)
+    with services.gateway.explaining(), as_sql_errors(), reached(services.warehouse):
+        run = _Run(services, job, chosen, observe)
         differences, cost = run.differences(other, source)
         again = run.differences(job, own, own=True) if own is not None else (None, None)
         columns = Columns.of(of_job(job), of_job(other))
@@ -87,18 +94,22 @@ def compare(
 class _Run:
     """One sample of a job's files, on which codes run."""
 
-    def __init__(self, parts: JobServices, job: FileJob, chosen: Chosen, observe: ComparisonObserver) -> None:
-        self._parts = parts
+    def __init__(
+        self, services: JobServices, job: FileJob, chosen: SampleSelection, observe: ComparisonObserver
+    ) -> None:
+        self._services = services
         self._job = job
         self._observe = observe
-        stream = parts.stream(job)
-        covered = parts.reader.delivered(stream)
+        stream = services.stream(job)
+        covered = services.reader.delivered(stream)
         if covered is None:
             raise InvalidStateError(
                 f"The job {job.name} has not finished its first run, so there is nothing to compare with.",
                 f"Run: volstream run-job {job.name}. To run the function on files of this machine: volstream try.",
             )
-        self._files, self.delivered = parts.planner.sample(parts.session, job, covered, chosen.condition, chosen.most)
+        self._files, self.delivered = services.planner.sample(
+            services.session, job, covered, chosen.condition, chosen.maximum
+        )
         self._paths: list[str] = self._files["relative_path"].to_pylist()
         self._versions = pc.coalesce(self._files["version_id"], self._files["etag"])
         missing = sorted({*chosen.paths} - {*self._paths})
@@ -108,19 +119,19 @@ class _Run:
                 f"{what} delivered to the job {job.name}, or it has changed since.",
                 f"Run the job first: volstream run-job {job.name}.",
             )
-        volume = parts.catalog.volumes.by_id(stream.source_id)
+        volume = services.catalog.volumes.by_id(stream.source_id)
         if volume is None:
             raise NotFoundError(f"The volume {stream.source_name} was dropped.")
-        self._store = store_of(volume, parts.catalog, parts.settings)
+        self._store = store_of(volume, services.catalog, services.settings)
 
     def differences(
         self, other: FileJob, source: FunctionSource, *, own: bool = False
-    ) -> tuple[Differences, CostSpread]:
+    ) -> tuple[Differences, CostPercentiles]:
         """Runs code on the sample; returns how its outcomes differ from the existing ones, and its cost."""
         progress = ComparisonProgress(len(self._paths), own=own)
         self._observe(progress)
-        work = dataclasses.replace(work_on(self._parts.settings, other, source, self._store), measures=True)
-        with self._staged(of_job(other)) as staged, self._parts.session() as session:
+        work = dataclasses.replace(work_on(self._services.settings, other, source, self._store), measures=True)
+        with self._staged(of_job(other)) as staged, self._services.session() as session:
             stage(staged, plan.work_of_rows(session, self._files), work, other, len(self._paths))
             if (broken := staged.broken()) is not None:
                 raise FunctionLoadError(
@@ -140,14 +151,14 @@ class _Run:
                 new.forget()
                 self._observe(dataclasses.replace(progress, compared=len(files)))
         seconds, memory = (
-            Spread.of(value for value in costs if value is not None)
+            Percentiles.of(value for value in costs if value is not None)
             for costs in ([file.seconds for file in files], [file.memory for file in files])
         )
-        return comparer.found, CostSpread(seconds, memory, counts.total(*(file.counted for file in files)))
+        return comparer.found, CostPercentiles(seconds, memory, counts.total(*(file.counted for file in files)))
 
     @contextmanager
     def _staged(self, result: pa.Schema) -> Iterator[Staged]:
-        staged = Staged(f"{self._parts.staging}/compare-{uuid.uuid4().hex}", result)
+        staged = Staged(f"{self._services.staging}/compare-{uuid.uuid4().hex}", result)
         try:
             yield staged
         finally:
@@ -155,7 +166,7 @@ class _Run:
 
     def _existing(self) -> Sequence[str]:
         """Returns the job's columns that its table has; the job's next run adds the others."""
-        there = {name.lower() for name in DeltaLog(self._parts.table_of(self._job)).columns()}
+        there = {name.lower() for name in DeltaLog(self._services.table_of(self._job)).columns()}
         return [field.name for field in of_job(self._job) if field.name.lower() in there]
 
     def _outcomes(
@@ -173,7 +184,7 @@ class _Run:
 
     def _had(self, session: SparkSession, existing: Sequence[str]) -> DataFrame:
         """Returns the table's rows of the sample's files in their current version."""
-        location = self._parts.table_of(self._job)
+        location = self._services.table_of(self._job)
         named = pa.table({"path": self._files["relative_path"], "version": self._versions})
         relation(session, named).createOrReplaceTempView("volstream_sample")
         columns = ", ".join(map(quote_column, existing))
@@ -190,7 +201,9 @@ class _Run:
         """Returns SQL for the rows that the job last wrote to a log for each file. Other jobs may append to it, too."""
         present = session.sql(f"SELECT DISTINCT _batch_id FROM ({query})").toArrow()["_batch_id"].to_pylist()
         pairs = (
-            (identity, self._parts.catalog.consumptions.batch(identity)) for identity in present if identity is not None
+            (identity, self._services.catalog.consumptions.batch(identity))
+            for identity in present
+            if identity is not None
         )
         others = [identity for identity, batch in pairs if batch is not None and batch.job_id != self._job.id]
         mine = f"_batch_id NOT IN ({', '.join(map(literal, others))})" if others else "true"
@@ -202,7 +215,7 @@ class _Run:
         versions = dict(zip(self._paths, self._versions.to_pylist(), strict=True))
         failed: dict[str, CodeOutcome] = {}
         after: str | None = None
-        while part := self._parts.catalog.failures.active(self._job.id, after=after, limit=_FAILURES):
+        while part := self._services.catalog.failures.active(self._job.id, after=after, limit=_FAILURES):
             for failure in part:
                 if versions.get(failure.path) == failure.file_version:
                     failed[failure.path] = CodeOutcome(kind=failure.kind, message=failure.message)

@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from volstream.functions.schema import type_names
-from volstream.jobs.differences import Differences, Spread
+from volstream.jobs.differences import Differences, Percentiles
 from volstream.sqltext import one_of
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SampleSelection:
     """Selects the delivered files to compare.
 
     Attributes:
-        most: maximum number, at least that of ``paths``.
+        maximum: maximum number, at least that of ``paths``.
         where: SQL condition on the directory's columns; None: all.
         paths: only these; empty: all.
     """
 
-    most: int = 200
+    maximum: int = 200
     where: str | None = None
     paths: Sequence[str] = ()
 
@@ -58,7 +58,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class CostSpread:
+class CostPercentiles:
     """The cost of a function's calls, per file.
 
     Attributes:
@@ -67,8 +67,8 @@ class CostSpread:
         counted: what the function counted, by name, over all files.
     """
 
-    seconds: Spread | None
-    memory: Spread | None
+    seconds: Percentiles | None
+    memory: Percentiles | None
     counted: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -109,9 +109,9 @@ class Comparison:
     delivered: int
     columns: Columns
     differences: Differences
-    cost: CostSpread
+    cost: CostPercentiles
     own: Differences | None = None
-    own_cost: CostSpread | None = None
+    own_cost: CostPercentiles | None = None
 
     def commands_to_switch(
         self, function: str, returns: str | None, arguments: Mapping[str, str] | None = None

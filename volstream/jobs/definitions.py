@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from volstream.catalog import Catalog
-from volstream.catalog.failures import Wanted
+from volstream.catalog.failures import FailureFilter
 from volstream.definitions import (
     NO_SCHEDULE,
     PAUSED_BY_USER,
@@ -57,7 +57,7 @@ from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
 from volstream.loading.options import LOADER, LoadOptions
 from volstream.model.names import DEFAULT_SCHEMA, NOT_IN_COLUMNS, Name
-from volstream.model.work import FAILING, LASTING, FailureState
+from volstream.model.work import FAILING, PERMANENT, FailureState
 from volstream.sql.readonly import check_calls
 from volstream.sqltext import tree_of
 from volstream.streams.definitions import new_stream
@@ -93,7 +93,7 @@ def create_job(
         AlreadyExistsError: the name is taken.
         ObjectInUseError: a stream serves another job.
     """
-    existing = catalog.jobs.meeting(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
+    existing = catalog.jobs.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
         return existing
     if isinstance(spec, FileJobSpec):
@@ -201,7 +201,9 @@ def alter_job(
     if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
     changed = catalog.jobs.change(job, **changes)
-    retried = Wanted(FAILING) if changed.where != job.where else Wanted((FailureState.QUARANTINED,), LASTING)
+    retried = (
+        FailureFilter(FAILING) if changed.where != job.where else FailureFilter((FailureState.QUARANTINED,), PERMANENT)
+    )
     if renewed or changed.where != job.where:
         now = datetime.now(UTC)
         catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=retried)

@@ -190,14 +190,14 @@ class Comparer:
 
 
 @dataclass(frozen=True)
-class Spread:
+class Percentiles:
     """Median and 95th percentile of measurements."""
 
     median: float
     high: float
 
     @classmethod
-    def of(cls, measured: Iterable[float]) -> Spread | None:
+    def of(cls, measured: Iterable[float]) -> Percentiles | None:
         """Computes them for measurements; None if there are none."""
         ordered = sorted(measured)
         if not ordered:

@@ -12,13 +12,13 @@ from pathlib import Path
 from volstream.definitions import Volume
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.functions.child import ChildWorker
-from volstream.functions.inferred import Inference, Inferred
+from volstream.functions.inferred import Inference, InferredColumns
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rows import ArrowRows
 from volstream.functions.source import FunctionSource
 from volstream.functions.worker import Work
-from volstream.jobs.parts import JobServices
 from volstream.jobs.sample import sample_of
+from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import bounds
 from volstream.model.files import printable
 from volstream.model.text import counted
@@ -32,30 +32,30 @@ _ENOUGH, _MOST = 3, 10
 _SECONDS = 60.0
 
 #: Finds the columns that a function returns, given its arguments. Raises InvalidValueError, FunctionLoadError.
-Infer = Callable[[FunctionSource, Mapping[str, str]], Inferred]
+Infer = Callable[[FunctionSource, Mapping[str, str]], InferredColumns]
 
 
 @dataclass(frozen=True)
-class Inferring:
+class ColumnInference:
     """Infers columns from files of a listed volume.
 
     Args:
         where, timeout: of the job.
     """
 
-    parts: JobServices
+    services: JobServices
     volume: Volume
     where: str | None
     timeout: float | None
 
-    def __call__(self, source: FunctionSource, arguments: Mapping[str, str]) -> Inferred:
+    def __call__(self, source: FunctionSource, arguments: Mapping[str, str]) -> InferredColumns:
         """Returns the columns that a function returns for a sample.
 
         Raises:
             InvalidValueError: there are no files, or none gave rows, or the rows contradict each other.
             FunctionLoadError: the function cannot be set up.
         """
-        infos = sample_of(self.parts, self.volume, self.where, _MOST)
+        infos = sample_of(self.services, self.volume, self.where, _MOST)
         if not infos:
             none = "there are no files yet" if self.where is None else f"no file satisfies {self.where}"
             raise self._refused(none)
@@ -86,11 +86,11 @@ class Inferring:
         return inference.result()
 
     def _work(self, source: FunctionSource, arguments: Mapping[str, str]) -> Work:
-        settings = self.parts.settings
+        settings = self.services.settings
         return Work(
             source,
             arguments,
-            store_of(self.volume, self.parts.catalog, settings),
+            store_of(self.volume, self.services.catalog, settings),
             schema=None,
             timeout_seconds=self.timeout or _SECONDS,
             isolate=True,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from volstream.catalog import Catalog, leases
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.definitions import Job, JobState
 from volstream.errors import (
@@ -77,7 +77,7 @@ class Runner(Protocol):
 
 
 @dataclass
-class Lead(Generic[J]):
+class LeasedRun(Generic[J]):
     """A run that holds its job's lease.
 
     Attributes:
@@ -93,7 +93,7 @@ class Lead(Generic[J]):
 
 
 @contextmanager
-def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = None) -> Iterator[Lead[J]]:
+def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = None) -> Iterator[LeasedRun[J]]:
     """Holds the job's lease during a run, and records the run's start and result.
 
     Args:
@@ -104,7 +104,7 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
         NotFoundError, InvalidStateError: the job was dropped; it is paused.
     """
     with held(catalog, job.id, job.name, lease_seconds, owner) as holder:
-        lead = Lead(_current(catalog, job), holder, catalog.conditions.cause(About.JOB, job.id))
+        lead = LeasedRun(_current(catalog, job), holder, catalog.conditions.cause(ConditionKind.JOB, job.id))
         note_begun(catalog.database, lead.job)
         try:
             yield lead
@@ -191,13 +191,13 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
         for identity, job in reread.items()
         if job is not None and job.unended and job.last_started == unended[identity]
     }
-    return Runs(in_hand, frozenset(interrupted), catalog.conditions.causes(About.JOB))
+    return Runs(in_hand, frozenset(interrupted), catalog.conditions.causes(ConditionKind.JOB))
 
 
 def clear(catalog: Catalog, job: Job) -> None:
     """Records that a job whose last run failed or was interrupted has nothing to do: another run did the work, or it is no
     longer needed. Does nothing if the job is running, or has run since ``job`` was read."""
-    if not job.unended and catalog.conditions.cause(About.JOB, job.id) is None:
+    if not job.unended and catalog.conditions.cause(ConditionKind.JOB, job.id) is None:
         return
     if job.id not in runs_of(catalog, [job]).in_hand and catalog.jobs.by_id(job.id) == job:
         note_ended(catalog.database, job, job.last_outcome or NOTHING)

@@ -19,8 +19,8 @@ from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to
 from volstream.functions.source import find
 from volstream.functions.worker import Work
 from volstream.jobs.load import loads
-from volstream.jobs.parts import JobServices
 from volstream.jobs.sample import sample_of
+from volstream.jobs.services import JobServices
 from volstream.lifecycle import faults
 from volstream.loading.formats import is_marker, recognize
 from volstream.loading.options import RESCUED, LoadOptions
@@ -48,7 +48,7 @@ _SHOWN, _SHOWN_AS = "volstream.loading.sample:ColumnsShown", pa.schema([pa.field
 _RESCUED = pa.field(RESCUED, pa.string())
 
 
-def first_columns(parts: JobServices, volume: Volume, into: Name, options: LoadOptions, where: str | None) -> str:
+def first_columns(services: JobServices, volume: Volume, into: Name, options: LoadOptions, where: str | None) -> str:
     """Returns the columns, as DDL, for a job that loads a volume, found in a sample of its files.
 
     Columns of an existing table keep their types; new ones are added only if the job adds columns.
@@ -60,8 +60,8 @@ def first_columns(parts: JobServices, volume: Volume, into: Name, options: LoadO
         InvalidValueError: no file of the sample can be read; or there are no files, and the job does not add columns later.
         StorageError: a file cannot be read.
     """
-    existing = _existing(parts, into)
-    sampled = _sampled(parts, volume, options, where)
+    existing = _existing(services, into)
+    sampled = _sampled(services, volume, options, where)
     own = [field for field in sampled if field.name.lower() not in existing]
     if existing:
         own = [*existing.values(), *(own if options.new_columns is NewColumns.ADD else ())]
@@ -78,7 +78,7 @@ def first_columns(parts: JobServices, volume: Volume, into: Name, options: LoadO
     return to_ddl(checked(pa.schema([*own, _RESCUED])))
 
 
-def adopt(parts: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob | None:
+def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob | None:
     """Adds columns found in files to a job and its table; returns the job. None: the job does not accept them.
 
     The catalog changes first: if the table's change fails, the job's next run makes it, as after a change by the user.
@@ -92,7 +92,7 @@ def adopt(parts: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob | No
     if not loads(job) or LoadOptions.of(job.arguments).new_columns is not NewColumns.ADD:
         return None
     columns = of_job(job)
-    known, existing = {name.lower() for name in columns.names}, _existing(parts, job.into)
+    known, existing = {name.lower() for name in columns.names}, _existing(services, job.into)
     new: dict[str, pa.Field] = {}
     for field in (column for ddl in ddls for column in from_ddl(ddl)):
         name = field.name.lower()
@@ -101,16 +101,16 @@ def adopt(parts: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob | No
     if new.keys() & known or len(known) + len(new) > MAX_COLUMNS:
         return None
     added = pa.schema([*new.values()])
-    job = parts.catalog.jobs.change(job, returns=to_ddl(checked(pa.schema([*columns, *added]))))
+    job = services.catalog.jobs.change(job, returns=to_ddl(checked(pa.schema([*columns, *added]))))
     faults.point("columns.adopted")
-    job = parts.results.prepare(job)
+    job = services.results.prepare(job)
     _log.info("columns_added", job=str(job.name), table=str(job.into), columns=to_ddl(added))
     return job
 
 
-def _existing(parts: JobServices, table: Name) -> Mapping[str, pa.Field]:
+def _existing(services: JobServices, table: Name) -> Mapping[str, pa.Field]:
     """Returns a table's columns, except volstream's own, by lower-case name."""
-    schema = DeltaLog(folders.table_location(parts.warehouse, table)).schema()
+    schema = DeltaLog(folders.table_location(services.warehouse, table)).schema()
     reserved = {*PROVENANCE.names, RESCUED}
     columns: dict[str, pa.Field] = {}
     for name in [] if schema is None else schema.columns:
@@ -121,13 +121,13 @@ def _existing(parts: JobServices, table: Name) -> Mapping[str, pa.Field]:
     return columns
 
 
-def _sampled(parts: JobServices, volume: Volume, options: LoadOptions, where: str | None) -> pa.Schema:
+def _sampled(services: JobServices, volume: Volume, options: LoadOptions, where: str | None) -> pa.Schema:
     """Returns the columns of a sample, read in a separate process: a file may fill its memory or crash it."""
-    store = store_of(volume, parts.catalog, parts.settings)
-    infos = sample_of(parts, volume, where, _SAMPLE, partial(_suits, options))
+    store = store_of(volume, services.catalog, services.settings)
+    infos = sample_of(services, volume, where, _SAMPLE, partial(_suits, options))
     if not infos:
         return pa.schema([])
-    work = Work(find(_SHOWN), options.arguments(), store, _SHOWN_AS, memory_bytes=parts.settings.function_memory)
+    work = Work(find(_SHOWN), options.arguments(), store, _SHOWN_AS, memory_bytes=services.settings.function_memory)
     shown: list[pa.Schema] = []
     failed: FileOutcome | None = None
     with closing(ChildWorker(work)) as worker:

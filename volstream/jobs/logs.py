@@ -48,7 +48,7 @@ def write(location: str, batch: str, entries: Iterable[str], most_bytes: int) ->
     """Stores the output of an attempt at a batch, replacing that of earlier attempts.
 
     Args:
-        entries: as encoded by :meth:`Printed.encoded`.
+        entries: as encoded by :meth:`CapturedOutput.encoded`.
     """
     kept = TruncatedLog(most_bytes)
     lost = 0
@@ -63,19 +63,19 @@ def write(location: str, batch: str, entries: Iterable[str], most_bytes: int) ->
     replace_file(f"{location}/{batch}{_SUFFIX}", "".join(f"{line}\n" for line in ordered).encode())
 
 
-def read(location: str, most: int, *, batch: str | None = None, path: str | None = None) -> Sequence[LogLine]:
+def read(location: str, limit: int, *, batch: str | None = None, path: str | None = None) -> Sequence[LogLine]:
     """Returns the last lines of the newest batches: batch by batch, in the order of printing.
 
     Args:
-        most: maximum number of lines.
+        limit: maximum number of lines.
         batch, path: restrict to this batch; to calls with this file.
     """
     newest: list[LogLine] = []
     for file in folders.files(location):
         name = file.name.removesuffix(_SUFFIX)
-        if (batch is None or batch == name) and len(newest) < most:
+        if (batch is None or batch == name) and len(newest) < limit:
             lines = _lines(name, folders.content(f"{location}/{file.name}"), path)
-            newest = [*lines[-(most - len(newest)) :], *newest]
+            newest = [*lines[-(limit - len(newest)) :], *newest]
     return newest
 
 

@@ -184,9 +184,9 @@ def _check(session: SparkSession, where: str | None) -> None:
         check_reads(relation(session, SCHEMA.empty_table()).where(where))
 
 
-def least_by_hash(planned: DataFrame, most: int) -> pa.Table:
-    """Returns up to ``most`` rows of a plan, those with the smallest hashes of their paths, ordered by path."""
-    hashed = planned.selectExpr("*", "sha2(relative_path, 256) AS hash").sort("hash", "relative_path").limit(most)
+def least_by_hash(planned: DataFrame, maximum: int) -> pa.Table:
+    """Returns up to ``maximum`` rows of a plan, those with the smallest hashes of their paths, ordered by path."""
+    hashed = planned.selectExpr("*", "sha2(relative_path, 256) AS hash").sort("hash", "relative_path").limit(maximum)
     with map_spark_errors():
         return hashed.selectExpr(*_SCHEMA.names).toArrow().cast(_SCHEMA).sort_by("relative_path")
 
@@ -336,7 +336,7 @@ def of_origins(column: str, location: str, batch: Batch) -> str | None:
     return between(column, *extent)
 
 
-def going(location: str, batch: Batch) -> list[str]:
+def removed_paths(location: str, batch: Batch) -> list[str]:
     """Returns the removed paths of a batch and the old paths of its moved files; all in memory."""
     removed = (
         _paths(location, "relative_path", _bounds(batch) & (ds.field("action") == REMOVE)) if batch.removals else ()
@@ -352,7 +352,7 @@ def bounds(column: str, batch: Batch) -> str:
     return until if batch.after_path is None else f"{until} AND {column} > {literal(batch.after_path)}"
 
 
-def among(
+def contained_paths(
     location: str, wanted: Iterable[str], batch: Batch | None = None, *, column: str = "relative_path"
 ) -> set[str]:
     """Returns the wanted paths that a plan, or a batch of it, contains; with ``old_path`` as the column, those among its moved
@@ -442,13 +442,13 @@ class PlanRow(NamedTuple):
 
 
 def _groups(rows: Iterable[PlanRow], limits: Limits, first: Limits | None = None) -> Iterator[_Group]:
-    group, most = _Group(), first or limits
+    group, maximum = _Group(), first or limits
     for row in rows:
         working = 0 if row.action in (REMOVE, MOVE) else row.size
-        full = group.files + group.removals >= most.files or (group.files and group.bytes + working > most.bytes)
+        full = group.files + group.removals >= maximum.files or (group.files and group.bytes + working > maximum.bytes)
         if full and group.until:
             yield group
-            group, most = _Group(), limits
+            group, maximum = _Group(), limits
         group.until = row.path
         group.files += row.action != REMOVE
         group.replaced += row.action == REPLACE

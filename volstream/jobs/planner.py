@@ -93,13 +93,15 @@ class Planner:
         self._write_replay(spark, covered, both, location)
         return self._cut(job, PlanKind.REPLAY, covered, location, both)
 
-    def sample(self, spark: Spark, job: FileJob, covered: Range, where: str | None, most: int) -> tuple[pa.Table, int]:
+    def sample(
+        self, spark: Spark, job: FileJob, covered: Range, where: str | None, maximum: int
+    ) -> tuple[pa.Table, int]:
         """Returns some of the files that :meth:`of_replay` would plan, and the number of all of them.
 
         These have the smallest hashes of their paths: the same files at each call, spread over the directory.
 
         Args:
-            most: maximum number of rows returned, ordered by path.
+            maximum: maximum number of rows returned, ordered by path.
         """
         assert covered.from_version is not None, "something was delivered"
         both = " AND ".join(f"({condition})" for condition in (job.where, where) if condition) or "true"
@@ -107,7 +109,7 @@ class Planner:
         with spark() as session:
             _compile_if_large(session, covered)
             files = plan.replay_files(session, snapshot, covered.from_version, covered.to_version, both)
-            return plan.least_by_hash(files, most), files.count()
+            return plan.least_by_hash(files, maximum), files.count()
 
     def write_again(self, spark: Spark, job: FileJob, open_plan: Plan, stream: Stream) -> bool:
         """Re-creates a plan's files; returns False if their content is no longer known."""
@@ -159,13 +161,13 @@ class Planner:
         Returns:
             The limits by which the plan is now cut, if known.
         """
-        target, most = self._settings.batch_seconds, self._most(job)
+        target, maximum = self._settings.batch_seconds, self._maximum(job)
         rate = sizing.latest(self._catalog.consumptions.measured(job.id, plan_id=open_plan.id), target / 2)
-        limits = most if rate is None else rate.limits(target, most)
+        limits = maximum if rate is None else rate.limits(target, maximum)
         # Including a batch that crashed its engine: with lower limits it may be committed.
         waiting = self._catalog.consumptions.remaining(open_plan, begun=cut_by is None)
-        slowed = job.rate is not None and waiting is not None and waiting.most_files > most.files
-        if waiting is None or not (slowed or (cut_by is None and sizing.exceeds(waiting, most))):
+        slowed = job.rate is not None and waiting is not None and waiting.most_files > maximum.files
+        if waiting is None or not (slowed or (cut_by is None and sizing.exceeds(waiting, maximum))):
             if waiting is not None and waiting.first.attempts:
                 waiting = self._catalog.consumptions.remaining(open_plan, begun=False)
             if rate is None or waiting is None:
@@ -193,21 +195,21 @@ class Planner:
         self, job: FileJob, kind: PlanKind, covered: Range, location: str, where: str | None
     ) -> tuple[Plan, Sequence[Batch]]:
         """Cuts a plan by the job's past rate; if it is unknown, the first batch measures it."""
-        most, target = self._most(job), self._settings.batch_seconds
-        rate = sizing.usual(self._catalog.consumptions.measured(job.id))
-        limits = most if rate is None else rate.limits(target, most)
-        first = most.first() if rate is None else limits
+        maximum, target = self._maximum(job), self._settings.batch_seconds
+        rate = sizing.typical_rate(self._catalog.consumptions.measured(job.id))
+        limits = maximum if rate is None else rate.limits(target, maximum)
+        first = maximum.first() if rate is None else limits
         identity = location.rpartition("/")[2]
         return plan.cut(identity, job, kind, covered, location, limits, first=first, where=where)
 
-    def _most(self, job: FileJob) -> Limits:
+    def _maximum(self, job: FileJob) -> Limits:
         settings = self._settings
-        most = Limits(job.max_files or settings.batch_max_files, job.max_bytes or settings.batch_max_bytes)
+        maximum = Limits(job.max_files or settings.batch_max_files, job.max_bytes or settings.batch_max_bytes)
         if job.rate is None:
-            return most
+            return maximum
         measured = self._catalog.consumptions.measured(job.id)
         files_per_call = next((batch.files_per_call for batch in measured if batch.files_per_call), 1)
-        return most.paced(parse_rate(job.rate), files_per_call)
+        return maximum.paced(parse_rate(job.rate), files_per_call)
 
     def _new_location(self) -> str:
         return f"{self._settings.warehouse_path}/_plans/{uuid.uuid4().hex}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from volstream.lifecycle.backoff import Backoff
-from volstream.model.work import LASTING, OVERTAKEN, Failure, FailureKind
+from volstream.model.work import PERMANENT, SUPERSEDED, Failure, FailureKind
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,6 @@ class RetryPolicy:
 
     def next_try(self, kind: FailureKind, attempts: int, now: datetime, randomness: random.Random) -> datetime | None:
         """Returns when a file that failed ``attempts`` times is due again; None: no automatic retry."""
-        if kind in LASTING or (attempts > self.retries and kind not in OVERTAKEN):
+        if kind in PERMANENT or (attempts > self.retries and kind not in SUPERSEDED):
             return None
         return now + timedelta(seconds=self.backoff.delay(attempts, randomness.random))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from volstream.definitions import FileJob, Stream
 from volstream.delta import folders
 from volstream.jobs import sizing
-from volstream.jobs.parts import JobServices
+from volstream.jobs.services import JobServices
 from volstream.model.work import Load, PlanKind
 
 #: Maximum number of due failures that are counted.
@@ -35,13 +35,13 @@ class Preview:
     listed: bool
 
 
-def preview(parts: JobServices, job: FileJob) -> Preview:
+def preview(services: JobServices, job: FileJob) -> Preview:
     """Plans a run and discards the plan. Raises StreamStaleError."""
-    catalog, stream = parts.catalog, parts.stream(job)
+    catalog, stream = services.catalog, services.stream(job)
     volume = catalog.volumes.by_id(stream.source_id)
     unfinished = catalog.consumptions.waiting(job.id)
-    load = unfinished + _changes(parts, job, stream)
-    rate = sizing.usual(catalog.consumptions.measured(job.id))
+    load = unfinished + _changes(services, job, stream)
+    rate = sizing.typical_rate(catalog.consumptions.measured(job.id))
     return Preview(
         load=load,
         unfinished=unfinished.batches,
@@ -51,14 +51,14 @@ def preview(parts: JobServices, job: FileJob) -> Preview:
     )
 
 
-def _changes(parts: JobServices, job: FileJob, stream: Stream) -> Load:
+def _changes(services: JobServices, job: FileJob, stream: Stream) -> Load:
     """Returns the load of the stream's changes that no plan covers yet."""
-    open_plan = parts.catalog.consumptions.open_plan(stream.id)
+    open_plan = services.catalog.consumptions.open_plan(stream.id)
     if open_plan is not None and open_plan.kind is PlanKind.STREAM:
         stream = dataclasses.replace(stream, offset=open_plan.to_version, table_id=open_plan.table_id, initial=False)
-    covered = parts.reader.pin(stream) if parts.reader.has_data(stream) else None
+    covered = services.reader.pin(stream) if services.reader.has_data(stream) else None
     if covered is None or covered.empty:
         return Load()
-    plan, batches = parts.planner.of_range(parts.session, job, covered)
+    plan, batches = services.planner.of_range(services.session, job, covered)
     folders.remove(plan.location)
     return Load.of(batches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from volstream.model.work import OVERTAKEN, FailureKind
+from volstream.model.work import SUPERSEDED, FailureKind
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Progress:
 
     def take_back(self, kinds: Sequence[FailureKind]) -> None:
         """Subtracts files that did not succeed earlier in the run and were retried, so that each counts once."""
-        overtaken, later = sum(kind in OVERTAKEN for kind in kinds), kinds.count(FailureKind.RETRY_LATER)
+        overtaken, later = sum(kind in SUPERSEDED for kind in kinds), kinds.count(FailureKind.RETRY_LATER)
         self.files -= len(kinds)
         self.done_files -= len(kinds)
         self.overtaken -= overtaken

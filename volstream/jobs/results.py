@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from volstream.catalog import Catalog
-from volstream.definitions import FileJob, Mode, OnMove, Write
+from volstream.definitions import FileJob, OnMove, StreamMode, Write
 from volstream.delta import direct, folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER, Marker
@@ -18,7 +18,7 @@ from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.functions.schema import PROVENANCE, of_job, to_ddl
 from volstream.jobs.load import loads
-from volstream.jobs.plan import MOVE, REMOVE, going, of_files, of_origins, slice_of
+from volstream.jobs.plan import MOVE, REMOVE, of_files, of_origins, removed_paths, slice_of
 from volstream.jobs.staged import WITHOUT_STATISTICS, Staged
 from volstream.jobs.target import check_target
 from volstream.log import get
@@ -92,7 +92,7 @@ class ResultTables:
     def _shows_deletes(self, job: FileJob) -> bool:
         """Returns whether the job receives deletes; if not, a path that returns is an INSERT although its old rows exist."""
         stream = self._catalog.streams.by_id(job.stream_id)
-        return stream is not None and stream.mode is Mode.STANDARD
+        return stream is not None and stream.mode is StreamMode.STANDARD
 
     def _check_owner(self, job: FileJob, owner: str | None) -> None:
         other = self._catalog.jobs.by_id(owner) if owner else None
@@ -136,7 +136,7 @@ def put_batch(job: FileJob, plan: Plan, batch: Batch, location: str, staged: Sta
     """Commits like :func:`write_batch`, without Spark; does nothing and returns False if Spark is needed."""
     if batch.moves and job.on_move is OnMove.REKEY:
         return False
-    gone = None if _is_blind(job, batch) else [*going(plan.location, batch), *staged.succeeded()]
+    gone = None if _is_blind(job, batch) else [*removed_paths(plan.location, batch), *staged.succeeded()]
     schema = pa.schema([*of_job(job), *PROVENANCE])
     return direct.commit(location, marker, direct.RowChanges(staged.rows(batch.id), schema, "_file_path", gone))
 
@@ -189,7 +189,7 @@ def _write_batch(
         return
     if batch.files + batch.removals + batch.moves <= MAX_NAMED and not (batch.moves and job.on_move is OnMove.REKEY):
         # Removes the rows of removed and processed files; failed files keep their rows.
-        paths = [*going(plan.location, batch), *staged.succeeded()]
+        paths = [*removed_paths(plan.location, batch), *staged.succeeded()]
         if paths:
             rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
             delta.replace(session, rows.coalesce(1), location, one_of("_file_path", paths))

@@ -13,11 +13,11 @@ from volstream.delta.places import reached
 from volstream.errors import FencedError, NotFoundError
 from volstream.functions.pickled import code_of
 from volstream.jobs import plan
-from volstream.jobs.attempt import LONG_WAIT_SECONDS, Ahead, BatchExecutor, CommitPreparation, recover
+from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, CommitPreparation, StagedBatch, recover
 from volstream.jobs.lease import RunReport, held, lease
-from volstream.jobs.parts import JobServices
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
+from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import Limits
 from volstream.lifecycle import faults
 from volstream.lifecycle.stop import Stop
@@ -44,8 +44,8 @@ class FileRunner:
     Catalog and logs show whether there is work; it attaches to the engine only then.
     """
 
-    def __init__(self, parts: JobServices, job: FileJob) -> None:
-        self._parts = parts
+    def __init__(self, services: JobServices, job: FileJob) -> None:
+        self._services = services
         self._job = job
 
     def run(
@@ -83,7 +83,7 @@ class FileRunner:
 
     def preview(self) -> Preview:
         """Returns what a run would do now, without doing it."""
-        return preview(self._parts, self._job)
+        return preview(self._services, self._job)
 
     def free(self) -> None:
         """Settles an attempt that a dead run left open. Uses Spark only if the table's writer must be fenced off.
@@ -92,36 +92,36 @@ class FileRunner:
             StreamBusyError: a run is in progress.
             As :meth:`Consumer.settle`.
         """
-        parts = self._parts
+        services = self._services
         with (
-            held(parts.catalog, self._job.id, self._job.name, parts.settings.lease_seconds),
-            parts.gateway.explaining(),
+            held(services.catalog, self._job.id, self._job.name, services.settings.lease_seconds),
+            services.gateway.explaining(),
             as_sql_errors(),
-            reached(parts.warehouse),
+            reached(services.warehouse),
         ):
-            parts.consumer.settle(self._job.stream_id)
+            services.consumer.settle(self._job.stream_id)
 
     def has_work(self) -> bool:
         """See :class:`Runner`."""
-        stream = self._parts.stream(self._job)
+        stream = self._services.stream(self._job)
         return (
-            self._parts.reader.has_data(stream)
-            or self._parts.catalog.consumptions.open_plan(stream.id) is not None
-            or (self._job.may_have_strays and self._parts.reader.pin(stream) is not None)
-            or bool(self._parts.catalog.failures.due(self._job.id, datetime.now(UTC), 1))
+            self._services.reader.has_data(stream)
+            or self._services.catalog.consumptions.open_plan(stream.id) is not None
+            or (self._job.may_have_strays and self._services.reader.pin(stream) is not None)
+            or bool(self._services.catalog.failures.due(self._job.id, datetime.now(UTC), 1))
         )
 
     def _lead(
         self, stop: Stop | None, observe: Observer | None, act: Callable[[_Run], None], owner: str | None = None
     ) -> RunReport:
         """Runs the job while holding its lease, and records the run in the catalog."""
-        parts = self._parts
-        with lease(parts.catalog, self._job, parts.settings.lease_seconds, owner) as lead:
-            run = _Run(parts, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
+        services = self._services
+        with lease(services.catalog, self._job, services.settings.lease_seconds, owner) as lead:
+            run = _Run(services, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
             with (
-                parts.gateway.explaining(),
+                services.gateway.explaining(),
                 as_sql_errors(),
-                reached(parts.warehouse),
+                reached(services.warehouse),
                 span("job", job=str(lead.job.name)) as current,
             ):
                 act(run)
@@ -134,21 +134,21 @@ class FileRunner:
 class _Run:
     """One run of a job, by the holder of its lease."""
 
-    def __init__(self, parts: JobServices, job: FileJob, owner: str, stop: Stop, observe: Observer) -> None:
+    def __init__(self, services: JobServices, job: FileJob, owner: str, stop: Stop, observe: Observer) -> None:
         self.report = RunReport()
-        self._parts = parts
+        self._services = services
         self._job = job
         self._owner = owner
         self._stop = stop
         self._observe = observe
         self._has_table = False
-        self._preparation = CommitPreparation(parts, job)
+        self._preparation = CommitPreparation(services, job)
         self._committed: set[str] = set()  # ids of batches
 
     def go(self, *, until_empty: bool) -> None:
         """Recovers, finishes any open plan, then plans and processes new work."""
         self._begin()
-        unfinished = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
+        unfinished = self._services.catalog.consumptions.open_plan(self._job.stream_id)
         if unfinished is not None:
             self._process(unfinished)
         if not self._ended:
@@ -164,32 +164,34 @@ class _Run:
         """Recovers, finishes any open plan, then plans and processes previously delivered files."""
         self._begin()
         fingerprint = self._job.fingerprint
-        unfinished = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
+        unfinished = self._services.catalog.consumptions.open_plan(self._job.stream_id)
         if unfinished is not None and unfinished.kind is PlanKind.REPLAY:
             self._drop(unfinished)  # its beginning may have run with other code
         elif unfinished is not None:
             self._process(unfinished)
-        stream = self._parts.stream(self._job)
-        covered = None if self._ended else self._parts.reader.delivered(stream)
+        stream = self._services.stream(self._job)
+        covered = None if self._ended else self._services.reader.delivered(stream)
         if covered is None:
             return
         self._make_table()
         with self._planning(PlanKind.REPLAY) as noted:
-            open_plan, batches = noted(self._parts.planner.of_replay(self._parts.session, self._job, covered, where))
+            open_plan, batches = noted(
+                self._services.planner.of_replay(self._services.session, self._job, covered, where)
+            )
         if where is None:
-            self._job = self._parts.catalog.jobs.change(self._job, fingerprint=self._source.fingerprint)
+            self._job = self._services.catalog.jobs.change(self._job, fingerprint=self._source.fingerprint)
             self.report.progress.code_changed = False
         # From now on the table may have rows of any file.
-        self._job = self._parts.catalog.jobs.change(self._job, clean=False)
+        self._job = self._services.catalog.jobs.change(self._job, clean=False)
         self._open(open_plan, batches, stream)
         if self._stop and is_cancelled():
-            remaining = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
+            remaining = self._services.catalog.consumptions.open_plan(self._job.stream_id)
             if remaining is not None and remaining.id == open_plan.id:
                 self._drop(remaining)
-                self._job = self._parts.catalog.jobs.change(self._job, fingerprint=fingerprint)
+                self._job = self._services.catalog.jobs.change(self._job, fingerprint=fingerprint)
 
     def _drop(self, open_plan: Plan) -> None:
-        self._parts.catalog.consumptions.drop_plan(open_plan)
+        self._services.catalog.consumptions.drop_plan(open_plan)
         folders.remove(open_plan.location)
 
     @property
@@ -198,17 +200,17 @@ class _Run:
 
     def _begin(self) -> None:
         """Recovers, and loads what the run needs. Uses Spark only if an attempt must be fenced off or the table altered."""
-        self.report.recovered = recover(self._parts, self._job)
+        self.report.recovered = recover(self._services, self._job)
         self._source = code_of(self._job)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
-        self._volume = self._volume_of(self._parts.stream(self._job))
-        if self._parts.results.exists(self._job):
+        self._volume = self._volume_of(self._services.stream(self._job))
+        if self._services.results.exists(self._job):
             self._make_table()
 
     def _make_table(self) -> None:
         """Creates or checks the result table, once per run, before any file is planned; called only if there is work."""
         if not self._has_table:
-            self._job = self._parts.results.prepare(self._job)
+            self._job = self._services.results.prepare(self._job)
             self._has_table = True
 
     def summary(self) -> str | None:
@@ -224,9 +226,9 @@ class _Run:
         )
 
     def _volume_of(self, stream: Stream) -> Volume:
-        volume = self._parts.catalog.volumes.by_id(stream.source_id)
+        volume = self._services.catalog.volumes.by_id(stream.source_id)
         if volume is None:
-            self._parts.reader.pin(stream)  # raises the reason why the stream is stale
+            self._services.reader.pin(stream)  # raises the reason why the stream is stale
             raise NotFoundError(f"The volume {stream.source_name} was dropped.")
         return volume
 
@@ -234,66 +236,66 @@ class _Run:
         """Plans and processes the removal of rows whose files no longer exist, if the stream cannot report them."""
         if not self._job.may_have_strays:
             return
-        stream = self._parts.stream(self._job)
-        covered = self._parts.reader.pin(stream)
+        stream = self._services.stream(self._job)
+        covered = self._services.reader.pin(stream)
         if covered is None:
             return
-        if self._job.write is Write.UPSERT and self._parts.results.exists(self._job):
+        if self._job.write is Write.UPSERT and self._services.results.exists(self._job):
             self._make_table()
-            covered = replace(covered, to_version=self._parts.reader.latest_version(stream))
+            covered = replace(covered, to_version=self._services.reader.latest_version(stream))
             covered.source.make_durable(covered.table_id, covered.to_version)
-            table = folders.table_location(self._parts.warehouse, self._job.into)
+            table = folders.table_location(self._services.warehouse, self._job.into)
             with self._planning(PlanKind.STRAYS) as noted:
                 open_plan, batches = noted(
-                    self._parts.planner.of_strays(self._parts.session, self._job, covered, table)
+                    self._services.planner.of_strays(self._services.session, self._job, covered, table)
                 )
             self._open(open_plan, batches, stream)
         if not self._ended:
-            self._job = self._parts.catalog.jobs.change(self._job, may_have_strays=False)
+            self._job = self._services.catalog.jobs.change(self._job, may_have_strays=False)
 
     def _plan_stream(self) -> bool:
         """Plans and processes the stream's range; returns False if it is empty."""
-        stream = self._parts.stream(self._job)
-        if not self._parts.reader.has_data(stream):
+        stream = self._services.stream(self._job)
+        if not self._services.reader.has_data(stream):
             return False
-        covered = self._parts.reader.pin(stream)
+        covered = self._services.reader.pin(stream)
         if covered is None or covered.empty:
             return False
         covered.source.make_durable(covered.table_id, covered.to_version)
-        if self._parts.reader.only_upkeep(covered):
-            self._parts.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
+        if self._services.reader.only_upkeep(covered):
+            self._services.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
             return False
         self._make_table()
         self._preparation.begin()
         with self._planning(PlanKind.STREAM) as noted:
-            open_plan, batches = noted(self._parts.planner.of_range(self._parts.session, self._job, covered))
+            open_plan, batches = noted(self._services.planner.of_range(self._services.session, self._job, covered))
         faults.point("plan.written")
         if not self._open(open_plan, batches, stream):
-            self._parts.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
+            self._services.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
         return True  # changes follow even if no initial row is wanted
 
     def _plan_retries(self) -> bool:
         """Plans and processes the failures that are due; returns False if there are none."""
-        due = self._parts.catalog.failures.due(self._job.id, datetime.now(UTC), _RETRY_FILES)
+        due = self._services.catalog.failures.due(self._job.id, datetime.now(UTC), _RETRY_FILES)
         if not due:
             return False
-        stream = self._parts.stream(self._job)
-        covered = self._parts.reader.pin(stream)
+        stream = self._services.stream(self._job)
+        covered = self._services.reader.pin(stream)
         if covered is None:
             return False
-        covered = replace(covered, to_version=self._parts.reader.latest_version(stream))
-        unwanted = self._parts.planner.excluded(self._parts.session, self._job, covered, due)
+        covered = replace(covered, to_version=self._services.reader.latest_version(stream))
+        unwanted = self._services.planner.excluded(self._services.session, self._job, covered, due)
         if unwanted:
-            self._parts.catalog.failures.forget(self._job.id, unwanted)
+            self._services.catalog.failures.forget(self._job.id, unwanted)
             due = [failure for failure in due if failure.path not in unwanted]
         if not due:
             return True  # there may be more
         self._make_table()
         with self._planning(PlanKind.RETRY) as noted:
-            open_plan, batches = noted(self._parts.planner.of_retries(self._job, covered, due))
+            open_plan, batches = noted(self._services.planner.of_retries(self._job, covered, due))
         asked = [failure.path for failure in due]
-        planned = plan.among(open_plan.location, asked)
-        self._parts.catalog.failures.postpone([failure for failure in due if failure.path not in planned])
+        planned = plan.contained_paths(open_plan.location, asked)
+        self._services.catalog.failures.postpone([failure for failure in due if failure.path not in planned])
         self._open(open_plan, batches, stream)
         return True
 
@@ -314,9 +316,9 @@ class _Run:
         if not batches:
             folders.remove(open_plan.location)
             return False
-        self._parts.catalog.consumptions.open((open_plan, batches, stream))
+        self._services.catalog.consumptions.open((open_plan, batches, stream))
         # From now on the stream cannot be moved, so the job's current record shows whether it was, and old rows may exist.
-        current = self._parts.catalog.jobs.by_id(self._job.id)
+        current = self._services.catalog.jobs.by_id(self._job.id)
         self._job = replace(self._job, clean=isinstance(current, FileJob) and current.clean)
         faults.point("plan.opened")
         self._process(open_plan)
@@ -324,17 +326,17 @@ class _Run:
 
     def _process(self, open_plan: Plan) -> None:
         """Processes the uncommitted batches of an open plan, in order."""
-        if not self._parts.has_files(self._job, open_plan):
-            self._parts.catalog.consumptions.drop_plan(open_plan)
+        if not self._services.has_files(self._job, open_plan):
+            self._services.catalog.consumptions.drop_plan(open_plan)
             return
         self._make_table()
         progress = self.report.progress
-        waiting = self._parts.catalog.consumptions.waiting(self._job.id)
+        waiting = self._services.catalog.consumptions.waiting(self._job.id)
         progress.files += waiting.files
         progress.bytes += waiting.bytes
         self._observe(progress)
         attempts = BatchExecutor(
-            self._parts,
+            self._services,
             self._job,
             self._owner,
             self._source,
@@ -345,12 +347,12 @@ class _Run:
             self._committed,
         )
         cut_by: Limits | None = None
-        ahead: Ahead | None = None
+        ahead: StagedBatch | None = None
         too_fast = False
         try:
             while not self._ended:
-                cut_by = self._parts.planner.resize(self._job, open_plan, cut_by)
-                batch = self._parts.catalog.consumptions.next_batch(open_plan)
+                cut_by = self._services.planner.resize(self._job, open_plan, cut_by)
+                batch = self._services.catalog.consumptions.next_batch(open_plan)
                 if batch is None:
                     folders.remove(open_plan.location)
                     return
@@ -380,17 +382,17 @@ class _Run:
 
     def _slow_down(self) -> None:
         """Waits before the next batch if most calls of the last one asked to be called later."""
-        seconds = self._parts.settings.retry_first_seconds
+        seconds = self._services.settings.retry_first_seconds
         _log.warning("slowed_down", job=str(self._job.name), seconds=seconds, cause="most calls ask to be made later")
         self._stop.wait(seconds)
 
     def _look_at_job(self, attempts: BatchExecutor) -> None:
         """Checks that the job may continue: it may have been dropped or paused, possibly by a batch; or have another rate."""
-        current = self._parts.catalog.jobs.by_id(self._job.id)
+        current = self._services.catalog.jobs.by_id(self._job.id)
         if current is None:
             raise FencedError(f"The job {self._job.name} was dropped while it ran.")
         if current.state is JobState.PAUSED:
             self.report.paused = current.state_reason or PAUSED_BY_USER
         if isinstance(current, FileJob):
-            attempts.heed(current)
+            attempts.apply_changes(current)
         self._job = attempts.job

@@ -7,7 +7,7 @@ from itertools import islice
 
 from volstream.definitions import Volume
 from volstream.directory.table import COLUMNS
-from volstream.jobs.parts import JobServices
+from volstream.jobs.services import JobServices
 from volstream.model.files import FileInfo
 from volstream.spark.frames import relation
 from volstream.streams.volume_source import VolumeSource
@@ -17,34 +17,34 @@ _CANDIDATES = 1000
 
 
 def sample_of(
-    parts: JobServices,
+    services: JobServices,
     volume: Volume,
     where: str | None,
-    most: int,
+    limit: int,
     suits: Callable[[FileInfo], bool] = lambda _: True,
 ) -> Sequence[FileInfo]:
     """Returns files of a listed volume, by path: all of them or, if there are more, the first, the last, and some in between.
 
     Args:
         where: SQL condition on the directory's columns; None: all files.
-        most: maximum number of files; at least 2.
+        limit: maximum number of files; at least 2.
     """
-    infos = _candidates(parts, volume, where, suits)
-    if len(infos) <= most:
+    infos = _candidates(services, volume, where, suits)
+    if len(infos) <= limit:
         return infos
-    return [infos[at * (len(infos) - 1) // (most - 1)] for at in range(most)]
+    return [infos[at * (len(infos) - 1) // (limit - 1)] for at in range(limit)]
 
 
 def _candidates(
-    parts: JobServices, volume: Volume, where: str | None, suits: Callable[[FileInfo], bool]
+    services: JobServices, volume: Volume, where: str | None, suits: Callable[[FileInfo], bool]
 ) -> Sequence[FileInfo]:
-    snapshot = VolumeSource(parts.catalog, parts.warehouse, volume.id).find()
+    snapshot = VolumeSource(services.catalog, services.warehouse, volume.id).find()
     if snapshot is None:
         return ()
     infos: list[FileInfo] = []
     for rows in snapshot.at():
         if where is not None and rows.num_rows:
-            with parts.session() as session:
+            with services.session() as session:
                 rows = relation(session, rows.select(COLUMNS)).where(where).toArrow()
         candidates = (FileInfo(*row.values()) for row in rows.select(list(FileInfo._fields)).to_pylist())
         infos += islice(filter(suits, candidates), _CANDIDATES - len(infos))

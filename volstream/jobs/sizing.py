@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from volstream.config import Settings
 from volstream.functions.bounds import Bounds
-from volstream.model.work import Batch, Waiting
+from volstream.model.work import Batch, WaitingBatches
 
 #: Size of a job's first batch, before any was measured: enough to measure, little to lose.
 FIRST_FILES = 1000
@@ -40,8 +40,8 @@ class Limits:
 
     def paced(self, calls: float, files_per_call: int) -> Limits:
         """Returns the limits of a batch for ``calls`` per second: short, because its workers hold slots while they wait."""
-        most = max(1, int(calls * _PACED_SECONDS)) * files_per_call
-        return Limits(min(self.files, most), self.bytes)
+        maximum = max(1, int(calls * _PACED_SECONDS)) * files_per_call
+        return Limits(min(self.files, maximum), self.bytes)
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Rate:
         by_files = files / self.files if self.files else 0.0
         return max(by_files, size / self.bytes if self.bytes else 0.0)
 
-    def limits(self, seconds: float, most: Limits) -> Limits:
-        """Returns the limits of a batch that takes ``seconds``, capped by ``most``."""
-        files = min(most.files, int(self.files * seconds))
-        size = min(most.bytes, int(self.bytes * seconds)) if self.bytes else most.bytes
+    def limits(self, seconds: float, maximum: Limits) -> Limits:
+        """Returns the limits of a batch that takes ``seconds``, capped by ``maximum``."""
+        files = min(maximum.files, int(self.files * seconds))
+        size = min(maximum.bytes, int(self.bytes * seconds)) if self.bytes else maximum.bytes
         return Limits(max(1, files), max(1, size))
 
 
@@ -78,17 +78,17 @@ def latest(batches: Iterable[Batch], seconds: float) -> Rate | None:
     return Rate(files / took, size / took) if took and files else None
 
 
-def usual(batches: Iterable[Batch]) -> Rate | None:
+def typical_rate(batches: Iterable[Batch]) -> Rate | None:
     """Returns the rate of the largest batch: in small ones the commit, not the function, dominates."""
     return latest(sorted(batches, key=lambda batch: batch.files + batch.removals, reverse=True)[:1], math.inf)
 
 
-def exceeds(waiting: Waiting, most: Limits) -> bool:
+def exceeds(waiting: WaitingBatches, maximum: Limits) -> bool:
     """Returns whether a waiting batch exceeds a job's limits, which were changed after it was cut."""
-    return waiting.most_files > most.files or waiting.most_bytes > most.bytes
+    return waiting.most_files > maximum.files or waiting.most_bytes > maximum.bytes
 
 
-def misses(waiting: Waiting, rate: Rate, limits: Limits, seconds: float) -> bool:
+def misses(waiting: WaitingBatches, rate: Rate, limits: Limits, seconds: float) -> bool:
     """Returns whether waiting batches would take more than twice ``seconds``, or half as many batches would suffice.
 
     Args:

@@ -20,7 +20,7 @@ from volstream.delta import folders
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import PROVENANCE, to_ddl
 from volstream.model import counts
-from volstream.model.work import OVERTAKEN, FailureKind
+from volstream.model.work import SUPERSEDED, FailureKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -116,7 +116,7 @@ class Staged:
             bad = len(batch) - batch["error_kind"].null_count
             failed += bad
             kinds = batch["error_kind"]
-            overtaken += pc.sum(pc.is_in(kinds, value_set=pa.array(OVERTAKEN, pa.string()))).as_py() or 0
+            overtaken += pc.sum(pc.is_in(kinds, value_set=pa.array(SUPERSEDED, pa.string()))).as_py() or 0
             later += pc.sum(pc.equal(kinds, FailureKind.RETRY_LATER.value)).as_py() or 0
             succeeded += len(batch) - batch["rows"].null_count - bad
             rows += pc.sum(batch["rows"]).as_py() or 0
@@ -134,7 +134,7 @@ class Staged:
         return distinct
 
     def printed(self) -> Iterator[str]:
-        """Yields the function's output, as :meth:`~volstream.functions.printing.Printed.encoded` encodes it."""
+        """Yields the function's output, as :meth:`~volstream.functions.printing.CapturedOutput.encoded` encodes it."""
         for batch in self._dataset().to_batches(columns=["printed"], filter=ds.field("printed").is_valid()):
             yield from batch["printed"].to_pylist()
 

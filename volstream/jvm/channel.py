@@ -108,7 +108,7 @@ class Heartbeat:
         self._stub = base_pb2_grpc.SparkConnectServiceStub(builder.toChannel())  # type: ignore[no-untyped-call]
         self._own_session = str(uuid.uuid4())
 
-    def send(self, seconds: float, session_id: str | None = None) -> Beat:
+    def send(self, seconds: float, session_id: str | None = None) -> HeartbeatRequest:
         """Sends a request that expires after ``seconds``, without waiting for the answer.
 
         Args:
@@ -120,14 +120,16 @@ class Heartbeat:
             client_type=self._builder.userAgent,
             spark_version=base_pb2.AnalyzePlanRequest.SparkVersion(),
         )
-        return Beat(self._stub.AnalyzePlan.future(request, timeout=seconds, metadata=list(self._builder.metadata())))
+        return HeartbeatRequest(
+            self._stub.AnalyzePlan.future(request, timeout=seconds, metadata=list(self._builder.metadata()))
+        )
 
     def close(self) -> None:
         """Closes its connection. Idempotent."""
         self._builder.close()
 
 
-class Beat:
+class HeartbeatRequest:
     """A heartbeat request."""
 
     def __init__(self, call: Any) -> None:

@@ -110,7 +110,7 @@ def fetch_missing(settings: Settings, runtime: Java, say: Callable[[str], None])
         installed(settings)
         return
     cache, wanted = config.cache_directory(), (*jars.DELTA, *jars_of(settings))
-    missing = jars.lacking(cache, wanted)
+    missing = jars.missing_jars(cache, wanted)
     if missing:
         say(f"Fetching {counted(len(missing), 'jar')} of the engine into {cache / 'jars'}, once ...")
         jars.resolve(cache, runtime, wanted)

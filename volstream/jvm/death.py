@@ -77,7 +77,7 @@ def note(logs: Path, pid: int, cause: str) -> None:
         log.write(f"{_mark(pid)}{cause}\n")
 
 
-def noted(address: Address) -> str | None:
+def noted_cause(address: Address) -> str | None:
     """Returns why the JVM at an address ended, as noted by its owner; None if it is alive, or there is no note.
 
     Waits for the owner if that is alive, because a client may notice the end first.

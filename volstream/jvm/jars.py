@@ -99,7 +99,7 @@ def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
     Raises:
         JavaError: the download failed (the message has Ivy's last lines), or returned a different file; or as :func:`prepare`.
     """
-    missing = lacking(cache, wanted)
+    missing = missing_jars(cache, wanted)
     if not missing:
         return False
     with tempfile.TemporaryDirectory(dir=prepare(cache), prefix=".fetch-") as scratch:
@@ -127,7 +127,7 @@ def prepare(cache: Path) -> Path:
     return directory
 
 
-def lacking(cache: Path, wanted: Sequence[Jar] = DELTA) -> list[Jar]:
+def missing_jars(cache: Path, wanted: Sequence[Jar] = DELTA) -> list[Jar]:
     """Returns the jars that are missing from the cache or damaged."""
     return [jar for jar in wanted if not _is_whole(_path(cache, jar), jar)]
 

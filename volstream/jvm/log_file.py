@@ -71,13 +71,13 @@ def begin(directory: Path) -> Path:
     return path
 
 
-def roll(directory: Path, most: int = 10_000_000) -> None:
-    """Limits :func:`jvm_log` and :func:`engine_log`: beyond ``most`` bytes, the content of one moves to the file beside it.
+def roll(directory: Path, maximum: int = 10_000_000) -> None:
+    """Limits :func:`jvm_log` and :func:`engine_log`: beyond ``maximum`` bytes, the content of one moves to the file beside it.
 
     It is copied and truncated, because running processes keep the file open for appending.
     """
     for path in (jvm_log(directory), engine_log(directory)):
-        if path.exists() and path.stat().st_size > most:
+        if path.exists() and path.stat().st_size > maximum:
             shutil.copyfile(path, path.with_name(path.name + ".1"))
             os.truncate(path, 0)
 

@@ -22,7 +22,7 @@ from volstream.errors import InvalidValueError
 from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
 from volstream.loading.columns import ArrowColumn, Chunk, FileColumn, JsonColumn
-from volstream.loading.content import MAX_RECORD_BYTES, most_expanded
+from volstream.loading.content import MAX_RECORD_BYTES, max_expanded_size
 from volstream.model.units import format_size
 
 #: Types of a schema, with those of its named types wherever they are used.
@@ -117,10 +117,10 @@ def _checked(file: IO[bytes], what: str) -> list[int]:
         if sizes[-1] > MAX_RECORD_BYTES:
             raise _too_large(what)
         file.seek(_SYNC_BYTES, os.SEEK_CUR)
-    if sum(sizes) > most_expanded(end):
+    if sum(sizes) > max_expanded_size(end):
         raise InvalidValueError(
             f"The {what} has {format_size(end)} and expands to {format_size(sum(sizes))}.",
-            f"The limit is {format_size(most_expanded(end))}: split it.",
+            f"The limit is {format_size(max_expanded_size(end))}: split it.",
         )
     return sizes
 

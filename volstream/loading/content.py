@@ -34,14 +34,14 @@ def opened(file: File, compression: str | None) -> Any:
     return _Expanding(pa.CompressedInputStream(content, compression), file.size)
 
 
-def most_expanded(size: int) -> int:
+def max_expanded_size(size: int) -> int:
     """Returns to how many bytes a file of ``size`` may expand."""
     return max(_MAX_EXPANDED, size * _MAX_FACTOR)
 
 
 def check_expanded(size: int, expanded: int) -> None:
     """Raises FileRejectedError if a file of ``size`` expands too far."""
-    if expanded > most_expanded(size):
+    if expanded > max_expanded_size(size):
         raise FileRejectedError(
             f"The file has {format_size(size)} and expands to {format_size(expanded)} or more. "
             f"The limit is {format_size(_MAX_EXPANDED)}, or {_MAX_FACTOR} times its size."

@@ -16,7 +16,7 @@ from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
 from volstream.loading.columns import Chunk, TextColumn
 from volstream.loading.content import MAX_RECORD_BYTES, not_encoded, opened, texts
-from volstream.loading.formats import Recognized
+from volstream.loading.formats import RecognizedFormat
 from volstream.loading.options import LoadOptions
 from volstream.model.units import format_size
 
@@ -30,7 +30,7 @@ _ROWS = 100_000
 _MAX_VALUES = 10_000
 
 
-def chunks(file: File, what: Recognized, options: LoadOptions) -> Iterator[Chunk]:
+def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
     """Yields the rows of a csv file. Quoted values may contain line ends; an empty value is NULL unless it is quoted.
 
     A row with too few values lacks the last ones; what a row has beyond the last column is rescued.
@@ -161,7 +161,7 @@ class _Ending(io.BufferedIOBase):
         self._told.wait(0.2)
 
 
-def _first_row(file: File, what: Recognized, options: LoadOptions) -> tuple[list[str] | None, int]:
+def _first_row(file: File, what: RecognizedFormat, options: LoadOptions) -> tuple[list[str] | None, int]:
     """Returns the values of the first row, and the number of empty lines before it; None if there is no row to read.
 
     A header without a row after it is not one to read either: PyArrow refuses a file that ends in its header.

@@ -28,7 +28,7 @@ _COMPRESSIONS: Mapping[str, str] = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
 
 
 @dataclass(frozen=True)
-class Recognized:
+class RecognizedFormat:
     """What a file is, judging by its name and the job's options.
 
     Attributes:
@@ -56,7 +56,7 @@ def partitions(path: str) -> Mapping[str, str | None]:
     return {name: None if value == _HIVES_NULL else value for name, value in values.items()}
 
 
-def recognize(path: str, options: LoadOptions) -> Recognized | None:
+def recognize(path: str, options: LoadOptions) -> RecognizedFormat | None:
     """Returns what the file at ``path`` is, or None if its name tells no format and the options give none."""
     stem, _, extension = path.rpartition("/")[2].lower().rpartition(".")
     compression = _COMPRESSIONS.get(extension)
@@ -65,4 +65,4 @@ def recognize(path: str, options: LoadOptions) -> Recognized | None:
     file_format = options.format or _FORMATS.get(extension)
     if file_format is None:
         return None
-    return Recognized(file_format, compression, options.delimiter or ("\t" if extension == "tsv" else ","))
+    return RecognizedFormat(file_format, compression, options.delimiter or ("\t" if extension == "tsv" else ","))

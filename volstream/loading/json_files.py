@@ -15,7 +15,7 @@ from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
 from volstream.loading.columns import Chunk, JsonColumn, as_json
 from volstream.loading.content import MAX_RECORD_BYTES, texts
-from volstream.loading.formats import Recognized
+from volstream.loading.formats import RecognizedFormat
 from volstream.loading.names import column_name
 from volstream.loading.numbers import DECODER
 from volstream.loading.options import LoadOptions
@@ -37,7 +37,7 @@ class _Corrupt(str):
     """Text in the place of a record."""
 
 
-def chunks(file: File, what: Recognized, options: LoadOptions) -> Iterator[Chunk]:
+def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
     """Yields the rows of a json file.
 
     A line that is no JSON object is a row whose text is rescued. Between objects over several lines, or in an array, nobody

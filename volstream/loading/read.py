@@ -13,7 +13,7 @@ from volstream.functions.rejection import FileRejectedError
 from volstream.loading import avro_files, csv_files, json_files, orc_files, parquet_files
 from volstream.loading.columns import Chunk, FolderColumn
 from volstream.loading.content import decompressing
-from volstream.loading.formats import Recognized, is_marker, partitions, recognize
+from volstream.loading.formats import RecognizedFormat, is_marker, partitions, recognize
 from volstream.loading.options import LoadOptions
 
 
@@ -39,7 +39,7 @@ def chunks(file: File, options: LoadOptions) -> Iterator[Chunk]:
             yield _with(named, chunk) if named else chunk
 
 
-def _chunks(file: File, what: Recognized, options: LoadOptions) -> Iterator[Chunk]:
+def _chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
     match what.format:
         case FileFormat.CSV:
             return csv_files.chunks(file, what, options)

@@ -31,7 +31,7 @@ def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = Fal
     rejected: FileRejectedError | None = None
     for file in files:
         try:
-            shown.append(shown_by(file, options, whole=whole))
+            shown.append(columns_shown_by(file, options, whole=whole))
         except FileRejectedError as error:
             rejected = error
         finally:
@@ -41,7 +41,7 @@ def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = Fal
     return merged(shown)
 
 
-def shown_by(file: File, options: LoadOptions, *, whole: bool = False) -> pa.Schema:
+def columns_shown_by(file: File, options: LoadOptions, *, whole: bool = False) -> pa.Schema:
     """Returns the columns that a file shows; null is the type of text without values. Raises FileRejectedError."""
     columns: dict[str, pa.Field] = {}
     for chunk in islice(chunks(file, options), None if whole else 1):
@@ -70,8 +70,8 @@ def _kind(field: pa.Field) -> pa.DataType | None:
     return None if pa.types.is_null(field.type) else field.type
 
 
-class ColumnsShown:
-    """The function that returns what a file shows, as ``columns``: a serialized schema. See :func:`shown_by`.
+class SampleColumns:
+    """The function that returns what a file shows, as ``columns``: a serialized schema. See :func:`columns_shown_by`.
 
     Args:
         options: see :meth:`LoadOptions.of`.
@@ -82,4 +82,4 @@ class ColumnsShown:
 
     def __call__(self, file: File) -> dict[str, bytes]:
         """Returns the row. Raises FileRejectedError."""
-        return {"columns": shown_by(file, self._options).serialize().to_pybytes()}
+        return {"columns": columns_shown_by(file, self._options).serialize().to_pybytes()}

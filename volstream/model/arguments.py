@@ -97,7 +97,7 @@ class _Unchanged(Enum):
         return self.value
 
 
-class Described(Protocol):
+class OptionDescription(Protocol):
     """An option of a definition: see :class:`volstream.definitions.options.Key`."""
 
     @property
@@ -109,7 +109,7 @@ class Described(Protocol):
         """The value of an object created without the option."""
 
 
-def takes(options: Mapping[str, Described], *, changes: bool = False) -> Callable[[T], T]:
+def takes(options: Mapping[str, OptionDescription], *, changes: bool = False) -> Callable[[T], T]:
     """Declares the ``**options`` of a function: :func:`checked` refuses others, and ``help`` shows them.
 
     Args:

@@ -34,7 +34,7 @@ class Selection:
             return False
         parent, slash, _ = path.rpartition("/")
         # A key that begins with "/" is in a directory with an empty name.
-        return self.accepts_name(path) and (not slash or (self.recursive and self.descends(parent)))
+        return self.accepts_name(path) and (not slash or (self.recursive and self.may_contain(parent)))
 
     def accepts_name(self, path: str) -> bool:
         """Like :meth:`accepts`, for a file in a directory that is known to be included."""
@@ -42,7 +42,7 @@ class Selection:
             return False
         return not self.patterns or self._wanted.match(path)
 
-    def descends(self, directory: str) -> bool:
+    def may_contain(self, directory: str) -> bool:
         """True if files below ``directory`` (no trailing slash; ``""`` is the root) can belong to the volume."""
         if not directory:
             return True

@@ -183,7 +183,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingBatches:
     """The waiting batches at the end of an open plan. Sums count removals as files.
 
     Attributes:
@@ -279,7 +279,7 @@ class FailureKind(StrEnum):
 
 
 #: Failures that no retry can fix while code and file stay the same.
-LASTING = (
+PERMANENT = (
     FailureKind.CODE,
     FailureKind.WRONG_RESULT,
     FailureKind.TOO_LARGE,
@@ -289,10 +289,10 @@ LASTING = (
 
 #: The file changed or disappeared before its turn, which does not count as a failure. It usually returns through the stream,
 #: but may also return unchanged.
-OVERTAKEN = (FailureKind.VANISHED, FailureKind.CHANGED)
+SUPERSEDED = (FailureKind.VANISHED, FailureKind.CHANGED)
 
 #: Files that neither succeeded nor failed, and are processed later.
-WAITING = (*OVERTAKEN, FailureKind.RETRY_LATER)
+WAITING = (*SUPERSEDED, FailureKind.RETRY_LATER)
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,6 @@ class Batches:
         assert isinstance(job, FileJob), (
             "except for those of statements, batches belong to a job, and are removed with it"
         )
-        parts = self._jobs.parts
-        with parts.session() as session:
-            return parts.planner.files_of(session, job, plan, batch, stream)
+        services = self._jobs.services
+        with services.session() as session:
+            return services.planner.files_of(session, job, plan, batch, stream)

@@ -102,7 +102,7 @@ class Connectors:
         from volstream.sources.kafka.topic import TopicSource
 
         parsed = Name.parse(name)
-        existing = self._home.catalog.sources.meeting(parsed, or_replace=False, if_not_exists=if_not_exists)
+        existing = self._home.catalog.sources.resolve_existing(parsed, or_replace=False, if_not_exists=if_not_exists)
         if existing is not None:
             return existing
         source = TopicSource(tuple(brokers), topic or as_written(name), format, dict(properties or {}))

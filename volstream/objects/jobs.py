@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from volstream.catalog.failures import ANY, Wanted
+from volstream.catalog.failures import ANY, FailureFilter
 from volstream.definitions import (
     DynamicJob,
     FileJob,
@@ -35,16 +35,16 @@ from volstream.sqltext import MAX_NAMED
 
 if TYPE_CHECKING:
     from volstream.definitions.keywords import JobChanges, JobKeywords, LoadKeywords
-    from volstream.functions.inferred import Inferred
+    from volstream.functions.inferred import InferredColumns
     from volstream.functions.source import FunctionSource
     from volstream.home import Home
     from volstream.jobs.comparison import Comparison, ComparisonObserver
     from volstream.jobs.lease import Runner, RunReport
     from volstream.jobs.logs import LogLine
-    from volstream.jobs.parts import JobServices
     from volstream.jobs.preview import Preview
     from volstream.jobs.progress import Observer
     from volstream.jobs.run import FileRunner
+    from volstream.jobs.services import JobServices
 
 
 @checked
@@ -61,7 +61,7 @@ class Jobs(Collection[Job]):
         """Returns the runner of a file job."""
         from volstream.jobs.run import FileRunner
 
-        return FileRunner(self.parts, job)
+        return FileRunner(self.services, job)
 
     def runner(self, job: Job) -> Runner:
         """Returns the runner of a job."""
@@ -73,9 +73,9 @@ class Jobs(Collection[Job]):
         return StatementRunner(self._home, job)
 
     @property
-    def parts(self) -> JobServices:
+    def services(self) -> JobServices:
         """Services shared by the runs of file jobs."""
-        from volstream.jobs.parts import JobServices
+        from volstream.jobs.services import JobServices
 
         return JobServices(self._home.catalog, self._home.gateway, self._home.settings)
 
@@ -110,7 +110,7 @@ class Jobs(Collection[Job]):
         Raises:
             InvalidValueError: the columns can be neither found nor inferred; the function cannot be pickled.
         """
-        from volstream.functions.pickled import kept
+        from volstream.functions.pickled import function_attributes
         from volstream.jobs.definitions import create_job
 
         values = read(FileJobSpec, options)
@@ -133,7 +133,7 @@ class Jobs(Collection[Job]):
         else:
             spec = FileJobSpec(
                 name=Name.parse(name),
-                **kept(function),
+                **function_attributes(function),
                 into=Name.parse(into),
                 stream=Name.parse(stream) if stream else None,
                 volume=Name.parse(volume) if volume else None,
@@ -195,7 +195,7 @@ class Jobs(Collection[Job]):
         if schema is None and not (if_not_exists and self._home.catalog.jobs.find(Name.parse(name)) is not None):
             self._list_first(source)
             with reached(self._home.warehouse):
-                schema = first_columns(self.parts, source, Name.parse(into), parsed, values.get("where"))
+                schema = first_columns(self.services, source, Name.parse(into), parsed, values.get("where"))
         return self.create(
             name,
             LOADER,
@@ -219,12 +219,12 @@ class Jobs(Collection[Job]):
         **changes: Unpack[JobChanges],
     ) -> Job:
         """Changes a job; its cursor and its failures stay. ``directory`` and ``tell`` are as in :meth:`create`."""
-        from volstream.functions.pickled import kept
+        from volstream.functions.pickled import function_attributes
         from volstream.jobs.definitions import alter_job
 
         values = read(FileJobSpec, changes)
         if function is not None:
-            values |= kept(function)
+            values |= function_attributes(function)
         self._check_receivers(values.get("alert"))
         job = self.get(name)
         infer = partial(self.inferring, job, tell) if isinstance(job, FileJob) else None
@@ -360,9 +360,9 @@ class Jobs(Collection[Job]):
             NotFoundError: no delivered file is chosen.
             FunctionLoadError: the function cannot be imported or set up.
         """
-        from volstream.functions.pickled import kept
+        from volstream.functions.pickled import function_attributes
         from volstream.jobs.compare import MAX_SAMPLE, compare
-        from volstream.jobs.comparison import Chosen
+        from volstream.jobs.comparison import SampleSelection
         from volstream.jobs.definitions import check_where, with_function
 
         job = self._of_files(name)
@@ -372,9 +372,14 @@ class Jobs(Collection[Job]):
             raise InvalidValueError(f"{len(paths)} paths are too many.", f"Give up to {MAX_NAMED}, or a condition.")
         if where is not None:
             check_where(where)
-        other = with_function(job, kept(function), returns, arguments, directory=directory)
+        other = with_function(job, function_attributes(function), returns, arguments, directory=directory)
         return compare(
-            self.parts, job, other, Chosen(max(sample, len(paths)), where, tuple(paths)), both=both, observe=observe
+            self.services,
+            job,
+            other,
+            SampleSelection(max(sample, len(paths)), where, tuple(paths)),
+            both=both,
+            observe=observe,
         )
 
     def replay(
@@ -411,18 +416,18 @@ class Jobs(Collection[Job]):
         name: str | None = None,
         *,
         path: str | None = None,
-        wanted: Wanted = ANY,
+        wanted: FailureFilter = ANY,
         limit: int | None = 1000,
     ) -> Sequence[Failure]:
         """Returns the active failures of a job, or of all, ordered by path; only those ``wanted``."""
         job_id = self.get(name).id if name else None
         return self._home.catalog.failures.active(job_id, wanted=wanted, path=path, limit=limit)
 
-    def failure_count(self, name: str | None = None, wanted: Wanted = ANY) -> int:
+    def failure_count(self, name: str | None = None, wanted: FailureFilter = ANY) -> int:
         """Returns the number of :meth:`failures`, without a limit."""
         return self._home.catalog.failures.count(self.get(name).id if name else None, wanted)
 
-    def retry(self, name: str, paths: Sequence[str] | None = None, wanted: Wanted = ANY) -> Sequence[str]:
+    def retry(self, name: str, paths: Sequence[str] | None = None, wanted: FailureFilter = ANY) -> Sequence[str]:
         """Makes failed files due now: those of ``paths``, or those ``wanted``.
 
         Raises:
@@ -430,7 +435,7 @@ class Jobs(Collection[Job]):
         """
         return self._set_state(name, FailureState.RETRYING, paths, datetime.now(UTC), wanted)
 
-    def skip(self, name: str, paths: Sequence[str] | None = None, wanted: Wanted = ANY) -> Sequence[str]:
+    def skip(self, name: str, paths: Sequence[str] | None = None, wanted: FailureFilter = ANY) -> Sequence[str]:
         """Skips failed files: those of ``paths``, or those ``wanted``. A newer version of a file is still processed.
 
         Raises:
@@ -468,10 +473,10 @@ class Jobs(Collection[Job]):
         tell: Callable[[str], None],
         source: FunctionSource,
         arguments: Mapping[str, str],
-    ) -> Inferred:
+    ) -> InferredColumns:
         """Returns the columns that a function returns for a few files of a job's volume, and tells of them."""
         from volstream.functions.schema import of_job
-        from volstream.jobs.infer import Inferring
+        from volstream.jobs.infer import ColumnInference
 
         catalog, volume = self._home.catalog, None
         if isinstance(job, FileJobSpec) and job.volume is not None:
@@ -486,9 +491,11 @@ class Jobs(Collection[Job]):
                 "The columns cannot be inferred: the stream is not on a volume.", "Give the job a stream on a volume."
             )
         self._list_first(volume)
-        inferred = Inferring(self.parts, catalog.volumes.get(volume.name), job.where, job.timeout)(source, arguments)
+        inferred = ColumnInference(self.services, catalog.volumes.get(volume.name), job.where, job.timeout)(
+            source, arguments
+        )
         columns = {name.lower() for name in of_job(job).names} if isinstance(job, FileJob) else set[str]()
-        if new := inferred.besides(columns):
+        if new := inferred.excluding(columns):
             tell(str(new))
         return inferred
 
@@ -513,7 +520,12 @@ class Jobs(Collection[Job]):
         return job
 
     def _set_state(
-        self, name: str, state: FailureState, paths: Sequence[str] | None, next_try: datetime | None, wanted: Wanted
+        self,
+        name: str,
+        state: FailureState,
+        paths: Sequence[str] | None,
+        next_try: datetime | None,
+        wanted: FailureFilter,
     ) -> Sequence[str]:
         job = self.get(name)
         changed = self._home.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try, wanted=wanted)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.home import Home
-    from volstream.streams.consumption import Consumption, Taken
+    from volstream.streams.consumption import ConsumedBatch, Consumption
 
 
 @checked
@@ -41,7 +41,7 @@ class StreamBatch:
         df: the rows; actions on it do not move the offset.
     """
 
-    def __init__(self, home: Home, consumption: Consumption, stream: Stream, taken: Taken | None) -> None:
+    def __init__(self, home: Home, consumption: Consumption, stream: Stream, taken: ConsumedBatch | None) -> None:
         self._home = home
         self._consumption = consumption
         self._stream = stream
@@ -123,7 +123,7 @@ class StreamBatch:
             return self._home.reader.unlisted(spark)
         with as_sql_errors():
             views = Views(spark)
-            return views.live_with(spark.sql(self._query(views)))
+            return views.release_with(spark.sql(self._query(views)))
 
     def _query(self, views: Views) -> str:
         assert self._taken is not None, "checked by the caller"

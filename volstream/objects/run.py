@@ -67,7 +67,7 @@ def run(
     _tell(objects, created, report, tell)
     job = objects.jobs.get(into)
     assert isinstance(job, FileJob), "it has run"
-    return objects.jobs.parts.results.prepare(job)  # if there are no files yet, there is no table
+    return objects.jobs.services.results.prepare(job)  # if there are no files yet, there is no table
 
 
 def _volume(objects: Objects, files: str) -> Volume:
@@ -122,7 +122,7 @@ def _renewed(
     objects: Objects, job: FileJob, function: str | Callable[..., Any], options: Mapping[str, Any], tell: Tell
 ) -> FileJob:
     """Returns the job as the call says, and active. Rows of earlier code stay, and the job knows that they are of it."""
-    from volstream.functions.pickled import kept
+    from volstream.functions.pickled import function_attributes
 
     wanted = read(FileJobSpec, options)
     allowed = {**keys(FileJobOptions), **keys(FunctionOptions)}
@@ -137,7 +137,7 @@ def _renewed(
         )
     if wanted.get("returns") not in (None, job.returns):
         changes["returns"] = wanted["returns"]
-    code = kept(function)
+    code = function_attributes(function)
     recoded = _is_other_code(job, code)
     if recoded:
         changes["function"] = function

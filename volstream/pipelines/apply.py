@@ -11,8 +11,8 @@ from volstream.model.names import DEFAULT_SCHEMA
 from volstream.model.text import counted
 from volstream.objects.all import Objects
 from volstream.pipelines.existing import existing
-from volstream.pipelines.make import Maker, schemas_of
-from volstream.pipelines.model import Kind, PipelinePlan, Step, Verb
+from volstream.pipelines.make import ActionExecutor, schemas_of
+from volstream.pipelines.model import Kind, PipelinePlan, PlanStep, Verb
 from volstream.pipelines.plan import check, compare
 from volstream.pipelines.read import located, read
 from volstream.pipelines.rehearse import rehearse
@@ -54,7 +54,7 @@ def check_plan(objects: Objects, plan: PipelinePlan, *, contact: bool = True) ->
         rehearse(objects.home, plan, contact=contact)
 
 
-def carry_out(objects: Objects, plan: PipelinePlan, done: Callable[[Step], None]) -> None:
+def carry_out(objects: Objects, plan: PipelinePlan, done: Callable[[PlanStep], None]) -> None:
     """Carries out a plan that was checked.
 
     Args:
@@ -63,7 +63,7 @@ def carry_out(objects: Objects, plan: PipelinePlan, done: Callable[[Step], None]
     Raises:
         VolstreamError: an action failed; the message says which were carried out before.
     """
-    maker, finished = Maker(objects), 0
+    maker, finished = ActionExecutor(objects), 0
     for action in plan.actions:
         try:
             if action.verb in (Verb.CREATE, Verb.ALTER):
@@ -85,7 +85,7 @@ def apply(objects: Objects, path: Path, profile: str | None = None, *, prune: bo
     return plan
 
 
-def _make_schemas(objects: Objects, action: Step) -> None:
+def _make_schemas(objects: Objects, action: PlanStep) -> None:
     """Makes the folders of schemas, as CREATE SCHEMA does; object stores have none."""
     from volstream.delta.places import make_folder
 

@@ -12,11 +12,11 @@ from volstream.model.names import Name
 from volstream.objects.all import Objects
 from volstream.pipelines.columns import missing_columns
 from volstream.pipelines.keys import written
-from volstream.pipelines.model import CODE, Definition, Kind, Step, Verb
+from volstream.pipelines.model import CODE, Definition, Kind, PlanStep, Verb
 from volstream.sqltext import pairs, quote_column
 
 
-class Maker:
+class ActionExecutor:
     """Carries out actions, one by one, on the objects of a home."""
 
     def __init__(self, objects: Objects) -> None:
@@ -32,14 +32,14 @@ class Maker:
             Kind.DYNAMIC_TABLE: self.dynamic_table,
         }
 
-    def carry_out(self, action: Step) -> None:
+    def carry_out(self, action: PlanStep) -> None:
         """Does what an action says. Raises the VolstreamError of the operation."""
         if action.verb is Verb.DROP:
             self.drop(action.definition)
         elif action.verb is not Verb.KEEP:
             self._makers[action.definition.kind](action)
 
-    def connection(self, action: Step) -> None:
+    def connection(self, action: PlanStep) -> None:
         """Creates or alters a connection."""
         name, values = str(action.definition.name), options(action)
         if action.verb is Verb.CREATE:
@@ -47,7 +47,7 @@ class Maker:
         else:
             self.objects.connections.alter(name, **values)
 
-    def volume(self, action: Step, *, check: bool = False) -> None:
+    def volume(self, action: PlanStep, *, check: bool = False) -> None:
         """Creates or alters a volume.
 
         Args:
@@ -59,7 +59,7 @@ class Maker:
         else:
             self.objects.volumes.alter(name, check=check, **values)
 
-    def function(self, action: Step) -> None:
+    def function(self, action: PlanStep) -> None:
         """Creates a function, or replaces it: it has no state."""
         definition = action.definition
         values = dict(definition.values)
@@ -72,7 +72,7 @@ class Maker:
             **values,
         )
 
-    def source(self, action: Step) -> None:
+    def source(self, action: PlanStep) -> None:
         """Creates or alters a source."""
         name, values = str(action.definition.name), options(action)
         if "retention_policy" in values:
@@ -97,12 +97,12 @@ class Maker:
                     comment=comment,
                 )
 
-    def table(self, action: Step) -> None:
+    def table(self, action: PlanStep) -> None:
         """Creates or alters a table, by Spark."""
         for statement in table_statements(action):
             self._sql(statement)
 
-    def stream(self, action: Step) -> None:
+    def stream(self, action: PlanStep) -> None:
         """Creates a stream, or alters its comment."""
         name, values = str(action.definition.name), options(action)
         if action.verb is Verb.ALTER:
@@ -111,7 +111,7 @@ class Maker:
         volume, table = (_text(values.pop(key)) for key in ("volume", "table"))
         self.objects.streams.create(name, volume, table=table, **values)
 
-    def job(self, action: Step) -> None:
+    def job(self, action: PlanStep) -> None:
         """Creates or alters a job."""
         definition = action.definition
         name, values = str(definition.name), options(action)
@@ -142,7 +142,7 @@ class Maker:
         """Creates a job that loads files."""
         self.objects.jobs.load(name, volume, into, **values)
 
-    def dynamic_table(self, action: Step) -> None:
+    def dynamic_table(self, action: PlanStep) -> None:
         """Creates a dynamic table and fills it, or alters its trigger and comment."""
         name, values = str(action.definition.name), options(action)
         if action.verb is Verb.ALTER:
@@ -161,7 +161,7 @@ class Maker:
         run_statement(self.objects, statement)
 
 
-def options(action: Step) -> dict[str, Any]:
+def options(action: PlanStep) -> dict[str, Any]:
     """Returns the options of an operation: of all keys of an object to create, or of those that an altered one changes."""
     definition = action.definition
     values = definition.values if action.verb is Verb.CREATE else action.changed
@@ -171,7 +171,7 @@ def options(action: Step) -> dict[str, Any]:
     return chosen
 
 
-def table_statements(action: Step) -> list[str]:
+def table_statements(action: PlanStep) -> list[str]:
     """Returns the SQL that creates or alters a table."""
     definition, name = action.definition, action.definition.name.qualified
     if action.verb is Verb.CREATE:

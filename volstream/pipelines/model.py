@@ -99,7 +99,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """A step of a plan.
 
     Attributes:
@@ -120,10 +120,10 @@ class Step:
 class PipelinePlan:
     """What is to be done, in order."""
 
-    actions: Sequence[Step]
+    actions: Sequence[PlanStep]
 
     @property
-    def changes(self) -> Sequence[Step]:
+    def changes(self) -> Sequence[PlanStep]:
         """The actions that change something."""
         return [action for action in self.actions if action.verb is not Verb.KEEP]
 

@@ -10,7 +10,7 @@ from volstream.definitions import LoadKeys, NewColumns
 from volstream.errors import InvalidStateError
 from volstream.pipelines.columns import conflict, missing_columns
 from volstream.pipelines.keys import KEYS, unique, written
-from volstream.pipelines.model import ADDED, CODE, FORMS, Change, Definition, Kind, PipelinePlan, Step, Verb
+from volstream.pipelines.model import ADDED, CODE, FORMS, Change, Definition, Kind, PipelinePlan, PlanStep, Verb
 from volstream.pipelines.order import in_order
 
 #: Kinds that have rows of their own, which nothing could bring back: they are never dropped.
@@ -34,15 +34,15 @@ def compare(wanted: Sequence[Definition], existing: Sequence[Definition], *, pru
     present = {definition.identity: definition for definition in existing}
     asked = {definition.identity for definition in wanted}
     surplus = [old for old in existing if prune and old.identity not in asked and old.kind not in KEPT_KINDS]
-    drops = [Step(Verb.DROP, definition) for definition in reversed(in_order(surplus))]
+    drops = [PlanStep(Verb.DROP, definition) for definition in reversed(in_order(surplus))]
     actions = [drop for drop in drops if drop.definition.kind in _CONSUMERS]
     for definition in in_order(wanted):
         before = present.get(definition.identity)
         if before is None:
-            actions.append(Step(Verb.CREATE, definition))
+            actions.append(PlanStep(Verb.CREATE, definition))
             continue
         changes = list(_changes(definition, before))
-        actions.append(Step(Verb.ALTER if changes else Verb.KEEP, definition, changes))
+        actions.append(PlanStep(Verb.ALTER if changes else Verb.KEEP, definition, changes))
     return PipelinePlan([*actions, *(drop for drop in drops if drop.definition.kind not in _CONSUMERS)])
 
 

@@ -17,15 +17,15 @@ from typing import Any
 from volstream.catalog.definitions import Definitions
 from volstream.definitions import DynamicJobSpec
 from volstream.errors import EngineError, NotFoundError, VolstreamError
-from volstream.functions.inferred import Inferred
+from volstream.functions.inferred import InferredColumns
 from volstream.functions.schema import from_ddl
 from volstream.home import Home
 from volstream.jobs.definitions import create_job
 from volstream.model.names import Name
 from volstream.objects.all import Objects
 from volstream.pipelines.columns import parse_columns
-from volstream.pipelines.make import Maker, options, schemas_of
-from volstream.pipelines.model import Definition, Kind, PipelinePlan, Step, Verb
+from volstream.pipelines.make import ActionExecutor, options, schemas_of
+from volstream.pipelines.model import Definition, Kind, PipelinePlan, PlanStep, Verb
 from volstream.pipelines.order import RELATIONS, relations
 from volstream.pipelines.read import located
 from volstream.spark.session import SparkGateway
@@ -70,30 +70,30 @@ class _ScratchHome(Home):
         return str(self._folder / "warehouse")
 
 
-class _Rehearsal(Maker):
+class _Rehearsal(ActionExecutor):
     """Carries out the parts of actions that need no Spark."""
 
     def __init__(self, objects: Objects, contact: bool) -> None:
         super().__init__(objects)
         self._contact = contact
-        objects.jobs.inferring = lambda *_: Inferred(from_ddl(_SOME_COLUMNS), 0)
+        objects.jobs.inferring = lambda *_: InferredColumns(from_ddl(_SOME_COLUMNS), 0)
 
-    def carry_out(self, action: Step) -> None:
+    def carry_out(self, action: PlanStep) -> None:
         for schema in schemas_of(action.definition):
             Path(self.objects.home.warehouse, "tables", schema).mkdir(parents=True, exist_ok=True)
         super().carry_out(action)
 
-    def volume(self, action: Step, *, check: bool = False) -> None:
+    def volume(self, action: PlanStep, *, check: bool = False) -> None:
         """Contacts store and queue, so that it need not be done again."""
         super().volume(action, check=check or self._contact)
 
-    def stream(self, action: Step) -> None:
+    def stream(self, action: PlanStep) -> None:
         """Leaves out where it starts: the scratch home has no history."""
         values = {key: None if key.startswith("at_") else value for key, value in action.definition.values.items()}
         definition = action.definition
-        super().stream(Step(action.verb, Definition(definition.kind, definition.name, values), action.changes))
+        super().stream(PlanStep(action.verb, Definition(definition.kind, definition.name, values), action.changes))
 
-    def table(self, action: Step) -> None:
+    def table(self, action: PlanStep) -> None:
         """Creates an empty table with columns of the same names."""
         from volstream.sources.tables import check_free
 
@@ -108,7 +108,7 @@ class _Rehearsal(Maker):
         """Creates the job with columns that need no look at the files."""
         super().load(name, volume, into, {**values, "schema": values["schema"] or _SOME_COLUMNS})
 
-    def dynamic_table(self, action: Step) -> None:
+    def dynamic_table(self, action: PlanStep) -> None:
         """Creates the job that keeps the table, and an empty table whose columns are not known."""
         if action.verb is Verb.ALTER:
             super().dynamic_table(action)

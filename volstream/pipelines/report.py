@@ -7,7 +7,7 @@ from typing import Any
 
 from volstream.model.text import counted
 from volstream.pipelines.keys import defaults, written
-from volstream.pipelines.model import ADDED, CODE, Change, Kind, PipelinePlan, Step, Verb
+from volstream.pipelines.model import ADDED, CODE, Change, Kind, PipelinePlan, PlanStep, Verb
 
 _SIGNS = {Verb.CREATE: "+", Verb.ALTER: "~", Verb.DROP: "-", Verb.KEEP: " "}
 
@@ -37,7 +37,7 @@ def summary(plan: PipelinePlan) -> str:
     return _counts(plan, {**{verb: f"to {verb.value}" for verb in _CHANGING}, Verb.KEEP: Verb.KEEP.done})
 
 
-def done(action: Step) -> str:
+def done(action: PlanStep) -> str:
     """Returns in one line what an action did."""
     changed = ", ".join(_changed(action, change) for change in action.changes)
     text = f"{action.definition.title} {action.verb.done}{f': {changed}' if changed else ''}"
@@ -77,7 +77,7 @@ def _counts(plan: PipelinePlan, words: Mapping[Verb, str]) -> str:
     return ", ".join(f"{count} {words[verb]}" for verb in words if (count := plan.count(verb))) + "."
 
 
-def _changed(action: Step, change: Change) -> str:
+def _changed(action: PlanStep, change: Change) -> str:
     if change.before == change.after:
         return f"{change.key}: its code changed"
     blocked = f"  cannot be altered: {change.blocked}" if change.blocked else ""
@@ -85,7 +85,7 @@ def _changed(action: Step, change: Change) -> str:
     return f"{change.key}: {_value(before)} -> {_value(after)}{blocked}"
 
 
-def _next_step(action: Step) -> str:
+def _next_step(action: PlanStep) -> str:
     """Returns what a user may want to do after an action."""
     keys, name = action.changed.keys(), action.definition.name
     if action.verb is not Verb.ALTER:

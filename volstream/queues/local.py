@@ -153,7 +153,7 @@ class LocalQueue:
 
     def _on_change(self, change: PathChange) -> None:
         is_directory = change.kind in {PathChangeKind.DIRECTORY_NEW, PathChangeKind.DIRECTORY_GONE}
-        if not (self._selection.descends(change.path) if is_directory else self._selection.accepts(change.path)):
+        if not (self._selection.may_contain(change.path) if is_directory else self._selection.accepts(change.path)):
             return
         with self._changed:
             self._settler.add(change, time.monotonic())

@@ -33,7 +33,7 @@ class _Kept:
     due: float
 
 
-class Received:
+class ReceivedMessages:
     """Messages by id, which is their receipt: a handle may change while the consumer has the message."""
 
     def __init__(self, parse: Parser) -> None:

@@ -15,7 +15,7 @@ from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.queues.base import Message, Parser, QueueSettings, QueueState
-from volstream.queues.received import Delivery, Received
+from volstream.queues.received import Delivery, ReceivedMessages
 
 _log = get("queue")
 
@@ -75,7 +75,7 @@ class RemoteQueue:
         self._visibility = settings.visibility_seconds
         self._handles = threading.Lock()
         self._changed = threading.Condition()
-        self._received = Received(parse)
+        self._received = ReceivedMessages(parse)
         self._stopping: Stop | None = None  # of the current run; each start creates another
         self._failure: VolstreamError | None = None
         self._unanswered: VolstreamError | None = None  # why the most recent request failed
@@ -91,7 +91,12 @@ class RemoteQueue:
         visibility = self._service.open()
         stopping = Stop()
         with self._changed:
-            self._received, self._failure, self._unanswered, self._broken = Received(self._parse), None, None, None
+            self._received, self._failure, self._unanswered, self._broken = (
+                ReceivedMessages(self._parse),
+                None,
+                None,
+                None,
+            )
             self._stopping = stopping
         parts: list[Callable[[], None]] = [lambda: self._poll(stopping, visibility)] * self._pollers
         parts.append(lambda: self._keep(stopping, min(visibility, self._visibility)))
@@ -165,7 +170,7 @@ class RemoteQueue:
             return self._waiting + self._received.waiting
 
     def describe(self) -> QueueState:
-        """See :meth:`Described.describe`."""
+        """See :meth:`OptionDescription.describe`."""
         return self._service.describe()
 
     def _poll(self, stopping: Stop, visibility: float) -> None:

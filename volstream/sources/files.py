@@ -191,14 +191,14 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
         folders.remove(folder)
 
 
-def _copy(source: BinaryIO, copy: BinaryIO, upload: Upload, most: int) -> None:
-    """Copies a file of up to ``most`` bytes. Raises InvalidValueError, DiskError."""
+def _copy(source: BinaryIO, copy: BinaryIO, upload: Upload, maximum: int) -> None:
+    """Copies a file of up to ``maximum`` bytes. Raises InvalidValueError, DiskError."""
     copied = 0
     while piece := source.read(_PIECE):
         copied += len(piece)
-        if copied > most:
+        if copied > maximum:
             raise InvalidValueError(
-                f"{upload.shown} has more than {format_size(most)} (setting upload_max_bytes).",
+                f"{upload.shown} has more than {format_size(maximum)} (setting upload_max_bytes).",
                 "Raise the setting, or put the file into a volume and load it with a job.",
             )
         try:

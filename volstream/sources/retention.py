@@ -29,7 +29,7 @@ def expire(home: Home, source: Source) -> bool:
     if source.retention_policy is None:
         return False
     limit = datetime.now(UTC) - timedelta(seconds=source.retention_policy)
-    oldest = DeltaLog(location).least(_ARRIVED)
+    oldest = DeltaLog(location).minimum(_ARRIVED)
     if not isinstance(oldest, datetime) or oldest >= limit:
         return False
     with map_spark_errors(), home.gateway.pooled() as session:

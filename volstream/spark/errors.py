@@ -61,7 +61,7 @@ def engine_lost(reason: str) -> EngineLostError:
     return kind(f"The Spark engine was lost: {reason}.", remedy_of(reason))
 
 
-def says_lost(error: BaseException) -> bool:
+def means_engine_lost(error: BaseException) -> bool:
     """True if an error means that the engine does not answer."""
     return isinstance(error if isinstance(error, VolstreamError) else _translated(error), EngineLostError)
 

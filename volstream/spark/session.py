@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from volstream.errors import EngineLostError
 from volstream.jvm.address import Address, EngineAddress
 from volstream.jvm.codegen import compile_in
-from volstream.jvm.death import noted
-from volstream.spark.errors import engine_lost, says_lost
+from volstream.jvm.death import noted_cause
+from volstream.spark.errors import engine_lost, means_engine_lost
 from volstream.spark.loading import load
 
 if TYPE_CHECKING:
@@ -191,8 +191,8 @@ class SparkGateway:
 
         if not isinstance(error, (*BROKEN, EngineLostError)):
             return None
-        if self._ended is None and says_lost(error) and self._address is not None:
-            return noted(self._address)
+        if self._ended is None and means_engine_lost(error) and self._address is not None:
+            return noted_cause(self._address)
         return self._ended
 
     def _found(self) -> Address:
@@ -250,7 +250,7 @@ class SparkGateway:
             self._open.pop(connection.session.session_id, None)
 
     def _lose(self, reason: str) -> None:
-        reason = (noted(self._address) if self._address is not None else None) or reason
+        reason = (noted_cause(self._address) if self._address is not None else None) or reason
         with self._lock:
             self._ended = self._ended or reason
             connections = list(self._open.values())

@@ -70,7 +70,7 @@ class Views:
         _unused[self.spark].extend(self._mine)
         self._mine.clear()
 
-    def live_with(self, frame: DataFrame) -> DataFrame:
+    def release_with(self, frame: DataFrame) -> DataFrame:
         """Releases the views once the frame, and everything derived from it, is gone. Returns the frame."""
         if self._mine:  # derived frames hold the frame's plan
             weakref.finalize(frame._plan, _unused[self.spark].extend, list(self._mine)).atexit = False

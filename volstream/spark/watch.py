@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from volstream.jvm.address import Address
-from volstream.jvm.channel import Beat, Heartbeat, builder_for
+from volstream.jvm.channel import Heartbeat, HeartbeatRequest, builder_for
 from volstream.lifecycle.stop import Stop
 
 #: Interval of process checks.
@@ -59,7 +59,7 @@ class Watch:
 
     def _watch(self, heartbeat: Heartbeat) -> str | None:
         """Returns why the engine is lost, or None if asked to stop."""
-        beat: Beat | None = None
+        beat: HeartbeatRequest | None = None
         silence = since_beat = 0.0
         before = time.monotonic()
         while True:

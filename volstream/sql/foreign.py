@@ -13,7 +13,7 @@ from volstream.sql.names import tokenize
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignConstruct:
     """A construct of other platforms. Texts contain ``{word}`` for what the user wrote.
 
     Attributes:
@@ -33,7 +33,7 @@ class Foreign:
 
 
 @dataclass(frozen=True)
-class Found:
+class ForeignMatch:
     """A construct of another platform in a statement: how to name it, and what to write instead."""
 
     words: str
@@ -43,14 +43,14 @@ class Found:
 #: A name, with its schema.
 _NAME = r"\S+(?: \. \S+)*"
 
-FOREIGN: Sequence[Foreign] = (
-    Foreign(
+FOREIGN: Sequence[ForeignConstruct] = (
+    ForeignConstruct(
         r"^(?P<word>COPY INTO)\b",
         "Load a volume's files: CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO TABLE t, or volstream load v --into t.",
         {"COPY INTO": "COPY INTO t FROM @stage FILE_FORMAT = (TYPE = CSV)"},
         "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO TABLE t",
     ),
-    Foreign(
+    ForeignConstruct(
         r"(?<!\. )\b(?P<word>READ_FILES|CLOUD_FILES) \(",
         "Load a volume's files: CREATE JOB j ON VOLUME v LOAD INTO TABLE t. For one query: SELECT * FROM csv.`/path`.",
         {
@@ -59,7 +59,7 @@ FOREIGN: Sequence[Foreign] = (
         },
         "CREATE JOB j ON VOLUME v LOAD INTO TABLE t",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TEMPORARY )?(?P<word>FILE FORMAT)\b|\b(?P<other>FILE_FORMAT) =",
         "The options of files are those of a load: LOAD (FORMAT 'csv', DELIMITER ';').",
         {
@@ -68,19 +68,19 @@ FOREIGN: Sequence[Foreign] = (
         },
         "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv', DELIMITER ';') INTO TABLE t",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(?P<word>PIPE)\b|^SHOW (?P<other>PIPES)\b",
         "A job loads files as they arrive: CREATE JOB j ON VOLUME v LOAD INTO TABLE t ON CHANGE.",
         {"PIPE": "CREATE PIPE p AUTO_INGEST = TRUE AS COPY INTO t FROM @s", "PIPES": "SHOW PIPES"},
         "CREATE JOB j ON VOLUME v LOAD INTO TABLE t ON CHANGE",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^(CREATE|ALTER|DROP|DESC|DESCRIBE|EXECUTE) (OR REPLACE )?(?P<word>TASK)\b|^SHOW (?P<other>TASKS)\b",
         "A job runs a statement when its stream has data: CREATE JOB j EVERY '5m' AS INSERT INTO t SELECT * FROM s.",
         {"TASK": "CREATE TASK x SCHEDULE = '5 MINUTE' AS INSERT INTO t SELECT * FROM s", "TASKS": "SHOW TASKS"},
         "CREATE JOB j EVERY '5m' AS INSERT INTO t SELECT * FROM s",
     ),
-    Foreign(
+    ForeignConstruct(
         r"\b(?P<word>(TASK|COPY|LOAD|PIPE_USAGE)_HISTORY) \(",
         "The batches of jobs: SELECT * FROM volstream.batches, or volstream describe job j.",
         {
@@ -88,13 +88,13 @@ FOREIGN: Sequence[Foreign] = (
             "COPY_HISTORY": "SELECT * FROM TABLE(copy_history(table_name => 't'))",
         },
     ),
-    Foreign(
+    ForeignConstruct(
         r"\b(?P<word>APPLY CHANGES INTO)\b",
         "A job merges a stream as it changes: CREATE JOB j ON CHANGE AS MERGE INTO t USING s ON t.id = s.id ...",
         {"APPLY CHANGES INTO": "APPLY CHANGES INTO t FROM STREAM(s) KEYS (id) SEQUENCE BY n"},
         "CREATE JOB j ON CHANGE AS MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^CREATE (OR (REFRESH|REPLACE) )?(TEMPORARY )?(?P<word>(STREAMING )?LIVE (TABLE|VIEW)|STREAMING TABLE)\b",
         "A dynamic table follows its query: CREATE DYNAMIC TABLE d REFRESH ON CHANGE AS SELECT * FROM t.",
         {
@@ -104,20 +104,20 @@ FOREIGN: Sequence[Foreign] = (
         },
         "CREATE DYNAMIC TABLE d REFRESH ON CHANGE AS SELECT * FROM t",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(TEMPORARY )?(?P<word>STAGE)\b|^SHOW (?P<other>STAGES)\b"
         r"|\b(FROM|JOIN) (?P<sign>@)",
         "A volume is a location of files: CREATE VOLUME v LOCATION 's3://bucket/prefix'.",
         {"STAGE": "CREATE STAGE s URL = 's3://bucket/prefix'", "STAGES": "SHOW STAGES", "@": "SELECT * FROM @s"},
         "CREATE VOLUME v LOCATION 's3://bucket/prefix'",
     ),
-    Foreign(
+    ForeignConstruct(
         r"\b(?P<word>SYSTEM ?\$ ?STREAM_HAS_DATA)\b",
         "Jobs run only if their stream has data. To look: SHOW STREAMS, column has_data, or session.streams.has_data('s').",
         {"SYSTEM$STREAM_HAS_DATA": "SELECT SYSTEM$STREAM_HAS_DATA('s')"},
         "SHOW STREAMS",
     ),
-    Foreign(
+    ForeignConstruct(
         r"\b(?P<word>METADATA ?\$ ?(ACTION|ISUPDATE|ROW_ID))\b",
         "A stream has __change_type (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE), __commit_version and __commit_timestamp.",
         {
@@ -125,7 +125,7 @@ FOREIGN: Sequence[Foreign] = (
             "METADATA$ISUPDATE": "SELECT METADATA$ISUPDATE FROM s",
         },
     ),
-    Foreign(
+    ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>APPEND_ONLY|INSERT_ONLY) =",
         "Write WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY').",
         {
@@ -134,13 +134,13 @@ FOREIGN: Sequence[Foreign] = (
         },
         "CREATE STREAM s ON TABLE t WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY')",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>SHOW_INITIAL_ROWS) =",
         "Write WITH PROPERTIES ('SHOW_INITIAL_ROWS' = 'TRUE').",
         {"SHOW_INITIAL_ROWS": "CREATE STREAM s ON TABLE t SHOW_INITIAL_ROWS = TRUE"},
         "CREATE STREAM s ON TABLE t WITH PROPERTIES ('SHOW_INITIAL_ROWS' = 'TRUE')",
     ),
-    Foreign(
+    ForeignConstruct(
         r"\b(?P<word>AT|BEFORE) \( (TIMESTAMP|OFFSET|STATEMENT|STREAM|VERSION) = ?>",
         "Write TIMESTAMP AS OF '2026-01-01 12:00:00' after the name of the table, or VERSION AS OF 3 in a query.",
         {
@@ -150,52 +150,52 @@ FOREIGN: Sequence[Foreign] = (
         "CREATE STREAM s ON TABLE t TIMESTAMP AS OF '2026-01-01'",
         words="{word}(...)",
     ),
-    Foreign(
+    ForeignConstruct(
         r"(?<!\. )\b(?P<word>TABLE_CHANGES) \(",
         "Write SELECT * FROM t CHANGES FROM VERSION 1 TO VERSION 2; a stream has the net changes since it was consumed.",
         {"TABLE_CHANGES": "SELECT * FROM table_changes('t', 0)"},
     ),
-    Foreign(
+    ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TABLE|SCHEMA|DATABASE) (IF NOT EXISTS )?\S+( \. \S+)* (DEEP )?(?P<word>CLONE) ",
         "Copy the rows: CREATE TABLE a AS SELECT * FROM b.",
         {"CLONE": "CREATE TABLE a CLONE b"},
     ),
-    Foreign(
+    ForeignConstruct(
         r"^(?P<word>UNDROP)\b",
         "Dropped objects are not kept; restore them from a backup: volstream restore.",
         {"UNDROP": "UNDROP TABLE t"},
     ),
-    Foreign(
+    ForeignConstruct(
         r"^USE (?P<word>WAREHOUSE|ROLE|SECONDARY ROLES)\b",
         "Leave it out: a home has one engine and one user.",
         {"WAREHOUSE": "USE WAREHOUSE w", "ROLE": "USE ROLE r"},
         words="USE {word}",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^(?P<word>PUT)\b",
         "Copy files to the volume's location by any means; volstream finds them, at once with: ALTER VOLUME v REFRESH.",
         {"PUT": "PUT file:///tmp/a.csv @stage"},
         "ALTER VOLUME v REFRESH",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^(?P<word>GET) @",
         "Read files at the volume's location; SELECT url FROM DIRECTORY(VOLUME v) has the address of each.",
         {"GET": "GET @stage/a.csv file:///tmp"},
     ),
-    Foreign(
+    ForeignConstruct(
         r"^(?P<word>REMOVE|RM) @",
         "Delete files at the volume's location by any means; volstream finds out, at once with: ALTER VOLUME v REFRESH.",
         {"REMOVE": "REMOVE @stage/a.csv", "RM": "RM @stage"},
         "ALTER VOLUME v REFRESH",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^(?P<word>LIST|LS) @",
         "Write SHOW VOLUME DIRECTORY v, or SELECT * FROM DIRECTORY(VOLUME v).",
         {"LIST": "LIST @stage", "LS": "LS @stage"},
         "SHOW VOLUME DIRECTORY v",
         words="{word} @",
     ),
-    Foreign(
+    ForeignConstruct(
         r"\b(FROM|JOIN|,) DIRECTORY \( @? ?(?P<word>(?!VOLUME )\w+( \. \w+)*) \)",
         "Write DIRECTORY(VOLUME {word}).",
         {
@@ -206,30 +206,30 @@ FOREIGN: Sequence[Foreign] = (
         "SHOW VOLUME DIRECTORY v",
         words="DIRECTORY({word})",
     ),
-    Foreign(
+    ForeignConstruct(
         r"(?<!\. )\b(?P<word>GET_PRESIGNED_URL|BUILD_STAGE_FILE_URL|BUILD_SCOPED_FILE_URL) \(",
         "DIRECTORY(VOLUME v) has the column url; a job's function reads a file's content.",
         {"GET_PRESIGNED_URL": "SELECT GET_PRESIGNED_URL(@s, relative_path) FROM DIRECTORY(VOLUME v)"},
     ),
-    Foreign(
+    ForeignConstruct(
         r"^CREATE .*\b(?P<word>AUTO_REFRESH) =",
         "Leave it out: the daemon keeps directory tables up to date, by NOTIFICATION = (QUEUE_TYPE = ..., QUEUE_NAME = ...).",
         {"AUTO_REFRESH": "CREATE VOLUME v LOCATION 's3://b/p' DIRECTORY = (ENABLE = TRUE AUTO_REFRESH = TRUE)"},
         "CREATE VOLUME v LOCATION 's3://b/p' NOTIFICATION = (QUEUE_TYPE = 'AWS_SQS', QUEUE_NAME = 'q')",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>ON (EXTERNAL TABLE|STAGE|DIRECTORY|EVENT TABLE))\b",
         "A stream is on files or on a table: ON VOLUME v, or ON TABLE t.",
         {"ON EXTERNAL TABLE": "CREATE STREAM s ON EXTERNAL TABLE t", "ON STAGE": "CREATE STREAM s ON STAGE g"},
         "CREATE STREAM s ON VOLUME v",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>ON VIEW)\b",
         "Make a dynamic table of the view's query, and the stream on that: ON DYNAMIC TABLE d.",
         {"ON VIEW": "CREATE STREAM s ON VIEW w"},
         "CREATE STREAM s ON DYNAMIC TABLE d",
     ),
-    Foreign(
+    ForeignConstruct(
         rf"^(ALTER TABLE {_NAME} SET|CREATE (OR REPLACE )?TABLE .*\)) (?P<word>DATA_RETENTION_\w+|CHANGE_TRACKING)\b",
         "They are properties: SET PROPERTIES ('data_retention_days' = '3', 'change_tracking' = 'true'), or TBLPROPERTIES.",
         {
@@ -239,48 +239,48 @@ FOREIGN: Sequence[Foreign] = (
         "ALTER TABLE t SET PROPERTIES ('data_retention_days' = '3')",
         words="clause {word}",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^CREATE .*\b(?P<word>TARGET_LAG) =",
         "Write REFRESH EVERY '1m', or REFRESH ON CHANGE.",
         {"TARGET_LAG": "CREATE DYNAMIC TABLE d TARGET_LAG = '1 minute' AS SELECT * FROM t"},
         "CREATE DYNAMIC TABLE d REFRESH EVERY '1m' AS SELECT * FROM t",
     ),
-    Foreign(
+    ForeignConstruct(
         rf"\b(FROM|JOIN|,) {_NAME} (?P<word>SAMPLE) \( \d",
         "Write TABLESAMPLE (10 PERCENT), or TABLESAMPLE (100 ROWS).",
         {"SAMPLE": "SELECT * FROM t SAMPLE (10)"},
     ),
-    Foreign(
+    ForeignConstruct(
         r"\b(LATERAL|TABLE \() (?P<word>FLATTEN) \(",
         "Write SELECT t.*, x.col FROM t, LATERAL explode(t.items) x; of a VARIANT: variant_explode.",
         {"FLATTEN": "SELECT * FROM t, LATERAL FLATTEN(input => t.items) f"},
     ),
-    Foreign(
+    ForeignConstruct(
         rf"^ALTER (EXTERNAL )?VOLUME {_NAME} (?P<word>SET|UNSET|RENAME)\b",
         "Run volstream alter-volume, or session.volumes.alter: all options but the location can be changed.",
         {"SET": "ALTER VOLUME v SET COMMENT = 'x'", "RENAME": "ALTER VOLUME v RENAME TO w"},
         words="ALTER VOLUME ... {word}",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^CREATE (OR REPLACE )?(EXTERNAL )?VOLUME .*\b(?P<word>(TBL)?PROPERTIES) \(",
         "Options of a volume are clauses: CREATE VOLUME v LOCATION '/data' CHECK = FALSE COMMENT = 'x'.",
         {"TBLPROPERTIES": "CREATE EXTERNAL VOLUME v LOCATION '/d' TBLPROPERTIES ('check' = 'false')"},
         "CREATE VOLUME v LOCATION '/data' CHECK = FALSE COMMENT = 'x'",
         words="{word} of volumes",
     ),
-    Foreign(
+    ForeignConstruct(
         r"\. (?P<word>(hdfs|viewfs|abfss?|wasbs?|adl|gs|dbfs)://)",
         "Files are in folders, /path, or in object stores, s3://bucket/prefix.",
         {"hdfs://": "SELECT * FROM delta.`hdfs://nn/x`", "gs://": "SELECT * FROM csv.`gs://b/x`"},
     ),
-    Foreign(
+    ForeignConstruct(
         r"^SHOW \w+( \w+)? (IN|FROM) (?P<word>SCHEMA|DATABASE|ACCOUNT)\b(?! LIKE\b|$)",
         "Write the name alone, SHOW STREAMS IN public; all are shown without IN.",
         {"SCHEMA": "SHOW STREAMS IN SCHEMA public"},
         "SHOW STREAMS IN public",
         words="SHOW ... IN {word}",
     ),
-    Foreign(
+    ForeignConstruct(
         r"^SHOW (?!COLUMNS|PARTITIONS|FUNCTIONS|CREATE).*\b(?P<word>WHERE)\b",
         "SHOW takes IN public and LIKE 'a%'; for conditions: session.sql('SHOW STREAMS').where(\"has_data = 'true'\").",
         {"WHERE": "SHOW STREAMS WHERE has_data = 'true'"},
@@ -290,14 +290,14 @@ FOREIGN: Sequence[Foreign] = (
 )
 
 
-def found_in(statement: str) -> Found | None:
+def found_in(statement: str) -> ForeignMatch | None:
     """Finds another platform's construct in a statement, or None. Raises SqlError if it cannot be split into tokens."""
     text = " ".join("''" if token.token_type is TokenType.STRING else token.text for token in tokenize(statement))
     for construct in FOREIGN:
         if (match := re.search(construct.pattern, text, re.IGNORECASE)) is not None:
             typed = next(filter(None, match.groupdict().values()))
             word = re.sub(r" ?([$.]) ?", r"\1", typed)
-            return Found(construct.words.format(word=word), construct.remedy.replace("{word}", word))
+            return ForeignMatch(construct.words.format(word=word), construct.remedy.replace("{word}", word))
     return None
 
 

@@ -158,7 +158,7 @@ class SparkStatements:
         if words[:2] in (["SHOW", "TABLES"], ["SHOW", "VIEWS"]):
             frame = without_views(frame)
         # A user's view may read volstream's views for the life of the session.
-        return frame if _is_temporary(words) else binding.views.live_with(frame)
+        return frame if _is_temporary(words) else binding.views.release_with(frame)
 
     def query(self, text: str) -> DataFrame:
         """Returns the rows of a query that reads only relations of the home.
@@ -169,7 +169,7 @@ class SparkStatements:
         binding = Binding(self._home, self._home.spark, self._home.open_consumption, with_arrived=True, in_views=True)
         frame = binding.spark.sql(f"{_BEFORE}{binding.bind(text)}\n)")
         check_reads(frame, binding.tables, binding.views.names)
-        return binding.views.live_with(frame)
+        return binding.views.release_with(frame)
 
     def set_properties(self, statement: grammar.Statement) -> Result:
         """Runs ``ALTER TABLE t SET PROPERTIES``: translates volstream's properties to several of Delta's, passes on others."""

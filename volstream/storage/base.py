@@ -116,5 +116,5 @@ class HasLocalPaths(Protocol):
     def local_path(self, path: str) -> Path:
         """Returns the path of the object's content. Raises FileNotFoundError if the object no longer exists."""
 
-    def still_holds(self, path: str, version: str) -> bool:
+    def has_version(self, path: str, version: str) -> bool:
         """True if one quick check finds the object with this version; if False, :meth:`ObjectStore.head` decides."""

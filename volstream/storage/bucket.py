@@ -82,7 +82,7 @@ class BucketPlace:
         """Returns the listing entry for a key: a file, a finding, or None."""
         path = self.path(key)
         if not path or path.endswith("/"):
-            is_folder = size > 0 and selection.descends(path.rstrip("/"))
+            is_folder = size > 0 and selection.may_contain(path.rstrip("/"))
             return Finding(path or key, _FOLDER) if is_folder else None
         if not selection.accepts(path):
             return None

@@ -57,7 +57,7 @@ class LocalStore:
         before = self._identity()
         real_root = os.path.realpath(self._root)
         start = prefix.removesuffix("/")
-        if prefix != "/" and selection.descends(start) and (not start or _is_plain(start)):
+        if prefix != "/" and selection.may_contain(start) and (not start or _is_plain(start)):
             pending = [start]
             while pending:
                 directory = pending.pop()
@@ -136,8 +136,8 @@ class LocalStore:
             f"{printable(path)} is a local file, for which there are no presigned URLs.", "Use file.local_path()."
         )
 
-    def still_holds(self, path: str, version: str) -> bool:
-        """See :meth:`HasLocalPaths.still_holds`. The version identifies the file, however the path leads to it."""
+    def has_version(self, path: str, version: str) -> bool:
+        """See :meth:`HasLocalPaths.has_version`. The version identifies the file, however the path leads to it."""
         try:
             status = os.stat(f"{self._root}/{path}")
         except (OSError, ValueError):
@@ -318,7 +318,7 @@ def _look(entry: os.DirEntry[str], path: str, real_root: str, selection: Selecti
         return _file_info(path, entry.stat(follow_symlinks=False))
     if entry.is_symlink():
         return _look_at_link(path, real_root, selection)
-    if not entry.is_dir(follow_symlinks=False) or not selection.descends(path):
+    if not entry.is_dir(follow_symlinks=False) or not selection.may_contain(path):
         return None
     return path if is_utf8(path) else Finding(printable(path) + "/", _NOT_UTF8)
 
@@ -335,7 +335,7 @@ def _look_at_link(path: str, real_root: str, selection: Selection) -> FileInfo |
             return Finding(printable(path), _LINK_OUT) if selection.accepts_name(path) else None
         raise
     if stat.S_ISDIR(status.st_mode):
-        return Finding(printable(path), _LINK_DIRECTORY) if selection.descends(path) else None
+        return Finding(printable(path), _LINK_DIRECTORY) if selection.may_contain(path) else None
     if not stat.S_ISREG(status.st_mode) or not selection.accepts_name(path):
         return None
     if not is_utf8(path):

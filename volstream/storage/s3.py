@@ -54,7 +54,7 @@ class S3Store:
         self, prefix: str, selection: Selection, after: str, *, deep: bool = True
     ) -> Iterator[FileInfo | Finding]:
         """See :meth:`KeyOrdered.list_after`."""
-        if not selection.descends(prefix[:-1]) or (prefix and not selection.recursive):
+        if not selection.may_contain(prefix[:-1]) or (prefix and not selection.recursive):
             return
         for page in self._pages(prefix, after, deep=deep and selection.recursive):
             for obj in page.get("Contents", ()):

@@ -34,7 +34,7 @@ _ASK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Taken:
+class ConsumedBatch:
     """A stream being consumed over a range, as a batch."""
 
     stream: Stream
@@ -75,7 +75,7 @@ class Consumption:
         self._owner = new_owner()
         self._held = ExitStack()
         self._pinned: dict[str, Range | None] = {}
-        self._taken: dict[str, Taken] = {}
+        self._taken: dict[str, ConsumedBatch] = {}
         self._intent: Intent | None = None
         self._statements = 0
         self._rows = 0
@@ -98,7 +98,7 @@ class Consumption:
             self._pinned[stream.id] = self._reader.pin(stream)
         return self._pinned[stream.id]
 
-    def take(self, *streams: Stream) -> Mapping[str, Taken]:
+    def take(self, *streams: Stream) -> Mapping[str, ConsumedBatch]:
         """Adds streams, whose offsets move at the end. Returns them by id, without those on volumes that were never listed.
 
         Raises:
@@ -199,7 +199,7 @@ class Consumption:
         if unfinished is not None:
             self._catalog.consumptions.drop_plan(unfinished)
 
-    def _plan(self, stream: Stream) -> Taken | None:
+    def _plan(self, stream: Stream) -> ConsumedBatch | None:
         """Returns the stream's range as a plan of one batch: an earlier consumption's range, or the current one."""
         current = self._catalog.streams.by_id(stream.id)
         if current is None:
@@ -210,7 +210,7 @@ class Consumption:
             assert batch is not None, "an open plan has a batch that is not committed"
             covered = self._reader.range_of(unfinished, current)
             self._pinned[stream.id] = covered
-            return Taken(current, covered, unfinished, batch)
+            return ConsumedBatch(current, covered, unfinished, batch)
         self._drop_left(stream)
         pinned = self.pin(current)
         if pinned is None:
@@ -254,7 +254,7 @@ class Consumption:
             created_on=plan.created_on,
             committed_on=None,
         )
-        return Taken(current, pinned, plan, batch)
+        return ConsumedBatch(current, pinned, plan, batch)
 
     def _commit(self) -> None:
         if self._intent is not None and self._statements:

@@ -42,7 +42,7 @@ def create_stream(
         ObjectInUseError: the stream to replace serves a job.
         InvalidValueError: the point in time is outside the directory's history.
     """
-    existing = catalog.streams.meeting(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
+    existing = catalog.streams.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
         return existing
     if DeltaLog(folders.table_location(warehouse, spec.name)).exists():

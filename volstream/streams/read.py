@@ -12,7 +12,7 @@ import pyarrow as pa
 from volstream.catalog import Catalog
 from volstream.changelog import process
 from volstream.changelog.base import CHANGE_TYPE, OLD_KINDS, Deduplication, quoted
-from volstream.definitions import Mode, SourceKind, Stream
+from volstream.definitions import SourceKind, Stream, StreamMode
 from volstream.directory import table
 from volstream.errors import StreamStaleError
 from volstream.jvm.codegen import compile_in
@@ -137,7 +137,7 @@ class StreamReader:
                 raise _stale(stream, missing)
         initial = stream.initial and start is not None
         to = start if initial and start is not None else max(version, start or 0)
-        return Range(source, table_id, start, to, initial, stream.mode is Mode.APPEND_ONLY)
+        return Range(source, table_id, start, to, initial, stream.mode is StreamMode.APPEND_ONLY)
 
     def delivered(self, stream: Stream) -> Range | None:
         """Returns the consumed files that still exist; None if nothing was consumed. Raises as :meth:`pin`."""
@@ -181,7 +181,7 @@ class StreamReader:
             StreamSchemaChangedError: the source's columns changed in the range.
         """
         views = Views(session)
-        return views.live_with(session.sql(self.query(views, covered)))
+        return views.release_with(session.sql(self.query(views, covered)))
 
     def query(self, views: Views, covered: Range) -> str:
         """Returns the SQL of :meth:`frame`, which reads one of ``views``, in their session."""
@@ -214,7 +214,7 @@ class StreamReader:
 
     def range_of(self, plan: Plan, stream: Stream) -> Range:
         """Returns the range from which a plan of the stream was made."""
-        append_only = stream.mode is Mode.APPEND_ONLY
+        append_only = stream.mode is StreamMode.APPEND_ONLY
         source = self._source(stream)
         return Range(source, plan.table_id, plan.from_version, plan.to_version, plan.initial, append_only)
 

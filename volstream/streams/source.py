@@ -267,7 +267,7 @@ class TableSource:
 
     def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
         """Returns the change feed if it suffices, because its cost depends only on the changes; else row tracking."""
-        schemas = self._bearing(first, last)
+        schemas = self._compatible_schemas(first, last)
         after = schemas[last]
         if append_only and not _grows(schemas):  # two snapshots miss a row that was added and removed in between
             raise self._changed(schemas)
@@ -288,7 +288,7 @@ class TableSource:
 
     def every_change(self, first: int, last: int) -> Changelog:
         """Returns the changelog of all changes by row id, including those that a stream would skip."""
-        return self._tracked(self._bearing(first, last))
+        return self._tracked(self._compatible_schemas(first, last))
 
     def _tracked(self, schemas: Mapping[int, Schema]) -> Changelog:
         before, after = schemas[min(schemas)], schemas[max(schemas)]
@@ -324,18 +324,18 @@ class TableSource:
         between = DeltaLog(self.location).redefinitions(after, until)
         return {version: self._schema(version) for version in sorted({after, *between, until})}
 
-    def _bearing(self, first: int, last: int) -> Mapping[int, Schema]:
+    def _compatible_schemas(self, first: int, last: int) -> Mapping[int, Schema]:
         """Returns the schemas from before version ``first`` to ``last``. Raises StreamSchemaChangedError if earlier rows do not
         fit the last schema."""
         schemas = self._schemas(max(first - 1, 0), last)
-        if not schemas[last].bears(schemas[max(first - 1, 0)]):
+        if not schemas[last].accepts_rows_of(schemas[max(first - 1, 0)]):
             raise self._changed(schemas)
         return schemas
 
     def _changed(self, schemas: Mapping[int, Schema]) -> StreamSchemaChangedError:
         """Returns the error, with the first version whose columns cannot hold earlier rows."""
         version = next(
-            version for (_, old), (version, new) in itertools.pairwise(schemas.items()) if not new.bears(old)
+            version for (_, old), (version, new) in itertools.pairwise(schemas.items()) if not new.accepts_rows_of(old)
         )
         return StreamSchemaChangedError(
             f"Columns of the table {self.name} were dropped, renamed or retyped in version {version}.",
@@ -358,7 +358,7 @@ def images(source: ChangeSource, first: int, last: int) -> Changelog:
 def _grows(schemas: Mapping[int, Schema]) -> bool:
     """True if the last schema can hold the rows of all others. RESTORE can remove columns that were added in between."""
     *others, last = schemas.values()
-    return all(map(last.bears, others))
+    return all(map(last.accepts_rows_of, others))
 
 
 def tracked(schema: Schema) -> bool:

@@ -138,9 +138,9 @@ class _Base:
 
     def candidates(self, key: Sequence[str], values: Sequence[Any]) -> Iterator[str]:
         """Yields the paths of files that may contain the key, according to their statistics."""
-        least, most = self._ends(key[0])
+        minimum, maximum = self._ends(key[0])
         for at, path in enumerate(self._paths):
-            low, high = least[at], most[at]
+            low, high = minimum[at], maximum[at]
             if (low is None or low <= values[0]) and (high is None or values[0] <= high):
                 yield path
 

@@ -55,12 +55,12 @@ class Tail:
 
     def files(self, after: int) -> list[DataFile]:
         """Returns the data files with arrivals later than ``after``."""
-        return [file for file in self.view.files if file.most[ARRIVAL] > after]
+        return [file for file in self.view.files if file.maximum[ARRIVAL] > after]
 
     def parts(self, after: int, until: int) -> Iterator[pa.Table]:
         """Yields the rows of arrivals in ``(after, until]`` file by file, in no particular order."""
         for file in self.files(after):
-            if file.least[ARRIVAL] <= until:
+            if file.minimum[ARRIVAL] <= until:
                 rows = self.view.read(file)
                 number = rows[ARRIVAL]
                 yield rows.filter(pc.and_(pc.greater(number, after), pc.less_equal(number, until)))

@@ -287,7 +287,7 @@ class MovePlanner:
             if state is None:
                 return
             tail, moved = state
-            gone = [file for file in tail.view.files if file.most[ARRIVAL] <= moved]
+            gone = [file for file in tail.view.files if file.maximum[ARRIVAL] <= moved]
             if not gone or self._commit(tail, {FLOOR: moved}, gone):
                 return
         raise _crowded(self.target)

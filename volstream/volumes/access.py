@@ -6,7 +6,7 @@ from typing import Any
 
 from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS, Access, Keys
-from volstream.cloud.policies import Need, permission_policy, trust_policy
+from volstream.cloud.policies import RequiredAccess, permission_policy, trust_policy
 from volstream.config import Settings
 from volstream.definitions import Connection, Volume
 from volstream.errors import InvalidValueError
@@ -81,9 +81,9 @@ def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
     }
 
 
-def _need(volume: Volume) -> Need:
+def _need(volume: Volume) -> RequiredAccess:
     place = BucketPlace.of(volume.location)
-    return Need(place.bucket, place.root, volume.queue_name if volume.queue_type.has_events else None)
+    return RequiredAccess(place.bucket, place.root, volume.queue_name if volume.queue_type.has_events else None)
 
 
 def _keys(connection: Connection, settings: Settings) -> Keys:

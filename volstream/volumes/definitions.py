@@ -55,7 +55,7 @@ def create_volume(
         StorageError, QueueError: the bucket or queue does not exist or cannot be reached; StorageDeniedError: access was
             denied.
     """
-    existing = catalog.volumes.meeting(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
+    existing = catalog.volumes.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
         return existing
     location = normalise_location(spec.location)

@@ -13,7 +13,7 @@ from volstream.storage.bucket import BucketPlace
 
 
 @dataclass
-class Routed:
+class RoutedHints:
     """Hints by destination.
 
     Attributes:
@@ -27,9 +27,9 @@ class Routed:
     strays: dict[str, Rejection] = field(default_factory=dict)
 
 
-def route(volume: Volume, volumes: Sequence[Volume], hints: Iterable[Hint | ObjectHint]) -> Routed:
+def route(volume: Volume, volumes: Sequence[Volume], hints: Iterable[Hint | ObjectHint]) -> RoutedHints:
     """Divides hints from the queue of ``volume`` among ``volumes``, which may share it."""
-    routed = Routed()
+    routed = RoutedHints()
     scheme = scheme_of(volume.location)
     same = [other for other in volumes if scheme_of(other.location) == scheme] if scheme in PROVIDERS else []
     places = [(other, BucketPlace.of(other.location)) for other in same]

@@ -116,12 +116,12 @@ def test_a_table_whose_rows_keep_arriving_is_backed_up_as_of_one_flush(tmp_path:
             for thread in threads:
                 thread.join()
     assert spans[-1][0] > 0
-    for number, (least, most) in enumerate(spans):
+    for number, (minimum, maximum) in enumerate(spans):
         with _session(tmp_path / f"home-{number}") as session:
             restore(session.home.catalog, session.home.settings, tmp_path / f"backup-{number}")
             found = tails.everything(f"{session.home.warehouse}/tables/public/t")
         newest = max((row["n"] for row in found), default=0)
-        assert least <= newest <= most
+        assert minimum <= newest <= maximum
         numbers = sorted(row["n"] for row in found)
         assert numbers == [*range(max(1, newest - 6) if key else 1, newest + 1)]
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from tests import objects
 from volstream.catalog import Catalog
-from volstream.catalog.alerts import MAX_WAITING, Cause
+from volstream.catalog.alerts import MAX_WAITING, AlertCause
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.definitions import Job
 from volstream.model.work import Target
@@ -16,15 +16,15 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 def test_what_was_decided_is_stored_with_its_alerts(catalog: Catalog) -> None:
     alerts = catalog.alerts
-    paused = Cause("pause:1", NOW, alerted_on=NOW)
-    waiting = Cause("failed:1:x", NOW, count=3, note='{"why": "\\u0000 \\ud800"}')
+    paused = AlertCause("pause:1", NOW, alerted_on=NOW)
+    waiting = AlertCause("failed:1:x", NOW, count=3, note='{"why": "\\u0000 \\ud800"}')
     alerts.record(
         changed=[paused, waiting], gone=[], made=[("ops", {"why": "paused \x00"}), ("team", {"why": "paused"})]
     )
     assert alerts.causes() == {one.key: one for one in (paused, waiting)}
     assert alerts.waiting() == {"ops": 1, "team": 1}
-    alerts.record(changed=[Cause(waiting.key, NOW, alerted_on=NOW)], gone=[paused.key], made=[])
-    assert alerts.causes() == {waiting.key: Cause(waiting.key, NOW, alerted_on=NOW)}
+    alerts.record(changed=[AlertCause(waiting.key, NOW, alerted_on=NOW)], gone=[paused.key], made=[])
+    assert alerts.causes() == {waiting.key: AlertCause(waiting.key, NOW, alerted_on=NOW)}
 
 
 def test_an_alert_that_fails_lets_others_pass(catalog: Catalog) -> None:

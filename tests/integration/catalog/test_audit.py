@@ -7,7 +7,7 @@ from datetime import timedelta
 from tests import objects
 from volstream.catalog import Catalog
 from volstream.catalog.changes import HOME, Changes
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.definitions import note_begun
 from volstream.model.work import Refresh
 
@@ -37,7 +37,7 @@ def test_a_look_names_what_changed_since_the_last_one(catalog: Catalog) -> None:
     changes = Changes(catalog.database)
     assert changes.since_last() == {f"volume:{volume.name}", f"job:{job.name}", HOME}
     assert changes.since_last() == set()
-    catalog.conditions.note(About.VOLUME, volume.id, "gone")
+    catalog.conditions.note(ConditionKind.VOLUME, volume.id, "gone")
     assert changes.since_last() == {f"volume:{volume.name}"}
     note_begun(catalog.database, job)
     assert changes.since_last() == {f"job:{job.name}"}

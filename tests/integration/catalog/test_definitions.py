@@ -12,7 +12,7 @@ from tests import objects
 from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.cli.connection import create_connection_command
-from volstream.definitions import Connection, ConnectionType, JobState, Mode, QueueType, Write
+from volstream.definitions import Connection, ConnectionType, JobState, QueueType, StreamMode, Write
 from volstream.errors import AlreadyExistsError, CatalogError, InvalidValueError, NotFoundError
 from volstream.model.hints import Rejection
 from volstream.model.names import Name
@@ -58,7 +58,7 @@ def test_stored_objects_are_read_back_equal(catalog: Catalog) -> None:
         recursive=False,
         comment="naïve ☃",
     )
-    on_it = objects.stream(source, mode=Mode.APPEND_ONLY, offset=None, table_id=None, comment="c")
+    on_it = objects.stream(source, mode=StreamMode.APPEND_ONLY, offset=None, table_id=None, comment="c")
     consumer = objects.job(
         on_it,
         every=0.5,

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from tests import objects
 from volstream.catalog import Catalog, tables
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.catalog.failures import Wanted, cut
+from volstream.catalog.failures import FailureFilter, cut
 from volstream.cli.main import run
 from volstream.definitions import Job
 from volstream.errors import FencedError
@@ -136,7 +136,7 @@ def test_failures_can_be_selected_by_kind_and_sql_pattern(catalog: Catalog, job:
     )
 
     def found(**sort: Any) -> list[str]:
-        wanted = Wanted(**sort)
+        wanted = FailureFilter(**sort)
         paths = [one.path for one in catalog.failures.active(job.id, wanted=wanted)]
         assert catalog.failures.count(job.id, wanted) == len(paths)
         return sorted(paths)
@@ -149,7 +149,7 @@ def test_failures_can_be_selected_by_kind_and_sql_pattern(catalog: Catalog, job:
     assert found(like="%*.txt") == ["scans/b*.txt"]
     assert found(like="scans/a\\") == found(like="scans/a\\\\") == []
     assert found(kinds=[FailureKind.TIMED_OUT]) == ["scans/%.pdf"]
-    wanted = Wanted(like="scans/%.pdf")
+    wanted = FailureFilter(like="scans/%.pdf")
     moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=None, next_try=None, wanted=wanted)
     assert sorted(moved) == found(like="scans/%.pdf") == found(states=[FailureState.SKIPPED])
 

@@ -15,7 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from volstream.cloud.policies import Need, permission_policy, trust_policy
+from volstream.cloud.policies import RequiredAccess, permission_policy, trust_policy
 from volstream.config import Settings
 from volstream.queues import oss_events
 
@@ -56,7 +56,7 @@ def test_the_cloudformation_template_passes_its_linter() -> None:
 def test_the_roles_in_the_templates_grant_what_the_policies_of_the_connection_say(provider: str) -> None:
     (template,) = documents(DEPLOY / "alicloud" / "volstream.yml") if provider == "oss" else (cloudformation(),)
     role = template["Resources"]["Role"]["Properties"]
-    needed = permission_policy(provider, [Need("b", "in/", "q")], None, None)
+    needed = permission_policy(provider, [RequiredAccess("b", "in/", "q")], None, None)
     assert _actions(role["Policies"][0]["PolicyDocument"]) == _actions(needed)
     (trust,) = trust_policy(provider, "x", None)["Statement"]
     (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from volstream.catalog import Catalog
 from volstream.catalog.database import Database
-from volstream.console.live import Live
+from volstream.console.live import LiveEvents
 
 
 def test_pages_are_told_of_changes_although_a_look_failed(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_pages_are_told_of_changes_although_a_look_failed(tmp_path: Path) -> Non
         return {"looks": looks}
 
     async def told() -> str:
-        live = Live(Database(url), probed)
+        live = LiveEvents(Database(url), probed)
         try:
             async with asyncio.timeout(10):
                 async for text in live.events():

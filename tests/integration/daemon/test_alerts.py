@@ -20,8 +20,8 @@ from tests.tails import COLUMNS
 from tests.waiting import eventually
 from volstream import config
 from volstream.alerts.evaluator import AlertEvaluator
-from volstream.catalog.alerts import Cause
-from volstream.catalog.conditions import About
+from volstream.catalog.alerts import AlertCause
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.daemon.alerts import AlertService, DeliveryWorker
@@ -182,10 +182,10 @@ def test_volumes_and_the_engine_that_stand_still_are_told(world: World, receiver
     world.engine = {"state": "restarting", "reason": "no Java"}
     with world.daemon():
         (volume,) = world.catalog.volumes.list()
-        world.catalog.conditions.note(About.VOLUME, volume.id, "Its folder is gone.")
+        world.catalog.conditions.note(ConditionKind.VOLUME, volume.id, "Its folder is gone.")
         eventually(lambda: len(receiver.posts) == 2)
     with world.daemon():  # another one
-        world.catalog.conditions.note(About.VOLUME, volume.id, None)
+        world.catalog.conditions.note(ConditionKind.VOLUME, volume.id, None)
         eventually(lambda: len(receiver.posts) == 3)
     payloads = receiver.payloads
     assert {(payload["event"], payload["kind"]) for payload in payloads[:2]} == {
@@ -292,7 +292,7 @@ def test_a_home_in_which_nothing_happens_is_not_asked(world: World) -> None:
     world.catalog.close()
     asked: list[str] = []
 
-    def causes() -> Mapping[str, Cause]:
+    def causes() -> Mapping[str, AlertCause]:
         asked.append("causes")
         return {}
 

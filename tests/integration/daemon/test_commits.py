@@ -16,7 +16,7 @@ import pytest
 from tests import tails
 from tests.tails import committed
 from tests.waiting import eventually
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.config import Settings
 from volstream.daemon.tails import Committer
 from volstream.home import Home
@@ -80,11 +80,11 @@ def test_a_table_that_cannot_be_committed_holds_no_other_up(home: Home) -> None:
         arrive(whole, 2)
         eventually(lambda: len(committed(whole)) == 2)
         # The status tells, until it is mended.
-        eventually(lambda: "cannot be read" in str(home.catalog.conditions.cause(About.TABLE, "a.t")))
+        eventually(lambda: "cannot be read" in str(home.catalog.conditions.cause(ConditionKind.TABLE, "a.t")))
         assert [*committer.failing] == ["a.t"]
         for entry, text in entries.items():
             entry.write_text(text)
-        eventually(lambda: home.catalog.conditions.cause(About.TABLE, "a.t") is None)
+        eventually(lambda: home.catalog.conditions.cause(ConditionKind.TABLE, "a.t") is None)
         assert committer.failing == {}
     assert len(committed(broken)) == 1
 
@@ -96,7 +96,7 @@ def test_a_table_whose_rows_cannot_be_read_holds_no_other_up_and_is_told(home: H
     with committing(home) as committer:
         eventually(lambda: len(committed(whole)) == 1)
         assert "Parquet" in committer.failing["a.t"]
-        assert "Parquet" in str(home.catalog.conditions.cause(About.TABLE, "a.t"))
+        assert "Parquet" in str(home.catalog.conditions.cause(ConditionKind.TABLE, "a.t"))
 
 
 def test_a_table_that_cannot_be_committed_is_forgotten_once_it_is_dropped(home: Home) -> None:

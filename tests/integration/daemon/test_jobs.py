@@ -19,7 +19,7 @@ from tests import objects
 from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.definitions import note_begun
 from volstream.catalog.tables import digest, failures
 from volstream.daemon.jobs import Scheduler
@@ -78,7 +78,7 @@ class World:
     def failing(self) -> dict[str, str]:
         """What everybody who looks at the catalog sees."""
         names = {job.id: str(job.name) for job in self.catalog.jobs.list()}
-        return {names[job_id]: cause for job_id, cause in self.catalog.conditions.causes(About.JOB).items()}
+        return {names[job_id]: cause for job_id, cause in self.catalog.conditions.causes(ConditionKind.JOB).items()}
 
     def is_up(self) -> bool:
         self.looks += 1
@@ -278,7 +278,7 @@ def test_a_job_is_well_once_there_is_nothing_left_to_do(world: World) -> None:
     note_begun(world.catalog.database, job)  # by a process that was killed
     with world.running():
         eventually(lambda: not world.catalog.jobs.list()[0].unended)
-        world.catalog.conditions.note(About.JOB, job.id, "There is no table t.")
+        world.catalog.conditions.note(ConditionKind.JOB, job.id, "There is no table t.")
         eventually(lambda: not world.failing())
         with held(world.catalog, job.id, job.name, 10.0):
             note_begun(world.catalog.database, job)

@@ -15,7 +15,7 @@ from tests.disks import mounted
 from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import tables
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
@@ -59,7 +59,7 @@ class World:
 
     def recorded(self) -> str | None:
         """What everybody who looks at the catalog sees to be wrong."""
-        return self.session.home.catalog.conditions.cause(About.VOLUME, self.volume.id)
+        return self.session.home.catalog.conditions.cause(ConditionKind.VOLUME, self.volume.id)
 
     def has(self, *names: str) -> bool:
         volume: Volume = self.session.volumes.get("v")
@@ -181,7 +181,7 @@ def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: 
         disk.fill()
         worker.trouble.failed(QueueError("gone"))
         with pytest.raises(CatalogError, match="Free space"):
-            world.session.home.catalog.conditions.note(About.VOLUME, world.volume.id, "gone")
+            world.session.home.catalog.conditions.note(ConditionKind.VOLUME, world.volume.id, "gone")
         disk.empty()
         assert worker.reason == "gone"
         world.session.close()
@@ -238,7 +238,7 @@ def test_a_folder_that_is_ignored_cannot_be_refreshed(world: World) -> None:
 def test_only_the_worker_that_maintains_a_volume_reports_what_is_wrong_with_it(world: World) -> None:
     catalog = world.session.home.catalog
     catalog.leases.acquire(of_volume(world.volume.id), "elsewhere/1/1.00/x", "test", 600)
-    catalog.conditions.note(About.VOLUME, world.volume.id, "The queue does not exist.")
+    catalog.conditions.note(ConditionKind.VOLUME, world.volume.id, "The queue does not exist.")
     world.volume = world.session.volumes.get("v")
     with world.worker() as worker:
         assert worker.reason is None

@@ -153,7 +153,7 @@ def test_ranges_of_a_native_table_are_exact_although_deltalake_misreads_them(tmp
     with_escapes(spec.location)
     found = spec.view()
     assert found is not None
-    assert [(one.least["id"], one.most["id"]) for one in found.files] == [("a", "𠮷" + "x" * 5000)]
+    assert [(one.minimum["id"], one.maximum["id"]) for one in found.files] == [("a", "𠮷" + "x" * 5000)]
 
 
 TIMES = [
@@ -215,8 +215,8 @@ def test_the_greatest_time_has_no_upper_bound_as_the_log_cannot_store_it(tmp_pat
         assert direct.commit(location, Marker("app", number, {}), RowChanges([rows], schema, "v", None))
         entry = Path(location, "_delta_log", f"{number + 1:020d}.json").read_text()
         add = next(action["add"] for action in map(json.loads, entry.splitlines()) if "add" in action)
-        most = json.loads(add["stats"])["maxValues"].get("v")
-        assert (most is None) if moment == TIMES[-1] else datetime.fromisoformat(most) >= moment
+        maximum = json.loads(add["stats"])["maxValues"].get("v")
+        assert (maximum is None) if moment == TIMES[-1] else datetime.fromisoformat(maximum) >= moment
 
 
 #: Files of a table as other writers make them: the types of text, and times of Spark's.

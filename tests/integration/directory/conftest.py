@@ -15,7 +15,7 @@ from volstream.catalog import Catalog
 from volstream.definitions import QueueType, Volume, VolumeSpec
 from volstream.directory import table
 from volstream.directory.hint_set import HintSet
-from volstream.directory.keeper import DirectoryKeeper, Tick
+from volstream.directory.keeper import DirectoryKeeper, TickResult
 from volstream.directory.snapshot import Snapshot
 from volstream.model.hints import Hint
 from volstream.model.names import Name
@@ -45,7 +45,7 @@ class Keeping(FileWriter):
     ) -> DirectoryKeeper:
         return DirectoryKeeper(self.volume, self.catalog, self.settings, wait, store=store)
 
-    def take(self, *hints: Hint, keeper: DirectoryKeeper | None = None) -> Tick:
+    def take(self, *hints: Hint, keeper: DirectoryKeeper | None = None) -> TickResult:
         fold = HintSet(self.volume.selection)
         fold.add(hints)
         return (keeper or self.keeper()).apply(fold)

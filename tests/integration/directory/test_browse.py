@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from volstream.directory import browse
-from volstream.directory.browse import Entry, Part
+from volstream.directory.browse import DirectoryPage, Entry
 from volstream.directory.snapshot import Snapshot
 from volstream.model.hints import KeyHint
 
@@ -47,7 +47,7 @@ def snapshot(kept: Keeping) -> Snapshot:
     return found
 
 
-def all_of(ask: Callable[[str | None], Part]) -> list[Entry]:
+def all_of(ask: Callable[[str | None], DirectoryPage]) -> list[Entry]:
     """The entries of all pages."""
     found: list[Entry] = []
     after: str | None = None
@@ -68,8 +68,8 @@ def expected(prefix: str) -> list[str]:
 
 
 def test_a_folder_has_its_files_and_folders_once_in_order(snapshot: Snapshot) -> None:
-    for prefix, most in product(("", "a/", "a/b/", "a/b/c/", "a", "a/0", "ü/", "none", "🐘/"), (1, 2, 5, 100)):
-        found = all_of(partial(browse.children, snapshot, prefix, most=most))
+    for prefix, maximum in product(("", "a/", "a/b/", "a/b/c/", "a", "a/0", "ü/", "none", "🐘/"), (1, 2, 5, 100)):
+        found = all_of(partial(browse.children, snapshot, prefix, maximum=maximum))
         assert [entry.path for entry in found] == expected(prefix)
         for entry in found:
             assert entry.is_folder == entry.path.endswith("/")
@@ -79,10 +79,12 @@ def test_a_folder_has_its_files_and_folders_once_in_order(snapshot: Snapshot) ->
 
 def test_a_range_has_its_files(snapshot: Snapshot) -> None:
     ranges = [(None, None), ("a/b/000.txt", "a0/003.txt"), ("a", "b"), ("zz", None), (None, "A")]
-    for (after, until), most in product(ranges, (1, 3, 100)):
+    for (after, until), maximum in product(ranges, (1, 3, 100)):
 
-        def page(at: str | None, after: str | None = after, until: str | None = until, most: int = most) -> Part:
-            return browse.between(snapshot, at or after, until, most)
+        def page(
+            at: str | None, after: str | None = after, until: str | None = until, maximum: int = maximum
+        ) -> DirectoryPage:
+            return browse.between(snapshot, at or after, until, maximum)
 
         assert [entry.path for entry in all_of(page)] == [
             path for path in sorted(PATHS) if (after is None or path > after) and (until is None or path <= until)
@@ -95,6 +97,6 @@ def test_a_range_at_an_earlier_refresh_has_what_was_there(snapshot: Snapshot) ->
 
 
 def test_a_search_finds_parts_of_paths(snapshot: Snapshot) -> None:
-    for text, most, looked in product(("003", "B/C", "ü/", "a", "gone", "%"), (1, 4, 100), (1, 10, 1000)):
-        found = all_of(partial(browse.search, snapshot, text, most=most, rows=looked))
+    for text, maximum, looked in product(("003", "B/C", "ü/", "a", "gone", "%"), (1, 4, 100), (1, 10, 1000)):
+        found = all_of(partial(browse.search, snapshot, text, maximum=maximum, rows=looked))
         assert [entry.path for entry in found] == [path for path in sorted(PATHS) if text.lower() in path.lower()]

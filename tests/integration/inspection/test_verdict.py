@@ -25,7 +25,7 @@ from tests.waiting import eventually
 from volstream import config
 from volstream.alerts.evaluator import AlertEvaluator
 from volstream.alerts.model import Alert
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.console.app import Console
 from volstream.console.hosts import token_of
@@ -273,8 +273,8 @@ def stale_stream(views: Views) -> Callable[[], object]:
 def failing_commits(views: Views) -> Callable[[], object]:
     name = Name.parse("readings")
     views.catalog.tails.add(name, folders.own_location(views.home.warehouse, name))
-    views.catalog.conditions.note(About.TABLE, str(name), "The disk is full.")
-    return lambda: views.catalog.conditions.note(About.TABLE, str(name), None)
+    views.catalog.conditions.note(ConditionKind.TABLE, str(name), "The disk is full.")
+    return lambda: views.catalog.conditions.note(ConditionKind.TABLE, str(name), None)
 
 
 def unreadable_topic(views: Views) -> Callable[[], object]:
@@ -292,8 +292,8 @@ def unreadable_topic(views: Views) -> Callable[[], object]:
     )
     with views.catalog.database.transaction() as transaction:
         views.catalog.sources.add(transaction, source)
-    views.catalog.conditions.note(About.SOURCE, source.id, "The broker is away.")
-    return lambda: views.catalog.conditions.note(About.SOURCE, source.id, None)
+    views.catalog.conditions.note(ConditionKind.SOURCE, source.id, "The broker is away.")
+    return lambda: views.catalog.conditions.note(ConditionKind.SOURCE, source.id, None)
 
 
 def restarting_engine(views: Views) -> Callable[[], object]:

@@ -15,7 +15,7 @@ from tests.waiting import eventually
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.leases import of_job
 from volstream.cloud.access import Access, Keys
-from volstream.definitions import FileJob, JobState, Mode, Write
+from volstream.definitions import FileJob, JobState, StreamMode, Write
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
@@ -60,7 +60,7 @@ def begin(place: Place, owner: str = "gone") -> Intent:
 @pytest.mark.long
 def test_a_returning_path_has_no_old_rows_even_if_its_stream_shows_no_deletes(place: Place) -> None:
     change(place, a="1")
-    place.session.streams.create("s", "v", mode=Mode.APPEND_ONLY, at_version=0)
+    place.session.streams.create("s", "v", mode=StreamMode.APPEND_ONLY, at_version=0)
     place.job(COUNT, stream="s", volume=None)
     place.run()
     change(place, delete="a")

@@ -490,12 +490,12 @@ def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, loc
     session = place.session
     if place.volume.reconciled_on is None:
         place.refresh()
-    parts = session.jobs.parts
-    job = parts.results.prepare(objects.file_job(session.jobs.get("j")))
+    services = session.jobs.services
+    job = services.results.prepare(objects.file_job(session.jobs.get("j")))
     stream = session.streams.get("j_stream")
-    covered = parts.reader.pin(stream)
+    covered = services.reader.pin(stream)
     assert covered is not None
-    made, batches = parts.planner.of_range(parts.session, job, covered)
+    made, batches = services.planner.of_range(services.session, job, covered)
     session.home.catalog.consumptions.open((made, batches, stream))
     table = table_location(session.home.warehouse, job.into)
     return Consumer(session.home.catalog, DeltaWriter(place.gateway)).begin(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import Home, Place
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.definitions import JobState, StatementJob, Trigger, TriggerKind
 from volstream.errors import (
     AlreadyExistsError,
@@ -137,10 +137,10 @@ def test_a_failed_statement_leaves_the_offset_and_is_what_is_wrong_with_the_job(
     assert copied.offset() == before
     conditions = copied.session.home.catalog.conditions
     job = copied.session.jobs.get(copied.name("j"))
-    assert "no" in str(conditions.cause(About.JOB, job.id))
+    assert "no" in str(conditions.cause(ConditionKind.JOB, job.id))
     copied.sql(f"CREATE OR REPLACE JOB j$ AS {COPY}")
     copied.session.jobs.run(copied.name("j"))
-    assert conditions.cause(About.JOB, copied.session.jobs.get(copied.name("j")).id) is None
+    assert conditions.cause(ConditionKind.JOB, copied.session.jobs.get(copied.name("j")).id) is None
     assert copied.rows("SELECT * FROM u$") == [(1, "a")]
 
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import QueryBuilder
 
 from tests.broker import Broker, broker
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.config import Settings
 from volstream.delta import folders
 from volstream.delta.places import open_table
@@ -61,7 +61,7 @@ class Kept:
 
     def error(self, name: str = "t") -> str:
         source = self.session.source.get(name)
-        return self.session.home.catalog.conditions.cause(About.SOURCE, source.id) or ""
+        return self.session.home.catalog.conditions.cause(ConditionKind.SOURCE, source.id) or ""
 
 
 @pytest.fixture

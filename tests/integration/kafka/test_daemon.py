@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.kafka.conftest import Kept, no_engine
 from tests.waiting import eventually
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_source
 from volstream.daemon.sources import SourceWorkers
 from volstream.home import Home
@@ -60,7 +60,7 @@ def test_what_is_wrong_with_a_topic_is_told_until_it_is_well_and_holds_no_other_
     with reading(kept) as found:
         eventually(lambda: "There is no topic" in kept.error(), 20)
         assert "There is no topic" in found.failing["t"]
-        [wrong] = kept.session.home.catalog.conditions.of(About.SOURCE).values()
+        [wrong] = kept.session.home.catalog.conditions.of(ConditionKind.SOURCE).values()
         assert wrong.since <= datetime.now(UTC)
         kept.broker.send(there, "1")
         eventually(lambda: texts(kept, "u") == ["1"], 20)
@@ -68,7 +68,7 @@ def test_what_is_wrong_with_a_topic_is_told_until_it_is_well_and_holds_no_other_
         kept.broker.send(missing, "2")
         eventually(lambda: texts(kept) == ["2"], 60)
         eventually(lambda: not kept.error() and not found.failing, 20)
-        assert kept.session.home.catalog.conditions.of(About.SOURCE) == {}
+        assert kept.session.home.catalog.conditions.of(ConditionKind.SOURCE) == {}
 
 
 @pytest.mark.long

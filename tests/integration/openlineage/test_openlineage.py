@@ -177,12 +177,12 @@ def test_the_end_of_an_attempt_of_a_dead_process_is_told_by_who_settles_it(
         place.run()
         place.put("b", "1")
         place.refresh()
-        parts, job = place.session.jobs.parts, place.session.home.catalog.jobs.list()[0]
-        covered = parts.reader.pin(place.session.streams.get("j_stream"))
+        services, job = place.session.jobs.services, place.session.home.catalog.jobs.list()[0]
+        covered = services.reader.pin(place.session.streams.get("j_stream"))
         assert covered is not None
-        made, batches = parts.planner.of_range(parts.session, job, covered)  # type: ignore[arg-type]  # a job of files
-        parts.catalog.consumptions.open((made, batches, parts.stream(job)))
-        intent = parts.consumer.begin(batches[0], owner="dead", location=parts.table_of(job))
+        made, batches = services.planner.of_range(services.session, job, covered)  # type: ignore[arg-type]  # a job of files
+        services.catalog.consumptions.open((made, batches, services.stream(job)))
+        intent = services.consumer.begin(batches[0], owner="dead", location=services.table_of(job))
         with session_on(gateway, place.session.home.settings) as other:
             other.jobs.run("j")
     mine = [event for event in told.events() if event["run"]["runId"] == str(uuid.UUID(intent.attempt))]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Home
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.definitions import QueueType, Trigger, TriggerKind
 from volstream.errors import (
     AlreadyExistsError,
@@ -64,7 +64,7 @@ def test_while_it_is_built_no_daemon_runs_it(home: Home) -> None:
             job = home.session.home.catalog.jobs.find(Name.parse(name))
             try:
                 if job is not None:
-                    tried.append(home.session.home.catalog.conditions.cause(About.JOB, job.id))
+                    tried.append(home.session.home.catalog.conditions.cause(ConditionKind.JOB, job.id))
                     home.session.jobs.runner(job).run()
             except StreamBusyError:
                 pass

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from tests import objects
 from tests.directories import Directory
-from volstream.definitions import Mode, SourceKind, Stream, StreamSpec, Volume
+from volstream.definitions import SourceKind, Stream, StreamMode, StreamSpec, Volume
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.errors import (
@@ -84,7 +84,7 @@ def test_a_stream_starts_at_the_newest_version(place: Place) -> None:
     """Rule R-4 of docs/streams.md."""
     place.commit(3)
     made = place.create()
-    assert (made.offset, made.table_id, made.initial, made.mode) == (3, place.table_id, False, Mode.STANDARD)
+    assert (made.offset, made.table_id, made.initial, made.mode) == (3, place.table_id, False, StreamMode.STANDARD)
     assert place.catalog.streams.get(S) == made
 
 

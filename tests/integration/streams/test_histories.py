@@ -23,7 +23,7 @@ HISTORIES = 150  # in each of two tables
 COMMITS = 8
 
 Values = tuple[int, int, str]
-Shown = tuple[str, int, Values]
+ImmediateOutput = tuple[str, int, Values]
 
 
 @dataclass
@@ -40,10 +40,12 @@ class Model:
         self.born.append((version, self.next_row, values))
         self.next_row += 1
 
-    def net(self, first: int, last: int, key: Callable[[int, Values], Any], *, by_content: bool = True) -> list[Shown]:
+    def net(
+        self, first: int, last: int, key: Callable[[int, Values], Any], *, by_content: bool = True
+    ) -> list[ImmediateOutput]:
         """The net changes of ``(first, last]`` of rows identified by ``key``."""
         before, after = ({key(row, one[0]): one for row, one in self.at[v].items()} for v in (first, last))
-        shown: list[Shown] = []
+        shown: list[ImmediateOutput] = []
         for identity in {*before, *after}:
             old, new = before.get(identity), after.get(identity)
             if old is not None and new is not None and (old[0] == new[0] if by_content else old[1] == new[1]):
@@ -54,7 +56,7 @@ class Model:
                 shown.append(("INSERT" if old is None else "UPDATE_AFTER", new[1], new[0]))
         return sorted(shown)
 
-    def appended(self, first: int, last: int) -> list[Shown]:
+    def appended(self, first: int, last: int) -> list[ImmediateOutput]:
         return sorted(("INSERT", version, values) for version, _, values in self.born if first < version <= last)
 
 
@@ -159,14 +161,14 @@ class Table:
         assert version is not None
         return version
 
-    def stream(self, first: int, last: int, key: tuple[str, ...], *, append_only: bool) -> list[Shown]:
+    def stream(self, first: int, last: int, key: tuple[str, ...], *, append_only: bool) -> list[ImmediateOutput]:
         """What a stream shows of ``(first, last]``."""
         source = TableSource(Name.parse(self.home.name("t")), self.home.location("t"), key)
         covered = Range(source, "", first, last, initial=False, append_only=append_only)
         return rows(self.home.session.home.reader.frame(self.home.session.spark, covered).collect())
 
 
-def rows(found: list[Any]) -> list[Shown]:
+def rows(found: list[Any]) -> list[ImmediateOutput]:
     return sorted((row[0], row["__commit_version"], (row["h"], row["id"], row["v"])) for row in found)
 
 

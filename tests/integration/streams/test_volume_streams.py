@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.integration.conftest import Place
-from volstream.definitions import Mode
+from volstream.definitions import StreamMode
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.table import location
 from volstream.errors import AlreadyExistsError, InvalidValueError, StreamStaleError
@@ -182,7 +182,7 @@ def test_append_only_shows_files_as_they_were_first_written(place: Place) -> Non
     """Rule R-12 of docs/streams.md."""
     place.put("old", "1")
     place.refresh()
-    place.session.streams.create("s", "v", mode=Mode.APPEND_ONLY)
+    place.session.streams.create("s", "v", mode=StreamMode.APPEND_ONLY)
     place.put("a", "1")
     place.put("b", "22")
     place.put("old", "333")

@@ -9,7 +9,7 @@ from typing import Any
 
 from volstream.alerts.decide import FAILED, Decision, Pace, gather, judge, judge_failures
 from volstream.alerts.model import AlertEvent, Condition, Subject
-from volstream.catalog.alerts import Cause
+from volstream.catalog.alerts import AlertCause
 from volstream.model.work import FailureState
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -27,7 +27,7 @@ class Teller:
     """Decides again and again, and remembers as the catalog does."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Cause] = {}
+        self.known: dict[str, AlertCause] = {}
         self.due: datetime | None = None
         self.resolved: list[str] = []
 
@@ -155,7 +155,7 @@ def test_a_cause_that_does_not_come_again_is_forgotten() -> None:
 
 def test_the_cause_of_another_job_is_not_touched() -> None:
     teller = Teller()
-    other = Cause(f"{FAILED}2:x", NOW, count=1)
+    other = AlertCause(f"{FAILED}2:x", NOW, count=1)
     teller.known = {other.key: replace(other)}
     teller.at(50)
     assert teller.known == {other.key: other}

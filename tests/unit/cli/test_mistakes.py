@@ -17,7 +17,7 @@ ODD = "\udcff"
 #: In place of the file of functions.
 FILE = "{file}"
 
-Said = Callable[..., tuple[int, str]]
+EscapedText = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
+def said(home: str, capsys: pytest.CaptureFixture[str]) -> EscapedText:
     """Runs a command in the home; its exit code and what it said."""
 
     def call(*arguments: str) -> tuple[int, str]:
@@ -105,13 +105,13 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
         (["sql", "ALTER STREAM s RESET TO VERSION " + "9" * 30], 3, "VERSION cannot be"),
     ],
 )
-def test_mistakes_are_reported_as_user_errors(said: Said, arguments: list[str], code: int, message: str) -> None:
+def test_mistakes_are_reported_as_user_errors(said: EscapedText, arguments: list[str], code: int, message: str) -> None:
     found, text = said(*arguments)
     assert (found, "Traceback" in text) == (code, False), text
     assert message in text
 
 
-def test_a_file_whose_name_is_not_text_can_be_named(said: Said) -> None:
+def test_a_file_whose_name_is_not_text_can_be_named(said: EscapedText) -> None:
     code, text = said("explain-file", "v", ODD)
     assert (code, "There is no record of" in text, "Traceback" in text) == (3, True, False), text
 

@@ -21,7 +21,7 @@ import pytest
 from rich.console import Console
 
 from tests.commands import Shell, shell
-from volstream.cli.top import Look, picture, rates
+from volstream.cli.top import HomeFacts, picture, rates
 from volstream.engine.control import EngineStatus
 from volstream.inspection.problems import Problem
 
@@ -40,7 +40,7 @@ JOB = {
     "outcome": "",
 }
 VOLUME = {"files": 7, "rejected": 0, "reconciled": None, "queue": "none", "missing": 0, "phantom": 0, "late": 0}
-NOW = Look(
+NOW = HomeFacts(
     at=10.0,
     time=datetime(2026, 3, 1, 12, tzinfo=UTC),
     home="/home",
@@ -54,7 +54,9 @@ NOW = Look(
 )  # fmt: skip
 
 
-def shown(now: Look, before: Look | None = None, *, width: int = 120, height: int = 40, note: str | None = None) -> str:
+def shown(
+    now: HomeFacts, before: HomeFacts | None = None, *, width: int = 120, height: int = 40, note: str | None = None
+) -> str:
     console = Console(file=io.StringIO(), width=width, height=height)
     console.print(picture(before, now, width, height, note), highlight=False, markup=False)
     assert isinstance(console.file, io.StringIO)
@@ -77,7 +79,7 @@ def test_volumes_streams_and_jobs_are_shown_with_rates() -> None:
 
 
 @pytest.mark.parametrize("before", [None, NOW, dataclasses.replace(NOW, at=8.0, done={})])
-def test_without_an_earlier_look_there_are_no_rates(before: Look | None) -> None:
+def test_without_an_earlier_look_there_are_no_rates(before: HomeFacts | None) -> None:
     assert rates(before, NOW) == {}
     assert "sizes active 5 of 7 0 - -" in " ".join(shown(NOW, before).split())
 

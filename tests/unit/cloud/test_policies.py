@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from volstream.cloud.policies import Need, permission_policy, trust_policy
+from volstream.cloud.policies import RequiredAccess, permission_policy, trust_policy
 
 AWS_ROLE = "arn:aws-cn:iam::123456789012:role/r"
 OSS_ROLE = "acs:ram::1234567890:role/r"
@@ -19,7 +19,7 @@ def test_a_role_trusts_only_callers_that_present_the_external_id() -> None:
 
 
 def test_an_s3_volume_may_list_its_prefix_read_below_it_and_receive_from_its_queue() -> None:
-    needs = [Need("b", "in/", "q"), Need("b", "in/more/", "q"), Need("b", "a*b/")]
+    needs = [RequiredAccess("b", "in/", "q"), RequiredAccess("b", "in/more/", "q"), RequiredAccess("b", "a*b/")]
     listing, reading, queue, objects, messages = permission_policy("s3", needs, "cn-north-1", AWS_ROLE)["Statement"]
     assert (listing["Action"], listing["Resource"]) == (["s3:ListBucket"], ["arn:aws-cn:s3:::b"])
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["a${*}b/*", "in/*"]}}
@@ -38,15 +38,15 @@ def test_an_s3_volume_may_list_its_prefix_read_below_it_and_receive_from_its_que
 
 def test_the_url_of_a_queue_determines_its_arn() -> None:
     url = "https://sqs.eu-west-1.amazonaws.com/210987654321/q"
-    (_, _, queue, *_) = permission_policy("s3", [Need("b", "", url)], None, None)["Statement"]
+    (_, _, queue, *_) = permission_policy("s3", [RequiredAccess("b", "", url)], None, None)["Statement"]
     assert queue["Resource"] == ["arn:aws:sqs:eu-west-1:210987654321:q"]
     url = "https://1234567890.mns.cn-beijing-internal.aliyuncs.com/queues/q"
-    (_, _, queue, _) = permission_policy("oss", [Need("b", "", url)], None, None)["Statement"]
+    (_, _, queue, _) = permission_policy("oss", [RequiredAccess("b", "", url)], None, None)["Statement"]
     assert queue["Resource"] == ["acs:mns:cn-beijing:1234567890:/queues/q"]
 
 
 def test_a_whole_bucket_and_a_connection_without_volumes_have_no_prefix() -> None:
-    for needs, bucket in (([Need("b", ""), Need("b", "in/")], "b"), ([], "BUCKET")):
+    for needs, bucket in (([RequiredAccess("b", ""), RequiredAccess("b", "in/")], "b"), ([], "BUCKET")):
         listing, reading, _ = permission_policy("s3", needs, None, None)["Statement"]
         assert "Condition" not in listing
         assert reading["Resource"] == [f"arn:aws:s3:::{bucket}/*"]
@@ -56,7 +56,7 @@ def test_a_whole_bucket_and_a_connection_without_volumes_have_no_prefix() -> Non
 
 
 def test_an_oss_volume_may_list_its_prefix_read_below_it_and_receive_from_its_queue() -> None:
-    needs = [Need("b", "in/", "q")]
+    needs = [RequiredAccess("b", "in/", "q")]
     listing, reading, queue, messages = permission_policy("oss", needs, "cn-hangzhou", OSS_ROLE)["Statement"]
     assert (listing["Action"], listing["Resource"]) == (["oss:ListObjects"], ["acs:oss:*:1234567890:b"])
     assert listing["Condition"] == {"StringLike": {"oss:Prefix": ["in/*"]}}
@@ -70,5 +70,5 @@ def test_an_oss_volume_may_list_its_prefix_read_below_it_and_receive_from_its_qu
     [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"), ("eu-west-1", "aws"), (None, "aws")],
 )
 def test_without_a_role_the_region_determines_the_partition(region: str | None, partition: str) -> None:
-    listing, *_ = permission_policy("s3", [Need("b", "", "q")], region, None)["Statement"]
+    listing, *_ = permission_policy("s3", [RequiredAccess("b", "", "q")], region, None)["Statement"]
     assert listing["Resource"] == [f"arn:{partition}:s3:::b"]

@@ -20,13 +20,13 @@ TOKEN = "a-token"
 SAME = {"origin": "http://127.0.0.1:8642", "sec-fetch-site": "same-origin"}
 
 
-def _who(request: Request) -> Response:
+def _requester(request: Request) -> Response:
     return PlainTextResponse(request.scope.get("state", {}).get("who", "anybody"))
 
 
 @pytest.fixture
 def client() -> Iterator[TestClient]:
-    routes = [Route(path, _who, methods=["GET", "POST"]) for path in ("/", "/jobs/a", "/healthz", "/static/x")]
+    routes = [Route(path, _requester, methods=["GET", "POST"]) for path in ("/", "/jobs/a", "/healthz", "/static/x")]
     access = Middleware(Access, hosts=frozenset(LOOPBACK), token=TOKEN, refuse=refusal)
     app = Starlette(routes=routes, middleware=[access])
     app.state.port = 8642
@@ -145,7 +145,7 @@ def test_this_hosts_names_are_let_through(client: TestClient, host: str) -> None
 def test_the_path_that_is_asked_for_decides_and_not_the_one_in_the_url_with_the_host() -> None:
     """With any host let through, as if the check above were missing."""
     app = Starlette(
-        routes=[Route("/jobs/a", _who)],
+        routes=[Route("/jobs/a", _requester)],
         middleware=[Middleware(Access, hosts=_Every(), token=TOKEN, refuse=refusal)],
     )
     client = TestClient(app, base_url="http://127.0.0.1:8642")

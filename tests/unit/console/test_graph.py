@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.console.facts.graph import Bend, places
+from volstream.console.facts.graph import Waypoint, places
 from volstream.inspection.lineage import Edge, Graph, Node, NodeKind
 
 NODES = [Node(NodeKind.TABLE, f"t{number}") for number in range(9)]
@@ -31,7 +31,7 @@ def test_arrows_point_to_the_right(edges: set[tuple[int, int]]) -> None:
 
 def test_a_long_arrow_passes_each_column_at_a_place_of_its_own() -> None:
     found = places(graph({(0, 1), (1, 2), (2, 3), (0, 3)}))
-    assert sorted(column for one, (column, _) in found.items() if isinstance(one, Bend)) == [1, 2]
+    assert sorted(column for one, (column, _) in found.items() if isinstance(one, Waypoint)) == [1, 2]
 
 
 def test_what_nothing_leads_to_stands_beside_what_it_leads_to() -> None:

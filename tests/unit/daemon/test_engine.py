@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.waiting import eventually
-from volstream.daemon.engine import KeptEngine
+from volstream.daemon.engine import EmbeddedEngine
 from volstream.errors import (
     EngineError,
     EngineLostError,
@@ -67,7 +67,7 @@ class World:
         self.jvm = FakeJvm(*failures)
         self.watches: list[FakeWatch] = []
         self.ups = 0
-        self.engine = KeptEngine(self.jvm, self.stop, self.up, self.watch, Backoff(0.001, 0.01))
+        self.engine = EmbeddedEngine(self.jvm, self.stop, self.up, self.watch, Backoff(0.001, 0.01))
 
     def up(self) -> None:
         self.ups += 1
@@ -138,7 +138,7 @@ def test_a_stop_ends_waiting_and_starting() -> None:
     world.engine.run()
     assert world.jvm.starts == 1
     other = World()
-    other.engine = KeptEngine(FakeJvm(EngineError("no")), other.stop, other.up, other.watch, Backoff(1000, 1000))
+    other.engine = EmbeddedEngine(FakeJvm(EngineError("no")), other.stop, other.up, other.watch, Backoff(1000, 1000))
     with other.running():
         eventually(lambda: "reason" in other.engine.status())
 

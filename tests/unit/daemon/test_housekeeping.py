@@ -18,7 +18,7 @@ from volstream.backup.restore import SCRATCH
 from volstream.catalog import Catalog
 from volstream.daemon.housekeeping import Housekeeper, clean
 from volstream.functions.file import COPIES
-from volstream.functions.printing import Line, Printed
+from volstream.functions.printing import CapturedOutput, Line
 from volstream.jobs import logs
 from volstream.jvm import log_file
 from volstream.lifecycle.stop import Stop
@@ -78,7 +78,7 @@ def test_logs_are_forgotten_with_the_history(tmp_path: Path, catalog: Catalog) -
     _, _, job = objects.store_job(catalog)
     place = logs.location_of(settings.warehouse_path, job.id)
     for name, age in (("old", 91), ("new", 89)):
-        logs.write(place, name, [Printed(["a"], [Line(1.0, "stdout", "x")]).encoded(failed=False)], 1000)
+        logs.write(place, name, [CapturedOutput(["a"], [Line(1.0, "stdout", "x")]).encoded(failed=False)], 1000)
         os.utime(f"{place}/{name}.jsonl", (time.time() - age * 86400,) * 2)
     Housekeeper(catalog, settings, Stop()).sweep()
     assert [path.stem for path in Path(place).iterdir()] == ["new"]

@@ -7,16 +7,16 @@ from contextlib import ExitStack
 import pytest
 
 from volstream.catalog import Catalog
-from volstream.daemon.share import Members, Share
+from volstream.daemon.share import ClusterMembers, Share
 
 
 @pytest.mark.parametrize(
-    ("volumes", "daemons", "most"), [(4, 1, 4), (4, 2, 2), (5, 2, 3), (1, 2, 1), (0, 3, 0), (3, 0, 3)]
+    ("volumes", "daemons", "maximum"), [(4, 1, 4), (4, 2, 2), (5, 2, 3), (1, 2, 1), (0, 3, 0), (3, 0, 3)]
 )
-def test_a_share_is_an_even_part_rounded_up(volumes: int, daemons: int, most: int) -> None:
+def test_a_share_is_an_even_part_rounded_up(volumes: int, daemons: int, maximum: int) -> None:
     share = Share()
     share.divide(volumes, daemons)
-    assert share.most == most
+    assert share.maximum == maximum
 
 
 def test_there_are_as_many_slots_as_the_share_and_they_are_returned() -> None:
@@ -38,8 +38,8 @@ def test_a_shrunken_share_grants_no_slot_before_enough_were_returned() -> None:
 
 
 def test_daemons_of_one_cluster_know_each_other_until_they_leave(catalog: Catalog) -> None:
-    first, second = (Members(catalog.leases, "default", 60) for _ in range(2))
-    other = Members(catalog.leases, "GPU", 60)
+    first, second = (ClusterMembers(catalog.leases, "default", 60) for _ in range(2))
+    other = ClusterMembers(catalog.leases, "GPU", 60)
     assert (first.count(), other.count()) == (1, 1)
     assert (second.count(), first.count()) == (2, 2)
     second.leave()
@@ -47,7 +47,7 @@ def test_daemons_of_one_cluster_know_each_other_until_they_leave(catalog: Catalo
 
 
 def test_a_silent_daemon_is_not_counted_until_it_reports_again(catalog: Catalog) -> None:
-    first, silent = Members(catalog.leases, "DEFAULT", 60), Members(catalog.leases, "DEFAULT", 0.001)
+    first, silent = ClusterMembers(catalog.leases, "DEFAULT", 60), ClusterMembers(catalog.leases, "DEFAULT", 0.001)
     assert silent.count() >= 0  # its lease has lapsed by now
     assert first.count() == 1
-    assert Members(catalog.leases, "DEFAULT", 60).count() == 2
+    assert ClusterMembers(catalog.leases, "DEFAULT", 60).count() == 2

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from tests.waiting import eventually
-from volstream.daemon.strangers import Strangers
+from volstream.daemon.strangers import UnauthenticatedConnections
 
 
 def connect(server: socket.socket, held: ExitStack, family: int = socket.AF_INET) -> socket.socket:
@@ -25,9 +25,9 @@ def is_closed(client: socket.socket) -> bool:
 
 
 @contextmanager
-def looked_at(server: socket.socket, patience: float, **options: int) -> Iterator[Strangers]:
+def looked_at(server: socket.socket, patience: float, **options: int) -> Iterator[UnauthenticatedConnections]:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    watch = Strangers(server.getsockname()[1], patience, look_seconds=0.02, **options)
+    watch = UnauthenticatedConnections(server.getsockname()[1], patience, look_seconds=0.02, **options)
     watch.start()
     try:
         yield watch
@@ -49,7 +49,7 @@ def test_a_connection_that_shows_no_token_is_closed_and_others_stay(host: str) -
             connect(other, held, family),
         )
         name = f"ipv6:%5B::1%5D:{friend.getsockname()[1]}" if ":" in host else f"ipv4:{host}:{friend.getsockname()[1]}"
-        watch.met(name)
+        watch.authenticated(name)
         eventually(lambda: is_closed(stranger), 10)
         later = connect(server, held, family)
         eventually(lambda: is_closed(later), 10)
@@ -61,7 +61,7 @@ def test_the_oldest_of_many_go_at_once_even_if_no_descriptor_is_left() -> None:
     with ExitStack() as held:
         server = held.enter_context(socket.create_server(("127.0.0.1", 0)))
         clients = [connect(server, held) for _ in range(5)]
-        watch = held.enter_context(looked_at(server, 60.0, most=3))
+        watch = held.enter_context(looked_at(server, 60.0, maximum=3))
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, before[1]))
         with ExitStack() as taken:

@@ -33,7 +33,7 @@ from volstream.pipelines.model import Kind
 class _WithOneMore(FunctionOptions, FileJobOptions):
     """The definition of a job with an option that there is not."""
 
-    shade: Annotated[int, Option("How dark.", least=1)] = 7
+    shade: Annotated[int, Option("How dark.", minimum=1)] = 7
 
 
 def test_an_option_that_is_described_is_an_option_of_command_sql_python_and_file() -> None:

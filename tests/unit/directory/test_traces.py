@@ -18,7 +18,7 @@ import pytest
 from tests.objects import NOW
 from volstream.definitions import QueueType, Volume
 from volstream.directory import table
-from volstream.directory.confirm import Confirm, Since
+from volstream.directory.confirm import Confirm, Observations
 from volstream.directory.difference import compare
 from volstream.directory.hint_set import HintSet
 from volstream.model.files import FileInfo
@@ -130,7 +130,7 @@ class World:
         """Takes what the listing proposes, where it still holds."""
         listed = table.rows(self.listing or [], self.store.url)
         known = known_rows(list(self.directory.values()))
-        confirm = Confirm(self.store, self.volume.selection, Since(frozenset(self.seen)))
+        confirm = Confirm(self.store, self.volume.selection, Observations(frozenset(self.seen)))
         infos = {info.relative_path: info for info in self.listing or []}
         for row in confirm(compare(listed, known)).to_pylist():
             if row["change"] == "delete":

@@ -44,7 +44,7 @@ def test_a_file_in_the_current_folder_does_not_shadow_a_module_of_the_engine(
     monkeypatch.chdir(tmp_path)
     settings = config.load(tmp_path / "home")
     lock = HomeLock(settings)
-    lock.try_acquire(Owner.me("daemon"))  # so that the engine has nothing to do, once it is imported
+    lock.try_acquire(Owner.current_process("daemon"))  # so that the engine has nothing to do, once it is imported
     try:
         child = start(settings, tmp_path / "log" / "engine.log")
         assert child.wait(60) == 0
@@ -54,7 +54,7 @@ def test_a_file_in_the_current_folder_does_not_shadow_a_module_of_the_engine(
 
 def test_an_engine_whose_port_belongs_to_another_process_is_not_attached_to(tmp_path: Path) -> None:
     settings = config.load(tmp_path, engine_start_seconds=0.2)
-    me = Owner.me("daemon")
+    me = Owner.current_process("daemon")
     lock = HomeLock(settings)
     lock.try_acquire(me)
     try:

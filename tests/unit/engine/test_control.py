@@ -28,7 +28,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def address(jvm_pid: int, jvm_started: float) -> EngineAddress:
-    me = Owner.me("daemon")
+    me = Owner.current_process("daemon")
     return EngineAddress(1234, "token", "daemon", me.pid, me.started, jvm_pid, jvm_started, http_port=8642)
 
 
@@ -53,7 +53,7 @@ def test_a_record_left_by_a_killed_engine_is_not_a_running_engine(settings: Sett
 
 def test_an_engine_without_a_record_is_starting(settings: Settings) -> None:
     lock = HomeLock(settings)
-    lock.try_acquire(Owner.me("background"))
+    lock.try_acquire(Owner.current_process("background"))
     status = engine_status(settings)
     lock.release()
     assert status is not None
@@ -62,7 +62,7 @@ def test_an_engine_without_a_record_is_starting(settings: Settings) -> None:
 
 def test_the_status_shows_ports_and_processes(settings: Settings) -> None:
     lock = HomeLock(settings)
-    me = Owner.me("daemon")
+    me = Owner.current_process("daemon")
     lock.try_acquire(me)
     record.write(settings, address(me.pid, me.started))
     status = engine_status(settings)
@@ -73,7 +73,7 @@ def test_the_status_shows_ports_and_processes(settings: Settings) -> None:
 
 def test_the_engine_of_a_daemon_is_not_stopped_without_it(settings: Settings) -> None:
     lock = HomeLock(settings)
-    lock.try_acquire(Owner.me("daemon"))
+    lock.try_acquire(Owner.current_process("daemon"))
     with pytest.raises(InvalidStateError, match="daemon"):
         stop_engine(settings)
     lock.release()

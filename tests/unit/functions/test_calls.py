@@ -18,7 +18,7 @@ import pytest
 
 from tests.running import BATCH, Frozen, Runner, failed, results
 from volstream.errors import InvalidValueError
-from volstream.functions.pace import Pace, Turns
+from volstream.functions.pace import CallSchedule, Pace
 from volstream.functions.source import function
 from volstream.lifecycle.identity import new_owner
 from volstream.model.files import FileInfo
@@ -196,7 +196,7 @@ def test_the_function_is_not_called_for_a_process_that_was_killed(run: Runner, t
 
 
 def test_calls_that_come_too_late_do_not_make_up_for_it() -> None:
-    turns = Turns(0.05)
+    turns = CallSchedule(0.05)
     time.sleep(0.2)
     began = time.monotonic()
     for _ in range(3):

@@ -58,14 +58,14 @@ def test_a_coroutine_function_has_32_calls_in_flight_unless_it_or_the_job_says_o
 ) -> None:
     files = put(store, 64)
 
-    def most(decorator: str, count: int, **options: Any) -> int:
+    def maximum(decorator: str, count: int, **options: Any) -> int:
         anew = f"{IN_FLIGHT.format(decorator)}\n# {options}"  # a module stays as it is while its text does
         return max(int(result["n"]) for _, result in results(run(anew, files[:count], **options)) if result)
 
-    assert most("", 64) == 32
-    assert most("@volstream.function(concurrency=5)", 20) == 5
-    assert most("@volstream.function(concurrency=5)", 20, concurrency=3) == 3
-    assert most("", 8, measures=True) == 1
+    assert maximum("", 64) == 32
+    assert maximum("@volstream.function(concurrency=5)", 20) == 5
+    assert maximum("@volstream.function(concurrency=5)", 20, concurrency=3) == 3
+    assert maximum("", 8, measures=True) == 1
 
 
 @pytest.mark.parametrize(

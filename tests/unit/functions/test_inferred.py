@@ -14,15 +14,15 @@ import pytest
 from volstream.errors import InvalidValueError
 from volstream.functions import exact
 from volstream.functions.bounds import Bounds
-from volstream.functions.inferred import Inference, Inferred, with_known
-from volstream.functions.rows import Expected, rows_of
+from volstream.functions.inferred import Inference, InferredColumns, with_known
+from volstream.functions.rows import RowRequirements, rows_of
 from volstream.functions.schema import from_ddl, to_ddl
 
 
-def inferred(*files: Any) -> Inferred:
+def inferred(*files: Any) -> InferredColumns:
     found = Inference()
     for number, returned in enumerate(files):
-        found.add(f"{number}.txt", rows_of(returned, Expected(None, Bounds()))[0])
+        found.add(f"{number}.txt", rows_of(returned, RowRequirements(None, Bounds()))[0])
     return found.result()
 
 

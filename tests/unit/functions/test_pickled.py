@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from volstream.errors import FunctionLoadError, InvalidValueError
-from volstream.functions.pickled import MAX_BYTES, archive_of, kept, source_of
+from volstream.functions.pickled import MAX_BYTES, archive_of, function_attributes, source_of
 from volstream.functions.source import batch_size_of
 
 PROGRAM = """
@@ -182,12 +182,12 @@ def test_a_broken_archive_is_volstreams_error() -> None:
 
 
 def test_a_function_of_a_module_is_kept_by_its_file() -> None:
-    assert kept(made_by) == {"function": f"{__file__}:made_by", "pickled": None}
+    assert function_attributes(made_by) == {"function": f"{__file__}:made_by", "pickled": None}
 
 
 def test_a_function_inside_of_another_is_kept_by_its_name() -> None:
     def inner(file: Any) -> None: ...
 
-    given = kept(inner)
+    given = function_attributes(inner)
     assert given["function"] == "inner"
     assert given["pickled"] is not None

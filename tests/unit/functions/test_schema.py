@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
 from volstream.functions.file import File
-from volstream.functions.rows import Expected, rows_of
+from volstream.functions.rows import RowRequirements, rows_of
 from volstream.functions.schema import PROVENANCE, from_ddl, from_declaration, of_function, to_ddl
 from volstream.functions.source import batch_size_of, function
 
@@ -311,7 +311,7 @@ def test_instances_of_all_classes_of_rows_are_rows() -> None:
         inner: Pair
         many: list[Pair]
 
-    expected = Expected(None, Bounds())
+    expected = RowRequirements(None, Bounds())
     assert rows_of(Pair(1, "a"), expected)[0] == [{"words": 1, "longest": "a"}]
     assert rows_of([Model(words=2)], expected)[0] == [{"words": 2, "longest": None, "kind": "short"}]
     pair = {"words": 1, "longest": "a"}

@@ -23,7 +23,7 @@ def test_undeclared_columns_are_those_of_the_rows(paths: list[str]) -> None:
     assert [outcome.rows for outcome in found.outcomes] == [[{"n": 1, "note": None}]] * 2
     assert found.inferred is not None
     assert found.inferred.ddl == "n BIGINT, note STRING"
-    assert found.inferred.doubt.startswith(" note was always empty")
+    assert found.inferred.caveat.startswith(" note was always empty")
 
 
 def test_rows_are_shown_even_if_they_contradict_each_other(paths: list[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests import objects
 from volstream.functions.printing import PRINTED_LAST
-from volstream.jobs.advice import remedy, what_next, where_printed
+from volstream.jobs.advice import automatic_action, remedy, where_printed
 from volstream.model.units import about
 from volstream.model.work import FailureKind, FailureState
 
@@ -26,18 +26,18 @@ def failure(state: FailureState, **changes: Any) -> Any:
 )
 def test_a_retry_says_when_it_happens_and_how_many_are_left(left: int, said: str) -> None:
     one = failure(FailureState.RETRYING, attempts=2, next_try=objects.NOW + timedelta(seconds=left))
-    assert what_next(one, JOB, objects.NOW) == f"retry {said} (2 of 4 attempts done)"
+    assert automatic_action(one, JOB, objects.NOW) == f"retry {said} (2 of 4 attempts done)"
 
 
 def test_files_of_a_manual_job_are_not_retried_by_themselves() -> None:
     one = failure(FailureState.RETRYING, attempts=2, next_try=objects.NOW - timedelta(minutes=4))
     manual = dataclasses.replace(JOB, on_change=False)
-    assert what_next(one, manual, objects.NOW) == "retried by the next run (2 of 4 attempts done)"
+    assert automatic_action(one, manual, objects.NOW) == "retried by the next run (2 of 4 attempts done)"
 
 
 @pytest.mark.parametrize("state", [FailureState.WAITING, FailureState.SKIPPED, FailureState.QUARANTINED])
 def test_a_failure_that_is_not_retried_says_what_it_waits_for(state: FailureState) -> None:
-    assert "change" in what_next(failure(state, next_try=None), JOB, objects.NOW)
+    assert "change" in automatic_action(failure(state, next_try=None), JOB, objects.NOW)
 
 
 @pytest.mark.parametrize("kind", FailureKind)
@@ -51,7 +51,7 @@ def test_every_kind_of_failure_has_a_remedy(kind: FailureKind) -> None:
 
 def test_a_file_whose_function_asked_to_be_called_later_says_when() -> None:
     asked = {"kind": FailureKind.RETRY_LATER, "next_try": objects.NOW + timedelta(seconds=45)}
-    said = what_next(failure(FailureState.WAITING, **asked), JOB, objects.NOW)
+    said = automatic_action(failure(FailureState.WAITING, **asked), JOB, objects.NOW)
     assert said == "called again in 45 s, as the function asked"
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.jobs.differences import OTHERS, CodeOutcome, Comparer, Differences, ErrorGroup, Example, Row, Spread
+from volstream.jobs.differences import OTHERS, CodeOutcome, Comparer, Differences, ErrorGroup, Example, Percentiles, Row
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.datetimes(),
@@ -152,6 +152,6 @@ def test_not_a_number_is_equal_to_itself() -> None:
 
 
 def test_the_spread_of_measurements() -> None:
-    assert Spread.of([]) is None
-    assert Spread.of([3.0]) == Spread(3.0, 3.0)
-    assert Spread.of(range(1, 101)) == Spread(50, 95)
+    assert Percentiles.of([]) is None
+    assert Percentiles.of([3.0]) == Percentiles(3.0, 3.0)
+    assert Percentiles.of(range(1, 101)) == Percentiles(50, 95)

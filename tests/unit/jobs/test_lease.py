@@ -9,7 +9,7 @@ import pytest
 
 from tests import objects
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.definitions import FileJob
 from volstream.errors import FencedError, SqlError, StreamBusyError, VolstreamError
 from volstream.inspection.runs import outcome
@@ -27,7 +27,7 @@ class World:
 
     @property
     def failed(self) -> str | None:
-        return self.catalog.conditions.cause(About.JOB, self._made.id)
+        return self.catalog.conditions.cause(ConditionKind.JOB, self._made.id)
 
     def run(self, *, did: str | None = None, fails: BaseException | None = None) -> str | None:
         """Runs the job; its outcome."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from volstream.functions.printing import Line, Printed
+from volstream.functions.printing import CapturedOutput, Line
 from volstream.jobs import logs
 
 MIB = 1 << 20
@@ -18,7 +18,7 @@ LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
 
 def entry(files: Sequence[str], *texts: str, time: float = 1000.0, failed: bool = False, dropped: int = 0) -> str:
     lines = [Line(time + number, "stdout", text) for number, text in enumerate(texts)]
-    return Printed(files, lines, dropped).encoded(failed=failed)
+    return CapturedOutput(files, lines, dropped).encoded(failed=failed)
 
 
 @pytest.fixture
@@ -26,14 +26,14 @@ def place(tmp_path: Path) -> str:
     return logs.location_of(str(tmp_path / "warehouse"), "job")
 
 
-def keep(place: str, batch: str, *entries: str, most: int = MIB, age: float = 0) -> None:
-    logs.write(place, batch, entries, most)
+def keep(place: str, batch: str, *entries: str, maximum: int = MIB, age: float = 0) -> None:
+    logs.write(place, batch, entries, maximum)
     moment = 1_000_000_000 - age
     os.utime(f"{place}/{batch}.jsonl", (moment, moment))
 
 
-def texts(place: str, most: int = 100, **options: str) -> list[str]:
-    return [line.text for line in logs.read(place, most, **options)]
+def texts(place: str, maximum: int = 100, **options: str) -> list[str]:
+    return [line.text for line in logs.read(place, maximum, **options)]
 
 
 def test_without_output_there_are_no_lines(place: str) -> None:
@@ -69,7 +69,7 @@ def test_a_later_attempt_at_a_batch_replaces_an_earlier_one(place: str) -> None:
 def test_output_of_several_workers_is_bounded_together_and_omissions_are_reported(place: str) -> None:
     big = entry(["x"], "x" * 1000)
     found = [big] * 8 + [entry(["failed"], "mine", failed=True)] + [big] * 8
-    keep(place, "one", '{"lost": 5}', *found, most=5000)
+    keep(place, "one", '{"lost": 5}', *found, maximum=5000)
     assert Path(place, "one.jsonl").stat().st_size < 5200
     lines = texts(place)
     assert lines[0].startswith("(17 calls printed more, which was not kept")

@@ -107,9 +107,9 @@ def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> N
     ]
     assert (made.files, made.bytes, made.from_version, made.to_version) == (3, 30, 3, 9)
     assert len({batch.id for batch in batches}) == 2
-    assert plan.among(str(location), ["a", "c", "d"]) == {"a", "c"}
-    assert plan.among(str(location), ["a", "b", "c"], batches[0]) == {"a", "b"}
-    assert plan.among(str(location), ["a", "b", "c"], batches[1]) == {"c"}
+    assert plan.contained_paths(str(location), ["a", "c", "d"]) == {"a", "c"}
+    assert plan.contained_paths(str(location), ["a", "b", "c"], batches[0]) == {"a", "b"}
+    assert plan.contained_paths(str(location), ["a", "b", "c"], batches[1]) == {"c"}
 
 
 def write_plan(location: Path, parts: list[list[str]], size: int = 10) -> str:
@@ -139,7 +139,7 @@ def test_the_first_and_last_source_path_of_moved_files_are_known_per_batch(tmp_p
     assert plan.origins(str(location), batches[0]) == ("Z", "é")
     assert plan.origins(str(location), batches[1]) == ("x", "x")
     assert plan.origins(str(location), replace(batches[0], moves=0)) is None
-    assert plan.among(str(location), ["z", "x", "c"], batches[0], column="old_path") == {"z"}
+    assert plan.contained_paths(str(location), ["z", "x", "c"], batches[0], column="old_path") == {"z"}
     assert plan.of_origins("t.p", str(location), batches[0]) == "t.p IN ('z', 'é', 'Z')"
     assert plan.of_origins("t.p", str(location), replace(batches[0], moves=0)) is None
     assert plan.of_origins("t.p", str(location), replace(batches[0], moves=2001)) == "t.p BETWEEN 'Z' AND 'é'"
@@ -242,4 +242,4 @@ def test_a_written_plan_is_read_back_in_batches(tmp_path: Path) -> None:
     assert plan.exists(location)
     _, batches = cut_plan(location, Limits(4, 1000))
     assert [(batch.until_path, batch.files) for batch in batches] == [("03", 4), ("07", 4), ("09", 2)]
-    assert plan.going(location, batches[0]) == []
+    assert plan.removed_paths(location, batches[0]) == []

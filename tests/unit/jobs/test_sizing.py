@@ -14,7 +14,7 @@ from volstream import config
 from volstream.functions.bounds import Bounds
 from volstream.jobs import sizing
 from volstream.jobs.sizing import Limits, Rate
-from volstream.model.work import Batch, Waiting
+from volstream.model.work import Batch, WaitingBatches
 
 MOST = Limits(10_000, 1 << 30)
 MIB = 1 << 20
@@ -25,13 +25,13 @@ def batch(files: int, size: int, seconds: float | None, **changes: Any) -> Batch
     return objects.batch(made, files=files, bytes=size, seconds=seconds, **changes)
 
 
-def waiting(count: int, files: int, size: int, most_files: int, most_bytes: int) -> Waiting:
-    return Waiting(batch(1, 1, None), count, files, size, most_files, most_bytes)
+def waiting(count: int, files: int, size: int, most_files: int, most_bytes: int) -> WaitingBatches:
+    return WaitingBatches(batch(1, 1, None), count, files, size, most_files, most_bytes)
 
 
 def test_an_unmeasured_job_begins_with_a_batch_that_measures() -> None:
     assert sizing.latest([], 30) is None
-    assert sizing.usual([]) is None
+    assert sizing.typical_rate([]) is None
     assert MOST.first() == Limits(1000, 1 << 30)
     assert Limits(7, 100).first() == Limits(7, 100)
 
@@ -50,7 +50,7 @@ def test_removals_count_as_files_and_unmeasured_batches_do_not_count() -> None:
 
 
 def test_a_new_plan_starts_from_the_largest_batch_because_small_ones_measure_commits() -> None:
-    assert sizing.usual([batch(1, 10, 2.0)] * 10 + [batch(3000, 3000, 30.0)]) == Rate(100, 100)
+    assert sizing.typical_rate([batch(1, 10, 2.0)] * 10 + [batch(3000, 3000, 30.0)]) == Rate(100, 100)
 
 
 def test_limits_follow_the_target_within_what_the_job_allows() -> None:
@@ -72,7 +72,9 @@ def test_limits_follow_the_target_within_what_the_job_allows() -> None:
         (waiting(9, 9, 9 * 70 * MIB, 1, 0), False),  # each alone anyway
     ],
 )
-def test_batches_are_recut_if_they_miss_the_target_by_more_than_a_factor_of_two(ahead: Waiting, anew: bool) -> None:
+def test_batches_are_recut_if_they_miss_the_target_by_more_than_a_factor_of_two(
+    ahead: WaitingBatches, anew: bool
+) -> None:
     rate = Rate(100, MIB)
     assert sizing.misses(ahead, rate, rate.limits(60, MOST), 60) is anew
 

@@ -10,7 +10,7 @@ import pytest
 
 from volstream.jvm import log_file
 from volstream.jvm.address import EngineAddress, RemoteAddress
-from volstream.jvm.death import cause_of, note, noted
+from volstream.jvm.death import cause_of, note, noted_cause
 from volstream.lifecycle import identity
 
 _OVERFLOW = (
@@ -49,9 +49,9 @@ def test_a_client_finds_the_cause_recorded_by_the_owner_even_if_the_next_jvm_run
     address = EngineAddress(1, "t", "daemon", me, identity.start_time(me), 2**22 - 1, 0.0, logs=str(tmp_path))
     log_file.jvm_log(tmp_path).write_text("last words\n")
     note(tmp_path, address.jvm_pid, "it was killed by signal 9 (SIGKILL)")
-    assert noted(address) == "it was killed by signal 9 (SIGKILL)"
+    assert noted_cause(address) == "it was killed by signal 9 (SIGKILL)"
     log_file.begin(tmp_path).write_text("the next one's words\n")
-    assert noted(address) == "it was killed by signal 9 (SIGKILL)"
+    assert noted_cause(address) == "it was killed by signal 9 (SIGKILL)"
 
 
 def test_no_cause_is_given_for_a_running_orphaned_or_remote_jvm(tmp_path: Path) -> None:
@@ -60,4 +60,4 @@ def test_no_cause_is_given_for_a_running_orphaned_or_remote_jvm(tmp_path: Path) 
         1, "t", "daemon", me, identity.start_time(me), me, identity.start_time(me), logs=str(tmp_path)
     )
     gone = dataclasses.replace(lives, jvm_pid=2**22 - 1, engine_pid=2**22 - 1)
-    assert [noted(one) for one in (lives, gone, RemoteAddress("sc://x:1"))] == [None, None, None]
+    assert [noted_cause(one) for one in (lives, gone, RemoteAddress("sc://x:1"))] == [None, None, None]

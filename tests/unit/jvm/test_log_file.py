@@ -26,7 +26,7 @@ def test_the_log_of_engines_that_do_not_start_is_bounded(tmp_path: Path) -> None
     for number in range(10):
         with log.open("ab") as output:
             output.write(str(number).encode() * 60)
-        log_file.roll(tmp_path, most=100)
+        log_file.roll(tmp_path, maximum=100)
     assert log.read_bytes() == b""
     assert (tmp_path / "engine.log.1").read_bytes() == b"8" * 60 + b"9" * 60
 
@@ -34,9 +34,9 @@ def test_the_log_of_engines_that_do_not_start_is_bounded(tmp_path: Path) -> None
 def test_the_log_of_a_running_jvm_is_truncated_and_continues(tmp_path: Path) -> None:
     with log_file.begin(tmp_path).open("ab", buffering=0) as log:
         log.write(b"x" * 90)
-        log_file.roll(tmp_path, most=100)
+        log_file.roll(tmp_path, maximum=100)
         log.write(b"y" * 20)
-        log_file.roll(tmp_path, most=100)
+        log_file.roll(tmp_path, maximum=100)
         log.write(b"end")
     assert log_file.jvm_log(tmp_path).read_bytes() == b"end"
     assert (tmp_path / "jvm.log.1").read_bytes() == b"x" * 90 + b"y" * 20

@@ -13,7 +13,7 @@ from tests.waiting import eventually
 from volstream.errors import QueueError, StorageDeniedError, VolstreamError
 from volstream.model.hints import KeyHint
 from volstream.queues.base import Message, QueueSettings, QueueState
-from volstream.queues.received import Delivery, Received
+from volstream.queues.received import Delivery, ReceivedMessages
 from volstream.queues.remote import RemoteQueue
 
 SETTINGS = QueueSettings(visibility_seconds=60, wait_seconds=20)
@@ -303,7 +303,7 @@ def test_threads_end_with_the_queue(start: Start) -> None:
 
 
 def test_held_messages_forget_expired_handles() -> None:
-    held = Received(as_key)
+    held = ReceivedMessages(as_key)
     held.add(Delivery("a", "a1", b""), due=10)
     held.renew("b", "b1", 20)
     assert held.ending(before=11) == ["a"]

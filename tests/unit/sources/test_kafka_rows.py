@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class Said:
+class EscapedText:
     """A message."""
 
     said: bytes | None
@@ -54,7 +54,7 @@ def test_whatever_json_can_say_is_kept_letter_by_letter(value: object) -> None:
 
 @given(st.binary())
 def test_no_bytes_are_lost(value: bytes) -> None:
-    row = rows([Said(value)], "json", "t", 0, NOW).to_pylist()[0]
+    row = rows([EscapedText(value)], "json", "t", 0, NOW).to_pylist()[0]
     assert row["payload"] == value if row["event"] is None else row["event"].encode() == value
 
 
@@ -82,11 +82,11 @@ def test_what_json_allows_is_text_even_if_no_type_can_hold_it(value: bytes) -> N
     ],
 )
 def test_times_that_spark_cannot_show_are_null(time: tuple[int, int], said: datetime | None) -> None:
-    assert rows([Said(b"", time=time)], "bytes", "t", 0, NOW)["timestamp"].to_pylist() == [said]
+    assert rows([EscapedText(b"", time=time)], "bytes", "t", 0, NOW)["timestamp"].to_pylist() == [said]
 
 
 def test_rows_have_the_columns_of_the_table_and_the_order_of_the_messages() -> None:
-    found = rows([Said(b"1", 5), Said(None, 9)], "json", "t", 3, NOW)
+    found = rows([EscapedText(b"1", 5), EscapedText(None, 9)], "json", "t", 3, NOW)
     assert found.column_names == ["__operation", *COLUMNS.names]
     assert [(row["offset"], row["event"], row["payload"], row["partition"]) for row in found.to_pylist()] == [
         (5, "1", None, 3),
@@ -95,6 +95,6 @@ def test_rows_have_the_columns_of_the_table_and_the_order_of_the_messages() -> N
 
 
 def test_messages_that_come_again_are_left_out() -> None:
-    said = [Said(b"", at) for at in (3, 4, 5, 4, 5, 9)]
+    said = [EscapedText(b"", at) for at in (3, 4, 5, 4, 5, 9)]
     assert [message.offset() for message in new_messages(said, 4)] == [4, 5, 9]
     assert new_messages(said, 10) == []

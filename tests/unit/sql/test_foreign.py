@@ -6,7 +6,7 @@ import pytest
 
 from volstream.errors import SqlError
 from volstream.sql import grammar, names
-from volstream.sql.foreign import FOREIGN, Foreign, check, found_in
+from volstream.sql.foreign import FOREIGN, ForeignConstruct, check, found_in
 from volstream.sql.readonly import one_query
 
 
@@ -15,7 +15,7 @@ from volstream.sql.readonly import one_query
     [(one, word) for one in FOREIGN for word in one.examples],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_words_of_other_platforms_are_answered_with_ours(one: Foreign, word: str) -> None:
+def test_words_of_other_platforms_are_answered_with_ours(one: ForeignConstruct, word: str) -> None:
     with pytest.raises(SqlError) as caught:
         check(one.examples[word].lower())
     assert caught.value.message == f"volstream has no {one.words.format(word=word.lower())}."

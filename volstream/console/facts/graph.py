@@ -11,7 +11,7 @@ from typing import Any
 from volstream.home import Home
 from volstream.inspection.drawing import as_text
 from volstream.inspection.lineage import Edge, Graph, Node, lineage
-from volstream.inspection.problems import Problem, problems, worst
+from volstream.inspection.problems import Problem, most_severe, problems
 from volstream.inspection.status import status
 
 #: Pixels: of a box; from one to the next in a column, and from column to column.
@@ -31,7 +31,7 @@ def graph(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
         probed: what the daemon says about itself; see ``/readyz``.
     """
     graph = lineage(home)
-    wrong = worst(problems(status(home), probed))
+    wrong = most_severe(problems(status(home), probed))
     values = graph.values()
     return {
         "nodes": [
@@ -52,7 +52,7 @@ def _problem(node: Node, wrong: Mapping[tuple[str, str], Problem]) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Bend:
+class Waypoint:
     """Where a long arrow passes a column."""
 
     edge: Edge
@@ -60,24 +60,24 @@ class Bend:
 
 
 #: The column and the row of each object, and of each bend.
-Places = Mapping[Node | Bend, tuple[int, int]]
+Places = Mapping[Node | Waypoint, tuple[int, int]]
 
 
 def places(graph: Graph) -> Places:
     """Returns where objects are drawn: right of all that leads to them, near to their neighbours; and where long arrows pass."""
     depths = _depths(graph)
-    ways = [_way(edge, depths) for edge in graph.edges]
-    columns: list[list[Node | Bend]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
+    ways = [_route(edge, depths) for edge in graph.edges]
+    columns: list[list[Node | Waypoint]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
     for node, depth in depths.items():
         columns[depth].append(node)
     for way in ways:
         for bend in way[1:-1]:
-            assert isinstance(bend, Bend), "objects are at the ends"
+            assert isinstance(bend, Waypoint), "objects are at the ends"
             columns[bend.column].append(bend)
     steps = [step for way in ways for step in pairwise(way)]
     for sweep in range(_SWEEPS):
         rightwards = sweep % 2 == 0
-        near: dict[Node | Bend, list[Node | Bend]] = {}
+        near: dict[Node | Waypoint, list[Node | Waypoint]] = {}
         for left, right in steps:
             near.setdefault(right if rightwards else left, []).append(left if rightwards else right)
         for column in columns if rightwards else reversed(columns):
@@ -86,10 +86,10 @@ def places(graph: Graph) -> Places:
     return {point: (depth, row) for depth, column in enumerate(columns) for row, point in enumerate(column)}
 
 
-def _way(edge: Edge, depths: Mapping[Node, int]) -> list[Node | Bend]:
+def _route(edge: Edge, depths: Mapping[Node, int]) -> list[Node | Waypoint]:
     """Returns what an arrow passes, from its beginning to its end. One that points back passes nothing."""
     between = range(depths[edge.source] + 1, depths[edge.target])
-    return [edge.source, *(Bend(edge, column) for column in between), edge.target]
+    return [edge.source, *(Waypoint(edge, column) for column in between), edge.target]
 
 
 def _depths(graph: Graph) -> Mapping[Node, int]:
@@ -117,7 +117,7 @@ def _depths(graph: Graph) -> Mapping[Node, int]:
     return depths
 
 
-def _boxes(positions: Places) -> dict[Node | Bend, tuple[int, int]]:
+def _boxes(positions: Places) -> dict[Node | Waypoint, tuple[int, int]]:
     """Returns the upper left corner of each box, with columns centred."""
     heights: dict[int, int] = {}
     for column, row in positions.values():
@@ -136,7 +136,7 @@ def _picture(graph: Graph) -> dict[str, Any]:
     depths = {node: positions[node][0] for node in graph.nodes}
     return {
         "boxes": {node.id: {"x": corners[node][0], "y": corners[node][1]} for node in graph.nodes},
-        "arrows": [_curve([corners[point] for point in _way(edge, depths)]) for edge in graph.edges],
+        "arrows": [_curve([corners[point] for point in _route(edge, depths)]) for edge in graph.edges],
         "width": max((x for x, _ in corners.values()), default=0) + WIDTH + 1,
         "height": max((y for _, y in corners.values()), default=0) + HEIGHT + 1,
     }

@@ -155,12 +155,12 @@ def _volume(home: Home, definition: Job) -> str | None:
 
 
 def _lines(
-    home: Home, definition: Job, most: int, *, path: str | None = None, batch: str | None = None
+    home: Home, definition: Job, maximum: int, *, path: str | None = None, batch: str | None = None
 ) -> Sequence[logs.LogLine]:
     if not isinstance(definition, FileJob):
         return ()
     with reached(home.warehouse):
-        return logs.read(logs.location_of(home.warehouse, definition.id), most, batch=batch, path=path)
+        return logs.read(logs.location_of(home.warehouse, definition.id), maximum, batch=batch, path=path)
 
 
 def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> dict[str, Any] | None:

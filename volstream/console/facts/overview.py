@@ -11,7 +11,7 @@ from volstream.delta.places import is_remote
 from volstream.engine.control import engine_status
 from volstream.home import Home
 from volstream.inspection import runs
-from volstream.inspection.problems import problems, worst
+from volstream.inspection.problems import most_severe, problems
 from volstream.inspection.status import status
 from volstream.inspection.tables import list_tables
 from volstream.jobs import sizing
@@ -30,7 +30,7 @@ def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
     wrong = problems(state, probed)
     now = datetime.now(UTC)
     jobs = home.catalog.jobs.list()[:_MAX_SHOWN]
-    first = worst(wrong)
+    first = most_severe(wrong)
 
     def shown(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
         return [{**row, "problem": first.get((kind, row[key or kind]))} for row in state[kinds][:_MAX_SHOWN]]
@@ -73,7 +73,7 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 def _run(home: Home, job: Job) -> dict[str, Any]:
     """Returns how fast a job is, and when it runs next."""
     measured = home.catalog.consumptions.measured(job.id)
-    rate = sizing.usual(measured)
+    rate = sizing.typical_rate(measured)
     due, says = runs.next_run(home, job)
     work = runs.open_run(home, job, measured)
     return {

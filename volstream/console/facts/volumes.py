@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.console.query import Query
 from volstream.definitions import Volume
 from volstream.directory import browse
@@ -35,7 +35,7 @@ def volume(home: Home, name: str, query: Query, probed: Mapping[str, Any]) -> di
     definition = catalog.volumes.get(Name.parse(name))
     refreshes = catalog.refreshes.newest(definition.id, before=query.number("before"), limit=_RECENT)
     reconciled = definition.reconciled_on
-    status = volume_status(home, definition, catalog.conditions.causes(About.VOLUME))
+    status = volume_status(home, definition, catalog.conditions.causes(ConditionKind.VOLUME))
     return {
         "volume": details.described(home, definition),
         "status": status,
@@ -75,7 +75,7 @@ def _directory(home: Home, definition: Volume, query: Query) -> dict[str, Any]:
     """Returns the entries of a folder, or the files whose paths contain a text."""
     prefix, text, after = query.text("prefix") or "", query.text("search"), query.text("after")
     snapshot = snapshot_of(home, definition)
-    part = browse.Part([], None)
+    part = browse.DirectoryPage([], None)
     if snapshot is not None and text is not None:
         part = browse.search(snapshot, text, after, query.limit)
     elif snapshot is not None:

@@ -61,7 +61,7 @@ class Topic:
 
 
 @dataclass
-class Polled:
+class PollResult:
     """What a poll has found.
 
     Attributes:
@@ -149,13 +149,13 @@ class TopicReader(Closeable):
                 [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
             )
 
-    def poll(self, ends: Mapping[int, int]) -> Polled:
+    def poll(self, ends: Mapping[int, int]) -> PollResult:
         """Returns the next messages of the assigned partitions. Waits half a second for more; less if there are many.
 
         Args:
             ends: offsets by partition: once all of them are reached, it waits no longer; empty: it does not look.
         """
-        polled = Polled()
+        polled = PollResult()
         count = size = 0
         deadline = time.monotonic() + _GATHER_SECONDS
         while count < _MAX_MESSAGES and size < _MAX_BYTES and not polled.out_of_range:
@@ -175,7 +175,7 @@ class TopicReader(Closeable):
         """Closes the connections."""
         self._consumer.close()
 
-    def _take(self, polled: Polled, message: Message) -> int:
+    def _take(self, polled: PollResult, message: Message) -> int:
         """Adds a message, or what it tells, to what was polled; returns its size in bytes."""
         error, partition, offset = message.error(), message.partition(), message.offset()
         assert partition is not None, "it comes from a partition"

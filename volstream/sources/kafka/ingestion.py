@@ -23,7 +23,7 @@ from volstream.tails.writer import Flush, TailWriter
 
 if TYPE_CHECKING:
     from volstream.home import Home
-    from volstream.sources.kafka.client import Polled, Topic, TopicReader
+    from volstream.sources.kafka.client import PollResult, Topic, TopicReader
 
 
 class TopicIngestion(Closeable):
@@ -52,7 +52,7 @@ class TopicIngestion(Closeable):
         self._reached: dict[int, int] = {}
         self._at_end: set[int] = set()
         self._assigned = False
-        self._polled: Polled | None = None
+        self._polled: PollResult | None = None
         home.catalog.tails.add(source.name, location)
         self._reader: TopicReader = self._address.reader()
 
@@ -142,7 +142,7 @@ class TopicIngestion(Closeable):
         self._reader.assign(self._reached)
         self._assigned = True
 
-    def _append(self, polled: Polled) -> int:
+    def _append(self, polled: PollResult) -> int:
         now = datetime.now(UTC)
         flushes: dict[int, Flush] = {}
         for partition, messages in polled.messages.items():

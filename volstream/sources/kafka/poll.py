@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from volstream.catalog.conditions import About
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import lease, of_source
 from volstream.definitions import Source
 from volstream.delta import folders
@@ -63,9 +63,9 @@ def read_to_end(home: Home, source: Source, stop: Stop) -> int:
                         stop.wait(_FULL.delay(failures))
             commit(home.catalog, source.name, folders.table_location(home.warehouse, source.name), lambda: home.gateway)
         except VolstreamError as error:
-            home.catalog.conditions.note(About.SOURCE, source.id, reason_of(error))
+            home.catalog.conditions.note(ConditionKind.SOURCE, source.id, reason_of(error))
             raise
-        home.catalog.conditions.note(About.SOURCE, source.id, " ".join(lost) or None)
+        home.catalog.conditions.note(ConditionKind.SOURCE, source.id, " ".join(lost) or None)
     for loss in lost:
         _log.error("messages_lost", source=str(source.name), why=loss)
     return count

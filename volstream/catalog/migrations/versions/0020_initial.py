@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from volstream.catalog.tables import Path, Said, UtcDateTime
+from volstream.catalog.tables import EscapedText, Path, UtcDateTime
 
 revision = "0020"
 down_revision = None
@@ -18,7 +18,7 @@ def upgrade() -> None:
         sa.Column("since", UtcDateTime(timezone=True), nullable=False),
         sa.Column("alerted_on", UtcDateTime(timezone=True), nullable=True),
         sa.Column("count", sa.BigInteger(), nullable=False),
-        sa.Column("note", Said(), nullable=False),
+        sa.Column("note", EscapedText(), nullable=False),
         sa.PrimaryKeyConstraint("key", name=op.f("pk_alert_causes")),
     )
     op.create_table(
@@ -28,7 +28,7 @@ def upgrade() -> None:
         sa.Column("payload", sa.JSON(), nullable=False),
         sa.Column("created_on", UtcDateTime(timezone=True), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
-        sa.Column("error", Said(), nullable=True),
+        sa.Column("error", EscapedText(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_alerts")),
     )
     op.create_index("ix_alerts_receiver", "alerts", ["receiver", "attempts", "id"], unique=False)
@@ -36,11 +36,11 @@ def upgrade() -> None:
         "audit",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
         sa.Column("action", sa.String(length=40), nullable=False),
-        sa.Column("object", Said(), nullable=False),
+        sa.Column("object", EscapedText(), nullable=False),
         sa.Column("who", sa.String(length=200), nullable=False),
         sa.Column("began_on", UtcDateTime(timezone=True), nullable=False),
         sa.Column("ended_on", UtcDateTime(timezone=True), nullable=True),
-        sa.Column("result", Said(), nullable=True),
+        sa.Column("result", EscapedText(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_audit")),
     )
     op.create_index("ix_audit_began", "audit", ["began_on"], unique=False)
@@ -49,7 +49,7 @@ def upgrade() -> None:
         sa.Column("about", sa.String(length=20), nullable=False),
         sa.Column("subject", sa.String(length=500), nullable=False),
         sa.Column("since", UtcDateTime(timezone=True), nullable=False),
-        sa.Column("cause", Said(), nullable=False),
+        sa.Column("cause", EscapedText(), nullable=False),
         sa.PrimaryKeyConstraint("about", "subject", name=op.f("pk_conditions")),
     )
     op.create_table(
@@ -176,7 +176,7 @@ def upgrade() -> None:
         sa.Column("into_schema", sa.String(length=200), nullable=False),
         sa.Column("into_name", sa.String(length=200), nullable=False),
         sa.Column("state", sa.String(length=20), nullable=False),
-        sa.Column("state_reason", Said(), nullable=True),
+        sa.Column("state_reason", EscapedText(), nullable=True),
         sa.Column("owns_stream", sa.Boolean(), nullable=False),
         sa.Column("clean", sa.Boolean(), nullable=True),
         sa.Column("may_have_strays", sa.Boolean(), nullable=True),
@@ -184,7 +184,7 @@ def upgrade() -> None:
         sa.Column("created_on", UtcDateTime(timezone=True), nullable=False),
         sa.Column("last_started", UtcDateTime(timezone=True), nullable=True),
         sa.Column("last_ended", UtcDateTime(timezone=True), nullable=True),
-        sa.Column("last_outcome", Said(), nullable=True),
+        sa.Column("last_outcome", EscapedText(), nullable=True),
         sa.ForeignKeyConstraint(["stream_id"], ["streams.id"], name=op.f("fk_jobs_stream_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
         sa.UniqueConstraint("schema_name", "name", name=op.f("uq_jobs_schema_name")),
@@ -225,8 +225,8 @@ def upgrade() -> None:
         sa.Column("commit_version", sa.BigInteger(), nullable=False),
         sa.Column("state", sa.String(length=20), nullable=False),
         sa.Column("kind", sa.String(length=20), nullable=False),
-        sa.Column("message", Said(), nullable=False),
-        sa.Column("traceback", Said(), nullable=True),
+        sa.Column("message", EscapedText(), nullable=False),
+        sa.Column("traceback", EscapedText(), nullable=True),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("next_try", UtcDateTime(timezone=True), nullable=True),
         sa.Column("batch_id", sa.String(length=36), nullable=False),
@@ -301,7 +301,7 @@ def upgrade() -> None:
         "refreshes",
         sa.Column("volume_id", sa.String(length=36), nullable=False),
         sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("cause", Said(), nullable=False),
+        sa.Column("cause", EscapedText(), nullable=False),
         sa.Column("inserted", sa.BigInteger(), nullable=False),
         sa.Column("updated", sa.BigInteger(), nullable=False),
         sa.Column("deleted", sa.BigInteger(), nullable=False),
@@ -315,8 +315,8 @@ def upgrade() -> None:
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
         sa.Column("volume_id", sa.String(length=36), nullable=False),
         sa.Column("digest", sa.String(length=64), server_default="", nullable=False),
-        sa.Column("subject", Said(), nullable=False),
-        sa.Column("reason", Said(), nullable=False),
+        sa.Column("subject", EscapedText(), nullable=False),
+        sa.Column("reason", EscapedText(), nullable=False),
         sa.Column("count", sa.BigInteger(), nullable=False),
         sa.Column("first_seen", UtcDateTime(timezone=True), nullable=False),
         sa.Column("last_seen", UtcDateTime(timezone=True), nullable=False),
