@@ -186,7 +186,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
 from volstream.definitions.job import FileFormat, NewColumns, OnMove, Write
-from volstream.definitions.stream import Mode
+from volstream.definitions.stream import StreamMode
 from volstream.definitions.volume import QueueType
 from volstream.model.names import Name
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from volstream import definitions
@@ -34,8 +34,3 @@ def written(kind: Kind, name: str, value: Any) -> Any:
     """Returns a value as a file has it."""
     key = KEYS[kind].get(name)
     return value if key is None else key.write(value)
-
-
-def unique(values: Sequence[str]) -> tuple[str, ...]:
-    """Returns column names as they are compared: in lower case."""
-    return tuple(value.lower() for value in values)

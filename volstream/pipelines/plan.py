@@ -9,7 +9,7 @@ from typing import Any
 from volstream.definitions import LoadKeys, NewColumns
 from volstream.errors import InvalidStateError
 from volstream.pipelines.columns import conflict, missing_columns
-from volstream.pipelines.keys import KEYS, unique, written
+from volstream.pipelines.keys import KEYS, written
 from volstream.pipelines.model import ADDED, CODE, FORMS, Change, Definition, Kind, PipelinePlan, PlanStep, Verb
 from volstream.pipelines.order import in_order
 
@@ -86,11 +86,16 @@ def _is_same(definition: Definition, key: str, wanted: Any, existing: Any) -> bo
         case Kind.JOB, "stream" if definition.values["statement"] is not None:
             return True  # its streams are those that the statement reads
         case (Kind.STREAM, "identity"):  # without one, the table's primary key
-            return not wanted or unique(wanted) == unique(existing)
+            return not wanted or _names(wanted) == _names(existing)
         case (Kind.TABLE, "primary_key" | "partitioned_by"):
-            return unique(wanted) == unique(existing)
+            return _names(wanted) == _names(existing)
         case _:
             return bool(wanted == existing)
+
+
+def _names(columns: Sequence[str]) -> tuple[str, ...]:
+    """Returns column names as they are compared: in lower case."""
+    return tuple(column.lower() for column in columns)
 
 
 #: The value of a table's property that was never set.
