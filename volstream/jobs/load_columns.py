@@ -42,7 +42,7 @@ _SAMPLE = 32
 MAX_COLUMNS = 2000
 
 #: The function that reports a file's columns, and its result.
-_SHOWN, _SHOWN_AS = "volstream.loading.sample:ColumnsShown", pa.schema([pa.field("columns", pa.binary())])
+_SHOWN, _SHOWN_AS = "volstream.loading.sample:SampleColumns", pa.schema([pa.field("columns", pa.binary())])
 
 #: A column of every job that loads.
 _RESCUED = pa.field(RESCUED, pa.string())
