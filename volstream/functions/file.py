@@ -140,8 +140,7 @@ class File:
             ValueError: not between a second and a week.
             InvalidValueError: the file is local.
         """
-        if not 1 <= seconds <= _LONGEST_URL:
-            raise ValueError(f"presigned_url({seconds!r}): give from 1 to {_LONGEST_URL} seconds.")
+        check_url_seconds(seconds)
         return self._details_store.presigned_url(self.relative_path, int(seconds))
 
     def count(self, name: str, number: float = 1) -> None:
@@ -202,3 +201,9 @@ def _file_name(name: str) -> str:
 def _cut(text: str, maximum: int) -> str:
     """Returns the beginning of a text, in at most ``maximum`` bytes."""
     return text.encode()[:maximum].decode(errors="ignore")
+
+
+def check_url_seconds(seconds: float) -> None:
+    """Raises ValueError if a presigned URL cannot be valid for ``seconds``."""
+    if not 1 <= seconds <= _LONGEST_URL:
+        raise ValueError(f"presigned_url({seconds!r}): give from 1 to {_LONGEST_URL} seconds.")

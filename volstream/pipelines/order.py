@@ -80,6 +80,7 @@ def _needed(
     if definition.values.get("volume"):
         wanted.append((Kind.VOLUME, definition.values["volume"]))
     wanted += [(Kind.VOLUME, reference.name) for reference in names.references(text) if reference.directory]
+    wanted += [(Kind.VOLUME, call.volume) for call in names.volume_calls(text)]
     wanted += [(Kind.FUNCTION, call.name) for call in names.calls(text)]
     if definition.values.get("connection"):
         wanted.append((Kind.CONNECTION, definition.values["connection"]))

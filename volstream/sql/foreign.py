@@ -207,9 +207,10 @@ FOREIGN: Sequence[ForeignConstruct] = (
         words="DIRECTORY({word})",
     ),
     ForeignConstruct(
-        r"(?<!\. )\b(?P<word>GET_PRESIGNED_URL|BUILD_STAGE_FILE_URL|BUILD_SCOPED_FILE_URL) \(",
-        "DIRECTORY(VOLUME v) has the column url; a job's function reads a file's content.",
+        r"(?<!\. )\b(?P<word>GET_PRESIGNED_URL|BUILD_STAGE_FILE_URL|BUILD_SCOPED_FILE_URL) \( (?!VOLUME )",
+        "Write get_presigned_url(VOLUME v, path, seconds). DIRECTORY(VOLUME v) has the column url.",
         {"GET_PRESIGNED_URL": "SELECT GET_PRESIGNED_URL(@s, relative_path) FROM DIRECTORY(VOLUME v)"},
+        words="{word}(@stage)",
     ),
     ForeignConstruct(
         r"^CREATE .*\b(?P<word>AUTO_REFRESH) =",

@@ -327,6 +327,46 @@ def calls(statement: str) -> Sequence[Reference]:
     return mentions
 
 
+#: Functions of the files of a volume, which Spark's registry has by other names: see :func:`volume_calls`.
+VOLUME_FUNCTIONS = ("file_content", "get_presigned_url")
+
+
+@dataclass(frozen=True)
+class VolumeCall:
+    """The beginning of a call such as ``file_content(VOLUME v, path)``: ``statement[start:end]`` ends with the comma.
+
+    Attributes:
+        function: one of :data:`VOLUME_FUNCTIONS`.
+    """
+
+    function: str
+    volume: Name
+    start: int
+    end: int
+
+
+def volume_calls(statement: str) -> Sequence[VolumeCall]:
+    """Returns the calls of functions of files, in order.
+
+    Raises:
+        SqlError: a volume has no valid name, or no path follows.
+    """
+    tokens = tokenize(statement)
+    words = [token.text.lower() for token in tokens]
+    calls = []
+    for position, word in enumerate(words):
+        if word not in VOLUME_FUNCTIONS or words[position + 1 : position + 3] != ["(", "volume"]:
+            continue
+        reference, after = _name(statement, tokens, position + 3) if position + 3 < len(tokens) else (None, 0)
+        if reference is None or words[after : after + 1] != [","]:
+            raise SqlError(
+                f"{word}(VOLUME must be followed by the name of a volume, a comma and a path.",
+                f"Write for example {word}(VOLUME photos, relative_path).",
+            )
+        calls.append(VolumeCall(word, reference.name, tokens[position].start, tokens[after].end + 1))
+    return calls
+
+
 #: First or last version of a range of changes, or a time.
 Bound = int | datetime
 

@@ -12,7 +12,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
 from volstream.sql import foreign
-from volstream.sql.names import Token, split, tokenize, words
+from volstream.sql.names import Token, split, tokenize, volume_calls, words
 
 #: First words of statements that only read.
 _READING = {"SELECT", "WITH", "FROM", "VALUES", "TABLE", "SHOW", "DESCRIBE", "DESC", "("}
@@ -100,8 +100,10 @@ def has_plan(statement: str) -> bool:
 
 
 def check_calls(text: str) -> None:
-    """Raises SqlError if a query or condition calls a function that can call arbitrary code."""
+    """Raises SqlError if a query or condition calls a function that can call arbitrary code, or that reads files."""
     tokens = tokenize(text)
     for token, after in itertools.pairwise(tokens):
         if token.text.upper() in _HIDING and after.token_type is TokenType.L_PAREN:
             raise SqlError(f"The function {token.text} is not allowed here.")
+    for call in volume_calls(text):
+        raise SqlError(f"The function {call.function} is not allowed here.")

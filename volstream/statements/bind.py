@@ -14,10 +14,12 @@ from volstream.delta import folders
 from volstream.delta.places import is_folder, is_table
 from volstream.delta.writer import compile_if_large
 from volstream.directory import table as directory
-from volstream.errors import SqlError
+from volstream.errors import InvalidValueError, SqlError
 from volstream.functions.scalar import call_of
 from volstream.functions.schema import from_ddl
+from volstream.functions.volume import volume_function
 from volstream.jvm.codegen import compile_in
+from volstream.model.locations import scheme_of
 from volstream.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
@@ -26,6 +28,7 @@ from volstream.sqltext import literal, parquet_at
 from volstream.statements import arrived, facts
 from volstream.streams.changes import query
 from volstream.streams.volume_source import VolumeSource
+from volstream.volumes.access import store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +80,7 @@ class Binding:
         Args:
             merged_into: columns of the target of a MERGE, whose source may be a stream.
         """
-        text = statement = self._with_functions(statement)
+        text = statement = self._with_functions(self._with_volume_functions(statement))
         for reference in reversed(names.references(statement)):
             replacement: str | None = None
             end = reference.end
@@ -135,6 +138,22 @@ class Binding:
             directory=reference.directory,
         )
         return self.views.of(text)
+
+    def _with_volume_functions(self, statement: str) -> str:
+        """Replaces the beginnings of calls like ``file_content(VOLUME v, path)`` by functions of these volumes' stores."""
+        text = statement
+        for call in reversed(names.volume_calls(statement)):
+            volume = self._home.catalog.volumes.get(call.volume)
+            if call.function == "get_presigned_url" and scheme_of(volume.location) == "file":
+                raise InvalidValueError(
+                    f"The files of the volume {volume.name} are local, and have no presigned URLs.",
+                    "Read them by file_content.",
+                )
+            name = f"{call.function}.{volume.id}"
+            store = store_of(volume, self._home.catalog, self._home.settings)
+            self.spark.udf.register(name, volume_function(call.function, store))
+            text = f"{text[: call.start]}`{name}`({text[call.end :]}"
+        return text
 
     def _with_functions(self, statement: str) -> str:
         """Renames calls to the home's functions to one-part names, the only ones that Spark's registry allows."""

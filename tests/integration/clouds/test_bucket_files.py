@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import urllib.request
 
 import oss2
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from tests.clouds import Cloud
 from tests.running import Runner, failed, results
 from volstream.cloud import aws
+from volstream.functions.volume import FileContent, PresignedUrl
 from volstream.model.files import FileInfo
 from volstream.model.selection import Selection
 from volstream.model.work import FailureKind
 from volstream.storage import open_store
+from volstream.storage.base import HasDetails
 
 CODE = "def f(file):\n    return {'n': len(file.read_bytes())}"
 
@@ -74,6 +77,10 @@ def test_a_function_may_ask_what_the_store_knows_of_a_file(cloud: Cloud, run: Ru
     storage_class = "STANDARD" if cloud.access.provider == "s3" else "Standard"
     wanted = [{"camera": "left"}, {"a": "1", "b": "ü"}, storage_class, "01234", ["01", "34", "4", ""]]
     assert results(table) == [("ü+a.txt", {"s": repr(wanted)})]
+    assert isinstance(store, HasDetails)
+    with urllib.request.urlopen(str(PresignedUrl(store)("ü+a.txt", 60))) as reply:  # made by the store
+        assert reply.read() == b"01234"
+    assert FileContent(store)("ü+a.txt") == b"01234"
     # No request was made for what the store does not hold any more.
     cloud.delete(bucket, "in/ü+a.txt")
     gone = run("def f(file):\n    file.metadata", files, store=store, isolate=isolate)

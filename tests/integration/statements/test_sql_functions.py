@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
 from tests.integration.conftest import Home, Place
 from volstream.errors import AlreadyExistsError, FunctionLoadError, InvalidValueError, NotFoundError, SqlError
@@ -164,3 +165,28 @@ def test_unusable_functions_are_rejected_on_creation(
 ) -> None:
     with pytest.raises(error, match=said):
         home.sql(f"CREATE FUNCTION f$ AS '{location.format(code=code)}' RETURNS {returns}")
+
+
+def test_statements_read_the_contents_of_files(place: Place) -> None:
+    place.put("a 1.txt", "one")
+    place.put("gone.txt")
+    place.refresh()
+    (place.folder / "gone.txt").unlink()
+    home = Home(place.session)
+    rows = home.rows(
+        "SELECT relative_path, CAST(file_content(VOLUME v, relative_path) AS STRING), length(FILE_CONTENT( VOLUME `v`, 'a 1.txt')), "
+        "file_content(VOLUME v, NULL) FROM DIRECTORY(VOLUME v) WHERE file_content(VOLUME v, 'a 1.txt') = 'one' ORDER BY 1"
+    )
+    assert rows == [("a 1.txt", "one", 3, None), ("gone.txt", None, 3, None)]
+    with pytest.raises(InvalidValueError, match=r"presigned URL"):
+        home.sql("SELECT get_presigned_url(VOLUME v, relative_path, 60) FROM DIRECTORY(VOLUME v)")
+    with pytest.raises(
+        SqlError, match=r"^file_content\(VOLUME must be followed by the name of a volume, a comma and a path"
+    ):
+        home.sql("SELECT file_content(VOLUME v)")
+    with pytest.raises(NotFoundError, match="other"):
+        home.sql("SELECT file_content(VOLUME other, 'a')")
+    with (place.folder / "large.bin").open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    with pytest.raises(PySparkException, match=r"file_content: large\.bin is larger than 16"):
+        home.rows("SELECT file_content(VOLUME v, 'large.bin')")

@@ -55,6 +55,8 @@ def test_queries_pass(text: str) -> None:
         "SELECT reflect('java.lang.System', 'exit', 0)",
         "SELECT /* x */ java_method('a', 'b')",
         "SELECT update FROM t",
+        "SELECT file_content(VOLUME v, 'a') FROM t",
+        "SELECT Get_Presigned_Url ( VOLUME v, relative_path, 60) FROM DIRECTORY(VOLUME v)",
         "SELECT IDENTIFIER /* x */ ('reflect')('java.lang.System', 'getenv', 'HOME')",
         "SELECT * FROM IDENTIFIER('t')",
         'SELECT 1 -- \\\n\' \n, reflect("a", "b") -- \'',
