@@ -94,6 +94,7 @@ def test_code_that_ends_the_process_that_imports_it_does_not_end_the_daemon(busy
     assert found["result"] == "The module other cannot be imported: its process ended with exit status 7."
 
 
+@pytest.mark.long
 def test_a_comparison_is_cancelled_while_the_code_runs(busy: Site) -> None:
     begun = busy.post("/jobs/j/compare", 202, function=code(busy, SLOW, "slow.py"), sample="2")
     eventually(lambda: busy.json(begun["url"])["task"]["step"] == "Running the other code", 60)

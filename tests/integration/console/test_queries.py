@@ -52,6 +52,7 @@ def page(place: Place) -> Iterator[Page]:
     queries.stop()
 
 
+@pytest.mark.long
 def test_every_relation_of_the_home_is_read_in_every_way(page: Page) -> None:
     page.place.session.source.create_table(f"{page.schema}.e", "k").insert({"k": "x", "v": 1})
     page.place.session.sql(f"CREATE TABLE {page.schema}.c (n INT) TBLPROPERTIES ('change_tracking' = 'true')").collect()

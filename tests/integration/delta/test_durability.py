@@ -93,7 +93,10 @@ def _rely_on_it(location: str) -> None:
 
 
 @pytest.mark.parametrize("use", [_commit_directly, _make_a_checkpoint, _rely_on_it])
-@pytest.mark.parametrize("interval", ["2", "10"], ids=["with a checkpoint", "without"])
+@pytest.mark.parametrize(
+    "interval",
+    [pytest.param("2", id="with a checkpoint"), pytest.param("10", id="without", marks=pytest.mark.long)],
+)
 def test_what_spark_wrote_is_on_disk_before_something_of_ours_follows_it(
     gateway: SparkGateway, tmp_path: Path, synced: set[str], use: Callable[[str], None], interval: str
 ) -> None:

@@ -122,6 +122,7 @@ def test_bounds_that_others_can_read_are_not_replaced(location: str, tmp_path: P
     assert DeltaTable(copied).version() == 2
 
 
+@pytest.mark.long
 def test_streams_see_no_change_where_bounds_are_replaced(gateway: SparkGateway, tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     assert direct.create(place, SCHEMA, {"volstream.primary_key": '["id"]'}, tracked=True)

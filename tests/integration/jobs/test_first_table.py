@@ -86,6 +86,7 @@ def test_changed_code_takes_new_files_and_the_rest_after_a_replay(run: Run, home
     assert "unchanged since the job was created" in details.described(home.session.home, job)["code"]
 
 
+@pytest.mark.long
 def test_files_that_failed_are_told_and_tried_again_with_other_code(run: Run, home: Home, tmp_path: Path) -> None:
     (tmp_path / "files" / "a").write_text("a")
     (tmp_path / "files" / "bad").write_text("b")
@@ -239,6 +240,7 @@ def test_another_session_runs_a_function_that_no_file_has(place: Place) -> None:
     assert "pickled" not in found
 
 
+@pytest.mark.long
 def test_code_that_no_file_has_is_compared(place: Place) -> None:
     place.put("a", "abc")
     place.session.jobs.create("j", sized(), "t", volume="v")

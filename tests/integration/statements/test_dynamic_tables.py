@@ -53,6 +53,7 @@ def test_it_is_filled_on_creation_and_updated_by_each_refresh(home: Home) -> Non
     assert ids(home)[3, "C"] == before[3, "C"]
 
 
+@pytest.mark.long
 def test_while_it_is_built_no_daemon_runs_it(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
@@ -214,7 +215,7 @@ def test_a_query_is_computed_again_unless_its_rows_are_known_to_follow_from_chan
 @pytest.mark.parametrize(
     ("table", "query"),
     [
-        ("d$", "SELECT * FROM t$ WHERE id < 9"),
+        pytest.param("d$", "SELECT * FROM t$ WHERE id < 9", marks=pytest.mark.long),
         pytest.param("j$", "SELECT * FROM t$ LEFT JOIN u$ ON id = k", marks=pytest.mark.long),
     ],
     ids=["rows", "join"],

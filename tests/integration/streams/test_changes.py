@@ -54,11 +54,15 @@ def sparks(home: Home, first: int, last: int, mode: str, updates: bool) -> list[
 @pytest.mark.parametrize(
     ("mode", "updates"),
     [
-        ("none", False),
         ("netChanges", True),
         *(
             pytest.param(mode, updates, marks=pytest.mark.long)
-            for mode, updates in (("dropCarryovers", True), ("dropCarryovers", False), ("netChanges", False))
+            for mode, updates in (
+                ("none", False),
+                ("dropCarryovers", True),
+                ("dropCarryovers", False),
+                ("netChanges", False),
+            )
         ),
     ],
 )

@@ -75,7 +75,8 @@ def columns(place: Place) -> list[str]:
     return list(DeltaLog(location(place)).columns())
 
 
-@pytest.mark.parametrize("key", [None, pytest.param("_file_path, n", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("key", [None, "_file_path, n"])
 def test_rows_that_a_job_writes_again_as_they_were_are_no_change(place: Place, home: Home, key: str | None) -> None:
     """Rule R-26 of docs/streams.md."""
     code = place.folder.parent / "job.py"

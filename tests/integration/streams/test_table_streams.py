@@ -144,6 +144,7 @@ def test_initial_rows_come_first_and_keep_the_version_that_wrote_them(home: Home
     assert home.rows(KINDS) == [("DELETE", 1, "a", 1)]
 
 
+@pytest.mark.long
 def test_rows_that_are_older_than_change_tracking_have_no_version(home: Home) -> None:
     """Rules R-5, R-10 and R-13 of docs/streams.md."""
     home.sql("CREATE TABLE t$ (id INT, name STRING, age INT); INSERT INTO t$ VALUES (1, 'a', 1), (2, 'b', 2)")
@@ -368,6 +369,7 @@ def test_an_update_of_any_type_is_shown_with_a_key_and_without(home: Home, kind:
         assert shown == [(change, id_) for change in ("UPDATE_AFTER", "UPDATE_BEFORE") for id_ in (1, 3)]
 
 
+@pytest.mark.long
 def test_a_key_that_two_added_rows_have_is_told_without_an_update(home: Home) -> None:
     """Rule R-11 of docs/streams.md."""
     home.tracked(columns="id INT NOT NULL PRIMARY KEY, name STRING, age INT", stream=None)
@@ -383,7 +385,10 @@ def test_a_key_that_two_added_rows_have_is_told_without_an_update(home: Home) ->
     "changes",
     [
         "UPDATE t$ SET age = age + 1",
-        "UPDATE t$ SET age = 21 WHERE name = 'Alice'; UPDATE t$ SET age = 22 WHERE name = 'Bob'",
+        pytest.param(
+            "UPDATE t$ SET age = 21 WHERE name = 'Alice'; UPDATE t$ SET age = 22 WHERE name = 'Bob'",
+            marks=pytest.mark.long,
+        ),
         pytest.param("UPDATE t$ SET name = if(name = 'Alice', 'Bob', 'Alice')", marks=pytest.mark.long),
         pytest.param("DELETE FROM t$", marks=pytest.mark.long),
     ],
@@ -414,6 +419,7 @@ def test_a_key_of_two_rows_is_found_in_a_table_with_mapped_columns(home: Home) -
         home.rows(KINDS)
 
 
+@pytest.mark.long
 def test_columns_may_have_the_names_of_any_step_of_a_read(home: Home) -> None:
     home.tracked(
         columns="change INT NOT NULL PRIMARY KEY, place STRING, image INT, old INT, new INT, sum INT", stream=None
