@@ -33,12 +33,12 @@ class _HangsError(BaseException):
 
 
 def fuzz(
-    targets: Sequence[Target], seed: str, inputs: int, told: Callable[[Finding], None], maximum: int = 20
+    targets: Sequence[Target], seed: str, inputs: int, report: Callable[[Finding], None], maximum: int = 20
 ) -> dict[str, int]:
     """Feeds ``inputs`` inputs; how many each target got. To be called by the main thread, for what hangs is interrupted.
 
     Args:
-        told: called with each finding; after ``maximum`` it ends.
+        report: called with each finding; the run ends after ``maximum`` findings.
     """
     chance = random.Random(seed)
     mutators = {one.name: Mutator(f"{seed} {one.name}", one.corpus) for one in targets}
@@ -52,9 +52,9 @@ def fuzz(
             trace = _wrong(target, text)
             if trace is None:
                 continue
-            if trace not in found:  # the same fault is told once
+            if trace not in found:  # the same fault is report once
                 found.add(trace)
-                told(Finding(target.name, text, trace))
+                report(Finding(target.name, text, trace))
             if len(found) >= maximum:
                 break
     finally:
@@ -69,7 +69,7 @@ def _wrong(target: Target, text: str) -> str | None:
         target.read(text)
     except (VolstreamError, click.ClickException):
         return None
-    except (Exception, _HangsError) as error:  # noqa: BLE001  # whatever it is, it is told
+    except (Exception, _HangsError) as error:  # noqa: BLE001  # whatever it is, it is report
         own = [one for one in traceback.extract_tb(error.__traceback__) if "site-packages" not in one.filename]
         return "".join(traceback.format_list(own[-5:])) + f"{type(error).__name__}: {error}"[:3000]
     finally:

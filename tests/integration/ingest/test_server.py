@@ -190,7 +190,7 @@ def test_a_table_that_was_dropped_and_created_again_takes_rows(served: Served) -
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("fields", "message"),
     [
         ({"stream": 5}, "not understood"),
         ({"stream": "s" * 101}, "not understood"),
@@ -200,7 +200,7 @@ def test_a_table_that_was_dropped_and_created_again_takes_rows(served: Served) -
         ({"more": False}, r"more than 8 B of rows\. Send fewer rows"),
     ],
 )
-def test_malformed_requests_are_refused(served: Served, told: dict[str, object], message: str) -> None:
+def test_malformed_requests_are_refused(served: Served, fields: dict[str, object], message: str) -> None:
     strict = IngestServer(served.session, max_request=8)
     strict.start()
     location = Path(served.session.home.warehouse, "tables", "public")
@@ -209,7 +209,7 @@ def test_malformed_requests_are_refused(served: Served, told: dict[str, object],
     client = Client(strict.location, "secret-of-the-server")
     rows = pa.table({"__operation": ["insert"], "id": ["a"], "n": [1]})
     writer, reader = client.put(Name("public", "t"), rows.schema)
-    writer.write_with_metadata(rows.to_batches()[0], encoded(**{"stream": "s", "sequence": 1, "more": False, **told}))
+    writer.write_with_metadata(rows.to_batches()[0], encoded(**{"stream": "s", "sequence": 1, "more": False, **fields}))
     with pytest.raises(flight.FlightError) as error:
         _ = reader.read() or writer.close()  # one of the two raises what the server raised
     assert re.search(message, str(from_flight(error.value)))
