@@ -52,6 +52,9 @@ class JobKeywords(TypedDict, total=False):
 
     returns: str | None
     arguments: Mapping[str, str | int | float]
+    group_by: str | None
+    group_complete: str | None
+    group_quiet: float | str | timedelta | None
     where: str | None
     write: Write | Literal["upsert", "append"]
     on_move: OnMove | Literal["rerun", "rekey"]
@@ -77,6 +80,8 @@ class JobChanges(TypedDict, total=False):
 
     returns: str | None
     arguments: Mapping[str, str | int | float]
+    group_complete: str | None
+    group_quiet: float | str | timedelta | None
     where: str | None
     on_move: OnMove | Literal["rerun", "rekey"]
     retries: int
