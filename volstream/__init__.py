@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from volstream.dbapi import connect
     from volstream.errors import VolstreamError
-    from volstream.functions.file import File
+    from volstream.functions.file import File, FileSet
     from volstream.functions.source import function
     from volstream.session import Session, run
 
-__all__ = ["File", "RetryLater", "Session", "VolstreamError", "connect", "function", "run"]
+__all__ = ["File", "FileSet", "RetryLater", "Session", "VolstreamError", "connect", "function", "run"]
 
 _HOMES = {
     "File": "volstream.functions.file",
+    "FileSet": "volstream.functions.file",
     "RetryLater": "volstream.functions.rejection",
     "Session": "volstream.session",
     "VolstreamError": "volstream.errors",

@@ -70,7 +70,9 @@ def remedy(failure: Failure, job: FileJob, volume: str | None) -> str:
         case FailureState.WAITING if failure.kind is FailureKind.RETRY_LATER:
             return f"Sooner: {again}"
         case FailureState.WAITING if failure.kind is FailureKind.HELD:
-            return f"See what it waits for: volstream describe job {job.name}"
+            if failure.next_try is not None:
+                return "Nothing: it is processed when it has not changed for a while."
+            return f"Add its missing files, or: volstream alter-job {job.name} --group-complete ..."
         case FailureState.WAITING:
             return f"volstream refresh {volume}" if volume else "The volume was dropped: drop the job."
         case FailureState.SKIPPED:

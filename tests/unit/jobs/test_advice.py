@@ -45,8 +45,16 @@ def test_every_kind_of_failure_has_a_remedy(kind: FailureKind) -> None:
     said = remedy(failure(FailureState.QUARANTINED, kind=kind), JOB, "images")
     assert "volstream retry classify 'a b.txt'" in said
     waiting = remedy(failure(FailureState.WAITING, kind=kind), JOB, "images")
-    later = kind is FailureKind.RETRY_LATER
-    assert waiting == ("Sooner: volstream retry classify 'a b.txt'" if later else "volstream refresh images")
+    other = {
+        FailureKind.RETRY_LATER: "Sooner: volstream retry classify 'a b.txt'",
+        FailureKind.HELD: "Add its missing files, or: volstream alter-job classify --group-complete ...",
+    }
+    assert waiting == other.get(kind, "volstream refresh images")
+
+
+def test_a_failure_of_no_particular_kind_is_the_files() -> None:
+    said = remedy(failure(FailureState.QUARANTINED, kind=FailureKind.VANISHED), JOB, "images")
+    assert said == "Look at the file, then volstream retry classify 'a b.txt'; or: volstream skip ..."
 
 
 def test_a_file_whose_function_asked_to_be_called_later_says_when() -> None:
