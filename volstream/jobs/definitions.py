@@ -57,7 +57,7 @@ from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
 from volstream.loading.options import LOADER, LoadOptions
 from volstream.model.names import DEFAULT_SCHEMA, NOT_IN_COLUMNS, Name
-from volstream.model.work import FAILING, PERMANENT, FailureState
+from volstream.model.work import FAILING, PERMANENT, FailureKind, FailureState
 from volstream.streams.definitions import new_stream
 
 #: Prefix of the reason for pausing a job whose function fails before it receives a file.
@@ -163,7 +163,7 @@ def alter_job(
     ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gains the new ones.
 
     Another function, other columns, or other options of a job that loads make files due again that could only fail before, and
-    resume a job that was paused because of its function. Another condition makes all failed files due; the next run drops
+    resume a job that was paused because of its function. Other conditions of sets make those due that are held back. Another condition makes all failed files due; the next run drops
     failures of files that it excludes.
 
     Raises:
@@ -207,8 +207,11 @@ def alter_job(
     retried = (
         FailureFilter(FAILING) if changed.where != job.where else FailureFilter((FailureState.QUARANTINED,), PERMANENT)
     )
+    now = datetime.now(UTC)
+    if (changed.group_complete, changed.group_quiet) != (job.group_complete, job.group_quiet):
+        held = FailureFilter((FailureState.WAITING,), (FailureKind.HELD,))
+        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=held)
     if renewed or changed.where != job.where:
-        now = datetime.now(UTC)
         catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=retried)
     return changed
 

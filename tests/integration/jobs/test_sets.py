@@ -102,6 +102,10 @@ def test_a_set_is_held_back_until_it_is_complete_and_its_rows_go_when_it_no_long
     assert (waiting.path, waiting.state, waiting.kind) == ("a", FailureState.WAITING, FailureKind.HELD)
     assert waiting.next_try is None
     assert place.run().progress.batches == 0
+    place.session.jobs.alter("j", group_complete="count(*) >= 1")
+    assert place.run().progress.processed == 1
+    assert rows(place) == {"a": "x", "b": "y+z"}
+    place.session.jobs.alter("j", group_complete="count(*) >= 2")
     put(place, a_2="w")
     place.delete("b/2")
     place.refresh()

@@ -47,9 +47,15 @@ def test_every_kind_of_failure_has_a_remedy(kind: FailureKind) -> None:
     waiting = remedy(failure(FailureState.WAITING, kind=kind), JOB, "images")
     other = {
         FailureKind.RETRY_LATER: "Sooner: volstream retry classify 'a b.txt'",
-        FailureKind.HELD: "Add its missing files, or: volstream alter-job classify --group-complete ...",
+        FailureKind.HELD: "Nothing: it is processed when it has not changed for a while.",
     }
     assert waiting == other.get(kind, "volstream refresh images")
+
+
+def test_a_set_that_is_not_complete_waits_for_files() -> None:
+    held = failure(FailureState.WAITING, kind=FailureKind.HELD, next_try=None)
+    assert automatic_action(held, JOB, objects.NOW) == "waits for more files"
+    assert remedy(held, JOB, "images").startswith("Add its missing files")
 
 
 def test_a_failure_of_no_particular_kind_is_the_files() -> None:
