@@ -390,6 +390,11 @@ class Settings(BaseSettings):
         return {name: value.get_secret_value() for name, value in options.items()}
 
     @property
+    def environments_directory(self) -> Path:
+        """Environments of functions with packages of their own."""
+        return self.home / "environments"
+
+    @property
     def run_directory(self) -> Path:
         """Runtime files of the engine: lock, address and token."""
         return self.home / "run"

@@ -104,6 +104,7 @@ class Session(Closeable):
         home: settings, catalog and connection to Spark.
         objects: the collections below, by kind.
         connections, volumes, streams, jobs, functions, dynamic_tables, batches: the home's objects.
+        environments: packages of functions' own, as they were made for jobs.
         source: tables of events, and keyed tables, that are filled through it.
         connector: tables of data that come from elsewhere.
 
@@ -132,6 +133,7 @@ class Session(Closeable):
         self.streams = self.objects.streams
         self.jobs = self.objects.jobs
         self.functions = self.objects.functions
+        self.environments = self.objects.environments
         self.dynamic_tables = self.objects.dynamic_tables
         self.batches = self.objects.batches
         self.source = self.objects.source

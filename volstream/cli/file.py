@@ -9,13 +9,18 @@ from typing import Any
 
 import click
 
+from volstream import config
 from volstream.cli.complete import names_of
 from volstream.cli.options import DURATION, PAIR, common, merged
 from volstream.cli.output import Output, in_a_line
+from volstream.definitions.job import FunctionOptions
+from volstream.definitions.options import keys
 from volstream.errors import FilesFailedError, InvalidValueError, NotFoundError
 from volstream.model import counts
 from volstream.model.text import counted
 from volstream.session import Session
+
+_ENVIRONMENT = keys(FunctionOptions)["environment"].option
 
 
 @click.command("explain-file")
@@ -38,6 +43,9 @@ def explain_file_command(session: Session, output: Output, volume: str, path: st
 @click.option("--returns", metavar="DDL", help="Columns of the result; default: those declared, else inferred.")
 @click.option("--arg", "arguments", type=PAIR, multiple=True, metavar="KEY=VALUE")
 @click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s")
+@click.option(
+    "--environment", metavar=_ENVIRONMENT.metavar, help=f"{_ENVIRONMENT.help} It is made in the home if it is missing."
+)
 @click.option("--as-set", is_flag=True, help="Call it once, on all files as one set (jobs with --group-by).")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def try_command(
@@ -46,13 +54,15 @@ def try_command(
     returns: str | None,
     arguments: tuple[Mapping[str, str], ...],
     timeout_seconds: float | None,
+    environment: str | None,
     as_set: bool,
     format_: str,
 ) -> None:
-    """Run a function on a few files and show its rows or the traceback. Writes nothing.
+    """Run a function on a few files and show its rows or the traceback. Writes no rows.
 
     If the function declares no columns, the --returns inferred from its rows is shown.
     """
+    from volstream.environments.store import EnvironmentStore
     from volstream.functions.trial import try_function
 
     output = Output(format_ == "json")
@@ -61,7 +71,10 @@ def try_command(
             raise InvalidValueError(f"{path} is a directory.", f"Give files: {path.rstrip('/')}/*")
         if not os.path.isfile(path):
             raise NotFoundError(f"There is no file {path}.", "Correct the path, or its pattern.")
-    trial = try_function(function, paths, returns, merged(arguments), timeout_seconds, as_set=as_set)
+    made = environment and EnvironmentStore(config.load().environments_directory).at(os.path.abspath(environment))
+    trial = try_function(
+        function, paths, returns, merged(arguments), timeout_seconds, environment=made or None, as_set=as_set
+    )
     value: list[dict[str, Any]] = []
     for path, outcome in zip(["the set"] if as_set else paths, trial.outcomes, strict=True):
         value.append(

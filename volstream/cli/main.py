@@ -32,6 +32,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "alert": "alert",
         "ingest-server": "ingest",
         "engine": "engine",
+        "env": "env",
         "backup": "backup",
         "restore": "backup",
     },

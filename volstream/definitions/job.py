@@ -192,6 +192,13 @@ class FunctionOptions:
     arguments: Annotated[Mapping[str, str], Option("Passed to the function by name, as text.", single="arg")] = field(
         default_factory=dict
     )
+    environment: Annotated[
+        str | None,
+        Option(
+            "The function's own packages: a requirements file, the folder of a virtual environment, or an archive of one.",
+            metavar="requirements.txt|VENV|ARCHIVE.tar.gz",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,6 +406,7 @@ class FileJob(SetOptions, FileJobOptions, Job):
         pickled: a function that no file has (``functions/pickled.py``); ``function`` is then its name.
         fingerprint: hash of the function's code when the job was made or altered.
         returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``.
+        environment: absolute path of what defines the environment in which the function runs; None: volstream's own.
         declared: ``returns`` is what the function declares, or returned for a sample, not what the user gave besides.
         clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
         may_have_strays: the result table may have rows of files that left the volume unseen by the stream: it was reset, or
@@ -411,6 +419,7 @@ class FileJob(SetOptions, FileJobOptions, Job):
     fingerprint: str
     returns: str
     arguments: Mapping[str, str] = field(default_factory=dict)
+    environment: str | None = None
     pickled: bytes | None = field(default=None, repr=False)
     declared: bool = False
     clean: bool = False

@@ -52,6 +52,7 @@ class JobKeywords(TypedDict, total=False):
 
     returns: str | None
     arguments: Mapping[str, str | int | float]
+    environment: str | None
     group_by: str | None
     group_complete: str | None
     group_quiet: float | str | timedelta | None
@@ -80,6 +81,7 @@ class JobChanges(TypedDict, total=False):
 
     returns: str | None
     arguments: Mapping[str, str | int | float]
+    environment: str | None
     group_complete: str | None
     group_quiet: float | str | timedelta | None
     where: str | None

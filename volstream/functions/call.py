@@ -20,7 +20,7 @@ from volstream.functions.measure import measured
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import CapturedOutput, ImmediateOutput, OutputSink
 from volstream.functions.rows import RowRequirements, Rows, rows_of, rows_of_each
-from volstream.functions.schema import check_declared
+from volstream.functions.schema import check_declared, declaration_of, of_declaration
 from volstream.functions.source import FunctionSource, batch_size_of, concurrency_of
 from volstream.model.files import MAX_OF_SET
 from volstream.model.work import FailureKind
@@ -47,6 +47,7 @@ class Caller:
     Attributes:
         batch_size: files per call; None: the function takes one file, not a list.
         concurrency: number of calls in flight that the function wants; several run in threads, inside :meth:`capturing`.
+        returns: DDL that the function declares, to be checked where it can be parsed: not in an environment.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Caller:
     ) -> None:
         self.batch_size: int | None = None
         self.concurrency = 1
+        self.returns: str | None = None
         self._measures = measures
         self._sets = sets
         self._prints = prints
@@ -106,7 +108,11 @@ class Caller:
     def _prepare(self) -> Callable[..., Any]:
         function = self._source.load()
         if self._expected.declared and self._expected.columns is not None:
-            check_declared(function, self._expected.columns)
+            declared = declaration_of(function)
+            if isinstance(declared, str) and self._source.environment is not None:
+                self.returns = declared
+            else:
+                check_declared(of_declaration(declared), self._expected.columns)
         self.batch_size = None if self._sets else batch_size_of(function)
         self.concurrency = concurrency_of(function)
         if not isinstance(function, type):
@@ -205,7 +211,7 @@ def call_if_due(
 
 
 @atexit.register
-def _close_all() -> None:
+def close_all() -> None:
     """Closes all instances that were set up, at the end of a process that is not killed."""
     for place in list(_set_up):
         _close(place)

@@ -1,38 +1,76 @@
 """Calls the function in a child process that may crash, be killed on time-out, or exit, without harm to the batch.
 
-The child is a plain Python process that reads calls and writes outcomes over two pipes, separate from the function's output. It
-is reused for many files, and replaced when it dies.
+The child is a plain Python process, of this interpreter or of the function's environment, that reads calls and writes outcomes
+over two pipes, separate from the function's output. It is reused for many files, and replaced when it dies.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import IO, Protocol
+from contextlib import suppress
+from typing import IO, NamedTuple, Protocol
 
+import pyarrow as pa
+
+from volstream.errors import FunctionLoadError
+from volstream.functions.environment import starting
+from volstream.functions.lent import lend
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import CapturedOutput, Line
-from volstream.functions.processes import end_of, receive, send
+from volstream.functions.processes import end_of, last_line, receive, send
+from volstream.functions.schema import check_declared, of_declaration
+from volstream.functions.source import FunctionSource
 from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
+from volstream.storage.base import HasLocalPaths, ObjectStore
 
 #: At the limit a child itself interrupts Python code; one that does not answer within this time is killed.
 _GRACE_SECONDS = 2.0
+
+#: A child that serves no call may take this long to close what the function has set up.
+_CLOSE_SECONDS = 10.0
 
 #: Maximum characters of the last output, of a dead child or of the function, kept with the failure.
 _LAST_WORDS = 4000
 
 
+class Ready(NamedTuple):
+    """What a child says once it has imported the function.
+
+    Attributes:
+        returns, concurrency: see :class:`~volstream.functions.call.Caller`.
+    """
+
+    batch_size: int
+    returns: str | None
+    concurrency: int
+
+
 class Isolated(Protocol):
-    """A function with everything that a child process needs to call it; pickled. This process uses only the limit."""
+    """A function with everything that a child process needs to call it; pickled. This process uses only these."""
+
+    @property
+    def source(self) -> FunctionSource:
+        """The function."""
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The result's own columns."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """The files."""
 
     @property
     def timeout_seconds(self) -> float | None:
         """For each file; None: unlimited."""
+
+    def with_store(self, store: ObjectStore) -> Isolated:
+        """Returns the same with another store."""
 
 
 class ChildWorker:
@@ -41,12 +79,13 @@ class ChildWorker:
     Attributes:
         batch_size, fetch_ahead: as reported by the child, because this process does not import the function.
         concurrency: one call at a time, so that a dead child identifies its file.
+        wanted: calls at a time that the function wants.
     """
 
     concurrency = 1
 
     def __init__(self, work: Isolated) -> None:
-        self.batch_size = 1
+        self.batch_size = self.wanted = 1
         self.fetch_ahead = False
         self._work = work
         self._child: subprocess.Popen[bytes] | None = None
@@ -54,8 +93,8 @@ class ChildWorker:
         self._errors: IO[bytes] | None = None
         # Temporary files, including copies of objects, which a killed child cannot remove itself.
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self._broken: tuple[str, str | None] | None = None
-        self._served = False
+        self._broken: tuple[FailureKind, str, str | None] | None = None
+        self._served = self._calling = False
         self._start()
 
     def fetch(self, group: Sequence[FileTask]) -> None:
@@ -88,11 +127,15 @@ class ChildWorker:
         """Ends the child; a later call starts another."""
         self._served = False
         if self._child is not None:
+            os.close(self._requests)  # by which it ends, unless it is in a call
+            if not self._calling:
+                with suppress(subprocess.TimeoutExpired):
+                    self._child.wait(_CLOSE_SECONDS)
             self._child.kill()
             self._child.wait()
-            os.close(self._requests)
             os.close(self._answers)
             self._child = None
+        self._calling = False
         if self._errors is not None:
             self._errors.close()
             self._errors = None
@@ -105,13 +148,14 @@ class ChildWorker:
         if self._child is None and self._broken is None:
             self._start()
         if self._broken is not None:
-            return FailureKind.WORKER_DIED, *self._broken
+            return self._broken
         limit = None if self._work.timeout_seconds is None else self._work.timeout_seconds * len(group)
         deadline = None if limit is None else time.monotonic() + limit + _GRACE_SECONDS
         try:
+            self._calling = True
             send(self._requests, ("call", group))
             outcomes, self.fetch_ahead = receive(self._answers, deadline)
-            self._served = True
+            self._calling, self._served = False, True
         except TimeoutError:
             words = self._last_words()
             self.close()
@@ -122,34 +166,49 @@ class ChildWorker:
         return outcomes, "", None
 
     def _start(self) -> None:
+        environment = self._work.source.environment
+        if environment is not None and environment.missing is not None:
+            self._broken = FailureKind.SET_UP, environment.missing, None
+            return
         child_reads, self._requests = os.pipe()
         self._answers, child_writes = os.pipe()
         self._errors = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `close`
         self._scratch = tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True)
+        command, variables = starting(environment, "volstream.functions.serving", self._scratch.name)
+        work, inherited = self._work, [child_reads, child_writes]
+        if environment is not None and not isinstance(work.store, HasLocalPaths):
+            lent, control = lend(work.store)
+            work = work.with_store(lent)
+            inherited.append(control.detach())
         self._child = subprocess.Popen(
-            # -P: a file in the current folder must not shadow a module.
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "volstream.functions.serving",
-                str(os.getpid()),
-                str(child_reads),
-                str(child_writes),
-            ],
-            pass_fds=(child_reads, child_writes),
+            [*command, str(os.getpid()), str(child_reads), str(child_writes)],
+            pass_fds=inherited,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
-            env={**os.environ, "TMPDIR": self._scratch.name},
+            env={**variables, "TMPDIR": self._scratch.name},
         )
-        os.close(child_reads)
-        os.close(child_writes)
+        for descriptor in inherited:
+            os.close(descriptor)
         try:
-            send(self._requests, self._work)
-            self.batch_size = receive(self._answers)
+            send(self._requests, work)
+            ready: Ready = receive(self._answers)
+            self.batch_size, self.wanted = ready.batch_size, ready.concurrency
+            if ready.returns is not None:
+                check_declared(of_declaration(ready.returns), self._work.schema)
         except (EOFError, BrokenPipeError):  # every child would die while importing the function
-            self._broken = self._cause()
+            self._broken = self._unstarted()
+        except FunctionLoadError as error:
+            self._broken = FailureKind.SET_UP, str(error), None
+
+    def _unstarted(self) -> tuple[FailureKind, str, str | None]:
+        """Returns why no child can be started."""
+        why, words = self._cause()
+        environment = self._work.source.environment
+        if environment is None:
+            return FailureKind.WORKER_DIED, why, words
+        why = f"{why.rstrip('.')}{last_line((words or '').encode())}"
+        return FailureKind.SET_UP, f"The environment of {environment.name} cannot run the function. {why}.", words
 
     def _cause(self) -> tuple[str, str | None]:
         """Returns why the child died, and its last output."""

@@ -62,7 +62,7 @@ class Calls:
         self._threads = 0
         self._looked = 0.0
         self._requests: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[_Call, list[FileOutcome] | BaseException]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[_Call, list[FileOutcome] | BaseException] | None] = queue.SimpleQueue()
 
     @property
     def free(self) -> bool:
@@ -87,22 +87,29 @@ class Calls:
         self._requests.put(call)
 
     def next(self) -> list[FileOutcome]:
-        """Waits until any call has ended, and returns its outcomes."""
+        """Waits until any call has ended, and returns its outcomes; none after :meth:`wake`."""
         if self._maximum == 1:
             return self._call(self._running.popleft().group)
         while True:
             if time.monotonic() >= self._looked + _LOOK_SECONDS and (given_up := self._look()) is not None:
                 return given_up
             try:
-                call, result = self._done.get(timeout=_LOOK_SECONDS)
+                done = self._done.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
                 continue
+            if done is None:
+                return []
+            call, result = done
             if call.given_up:
                 continue
             self._running.remove(call)
             if isinstance(result, BaseException):
                 raise result
             return result
+
+    def wake(self) -> None:
+        """Makes :meth:`next` return. May be called from another thread."""
+        self._done.put(None)
 
     def close(self) -> None:
         """Ends the idle threads, without waiting for the others."""

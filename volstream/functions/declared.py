@@ -16,8 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from volstream.errors import FunctionLoadError, VolstreamError
-from volstream.functions.processes import end_of, end_with
-from volstream.functions.schema import of_function
+from volstream.functions.environment import starting
+from volstream.functions.processes import end_of, end_with, last_line
+from volstream.functions.schema import declaration_of, of_declaration
 from volstream.functions.source import FunctionSource, check_signature
 from volstream.model.units import format_duration
 
@@ -28,50 +29,63 @@ _MAX_SECONDS = 300.0
 def declared_by(source: FunctionSource, arguments: Mapping[str, str], *, columns: bool) -> pa.Schema | None:
     """Imports a function and returns its declared columns; None: it declares none, or ``columns`` is False.
 
+    One that runs in an environment is imported there.
+
     Raises:
         FunctionLoadError: it cannot be imported, or cannot be called with a file and these arguments.
         InvalidValueError: the declaration is not one of columns.
     """
-    function = source.load()
-    check_signature(function, arguments)
-    return of_function(function) if columns else None
+    if source.environment is not None:
+        return declared_apart(source, arguments, columns=columns)
+    return of_declaration(_declaration(source, arguments, columns))
 
 
 def declared_apart(
     source: FunctionSource, arguments: Mapping[str, str], *, columns: bool, max_seconds: float = _MAX_SECONDS
 ) -> pa.Schema | None:
     """Like :func:`declared_by`, in a separate process, for callers that must continue whatever the function does."""
+    environment = source.environment
+    if environment is not None and environment.missing is not None:
+        raise FunctionLoadError(environment.missing)
     with tempfile.TemporaryDirectory(prefix="volstream-") as folder:
-        answer = Path(folder, "answer")
+        answer, errors = Path(folder, "answer"), Path(folder, "errors")
+        command, variables = starting(environment, "volstream.functions.declared", folder)
         try:
-            ended = subprocess.run(
-                # -P: a file in the current folder must not shadow a module.
-                [sys.executable, "-P", "-m", "volstream.functions.declared", str(os.getpid()), str(answer)],
-                input=pickle.dumps((source, arguments, columns)),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=max_seconds,
-                check=False,
-            )
+            with errors.open("wb") as words:
+                ended = subprocess.run(
+                    [*command, str(os.getpid()), str(answer)],
+                    input=pickle.dumps((source, arguments, columns)),
+                    stdout=subprocess.DEVNULL,
+                    stderr=words,
+                    timeout=max_seconds,
+                    check=False,
+                    env=variables,
+                )
         except subprocess.TimeoutExpired:
             raise FunctionLoadError(
                 f"The module {source.module} was not imported within {format_duration(max_seconds)}."
             ) from None
         if not answer.exists():
             raise FunctionLoadError(
-                f"The module {source.module} cannot be imported: its process {end_of(ended.returncode)}."
+                f"The module {source.module} cannot be imported: its process {end_of(ended.returncode)}"
+                f"{last_line(errors.read_bytes())}."
             )
         result = pickle.loads(answer.read_bytes())
     if isinstance(result, VolstreamError):
         raise result
-    schema: pa.Schema | None = result
-    return schema
+    return of_declaration(result)
+
+
+def _declaration(source: FunctionSource, arguments: Mapping[str, str], columns: bool) -> str | pa.Schema | None:
+    function = source.load()
+    check_signature(function, arguments)
+    return declaration_of(function) if columns else None
 
 
 def _answer(place: Path) -> None:
     source, arguments, columns = pickle.load(sys.stdin.buffer)
     try:
-        result = declared_by(source, arguments, columns=columns)
+        result = _declaration(source, arguments, columns)
     except VolstreamError as error:
         result = error
     place.write_bytes(pickle.dumps(result))

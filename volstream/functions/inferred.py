@@ -123,17 +123,18 @@ class Inference:
         Raises:
             InvalidValueError: a value has a type that no column can have, or that does not fit an earlier row.
         """
-        self.add_types(path, [types_of(path, rows)] if len(rows) else [])
+        self.add_types(path, types_of(path, rows) if len(rows) else None)
 
-    def add_types(self, path: str, rows: Sequence[Mapping[str, pa.DataType]]) -> None:
-        """Adds the column types of rows, as returned by :func:`types_of`. Raises as :meth:`add`."""
-        self.files += bool(rows)
-        for row in rows:
-            for name, kind in row.items():
-                seen = self._seen.setdefault(name, _Seen())
-                merged = _merged_in(name, seen.type, kind, seen.path, path)
-                if merged != seen.type:
-                    seen.type, seen.path = merged, path
+    def add_types(self, path: str, types: Mapping[str, pa.DataType] | None) -> None:
+        """Adds the column types of a file's rows, as returned by :func:`types_of`; None: it has none. Raises as :meth:`add`."""
+        if types is None:
+            return
+        self.files += 1
+        for name, kind in types.items():
+            seen = self._seen.setdefault(name, _Seen())
+            merged = _merged_in(name, seen.type, kind, seen.path, path)
+            if merged != seen.type:
+                seen.type, seen.path = merged, path
 
     def result(self) -> InferredColumns:
         """Returns the columns. Raises InvalidValueError if there are none, or their names cannot be columns."""

@@ -59,6 +59,7 @@ class FileOutcome:
         counted: see :meth:`File.count`.
         seconds: duration of the call; for a call on several files, the file's share; None: not measured.
         memory: peak of the memory that the call needed, in bytes; None: not measured.
+        types: of the columns of the rows, if they are to be inferred and there are rows.
     """
 
     task: FileTask
@@ -76,6 +77,7 @@ class FileOutcome:
     counted: Mapping[str, float] = dataclasses.field(default_factory=dict)
     seconds: float | None = None
     memory: int | None = None
+    types: Mapping[str, pa.DataType] | None = None
 
     def after(self, earlier: FileOutcome) -> FileOutcome:
         """Returns this outcome with what an earlier call for the same file printed and counted."""

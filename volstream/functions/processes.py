@@ -58,6 +58,13 @@ def end_of(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name if -code in {*signal.Signals} else -code}"
 
 
+def last_line(words: bytes) -> str:
+    """Returns the last line that a process wrote, as the continuation of a sentence; empty if there is none."""
+    lines = words.decode("utf-8", "replace").split("\n")
+    line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f": {line.rstrip('.')}" if line else ""
+
+
 def end_with(parent: int) -> None:
     """Makes the kernel kill this process when its parent ends, because the function may run forever without reading a pipe.
 

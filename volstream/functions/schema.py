@@ -112,9 +112,19 @@ def of_function(function: Callable[..., Any]) -> pa.Schema | None:
     Raises:
         InvalidValueError: its annotation, such as ``int``, does not describe rows; or a column has no SQL type.
     """
+    return of_declaration(declaration_of(function))
+
+
+def of_declaration(declared: str | pa.Schema | None) -> pa.Schema | None:
+    """Returns the schema of what :func:`declaration_of` returns. Raises InvalidValueError."""
+    return from_ddl(declared) if isinstance(declared, str) else declared
+
+
+def declaration_of(function: Callable[..., Any]) -> str | pa.Schema | None:
+    """Returns what a function declares; see :func:`of_function`. DDL is not parsed: environments have no parser."""
     declared = getattr(function, "__volstream_returns__", None)
     if declared is not None:
-        return from_declaration(declared)
+        return declared if isinstance(declared, str) else from_declaration(declared)
     target = function if hasattr(function, "__code__") else getattr(function, "__call__", function)  # noqa: B004
     hints = hints_of(target)
     if "return" not in hints:
@@ -139,12 +149,11 @@ def _written(annotation: Any) -> str:
     return str(annotation.__qualname__ if plain else annotation).replace("typing.", "")
 
 
-def check_declared(function: Callable[..., Any], columns: pa.Schema) -> None:
+def check_declared(declared: pa.Schema | None, columns: pa.Schema) -> None:
     """Raises FunctionLoadError if a function declares a column that these columns lack, or have with another type.
 
     A column that the function no longer declares is NULL from now on.
     """
-    declared = of_function(function)
     known = {field.name: field.type for field in columns}
     for field in declared or ():
         if field.name not in known:

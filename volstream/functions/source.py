@@ -23,7 +23,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -39,6 +39,7 @@ from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.functions.environment import Environment
 from volstream.functions.hints import hints_of
 from volstream.model.arguments import checked
 from volstream.model.code import parsed
@@ -137,6 +138,7 @@ class FunctionSource:
         root: folder searched on the original machine; None: the module is installed.
         files: source by path below ``root``; empty if the module is installed.
         fingerprint: hash of the source, which changes with every edit.
+        environment: where it runs; None: with volstream's own packages.
     """
 
     module: str
@@ -144,6 +146,7 @@ class FunctionSource:
     root: str | None
     files: Mapping[str, bytes]
     fingerprint: str
+    environment: Environment | None = field(default=None, kw_only=True)
 
     @cached_property
     def tops(self) -> frozenset[str]:
@@ -538,7 +541,11 @@ def _load_error(source: FunctionSource, error: BaseException) -> FunctionLoadErr
     where = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
     remedy = ""
     if isinstance(error, ModuleNotFoundError):
-        remedy = f"Install {error.name} into volstream's environment."
+        remedy = (
+            f"Install {error.name} into volstream's environment, or give the function an environment of its own."
+            if source.environment is None
+            else f"Add the package of {error.name} to {source.environment.name}: the function has only the packages there."
+        )
     return FunctionLoadError(f"{source.place} cannot be imported: {type(error).__name__}: {error}{where}.", remedy)
 
 

@@ -1,26 +1,33 @@
-"""Tries a function on a few local files in this process, exactly as a job would run it."""
+"""Tries a function on a few local files, exactly as a job would run it: in this process, or in an environment."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller, call_each
-from volstream.functions.file import File, FileSet
+from volstream.functions.child import ChildWorker
+from volstream.functions.declared import declared_by
+from volstream.functions.environment import Environment
 from volstream.functions.inferred import Inference, InferredColumns
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.pickled import function_attributes, resolved
+from volstream.functions.prefetch import Fetcher
 from volstream.functions.printing import ImmediateOutput
 from volstream.functions.rows import ArrowRows, RowRequirements
-from volstream.functions.schema import from_ddl, of_function
+from volstream.functions.schema import from_ddl
+from volstream.functions.worker import Work
 from volstream.model.files import FileInfo
-from volstream.storage import normalise_location, open_store
+from volstream.storage.local import LocalStore
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,9 +52,10 @@ def try_function(
     arguments: Mapping[str, str],
     timeout_seconds: float | None,
     *,
+    environment: Environment | None = None,
     as_set: bool = False,
 ) -> Trial:
-    """Calls a function on local files. Its output goes to standard error.
+    """Calls a function on local files, in this process or in an environment. Its output goes to standard error.
 
     Args:
         as_set: call it once, on all files as a set.
@@ -57,21 +65,19 @@ def try_function(
         InvalidValueError: the function's annotation does not describe rows.
     """
     _, source = resolved(function_attributes(function), Path.cwd())
-    schema = from_ddl(returns) if returns is not None else of_function(source.load())
-    files: list[tuple[FileTask, File]] = []
-    for path in paths:
-        folder, _, name = os.path.abspath(path).rpartition("/")
-        store = open_store(normalise_location(folder or "/"))
-        info = store.head(name)
-        if info is None:
-            raise InvalidValueError(f"{path} is not a readable file.")
-        files.append((FileTask(info, 0), File(store, info)))
+    source = replace(source, environment=environment)
+    schema = from_ddl(returns) if returns is not None else declared_by(source, arguments, columns=True)
+    folder = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
+    store = LocalStore(folder)
+    infos = [_info(store, folder, path) for path in paths]
+    tasks = [_set_of(infos)] if as_set else [FileTask(info, 0) for info in infos]
+    if environment is not None:
+        return _tried_apart(Work(source, arguments, store, schema, timeout_seconds, sets=as_set), tasks)
     expected = RowRequirements(schema, Bounds())
     caller = Caller(source, arguments, timeout_seconds, ImmediateOutput(sys.stderr), expected, sets=as_set)
-    size = caller.batch_size or 1
-    given: Sequence[tuple[FileTask, File | FileSet]] = [_set_of(files)] if as_set else files
-    groups = [given[start : start + size] for start in range(0, len(given), size)]
-    outcomes = [outcome for group in groups for outcome in call_each(caller, group)]
+    with closing(Fetcher(store)) as fetcher:
+        files = [*zip(tasks, fetcher.files(tasks), strict=True)]
+    outcomes = [outcome for group in _groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
     trial = _inferred(outcomes) if schema is None else Trial(outcomes)
     for outcome in outcomes:
         if schema is not None:
@@ -81,12 +87,35 @@ def try_function(
     return trial
 
 
-def _set_of(files: Sequence[tuple[FileTask, File]]) -> tuple[FileTask, FileSet]:
+def _info(store: LocalStore, folder: str, path: str) -> FileInfo:
+    info = store.head(os.path.relpath(os.path.abspath(path), folder))
+    if info is None:
+        raise InvalidValueError(f"{path} is not a readable file.")
+    return info
+
+
+def _set_of(infos: Sequence[FileInfo]) -> FileTask:
     """Returns files as one set."""
-    ordered = sorted(files, key=lambda pair: pair[1].relative_path)
-    infos = [task.info for task, _ in ordered]
     whole = FileInfo("set", sum(info.size for info in infos), max(info.last_modified_time for info in infos), "")
-    return FileTask(whole, 0, infos), FileSet("set", [file for _, file in ordered])
+    return FileTask(whole, 0, sorted(infos, key=lambda info: info.relative_path))
+
+
+def _tried_apart(work: Work, tasks: Sequence[FileTask]) -> Trial:
+    """Tries a function in a child process."""
+    outcomes: list[FileOutcome] = []
+    with closing(ChildWorker(work)) as worker:
+        for group in _groups(tasks, worker.batch_size):
+            outcomes += call_each(worker.call, group)
+            for printed in (printed for outcome in outcomes[-len(group) :] for printed in outcome.printed):
+                sys.stderr.writelines(f"{line.text}\n" for line in printed.lines)
+    for outcome in outcomes:
+        if isinstance(outcome.rows, ArrowRows):
+            outcome.rows = outcome.rows.to_pylist()
+    return _inferred(outcomes) if work.schema is None else Trial(outcomes)
+
+
+def _groups(items: Sequence[T], size: int) -> Sequence[Sequence[T]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:
@@ -94,7 +123,11 @@ def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:
     inference = Inference()
     try:
         for outcome in outcomes:
-            inference.add(outcome.task.info.relative_path, outcome.rows)
+            path = outcome.task.info.relative_path
+            if outcome.types is None:
+                inference.add(path, outcome.rows)
+            else:
+                inference.add_types(path, outcome.types)
         return Trial(outcomes, inference.result() if inference.files else None)
     except InvalidValueError as error:
         return Trial(outcomes, unfit=error)

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller, call_each, call_if_due
 from volstream.functions.child import ChildWorker
 from volstream.functions.concurrency import Calls
+from volstream.functions.in_flight import ManyCallsWorker
 from volstream.functions.limits import memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.pace import Pace
@@ -27,7 +28,6 @@ from volstream.functions.prefetch import Fetcher, confirmed
 from volstream.functions.printing import Capture, TruncatedLog
 from volstream.functions.rows import ArrowRows, RowRequirements
 from volstream.functions.source import FunctionSource
-from volstream.lifecycle.identity import is_gone
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 from volstream.storage.base import ObjectStore
@@ -49,17 +49,16 @@ class Work:
 
     Attributes:
         arguments: arguments of the function or, for a class, of its set-up.
-        schema: the result's own columns; None: to be inferred by a :class:`ChildWorker`, whose outcomes then have types of
-            columns instead of rows.
+        schema: the result's own columns; None: to be inferred from the types in the outcomes of a :class:`ChildWorker`.
         timeout_seconds: for each file; None: unlimited.
-        isolate: run the function in a child process that may die or be killed without harm.
+        isolate: run the function in a child process that may die or be killed without harm; so does one in an environment.
         memory_bytes: memory limit of the function, in each worker; None: unlimited.
         ahead_bytes: size of contents fetched ahead of the function, in each worker.
         bounds: limits on the results of a file.
         declared: the function declares the columns; its current declaration must match them.
         measures: measure the time and memory of each call, one call at a time.
         sets: the function takes sets of files.
-        concurrency: calls in flight in each worker; None: as the function declares. In a child process, one at a time.
+        concurrency: calls in flight in each worker; None: as the function declares. With ``isolate``, one at a time.
         pace: of the calls of all workers; None: unlimited.
         owner: process that started the run (``lifecycle.identity``); None: unknown.
     """
@@ -86,7 +85,7 @@ class Work:
         printed = TruncatedLog(self.bounds.log_batch_bytes)
         pending = _Pending(codec)
         with ExitStack() as resources:
-            if not self.isolate:
+            if not self.apart:
                 resources.enter_context(memory_limit(self.memory_bytes))
             worker = resources.enter_context(closing(self.worker()))
             for outcome in confirmed(self.store, self._outcomes(worker, tasks_of(batches))):
@@ -100,7 +99,20 @@ class Work:
 
     def worker(self) -> Worker:
         """Returns the worker that calls the function, here or in a child process."""
-        return ChildWorker(self) if self.isolate else InProcessWorker(self)
+        if not self.apart:
+            return InProcessWorker(self)
+        if self.source.environment is None or self.measures:
+            return ChildWorker(self)
+        return ManyCallsWorker(self, self.concurrency)
+
+    @property
+    def apart(self) -> bool:
+        """True if the function runs in a child process."""
+        return self.isolate or self.source.environment is not None
+
+    def with_store(self, store: ObjectStore) -> Work:
+        """Returns the same work on files of another store."""
+        return replace(self, store=store)
 
     def caller(self, copy_output_to: int | None = None) -> Caller:
         """Imports the function in this process; returns its caller.
@@ -140,6 +152,8 @@ class Work:
         Raises:
             ProcessLookupError: it was.
         """
+        from volstream.lifecycle.identity import is_gone  # late: environments lack the package that it needs
+
         looked = float("-inf")
         for group in groups:
             if self.owner is not None and time.monotonic() > looked + _LOOK_SECONDS:

@@ -504,7 +504,7 @@ def stage(staged: Staged, files: DataFrame, work: Work, job: FileJob, count: int
     try:
         staged.write(files, work)
     except PySparkException as error:
-        if work.isolate or not _worker_died(error):
+        if work.apart or not _worker_died(error):
             raise
         # A file kills its worker. One child process per file identifies it and lets the other files succeed.
         _log.warning("worker_died", job=str(job.name), **about, next="each file in a child process")

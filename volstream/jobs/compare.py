@@ -37,6 +37,7 @@ from volstream.jobs.comparison import (
     SampleSelection,
 )
 from volstream.jobs.differences import CodeOutcome, Comparer, Differences, Percentiles, Row
+from volstream.jobs.environments import equipped
 from volstream.jobs.services import JobServices
 from volstream.jobs.staged import Staged
 from volstream.model import counts
@@ -81,8 +82,9 @@ def compare(
         FunctionLoadError: a function cannot be found or set up.
         StreamStaleError: the delivered files are no longer known.
     """
-    source = code_of(other)
-    own = code_of(job) if both else None
+    environments = services.settings.environments_directory
+    source = equipped(code_of(other), other.environment, environments)
+    own = equipped(code_of(job), job.environment, environments) if both else None
     with services.gateway.explaining(), as_sql_errors(), reached(services.warehouse):
         run = _Run(services, job, chosen, observe)
         differences, cost = run.differences(other, source)

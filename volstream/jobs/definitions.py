@@ -6,6 +6,7 @@ import dataclasses
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -51,6 +52,7 @@ from volstream.functions.pickled import code_of, resolved
 from volstream.functions.schema import from_ddl, of_job, to_ddl
 from volstream.functions.source import FunctionSource
 from volstream.jobs.conditions import check_sets, check_where
+from volstream.jobs.environments import equipped, located
 from volstream.jobs.infer import Infer
 from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.schedule import check_cron
@@ -72,6 +74,7 @@ def create_job(
     or_replace: bool = False,
     if_not_exists: bool = False,
     zone: ZoneInfo,
+    environments: Path | None = None,
     directory: Path | None = None,
     infer: Infer | None = None,
     job_id: str | None = None,
@@ -79,13 +82,15 @@ def create_job(
     """Creates a job, and with ``spec.volume`` its own stream, which begins with the existing files.
 
     Args:
+        environments: where environments of functions are made; None: there are none.
         infer: finds the columns of a function that declares none; None: such a function is refused.
-        directory: where to look for the function's file or module; None: the working directory.
+        directory: where to look for the function's file or module, and its environment; None: the working directory.
         job_id: id of the new job; None: a random one.
 
     Raises:
         FunctionLoadError: the function cannot be imported.
-        NotFoundError: the stream or volume does not exist.
+        DependencyError: its environment cannot be made.
+        NotFoundError: the stream, the volume or the environment does not exist.
         InvalidValueError: result columns, condition, schedule or limits are invalid.
         InvalidStateError: another job keeps the table, or the table is in use and lacks columns.
         AlreadyExistsError: the name is taken.
@@ -101,9 +106,12 @@ def create_job(
     _check_cron(spec.cron, zone)
     if existing is not None:
         _check_idle(catalog, existing)
-    function: Mapping[str, Any] = {}
+    function: dict[str, Any] = {}
     if isinstance(spec, FileJobSpec):
-        function = function_of(vars(spec), spec.returns, spec.arguments, infer=infer, directory=directory)
+        environment = located(spec.environment, directory)
+        equip = partial(equipped, path=environment, folder=environments)
+        function = function_of(vars(spec), spec.returns, spec.arguments, equip=equip, infer=infer, directory=directory)
+        function |= {"arguments": dict(spec.arguments), "environment": environment}
     own_streams = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
     streams = own_streams or [_unused(catalog, name, existing) for name in _given_streams(spec)]
     _check_alone(catalog, spec, existing)
@@ -129,7 +137,7 @@ def create_job(
             _check_columns(warehouse, spec.into, columns)
             if spec.function != LOADER:
                 check_target(catalog, spec.into, folders.table_location(warehouse, spec.into), columns.names)
-            job = FileJob(**common, **function, arguments=dict(spec.arguments))
+            job = FileJob(**common, **function)
         case StatementJobSpec():
             job = StatementJob(**common, statement=spec.statement)
         case DynamicJobSpec():
@@ -155,16 +163,18 @@ def alter_job(
     name: Name,
     zone: ZoneInfo,
     *,
+    environments: Path | None = None,
     directory: Path | None = None,
     infer: Infer | None = None,
     **changes: Any,
 ) -> Job:
     """Changes a job, which keeps its cursor and failures. ``changes`` are attributes of a :class:`FileJobSpec`, except names.
-    ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gains the new ones.
+    ``environments``, ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gains the new
+    ones.
 
-    Another function, other columns, or other options of a job that loads make files due again that could only fail before,
-    and resume a job that was paused because of its function. Other conditions of sets make those due that are held back.
-    Another condition makes all failed files due; the next run drops failures of files that it excludes.
+    Another function or environment, other columns, or other options of a job that loads make files due again that could only
+    fail before, and resume a job that was paused because of its function. Other conditions of sets make those due that are
+    held back. Another condition makes all failed files due; the next run drops failures of files that it excludes.
 
     Raises:
         InvalidStateError: a batch of the job is open.
@@ -189,18 +199,22 @@ def alter_job(
     if loads(job):
         changes = _load_changes(job, changes)
         arguments = changes.get("arguments", job.arguments)
+    if "environment" in changes:
+        changes["environment"] = located(changes["environment"], directory)
+    equip = partial(equipped, path=changes.get("environment", job.environment), folder=environments)
     if "function" in changes or "returns" in changes:
         changes |= function_of(
             changes if "function" in changes else vars(job),
             changes.get("returns"),
             arguments,
             job=job,
+            equip=equip,
             infer=infer if "function" in changes else None,
             directory=directory,
         )
-    elif "arguments" in changes:
-        declared_by(code_of(job), arguments, columns=False)
-    renewed = bool(changes.keys() & {"function", "returns"}) or (loads(job) and "arguments" in changes)
+    elif changes.keys() & {"arguments", "environment"}:
+        declared_by(equip(code_of(job)), arguments, columns=False)
+    renewed = bool(changes.keys() & {"function", "returns", "environment"}) or (loads(job) and "arguments" in changes)
     if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
     changed = catalog.jobs.change(job, **changes)
@@ -228,9 +242,9 @@ def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> Non
 
 def _load_changes(job: FileJob, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the changes of a job that loads files; each option changes separately."""
-    if "function" in changes:
+    if useless := sorted(changes.keys() & {"function", "environment"}):
         raise InvalidValueError(
-            f"The job {job.name} loads files, so it has no function.", "Create another job for the function."
+            f"The job {job.name} loads files, so it has no {useless[-1]}.", "Create another job for the function."
         )
     changed = dict(changes)
     if "arguments" in changed:
@@ -277,6 +291,7 @@ def with_function(
     returns: str | None,
     arguments: Mapping[str, str] | None,
     *,
+    environments: Path | None = None,
     directory: Path | None = None,
 ) -> FileJob:
     """Returns the job as it would be with another function; None: its columns or arguments stay. See :func:`alter_job`.
@@ -289,7 +304,8 @@ def with_function(
     if loads(job):
         _load_changes(job, given)
     chosen = job.arguments if arguments is None else arguments
-    attributes = function_of(given, returns, chosen, job=job, directory=directory, declared=declared_apart)
+    equip = partial(equipped, path=job.environment, folder=environments)
+    attributes = function_of(given, returns, chosen, job=job, equip=equip, directory=directory, declared=declared_apart)
     return dataclasses.replace(job, **attributes, arguments=chosen)
 
 
@@ -299,6 +315,7 @@ def function_of(
     arguments: Mapping[str, str],
     *,
     job: FileJob | None = None,
+    equip: Callable[[FunctionSource], FunctionSource],
     infer: Infer | None = None,
     directory: Path | None = None,
     declared: Callable[..., pa.Schema | None] = declared_by,
@@ -309,9 +326,11 @@ def function_of(
     Args:
         given: ``function`` and, if it is not in a file, ``pickled``.
         job: the job that gets the function; None: a new one.
+        equip: gives the function its environment.
         infer: finds the columns of a function that declares none; None: ``job`` keeps its columns.
     """
     place, source = resolved(given, directory or Path.cwd())
+    source = equip(source)
     annotated = declared(source, arguments, columns=returns is None)
     schema = from_ddl(returns) if returns is not None else annotated
     if schema is None and infer is not None:

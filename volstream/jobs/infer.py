@@ -14,7 +14,6 @@ from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.functions.child import ChildWorker
 from volstream.functions.inferred import Inference, InferredColumns
 from volstream.functions.outcomes import FileOutcome, FileTask
-from volstream.functions.rows import ArrowRows
 from volstream.functions.source import FunctionSource
 from volstream.functions.worker import Work, tasks_of
 from volstream.jobs import sets
@@ -74,8 +73,7 @@ class ColumnInference:
                 if outcome.kind is not None:
                     failed.append(outcome)
                 else:
-                    assert not isinstance(outcome.rows, ArrowRows), "these are types"
-                    inference.add_types(task.info.relative_path, outcome.rows)
+                    inference.add_types(task.info.relative_path, outcome.types)
                 if (tried >= _ENOUGH and inference.complete) or time.monotonic() - began > _SECONDS:
                     break
         if not inference.files and failed:

@@ -14,6 +14,7 @@ from volstream.errors import FencedError, NotFoundError
 from volstream.functions.pickled import code_of
 from volstream.jobs import plan
 from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, CommitPreparation, StagedBatch, recover
+from volstream.jobs.environments import equipped
 from volstream.jobs.lease import RunReport, held, lease
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
@@ -201,7 +202,8 @@ class _Run:
     def _begin(self) -> None:
         """Recovers, and loads what the run needs. Uses Spark only if an attempt must be fenced off or the table altered."""
         self.report.recovered = recover(self._services, self._job)
-        self._source = code_of(self._job)
+        environments = self._services.settings.environments_directory
+        self._source = equipped(code_of(self._job), self._job.environment, environments)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
         self._volume = self._volume_of(self._services.stream(self._job))
         if self._services.results.exists(self._job):

@@ -10,6 +10,7 @@ from volstream.objects.batches import Batches
 from volstream.objects.connections import Connections
 from volstream.objects.connectors import Connectors
 from volstream.objects.dynamic import DynamicTables
+from volstream.objects.environments import Environments
 from volstream.objects.functions import Functions
 from volstream.objects.jobs import Jobs
 from volstream.objects.sources import Sources
@@ -28,6 +29,7 @@ class Objects:
         self.home = home
         self.connections = Connections(home)
         self.functions = Functions(home)
+        self.environments = Environments(home)
         self.streams = Streams(home)
         self.jobs = Jobs(home, self.streams)
         self.dynamic_tables = DynamicTables(home, self.jobs)

@@ -149,6 +149,7 @@ class Jobs(Collection[Job]):
             or_replace=or_replace,
             if_not_exists=if_not_exists,
             zone=self._home.zone,
+            environments=self._home.settings.environments_directory,
             directory=directory,
             infer=partial(self.inferring, spec, tell) if isinstance(spec, FileJobSpec) else None,
         )
@@ -228,7 +229,15 @@ class Jobs(Collection[Job]):
         self._check_receivers(values.get("alert"))
         job = self.get(name)
         infer = partial(self.inferring, job, tell) if isinstance(job, FileJob) else None
-        return alter_job(self._home.catalog, job.name, self._home.zone, directory=directory, infer=infer, **values)
+        return alter_job(
+            self._home.catalog,
+            job.name,
+            self._home.zone,
+            environments=self._home.settings.environments_directory,
+            directory=directory,
+            infer=infer,
+            **values,
+        )
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False) -> bool:
         """Drops a job, its failures and its own stream; its table stays. Returns False if it does not exist and ``if_exists``
@@ -373,7 +382,10 @@ class Jobs(Collection[Job]):
             raise InvalidValueError(f"{len(paths)} paths are too many.", f"Give up to {MAX_NAMED}, or a condition.")
         if where is not None:
             check_where(where)
-        other = with_function(job, function_attributes(function), returns, arguments, directory=directory)
+        environments = self._home.settings.environments_directory
+        other = with_function(
+            job, function_attributes(function), returns, arguments, environments=environments, directory=directory
+        )
         return compare(
             self.services,
             job,

@@ -19,7 +19,7 @@ from volstream.pipelines.model import CODE, FORMS, Kind
 
 #: Keys of a job of files that one of another form does not have.
 _NOT_OF: Mapping[str, Collection[str]] = {
-    "load": ("stream", "returns", "arguments"),
+    "load": ("stream", "returns", "arguments", "environment"),
     "statement": tuple(KEYS[Kind.JOB].keys() - {"statement", "stream", *keys(JobOptions)}),
     "function": (),
 }
@@ -141,10 +141,12 @@ def _job(written: str, values: Mapping[str, Any], given: Collection[str], folder
         load = values["load"]
         return {"load": dataclasses.replace(load, schema=_columns(load.schema)), CODE: None}
     from volstream.functions.source import absolute, find
+    from volstream.jobs.environments import located
 
     function = absolute(values["function"], folder)
     code = find(function, str(folder)).fingerprint
-    return {"function": function, "returns": _columns(values["returns"]), CODE: code}
+    environment = located(values["environment"], folder)
+    return {"function": function, "returns": _columns(values["returns"]), "environment": environment, CODE: code}
 
 
 def _columns(text: str | None) -> str | None:

@@ -54,7 +54,7 @@ def no_file(definitions: Sequence[Definition]) -> str:
 def _object(definition: Definition, folder: Path | None) -> str:
     lines = [f"[{definition.kind.value}.{_key(str(definition.name))}]"]
     for key, value in _said(definition):
-        if key == "function" and folder is not None:
+        if key in ("function", "environment") and folder is not None:
             value = value.removeprefix(f"{folder}/")
         if isinstance(value, Mapping) and key != "load":
             lines += [f"{key}.{_key(name)} = {_value(text)}" for name, text in value.items()]

@@ -69,6 +69,7 @@ def test_stored_objects_are_read_back_equal(catalog: Catalog) -> None:
         max_files=3,
         max_bytes=1 << 40,
         arguments={"k": "v"},
+        environment="/x/requirements.txt",
         state=JobState.PAUSED,
         state_reason="why",
         owns_stream=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests import objects
+from tests.environments import environment
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.definitions import FileJob, FileJobSpec, JobState
@@ -37,6 +39,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.catalog = Catalog(f"sqlite:///{folder}/catalog.db")
         self.warehouse = f"{folder}/warehouse"
+        self.environments = folder / "environments"
         self.code = folder / "code.py"
         self.code.write_text("def f(file, k=None): ...\ndef g(file): ...\n")
         self.volume = objects.volume("v")
@@ -54,11 +57,14 @@ class Place:
             or_replace=or_replace,
             if_not_exists=if_not_exists,
             zone=UTC,
+            environments=self.environments,
         )
         return objects.file_job(made)
 
     def alter(self, **changes: Any) -> FileJob:
-        return objects.file_job(alter_job(self.catalog, J, UTC, **read(FileJobSpec, changes)))
+        return objects.file_job(
+            alter_job(self.catalog, J, UTC, environments=self.environments, **read(FileJobSpec, changes))
+        )
 
     def open_plan(self) -> None:
         objects.store_plan(self.catalog, self.catalog.jobs.get(J))
@@ -246,6 +252,22 @@ def test_it_is_stored_whether_the_function_declares_the_columns(place: Place) ->
     # This one declares none: the columns stay what they were, and are still the code's, not the user's.
     altered = place.alter(function=f"{place.code}:g")
     assert (altered.declared, altered.returns) == (True, "n BIGINT")
+
+
+def test_a_function_is_imported_in_its_environment(place: Place, tmp_path: Path) -> None:
+    own = environment(tmp_path / "own", clasher="VERSION = '7'")
+    place.code.write_text("import clasher\ndef f(file): ...\n")
+    with pytest.raises(FunctionLoadError, match="or give the function an environment of its own"):
+        place.create()
+    assert place.create(environment=str(own)).environment == str(own)
+    assert place.alter(environment=os.path.relpath(own)).environment == str(own)
+    with pytest.raises(NotFoundError, match=r"There is no .*/none\.txt for the environment"):
+        place.alter(environment="none.txt")
+    with pytest.raises(FunctionLoadError, match="No module named 'clasher'"):
+        place.alter(environment="")
+    assert objects.file_job(place.catalog.jobs.get(J)).environment == str(own)
+    place.code.write_text("def f(file): ...\n")
+    assert place.alter(environment="").environment is None
 
 
 @pytest.mark.parametrize("change", ["function", "returns", "retries", "where"])

@@ -101,7 +101,7 @@ GIVEN: Mapping[Kind, st.SearchStrategy[dict[str, Any]]] = {
         st.tuples(LOAD, NAMES, NAMES, FILES).map(
             lambda four: {"load": four[0], "volume": four[1], "into": four[2], **four[3]}
         ),
-        st.tuples(FILES, TRIGGER, texts(SAID), NAMES, some(returns=COLUMNS)).map(
+        st.tuples(FILES, TRIGGER, texts(SAID), NAMES, some(returns=COLUMNS, environment=st.just("/x/r.txt"))).map(
             lambda all_: {"function": "f.py:f", "stream": "s", "into": all_[3], "arguments": all_[2], **all_[0], **all_[1], **all_[4]}
         ),
         TRIGGER.map(lambda one: {"statement": "INSERT INTO t\nSELECT 'it''s' FROM s", **one}),

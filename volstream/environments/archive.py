@@ -1,0 +1,83 @@
+"""Environments of archives, as venv-pack and conda-pack make them: unpacked once per content."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from volstream.errors import DependencyError, InvalidValueError
+from volstream.functions.processes import end_of, last_line
+
+#: Suffixes of archives.
+SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+
+#: Links to the interpreter, which is elsewhere on this host.
+_INTERPRETER = re.compile(r"(?:\./)?bin/python[0-9.]*")
+
+
+def key_of(path: Path) -> str:
+    """Returns a hash of an archive."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def make(path: Path, place: Path, lock: int) -> None:
+    """Unpacks an archive at ``place``: nothing outside of it, and no link out of it.
+
+    Args:
+        lock: see :func:`volstream.environments.requirements.make`.
+
+    Raises:
+        InvalidValueError: it is not an archive, or not one of an environment.
+        DependencyError: this version of Python cannot unpack it safely.
+    """
+    if not hasattr(tarfile, "data_filter"):
+        raise DependencyError(
+            "This version of Python cannot unpack archives safely.", "Use 3.11.4 or newer, or give the unpacked folder."
+        )
+    try:
+        with tarfile.open(path) as archive:
+            archive.extractall(place, filter=_inside)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk; others are of what is packed
+            raise
+        raise InvalidValueError(
+            f"{path} cannot be unpacked: {error}.", "Make it with venv-pack or conda-pack."
+        ) from None
+    _use_own_interpreter(path, place)
+    unpack = place / "bin" / "conda-unpack"
+    if unpack.is_file():
+        command = [str(place / "bin" / "python"), str(unpack)]
+        ended = subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, pass_fds=(lock,))
+        if ended.returncode:
+            raise InvalidValueError(f"conda-unpack of {path} {end_of(ended.returncode)}{last_line(ended.stderr)}.")
+
+
+def _inside(member: tarfile.TarInfo, place: str) -> tarfile.TarInfo | None:
+    """Leaves out the link to the interpreter of the host that packed. Raises tarfile.FilterError for what is not inside."""
+    if member.issym() and member.linkname.startswith("/") and _INTERPRETER.fullmatch(member.name):
+        return None
+    return tarfile.data_filter(member, place)
+
+
+def _use_own_interpreter(path: Path, place: Path) -> None:
+    """Gives a virtual environment the interpreter of this host, of which it had a link."""
+    python, about = place / "bin" / "python", place / "pyvenv.cfg"
+    if python.exists():
+        return
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if not (place / "lib" / f"python{version}").is_dir() or not about.is_file():
+        raise InvalidValueError(
+            f"{path} has no environment of Python {version}.", "Make it with venv-pack or conda-pack, of that version."
+        )
+    base = Path(sys._base_executable).resolve()  # type: ignore[attr-defined]  # as the module venv does
+    for name in ("python", "python3", f"python{version}"):
+        link = place / "bin" / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(base)
+    text = about.read_text(encoding="utf-8")
+    about.write_text(re.sub(r"(?m)^home\s*=.*$", f"home = {base.parent}", text), encoding="utf-8")

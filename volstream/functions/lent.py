@@ -1,0 +1,181 @@
+"""A store that a process lends to its child, in whose environment the packages that reach the store are missing.
+
+The child asks over channels, one for each of its threads and open files; threads of the parent answer. All end with the child.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from volstream.errors import StorageError, reason_of
+from volstream.functions.processes import receive, send
+from volstream.model.files import FileInfo, Finding
+from volstream.model.selection import Selection
+from volstream.storage.base import Details, ObjectStore
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+#: Bytes that an open file fetches at once.
+_BUFFER = 256 << 10
+
+
+def lend(store: ObjectStore) -> tuple[LentStore, socket.socket]:
+    """Returns what a child that inherits the socket uses as the store. Close the socket once it has it."""
+    here, there = socket.socketpair()
+    threading.Thread(target=_lend, args=(here, store), name="lent store", daemon=True).start()
+    return LentStore(there.fileno()), there
+
+
+def _lend(control: socket.socket, store: ObjectStore) -> None:
+    """Answers on each channel that the child sends, until it has ended."""
+    with control:
+        while channels := socket.recv_fds(control, 1, 1)[1]:
+            threading.Thread(target=_answer, args=(channels[0], store), name="lent store", daemon=True).start()
+
+
+def _answer(channel: int, target: Any) -> None:
+    """Calls methods of the store; after one that opens a file, of that file."""
+    try:
+        while True:
+            method, arguments = receive(channel)
+            try:
+                value = getattr(target, method)(*arguments)
+            except Exception as error:  # noqa: BLE001  # the child raises it
+                send(channel, (False, _portable(error)))
+                continue
+            if method == "open":
+                target, value = value, None
+            send(channel, (True, value))
+    except (EOFError, OSError):  # the child has closed its end
+        pass
+    finally:
+        if isinstance(target, io.IOBase):
+            target.close()
+        os.close(channel)
+
+
+def _portable(error: Exception) -> Exception:
+    """Returns an error that the child can unpickle: not one of a package that it lacks."""
+    if type(error).__module__.partition(".")[0] in ("builtins", "volstream"):
+        return error
+    return StorageError(reason_of(error))
+
+
+class LentStore:
+    """The parent's store, in the child. Thread-safe.
+
+    Args:
+        control: a socket's descriptor, of :func:`lend`.
+    """
+
+    def __init__(self, control: int) -> None:
+        self._control = control
+        self._own = threading.local()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (LentStore, (self._control,))
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """See :meth:`ObjectStore.list`. A function lists nothing."""
+        raise NotImplementedError
+
+    def head(self, path: str) -> FileInfo | None:
+        """See :meth:`ObjectStore.head`."""
+        return cast("FileInfo | None", self._ask("head", path))
+
+    def open(self, path: str) -> BinaryIO:
+        """See :meth:`ObjectStore.open`."""
+        file = _LentFile(self._channel())
+        try:
+            file.ask("open", path)
+        except BaseException:
+            file.close()
+            raise
+        # Typeshed does not declare BufferedReader as a BinaryIO.
+        return cast("BinaryIO", io.BufferedReader(file, _BUFFER))
+
+    def url(self, path: str) -> str:
+        """See :meth:`ObjectStore.url`."""
+        return str(self._ask("url", path))
+
+    def details(self, path: str) -> Details:
+        """See :meth:`HasDetails.details`."""
+        return cast("Details", self._ask("details", path))
+
+    def tags(self, path: str) -> Mapping[str, str]:
+        """See :meth:`HasDetails.tags`."""
+        return cast("Mapping[str, str]", self._ask("tags", path))
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """See :meth:`HasDetails.read_range`."""
+        return cast("bytes", self._ask("read_range", path, start, length))
+
+    def presigned_url(self, path: str, seconds: int) -> str:
+        """See :meth:`HasDetails.presigned_url`."""
+        return str(self._ask("presigned_url", path, seconds))
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """Asks on this thread's channel."""
+        channel: _LentFile | None = getattr(self._own, "channel", None)
+        if channel is None or channel.closed:
+            channel = self._own.channel = _LentFile(self._channel())
+        return channel.ask(method, *arguments)
+
+    def _channel(self) -> int:
+        here, there = socket.socketpair()
+        with there, socket.socket(fileno=os.dup(self._control)) as control:
+            socket.send_fds(control, [b"\0"], [there.fileno()])
+        return here.detach()
+
+
+class _LentFile(io.RawIOBase):
+    """A channel, and the file that was opened on it."""
+
+    def __init__(self, channel: int) -> None:
+        self._channel = channel
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Returns the answer of the parent, or raises it."""
+        try:
+            send(self._channel, (method, arguments))
+            well, value = receive(self._channel)
+        except (
+            BaseException
+        ):  # the function's time limit: the answer to come would be taken for that to the next question
+            self.close()
+            raise
+        if not well:
+            raise value
+        return value
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(self.ask("tell"))
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return int(self.ask("seek", offset, whence))
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.ask("read", len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return bytes(self.ask("read"))
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._channel)
+        super().close()
