@@ -52,6 +52,8 @@ class JobKeywords(TypedDict, total=False):
 
     returns: str | None
     arguments: Mapping[str, str | int | float]
+    outputs_to: str | None
+    outputs_prefix: str | None
     where: str | None
     write: Write | Literal["upsert", "append"]
     on_move: OnMove | Literal["rerun", "rekey"]

@@ -18,6 +18,7 @@ from volstream.model.work import FailureKind
 _BETWEEN = {
     "volstream.functions.call",
     "volstream.functions.concurrency",
+    "volstream.functions.output",
     "volstream.functions.rows",
     "concurrent.futures._base",
 }

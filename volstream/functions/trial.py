@@ -15,10 +15,12 @@ from volstream.functions.call import Caller, call_each
 from volstream.functions.file import File
 from volstream.functions.inferred import Inference, InferredColumns
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.pickled import function_attributes, resolved
 from volstream.functions.printing import ImmediateOutput
-from volstream.functions.rows import ArrowRows, RowRequirements
+from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements
 from volstream.functions.schema import from_ddl, of_function
+from volstream.model.work import FailureKind
 from volstream.storage import normalise_location, open_store
 
 
@@ -44,7 +46,7 @@ def try_function(
     arguments: Mapping[str, str],
     timeout_seconds: float | None,
 ) -> Trial:
-    """Calls a function on local files. Its output goes to standard error.
+    """Calls a function on local files. Its output goes to standard error. Files that it returns are not written.
 
     Raises:
         FunctionLoadError: the function cannot be imported.
@@ -60,7 +62,14 @@ def try_function(
         if info is None:
             raise InvalidValueError(f"{path} is not a readable file.")
         files.append((FileTask(info, 0), File(store, info)))
-    caller = Caller(source, arguments, timeout_seconds, ImmediateOutput(sys.stderr), RowRequirements(schema, Bounds()))
+    caller = Caller(
+        source,
+        arguments,
+        timeout_seconds,
+        ImmediateOutput(sys.stderr),
+        RowRequirements(schema, Bounds()),
+        outputs=OutputTarget(),
+    )
     size = caller.batch_size or 1
     groups = [files[start : start + size] for start in range(0, len(files), size)]
     outcomes = [outcome for group in groups for outcome in call_each(caller, group)]
@@ -70,7 +79,18 @@ def try_function(
             OutcomeCodec(schema).check(outcome)
         if isinstance(outcome.rows, ArrowRows):
             outcome.rows = outcome.rows.to_pylist()
+    if trial.inferred is not None:
+        _show_outputs(outcomes, OutputWriter(trial.inferred.columns, OutputTarget()))
     return trial
+
+
+def _show_outputs(outcomes: Sequence[FileOutcome], write: OutputWriter) -> None:
+    """Replaces files in rows, of which only now is known that they are files, by what a job would store."""
+    for outcome in outcomes:
+        try:
+            outcome.rows, _ = write(outcome.rows)
+        except NotRowsError as error:
+            outcome.kind, outcome.message, outcome.rows = FailureKind.WRONG_RESULT, str(error), ()
 
 
 def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:

@@ -22,6 +22,7 @@ from volstream.functions.child import ChildWorker
 from volstream.functions.concurrency import Calls
 from volstream.functions.limits import memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.functions.output import OutputTarget
 from volstream.functions.pace import Pace
 from volstream.functions.prefetch import Fetcher, confirmed
 from volstream.functions.printing import Capture, TruncatedLog
@@ -61,6 +62,7 @@ class Work:
         concurrency: calls in flight in each worker; None: as the function declares. In a child process, one at a time.
         pace: of the calls of all workers; None: unlimited.
         owner: process that started the run (``lifecycle.identity``); None: unknown.
+        outputs: where files in the rows go; None: nowhere.
     """
 
     source: FunctionSource
@@ -77,6 +79,7 @@ class Work:
     concurrency: int | None = None
     pace: Pace | None = None
     owner: str | None = None
+    outputs: OutputTarget | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes a partition of a plan; yields outcomes in the format of :meth:`OutcomeCodec.encode`."""
@@ -108,7 +111,15 @@ class Work:
         """
         prints = Capture(self.bounds.log_file_bytes, copy_output_to)
         expected = RowRequirements(self.schema, self.bounds, self.declared)
-        return Caller(self.source, self.arguments, self.timeout_seconds, prints, expected, measures=self.measures)
+        return Caller(
+            self.source,
+            self.arguments,
+            self.timeout_seconds,
+            prints,
+            expected,
+            measures=self.measures,
+            outputs=self.outputs,
+        )
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
         """Calls the function group by group, fetching contents ahead if that helps; yields outcomes as calls end."""

@@ -53,6 +53,7 @@ from volstream.functions.schema import from_ddl, of_job, reason_of, to_ddl
 from volstream.functions.source import FunctionSource
 from volstream.jobs.infer import Infer
 from volstream.jobs.load import loads, with_rescued
+from volstream.jobs.outputs import check_outputs
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
 from volstream.loading.options import LOADER, LoadOptions
@@ -131,7 +132,9 @@ def create_job(
             _check_columns(warehouse, spec.into, columns)
             if spec.function != LOADER:
                 check_target(catalog, spec.into, folders.table_location(warehouse, spec.into), columns.names)
+            common |= {name: getattr(spec, name) for name in ("outputs_to", "outputs_prefix")}
             job = FileJob(**common, **function, arguments=dict(spec.arguments))
+            check_outputs(catalog, job, columns, streams[0])
         case StatementJobSpec():
             job = StatementJob(**common, statement=spec.statement)
         case DynamicJobSpec():
@@ -197,6 +200,10 @@ def alter_job(
         )
     elif "arguments" in changes:
         declared_by(code_of(job), arguments, columns=False)
+    if "returns" in changes:
+        stream = catalog.streams.by_id(job.stream_id)
+        assert stream is not None, "a job's stream cannot be dropped before the job"
+        check_outputs(catalog, job, from_ddl(changes["returns"]), stream)
     renewed = bool(changes.keys() & {"function", "returns"}) or (loads(job) and "arguments" in changes)
     if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}

@@ -15,6 +15,7 @@ from volstream.functions.pickled import code_of
 from volstream.jobs import plan
 from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, CommitPreparation, StagedBatch, recover
 from volstream.jobs.lease import RunReport, held, lease
+from volstream.jobs.outputs import finish
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
 from volstream.jobs.services import JobServices
@@ -201,6 +202,8 @@ class _Run:
     def _begin(self) -> None:
         """Recovers, and loads what the run needs. Uses Spark only if an attempt must be fenced off or the table altered."""
         self.report.recovered = recover(self._services, self._job)
+        if self._job.outputs_to is not None:
+            finish(self._services.catalog, self._services.settings, str(self._job.into))
         self._source = code_of(self._job)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
         self._volume = self._volume_of(self._services.stream(self._job))

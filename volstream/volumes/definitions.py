@@ -129,12 +129,12 @@ def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> boo
     """Drops a volume. Its streams become stale; its files and directory data stay. Returns False as :func:`drop_connection`.
 
     Raises:
-        ObjectInUseError: a job processes the volume's files.
+        ObjectInUseError: a job processes the volume's files, or writes its outputs there.
     """
     volume = catalog.volumes.find(name) if if_exists else catalog.volumes.get(name)
     if volume is None:
         return False
-    users = sorted(str(job.name) for job in jobs_on(catalog, volume))
+    users = sorted({str(job.name) for job in (*jobs_on(catalog, volume), *jobs_into(catalog, volume))})
     if users:
         raise ObjectInUseError(
             f"The volume {name} is used by {'job' if len(users) == 1 else 'jobs'} {', '.join(users)}.",
@@ -154,6 +154,11 @@ def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
     """Returns the jobs that consume streams on a volume's directory."""
     ids = {stream.id for stream in streams_on(catalog, volume)}
     return [job for job in catalog.jobs.list() if ids.intersection(job.stream_ids)]
+
+
+def jobs_into(catalog: Catalog, volume: Volume) -> Sequence[Job]:
+    """Returns the jobs whose outputs a volume gets."""
+    return catalog.jobs.list(outputs_to=str(volume.name))
 
 
 def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
