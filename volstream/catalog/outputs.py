@@ -90,12 +90,15 @@ class Outputs:
             for part in groups(new, MAX_BOUND):
                 transaction.execute(insert(outputs), [_columns(output) for output in part])
 
-    def placed(self, these: Iterable[Output]) -> None:
-        """Records that outputs are at their paths."""
+    def placed(self, these: Sequence[tuple[Output, str]]) -> None:
+        """Records that outputs are at their paths, with the etags that they have there."""
         with self._database.transaction() as transaction:
             for some in groups(these, MAX_BOUND):
-                ids = [output.id for output in some]
+                ids = [output.id for output, _ in some]
                 transaction.execute(update(outputs).where(outputs.c.id.in_(ids)).values(staged=None))
+            for output, etag in these:
+                if etag != output.etag:
+                    transaction.execute(update(outputs).where(outputs.c.id == output.id).values(etag=etag))
 
     def forget(self, these: Iterable[Output]) -> None:
         """Deletes rows of outputs that were removed."""

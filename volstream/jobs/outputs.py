@@ -87,7 +87,7 @@ class JobOutputs:
         self._table = str(job.into)
         self._volume = catalog.volumes.get(Name.parse(job.outputs_to or ""))
         self._store = _store_of(self._volume, catalog, settings)
-        self._placed: Collection[str] = ()
+        self._placed: Mapping[str, str] = {}
         self._swept = False
 
     def target(self, batch: Batch, attempt: str) -> OutputTarget:
@@ -210,21 +210,20 @@ class JobOutputs:
         taken = self._catalog.outputs.at(self._volume.id, (output.path for output in mine))
         fresh = [output for output in mine if output.path not in taken]
         waiting = [output for output in mine if output.path in taken]
-        done = _each(lambda output: self._store.move(str(output.staged), output.path), fresh)
-        done += _each(lambda output: self._reader.head(str(output.staged)) is not None, waiting)
-        if not all(done):
+        etags = _each(lambda output: self._store.move(str(output.staged), output.path), fresh)
+        if None in (*etags, *_each(lambda output: self._reader.head(str(output.staged)), waiting)):
             raise VolstreamError(
                 f"Outputs of the job {self._job.name} were removed before they were committed: another process took this one "
                 "for dead.",
                 "Nothing of the batch was committed; the next run repeats it.",
             )
-        self._placed = {str(output.staged) for output in fresh}
+        self._placed = {str(output.staged): str(etag) for output, etag in zip(fresh, etags, strict=True)}
         faults.point("outputs.placed")
 
     def finish(self, batch: Batch | None = None) -> None:
         """Does what follows the commit of a batch, or what an earlier run left; see :func:`finish`."""
         finish(self._catalog, self._settings, self._table, self._placed)
-        self._placed = ()
+        self._placed = {}
         if batch is not None:
             self._store.remove_folder(f"{self._folder}/{batch.id}")
 
@@ -249,13 +248,13 @@ def target_of(job: FileJob, store: TakesOutputs | None = None, folder: str = "")
     return OutputTarget(job.outputs_to, f"{job.outputs_prefix}/" if job.outputs_prefix else "", store, folder)
 
 
-def finish(catalog: Catalog, settings: Settings, table: str, placed: Collection[str] = ()) -> None:
+def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str, str] | None = None) -> None:
     """Does what committed rows of a table ask for, and undoes what attempts left that were not committed.
 
     The caller holds the lease of the table's job, and its open attempt is settled, if that can be.
 
     Args:
-        placed: staged outputs that are known to be at their paths.
+        placed: etags of staged outputs that are known to be at their paths.
     """
     catalog.outputs.settle(table)
     unfinished = sorted(catalog.outputs.unfinished(table), key=lambda output: output.volume_id)
@@ -267,15 +266,16 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Collection[
             continue
         store = _store_of(volume, catalog, settings)
         live = [output for output in outputs if output.state is OutputState.LIVE]
-        _each(partial(_place, store), [output for output in live if output.staged not in placed])
+        etags = _each(partial(_place, store, placed or {}), live)
         dead = [output for output in outputs if output.state is OutputState.DEAD]
         taken = catalog.outputs.at(volume_id, (output.path for output in dead))
         faults.point("outputs.moved")
         _each(partial(_remove, store), [output for output in dead if output.path not in taken])
         faults.point("outputs.removed")
-        # Before the rows that say what changed: the directory hears of it without a queue.
+        _each(store.remove_folder, sorted(set(_left_by(outputs))))
+        # Before the rows that say what changed are: the directory hears of it without a queue.
         catalog.refreshes.ask_check(volume_id, (output.path for output in outputs))
-        catalog.outputs.placed(live)
+        catalog.outputs.placed(list(zip(live, etags, strict=True)))
         catalog.outputs.forget(dead)
 
 
@@ -394,14 +394,27 @@ def _taken(path: str, source: str, other: str) -> str:
     return f"The output {path!r} of the file {source!r} is already that of {other}; give each file's outputs their own paths."
 
 
-def _place(store: TakesOutputs, output: Output) -> None:
-    """Moves an output that was committed to its path, unless that was done before."""
+def _left_by(outputs: Iterable[Output]) -> Iterator[str]:
+    """Yields the folders of attempts that ended; of a committed one, also those of other attempts at its batch."""
+    for output in outputs:
+        if output.staged is not None:
+            attempt = output.staged.rpartition("/")[0]
+            yield attempt.rpartition("/")[0] if output.state is OutputState.LIVE else attempt
+
+
+def _place(store: TakesOutputs, placed: Mapping[str, str], output: Output) -> str:
+    """Moves an output that was committed to its path, unless that was done before; returns its etag there."""
     assert output.staged is not None, "it waits"
-    if store.move(output.staged, output.path):
-        return
+    if output.staged in placed:
+        return placed[output.staged]
+    etag = store.move(output.staged, output.path)
+    if etag is not None:
+        return etag
     now = cast("ObjectStore", store).head(output.path)
-    if now is None or now.etag != output.etag:
+    if now is None or now.size != output.size:
         _log.error("output_lost", path=output.path, table=output.table, etag=output.etag)
+        return output.etag
+    return now.etag
 
 
 def _remove(store: TakesOutputs, output: Output) -> None:

@@ -114,11 +114,11 @@ class TakesOutputs(Protocol):
     """A store to which jobs write files. Content is on disk, and complete, before a path leads to it."""
 
     def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:
-        """Creates an object; returns its size and etag, which stay the same when it is moved."""
+        """Creates an object; returns its size and etag."""
 
-    def move(self, path: str, to: str) -> bool:
-        """Gives an object another path, replacing what is there, at once. Returns False if it is missing, because it was moved
-        before."""
+    def move(self, path: str, to: str) -> str | None:
+        """Gives an object another path, replacing what is there, at once. Returns its etag there, which is the same unless the
+        store encrypts with keys of KMS; None: it is missing, because it was moved before."""
 
     def remove(self, path: str) -> None:
         """Removes an object. Idempotent."""

@@ -168,18 +168,19 @@ class LocalStore:
             _sync_folder(f"{self._root}/{path.rpartition('/')[0]}")
         return status.st_size, _etag(status)
 
-    def move(self, path: str, to: str) -> bool:
+    def move(self, path: str, to: str) -> str | None:
         """See :meth:`TakesOutputs.move`."""
         self._identity()
         folder = to.rpartition("/")[0]
         with _errors_of(to):
             self._make_folders(folder)
             try:
+                status = os.stat(f"{self._root}/{path}")
                 os.rename(f"{self._root}/{path}", f"{self._root}/{to}")
             except FileNotFoundError:
-                return False
+                return None
             _sync_folder(f"{self._root}/{folder}")
-        return True
+        return _etag(status)
 
     def remove_folder(self, path: str) -> None:
         """See :meth:`TakesOutputs.remove_folder`."""

@@ -356,6 +356,7 @@ def test_a_dropped_job_leaves_its_outputs_or_takes_them_along(target: Target) ->
     # Another job that keeps the table has them.
     target.place.put("a", "three")
     target.place.delete("b")
+    target.place.refresh()
     target.create()
     target.run()
     assert target.files == {"up/a": "THREE"}
@@ -372,10 +373,10 @@ def test_a_comparison_and_a_trial_write_nothing(target: Target) -> None:
     before = target.everything
     code = target.place.folder.parent / "code" / "job.py"
     same = session.jobs.compare("j", f"{code}:f")
-    assert same.differences.changed == 0
+    assert same.differences.differing == 0
     code.write_text(UPPER.replace("'up/'", "'up/new-'"))
     other = session.jobs.compare("j", f"{code}:f")
-    assert other.differences.changed == 1
+    assert other.differences.differing == 1
     assert target.everything == before
 
 
