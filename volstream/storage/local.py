@@ -151,9 +151,14 @@ class LocalStore:
             Path(self._root, path).write_bytes(content)
 
     def remove(self, path: str) -> None:
-        """See :meth:`Writable.remove`."""
+        """See :meth:`Writable.remove`. Removes folders that are empty then, which could be in the way of a file of their name."""
         with _errors_of(path):
             Path(self._root, path).unlink(missing_ok=True)
+        while path := path.rpartition("/")[0]:
+            try:
+                os.rmdir(f"{self._root}/{path}")
+            except OSError:  # not empty
+                return
 
     def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:  # noqa: ARG002  # of the protocol
         """See :meth:`TakesOutputs.put`. The type is not stored: a listing tells it by the name."""

@@ -192,6 +192,19 @@ def test_a_path_goes_from_one_file_to_another_in_one_batch(target: Target) -> No
     target.check()
 
 
+def test_a_file_and_a_folder_can_exchange_their_name(target: Target) -> None:
+    target.place.put("a", "->x/1")
+    target.create()
+    target.run()
+    target.place.put("a", "->y")
+    target.run()
+    target.place.put("b", "->x")
+    target.run()
+    assert failures(target) == {}
+    assert target.files == {"up/x": "->X", "up/y": "->Y"}
+    target.check()
+
+
 def test_what_volstream_did_not_write_is_never_replaced_or_removed(target: Target) -> None:
     (target.folder / "up").mkdir()
     (target.folder / "up" / "a").write_text("mine")
@@ -334,7 +347,7 @@ def test_the_target_is_a_volume_whose_directory_hears_of_outputs_and_a_job_goes_
     target.run()
     session.volumes.refresh("out", accept_removals=True)
     session.jobs.run("k")
-    assert list((chunks / "scan").iterdir()) == []
+    assert list(chunks.rglob("*.txt")) == []
 
 
 def _folder(target: Target, name: str) -> Path:
