@@ -162,12 +162,6 @@ class Outputs:
             mine = update(outputs).where(outputs.c.table_name == table, _is(OutputState.LIVE))
             transaction.execute(mine.values(state=OutputState.DEAD))
 
-    def in_volume(self, volume_id: str) -> bool:
-        """Returns whether a volume has outputs."""
-        with self._database.reading() as transaction:
-            query = select(outputs.c.id).where(outputs.c.volume_id == volume_id).limit(1)
-            return transaction.execute(query).first() is not None
-
 
 def _commit(transaction: Transaction, attempt: str) -> None:
     mine = (outputs.c.attempt == attempt) & _is(OutputState.PENDING)
