@@ -1,4 +1,4 @@
-"""Policies that a provider needs so that volstream may read and write: trust in a role, and least permissions for volumes. Pure."""
+"""Policies that a provider needs so that volstream may read and write: trust in roles, and least permissions of volumes. Pure."""
 
 from __future__ import annotations
 
