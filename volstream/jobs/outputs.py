@@ -279,6 +279,15 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         catalog.outputs.forget(dead)
 
 
+def remove_outputs_of(catalog: Catalog, settings: Settings, job: Job) -> None:
+    """Removes all files that rows of a dropped job's table name, and what its attempts left."""
+    catalog.outputs.end(str(job.into))
+    finish(catalog, settings, str(job.into))
+    if isinstance(job, FileJob) and job.outputs_to is not None:
+        volume = catalog.volumes.get(Name.parse(job.outputs_to))
+        _store_of(volume, catalog, settings).remove_folder(f"{STAGING}/{job.id}")
+
+
 def sweep(catalog: Catalog, settings: Settings) -> None:
     """Finishes what killed runs left whose jobs no process runs now, and removes old files of their attempts."""
     jobs = {str(job.into): job for job in catalog.jobs.list(statement=None) if _has_outputs(job)}

@@ -249,7 +249,7 @@ class Jobs(Collection[Job]):
         from volstream.delta.places import reached
         from volstream.jobs import logs
         from volstream.jobs.definitions import drop_job
-        from volstream.jobs.outputs import finish
+        from volstream.jobs.outputs import remove_outputs_of
 
         if not force:
             self._free(name)
@@ -259,8 +259,7 @@ class Jobs(Collection[Job]):
             with reached(self._home.warehouse):
                 folders.remove(logs.location_of(self._home.warehouse, job.id))
             if remove_outputs:
-                self._home.catalog.outputs.end(str(job.into))
-                finish(self._home.catalog, self._home.settings, str(job.into))
+                remove_outputs_of(self._home.catalog, self._home.settings, job)
         return dropped
 
     def logs(

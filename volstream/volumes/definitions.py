@@ -51,6 +51,7 @@ def create_volume(
     Raises:
         InvalidValueError: an invalid location, connection, glob, limit or queue; both options at once.
         AlreadyExistsError: the name is taken.
+        ObjectInUseError: the volume to be replaced gets the outputs of a job.
         NotFoundError: no such directory or connection.
         StorageError, QueueError: the bucket or queue does not exist or cannot be reached; StorageDeniedError: access was
             denied.
@@ -58,6 +59,11 @@ def create_volume(
     existing = catalog.volumes.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
         return existing
+    if existing is not None and (writers := jobs_into(catalog, existing)):
+        raise ObjectInUseError(
+            f"The volume {spec.name} gets the outputs of the job {writers[0].name}, and knows which files these are.",
+            "Change it with ALTER VOLUME, or give the new volume another name.",
+        )
     location = normalise_location(spec.location)
     connection = catalog.connections.get(spec.connection) if spec.connection is not None else None
     _check_type(connection, location)
