@@ -262,20 +262,20 @@ class Session(Closeable):
             options: those of :class:`~volstream.definitions.FileJobSpec`; one that is left out has its default again.
 
         Returns:
-            ``_file_path`` and the function's columns, of all files. A notebook shows the rows. For the other columns of the
-            table: :meth:`table`.
+            ``_file_path``, or ``_group_key`` of sets, and the function's columns, of all files. A notebook shows the rows. For
+            the other columns of the table: :meth:`table`.
 
         Raises:
             InvalidStateError: another job has the name.
             As :meth:`~volstream.objects.jobs.Jobs.create` and :meth:`~volstream.objects.jobs.Jobs.run`.
         """
-        from volstream.functions.schema import of_job
+        from volstream.functions.schema import key_column, of_job
         from volstream.objects.run import run
         from volstream.spark.frames import show_in_notebooks
 
         job = run(self.objects, function, os.fspath(files), into, options, _tell)
         show_in_notebooks(self.spark)
-        return self.table(into).select("_file_path", *map(quote, of_job(job).names))
+        return self.table(into).select(key_column(job), *map(quote, of_job(job).names))
 
     @takes(LOAD_OPTIONS)
     def create_table_from_volume(self, name: str, volume: str, **options: Unpack[LoadKeywords]) -> DataFrame:

@@ -19,7 +19,7 @@ from volstream.cli.options import TIMESTAMP
 from volstream.definitions import Trigger, TriggerKind
 from volstream.errors import VolstreamError
 from volstream.functions.schema import from_ddl, to_ddl
-from volstream.jobs.definitions import check_where
+from volstream.jobs.conditions import check_where
 from volstream.jobs.schedule import check_cron, next_due
 from volstream.model.locations import file_uri, local_path, scheme_of
 from volstream.model.names import Name

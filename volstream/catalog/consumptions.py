@@ -38,6 +38,7 @@ class BatchOutcome:
         seconds: duration of the attempt; None: unknown.
         overtaken: files that were removed or changed before their turn; neither succeeded nor failed.
         later: files whose function asked to be called later; neither succeeded nor failed.
+        held: sets of files that are held back; neither succeeded nor failed.
         counted: what the function counted, by name.
         files_per_call: number of files that the function takes; None: it was not called.
     """
@@ -49,6 +50,7 @@ class BatchOutcome:
     seconds: float | None = None
     overtaken: int = 0
     later: int = 0
+    held: int = 0
     counted: Mapping[str, float] = dataclasses.field(default_factory=dict)
     files_per_call: int | None = None
 

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from volstream.definitions import ConnectionOptions, FileJobOptions, FunctionDefinition, FunctionOptions
+from volstream.definitions import ConnectionOptions, FileJobOptions, FunctionDefinition, FunctionOptions, SetOptions
 from volstream.definitions.options import keys
 from volstream.definitions.stream import StreamOptions
 from volstream.definitions.volume import VolumeOptions
@@ -206,7 +206,7 @@ jobs = Table(
     Column("search_path", Text),
     Column("pickled", LargeBinary),
     Column("fingerprint", String(64)),
-    *_options(FileJobOptions, FunctionOptions, nullable=True),
+    *_options(FileJobOptions, SetOptions, FunctionOptions, nullable=True),
     Column("declared", Boolean),
     Column("into_schema", String(200), nullable=False),
     Column("into_name", String(200), nullable=False),

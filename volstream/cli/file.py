@@ -38,6 +38,7 @@ def explain_file_command(session: Session, output: Output, volume: str, path: st
 @click.option("--returns", metavar="DDL", help="Columns of the result; default: those declared, else inferred.")
 @click.option("--arg", "arguments", type=PAIR, multiple=True, metavar="KEY=VALUE")
 @click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s")
+@click.option("--as-set", is_flag=True, help="Call it once, on all files as one set (jobs with --group-by).")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def try_command(
     function: str,
@@ -45,6 +46,7 @@ def try_command(
     returns: str | None,
     arguments: tuple[Mapping[str, str], ...],
     timeout_seconds: float | None,
+    as_set: bool,
     format_: str,
 ) -> None:
     """Run a function on a few files and show its rows or the traceback. Writes nothing.
@@ -59,9 +61,9 @@ def try_command(
             raise InvalidValueError(f"{path} is a directory.", f"Give files: {path.rstrip('/')}/*")
         if not os.path.isfile(path):
             raise NotFoundError(f"There is no file {path}.", "Correct the path, or its pattern.")
-    trial = try_function(function, paths, returns, merged(arguments), timeout_seconds)
+    trial = try_function(function, paths, returns, merged(arguments), timeout_seconds, as_set=as_set)
     value: list[dict[str, Any]] = []
-    for path, outcome in zip(paths, trial.outcomes, strict=True):
+    for path, outcome in zip(["the set"] if as_set else paths, trial.outcomes, strict=True):
         value.append(
             {
                 "path": path,
@@ -86,7 +88,8 @@ def try_command(
             output.message(f"The columns cannot be inferred. {trial.unfit}")
     failed = sum(result["error"] is not None for result in value)
     if failed:
-        raise FilesFailedError(f"{failed} of {counted(len(paths), 'file')} failed.")
+        tried = counted(len(value), "set" if as_set else "file")
+        raise FilesFailedError(f"{failed} of {tried} failed.")
 
 
 def _tell(output: Output, value: dict[str, Any]) -> None:

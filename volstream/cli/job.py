@@ -172,7 +172,7 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
     files = (
         f"{counted(done.processed, 'file')} processed, {done.failed} failed, {done.removals} removed"
-        f"{_moved(done.moves)}{_overtaken(done.overtaken)}{_later(done.later)}; "
+        f"{_moved(done.moves)}{_overtaken(done.overtaken)}{_later(done.later)}{_held(done.held)}; "
         if done.done_files or done.removals
         else ""
     )
@@ -201,6 +201,10 @@ def _overtaken(files: int) -> str:
 
 def _later(files: int) -> str:
     return f", {files} to be called later, as the function asked" if files else ""
+
+
+def _held(sets: int) -> str:
+    return f", {sets} held back until complete or quiet" if sets else ""
 
 
 def _moved(moves: int) -> str:

@@ -16,7 +16,7 @@ from volstream.console.query import Query
 from volstream.console.rendering import url
 from volstream.directory.foreground import RefreshResult
 from volstream.errors import InvalidValueError, in_brief
-from volstream.jobs.definitions import check_where
+from volstream.jobs.conditions import check_where
 from volstream.jobs.lease import RunReport
 from volstream.jobs.progress import Progress
 from volstream.log import get

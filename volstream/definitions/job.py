@@ -216,6 +216,27 @@ class FunctionOptions:
     outputs_prefix: Annotated[str | None, _OUTPUTS_PREFIX] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class SetOptions:
+    """What a user says of the sets that files form for a function."""
+
+    group_by: Annotated[
+        str | None,
+        Option(
+            "Call the function on sets of files that share this: folder, stem, or an expression of relative_path.",
+            metavar="folder|stem|SQL",
+            alterable=False,
+        ),
+    ] = None
+    group_complete: Annotated[
+        str | None,
+        Option("Hold a set back until its files satisfy this, such as 'count(*) >= 2'.", metavar="SQL"),
+    ] = None
+    group_quiet: Annotated[
+        float | None, Option("Hold a set back until it has not changed for so long.", metavar="30s")
+    ] = None
+
+
 def _delimiter(value: Any) -> str:
     text = forms.TEXT.read(value)
     if text.lower() in ("tab", "\\t"):
@@ -270,7 +291,7 @@ class JobSpec(JobOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileJobSpec(FunctionOptions, FileJobOptions, JobSpec):
+class FileJobSpec(FunctionOptions, SetOptions, FileJobOptions, JobSpec):
     """A :class:`FileJob` to be created: with one of ``stream`` and ``volume``."""
 
     function: Annotated[str, _FUNCTION]
@@ -332,7 +353,7 @@ _LOAD = forms.form("a table", "Mapping[str, str | bool]", _load, write=_said)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobDefinition(FunctionOptions, FileJobOptions):
+class JobDefinition(FunctionOptions, SetOptions, FileJobOptions):
     """All that can be said of a job, whatever it runs: a function, a loader of files, or a statement."""
 
     stream: Annotated[Name | None, _STREAM] = None
@@ -391,7 +412,7 @@ class Job(JobOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileJob(FileJobOptions, Job):
+class FileJob(SetOptions, FileJobOptions, Job):
     """Runs a function on each file of a volume's stream, into a result table.
 
     Attributes:

@@ -54,6 +54,9 @@ class JobKeywords(TypedDict, total=False):
     arguments: Mapping[str, str | int | float]
     outputs_to: str | None
     outputs_prefix: str | None
+    group_by: str | None
+    group_complete: str | None
+    group_quiet: float | str | timedelta | None
     where: str | None
     write: Write | Literal["upsert", "append"]
     on_move: OnMove | Literal["rerun", "rekey"]
@@ -79,6 +82,8 @@ class JobChanges(TypedDict, total=False):
 
     returns: str | None
     arguments: Mapping[str, str | int | float]
+    group_complete: str | None
+    group_quiet: float | str | timedelta | None
     where: str | None
     on_move: OnMove | Literal["rerun", "rekey"]
     retries: int

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from volstream.errors import FunctionLoadError
 from volstream.functions.concurrency import settled
 from volstream.functions.failed import failed, message_of, traceback_of
-from volstream.functions.file import File
+from volstream.functions.file import File, FileSet
 from volstream.functions.limits import time_limit
 from volstream.functions.measure import measured
 from volstream.functions.outcomes import FileOutcome, FileTask
@@ -23,6 +23,7 @@ from volstream.functions.printing import CapturedOutput, ImmediateOutput, Output
 from volstream.functions.rows import RowRequirements, Rows, rows_of, rows_of_each
 from volstream.functions.schema import check_declared
 from volstream.functions.source import FunctionSource, batch_size_of, concurrency_of
+from volstream.model.files import MAX_OF_SET
 from volstream.model.work import FailureKind
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ class Caller:
         timeout_seconds: for each file; None: unlimited.
         prints: destination of the function's output. A person who watches it may interrupt the function.
         expected: the columns and limits that the rows must meet.
+        sets: the function takes sets of files, one per call.
         measures: whether to measure the time and memory of each call.
         outputs: where files in the rows go; None: nowhere.
 
@@ -59,10 +61,12 @@ class Caller:
         *,
         measures: bool = False,
         outputs: OutputTarget | None = None,
+        sets: bool = False,
     ) -> None:
         self.batch_size: int | None = None
         self.concurrency = 1
         self._measures = measures
+        self._sets = sets
         self._prints = prints
         self._watched = isinstance(prints, ImmediateOutput)
         self._expected = expected
@@ -85,7 +89,7 @@ class Caller:
             message, trace = self._broken
             self._broken = (message, with_tail(trace, self._printed))
 
-    def __call__(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
+    def __call__(self, group: Sequence[tuple[FileTask, File | FileSet]]) -> list[FileOutcome]:
         """Returns the outcome of each file, in order. :func:`call_each` repeats a failed call on several files."""
         outcomes = self._outcomes(group)
         if self._printed:
@@ -97,7 +101,7 @@ class Caller:
         """Captures output while the block makes calls in threads."""
         return self._prints.during()
 
-    def _outcomes(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
+    def _outcomes(self, group: Sequence[tuple[FileTask, File | FileSet]]) -> list[FileOutcome]:
         if self._broken is not None:
             message, trace = self._broken
             return [FileOutcome(task, kind=FailureKind.SET_UP, message=message, traceback=trace) for task, _ in group]
@@ -107,7 +111,7 @@ class Caller:
         function = self._source.load()
         if self._expected.declared and self._expected.columns is not None:
             check_declared(function, self._expected.columns)
-        self.batch_size = batch_size_of(function)
+        self.batch_size = None if self._sets else batch_size_of(function)
         self.concurrency = concurrency_of(function)
         if not isinstance(function, type):
             return function
@@ -123,7 +127,7 @@ class Caller:
         self._arguments = {}
         return _set_up[place][1]
 
-    def _call(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
+    def _call(self, group: Sequence[tuple[FileTask, File | FileSet]]) -> list[FileOutcome]:
         tasks = [task for task, _ in group]
         with measured(memory=True) if self._measures else nullcontext() as cost:
             outcomes = self._called(tasks, [file for _, file in group])
@@ -141,7 +145,7 @@ class Caller:
                     outcome.traceback = with_tail(outcome.traceback, printed)
         return outcomes
 
-    def _called(self, tasks: Sequence[FileTask], files: Sequence[File]) -> list[FileOutcome]:
+    def _called(self, tasks: Sequence[FileTask], files: Sequence[File | FileSet]) -> list[FileOutcome]:
         limit = None if self._timeout is None else self._timeout * len(files)
         each: list[FileOutcome | BaseException]
         try:
@@ -194,6 +198,21 @@ def call_each(
         [outcome] = call([member])
         again.append(outcome.after(first))
     return again
+
+
+def call_if_due(
+    call: Callable[[Sequence[FileTask]], list[FileOutcome]], group: Sequence[FileTask]
+) -> list[FileOutcome]:
+    """Calls the function on a set of files, unless it is held back or too large."""
+    [task] = group
+    if task.held is not None:
+        complete = task.held < float("inf")
+        why = "It has just changed (group_quiet)." if complete else "It is not complete (group_complete)."
+        return [FileOutcome(task, kind=FailureKind.HELD, message=why, retry_after=task.held if complete else None)]
+    if len(task.files) > MAX_OF_SET:
+        why = f"The set has more than {MAX_OF_SET:,} files, which no function can take at once."
+        return [FileOutcome(task, kind=FailureKind.TOO_LARGE, message=why)]
+    return call(group)
 
 
 @atexit.register

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import datetime
@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
+from volstream.model import counts
 from volstream.model.files import FileInfo
 from volstream.model.text import shortened
 from volstream.storage.base import Details, HasDetails, HasLocalPaths, ObjectStore
@@ -187,6 +188,33 @@ class File:
 
     def __repr__(self) -> str:
         return f"File({self.relative_path!r}, size={self.size})"
+
+
+class FileSet(list[File]):
+    """The files of a set, by path: what a function gets whose job has ``group_by``.
+
+    Attributes:
+        key: what its files have in common.
+    """
+
+    def __init__(self, key: str, files: Iterable[File]) -> None:
+        super().__init__(files)
+        self.key = key
+
+    @property
+    def was_read(self) -> bool:
+        """See :class:`File`."""
+        return any(file.was_read for file in self)
+
+    @property
+    def counted(self) -> Mapping[str, float]:
+        """What its files count."""
+        return counts.total(*(file.counted for file in self))
+
+    def close(self) -> None:
+        """Closes its files."""
+        for file in self:
+            file.close()
 
 
 def _file_name(name: str) -> str:

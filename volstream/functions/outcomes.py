@@ -26,10 +26,24 @@ from volstream.model.work import FailureKind
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """One file of a batch, as planned."""
+    """One file of a batch, as planned; or a set of files, whose path is the key.
+
+    Attributes:
+        members: the files of a set, by path; None: a single file.
+        held: seconds after which a set is to be looked at again, infinite if it is not complete; None: it is due.
+    """
 
     info: FileInfo
     commit_version: int
+    members: Sequence[FileInfo] | None = None
+    held: float | None = None
+
+    @property
+    def files(self) -> Sequence[FileInfo]:
+        """The files that a call gets; none, if there is no call."""
+        if self.held is not None:
+            return []
+        return [self.info] if self.members is None else self.members
 
 
 @dataclass(slots=True)

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from volstream.errors import StorageDeniedError, StorageError
-from volstream.functions.file import File
+from volstream.functions.file import File, FileSet
 from volstream.functions.outcomes import FileOutcome, FileTask
+from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 from volstream.storage.base import HasLocalPaths, ObjectStore
 
@@ -34,15 +35,23 @@ class Fetcher:
 
     def fetch(self, tasks: Iterable[FileTask]) -> None:
         """Starts reading the contents of upcoming files."""
-        for task in tasks:
-            path = task.info.relative_path
+        for info in (info for task in tasks for info in task.files):
+            path = info.relative_path
             self._contents[path] = self._pool.submit(self._read, path)
 
-    def files(self, tasks: Sequence[FileTask]) -> list[File]:
-        """Returns the files for one call of the function, with their fetched contents."""
-        return [File(self._store, task.info, self._contents.pop(task.info.relative_path, None)) for task in tasks]
+    def files(self, tasks: Sequence[FileTask]) -> list[File | FileSet]:
+        """Returns the files or sets for one call of the function, with their fetched contents."""
+        return [
+            self._file(task.info)
+            if task.members is None
+            else FileSet(task.info.relative_path, map(self._file, task.members))
+            for task in tasks
+        ]
 
-    def learn(self, files: Iterable[File]) -> None:
+    def _file(self, info: FileInfo) -> File:
+        return File(self._store, info, self._contents.pop(info.relative_path, None))
+
+    def learn(self, files: Iterable[File | FileSet]) -> None:
         """Records whether the function requested the contents of its files."""
         self.useful = not self._near and any(file.was_read for file in files)
 
@@ -62,38 +71,47 @@ def confirmed(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[F
     """
     if isinstance(store, HasLocalPaths):
         for outcome in outcomes:
-            info = outcome.task.info
-            still = store.has_version(info.relative_path, info.version)
-            yield outcome if still else _confirmed(outcome, _moved(store, outcome.task))
+            changed = [
+                _moved(store, outcome.task, info)
+                for info in outcome.task.files
+                if not store.has_version(info.relative_path, info.version)
+            ]
+            yield _confirmed(outcome, changed)
         return
-    waiting: deque[tuple[FileOutcome, Future[FileOutcome | None]]] = deque()
+    waiting: deque[tuple[FileOutcome, list[Future[FileOutcome | None]]]] = deque()
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="confirm") as pool:
         for outcome in outcomes:
-            waiting.append((outcome, pool.submit(_moved, store, outcome.task)))
+            checks = [pool.submit(_moved, store, outcome.task, info) for info in outcome.task.files]
+            waiting.append((outcome, checks))
             if len(waiting) > 2 * _AT_ONCE:
-                oldest, moved = waiting.popleft()
-                yield _confirmed(oldest, moved.result())
-        for oldest, moved in waiting:
-            yield _confirmed(oldest, moved.result())
+                yield _settled(*waiting.popleft())
+        for oldest, checks in waiting:
+            yield _settled(oldest, checks)
 
 
-def _confirmed(outcome: FileOutcome, moved: FileOutcome | None) -> FileOutcome:
-    if moved is None:
-        return outcome
-    moved.printed = outcome.printed
-    return moved
+def _settled(outcome: FileOutcome, checks: Iterable[Future[FileOutcome | None]]) -> FileOutcome:
+    return _confirmed(outcome, [check.result() for check in checks])
 
 
-def _moved(store: ObjectStore, task: FileTask) -> FileOutcome | None:
-    """Returns a failure for a file that no longer has the planned version, or None if it does."""
+def _confirmed(outcome: FileOutcome, changed: Iterable[FileOutcome | None]) -> FileOutcome:
+    """Returns the outcome or, if a file of it has changed, a failure instead."""
+    for failure in filter(None, changed):
+        failure.printed = outcome.printed
+        return failure
+    return outcome
+
+
+def _moved(store: ObjectStore, task: FileTask, info: FileInfo) -> FileOutcome | None:
+    """Returns a failure if a file of a task no longer has the planned version, or None if it does."""
+    which = "The file" if task.members is None else f"The file {info.relative_path}"
     try:
-        now = store.head(task.info.relative_path)
+        now = store.head(info.relative_path)
     except StorageDeniedError as error:
         return FileOutcome(task, kind=FailureKind.DENIED, message=str(error))
     except StorageError as error:
         return FileOutcome(task, kind=FailureKind.UNREADABLE, message=str(error))
     if now is None:
-        return FileOutcome(task, kind=FailureKind.VANISHED, message="The file no longer existed when it was processed.")
-    if now.version != task.info.version:
-        return FileOutcome(task, kind=FailureKind.CHANGED, message="The file changed before or while it was processed.")
+        return FileOutcome(task, kind=FailureKind.VANISHED, message=f"{which} no longer existed when it was processed.")
+    if now.version != info.version:
+        return FileOutcome(task, kind=FailureKind.CHANGED, message=f"{which} changed before or while it was processed.")
     return None

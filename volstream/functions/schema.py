@@ -30,6 +30,9 @@ PROVENANCE = pa.schema(
     ]
 )
 
+#: The columns :data:`PROVENANCE` of rows about sets of files.
+PROVENANCE_OF_SETS = PROVENANCE.set(0, pa.field("_group_key", pa.string()))
+
 #: A column of Delta's change feed: a table with its own column of this name cannot track changes.
 FEEDS_VERSION = "_commit_version"
 
@@ -176,13 +179,23 @@ def from_declaration(declared: object) -> pa.Schema:
     )
 
 
+def provenance_of(job: FileJob) -> pa.Schema:
+    """Returns the columns that volstream adds to a job's rows; the first one says of which file or set a row is."""
+    return PROVENANCE if job.group_by is None else PROVENANCE_OF_SETS
+
+
+def key_column(job: FileJob) -> str:
+    """Returns the column that says of which file, or set of files, a row is."""
+    return str(provenance_of(job).names[0])
+
+
 def checked(schema: pa.Schema) -> pa.Schema:
     """Makes the columns nullable. Raises InvalidValueError for repeated or reserved names, or types that Spark lacks."""
     names = [name.lower() for name in schema.names]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InvalidValueError(f"The result column {repeated[0]!r} is declared twice.")
-    reserved = sorted(set(names) & {*PROVENANCE.names, FEEDS_VERSION, "_metadata"})
+    reserved = sorted(set(names) & {*PROVENANCE.names, *PROVENANCE_OF_SETS.names, FEEDS_VERSION, "_metadata"})
     if reserved:
         raise InvalidValueError(
             f"The result column {reserved[0]!r} is reserved for volstream or Delta.", "Choose another name."

@@ -12,7 +12,7 @@ from typing import Any
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller, call_each
-from volstream.functions.file import File
+from volstream.functions.file import File, FileSet
 from volstream.functions.inferred import Inference, InferredColumns
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.output import OutputTarget, OutputWriter
@@ -20,6 +20,7 @@ from volstream.functions.pickled import function_attributes, resolved
 from volstream.functions.printing import ImmediateOutput
 from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements
 from volstream.functions.schema import from_ddl, of_function
+from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 from volstream.storage import normalise_location, open_store
 
@@ -45,8 +46,13 @@ def try_function(
     returns: str | None,
     arguments: Mapping[str, str],
     timeout_seconds: float | None,
+    *,
+    as_set: bool = False,
 ) -> Trial:
     """Calls a function on local files. Its output goes to standard error. Files that it returns are not written.
+
+    Args:
+        as_set: call it once, on all files as a set.
 
     Raises:
         FunctionLoadError: the function cannot be imported.
@@ -62,16 +68,12 @@ def try_function(
         if info is None:
             raise InvalidValueError(f"{path} is not a readable file.")
         files.append((FileTask(info, 0), File(store, info)))
-    caller = Caller(
-        source,
-        arguments,
-        timeout_seconds,
-        ImmediateOutput(sys.stderr),
-        RowRequirements(schema, Bounds()),
-        outputs=OutputTarget(),
-    )
+    expected = RowRequirements(schema, Bounds())
+    prints = ImmediateOutput(sys.stderr)
+    caller = Caller(source, arguments, timeout_seconds, prints, expected, sets=as_set, outputs=OutputTarget())
     size = caller.batch_size or 1
-    groups = [files[start : start + size] for start in range(0, len(files), size)]
+    given: Sequence[tuple[FileTask, File | FileSet]] = [_set_of(files)] if as_set else files
+    groups = [given[start : start + size] for start in range(0, len(given), size)]
     outcomes = [outcome for group in groups for outcome in call_each(caller, group)]
     trial = _inferred(outcomes) if schema is None else Trial(outcomes)
     for outcome in outcomes:
@@ -91,6 +93,14 @@ def _show_outputs(outcomes: Sequence[FileOutcome], write: OutputWriter) -> None:
             outcome.rows, _ = write(outcome.rows)
         except NotRowsError as error:
             outcome.kind, outcome.message, outcome.rows = FailureKind.WRONG_RESULT, str(error), ()
+
+
+def _set_of(files: Sequence[tuple[FileTask, File]]) -> tuple[FileTask, FileSet]:
+    """Returns files as one set."""
+    ordered = sorted(files, key=lambda pair: pair[1].relative_path)
+    infos = [task.info for task, _ in ordered]
+    whole = FileInfo("set", sum(info.size for info in infos), max(info.last_modified_time for info in infos), "")
+    return FileTask(whole, 0, infos), FileSet("set", [file for _, file in ordered])
 
 
 def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:

@@ -17,7 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from volstream.functions.bounds import Bounds
-from volstream.functions.call import Caller, call_each
+from volstream.functions.call import Caller, call_each, call_if_due
 from volstream.functions.child import ChildWorker
 from volstream.functions.concurrency import Calls
 from volstream.functions.limits import memory_limit
@@ -59,6 +59,7 @@ class Work:
         bounds: limits on the results of a file.
         declared: the function declares the columns; its current declaration must match them.
         measures: measure the time and memory of each call, one call at a time.
+        sets: the function takes sets of files.
         concurrency: calls in flight in each worker; None: as the function declares. In a child process, one at a time.
         pace: of the calls of all workers; None: unlimited.
         owner: process that started the run (``lifecycle.identity``); None: unknown.
@@ -76,6 +77,7 @@ class Work:
     bounds: Bounds = field(default_factory=Bounds)
     declared: bool = False
     measures: bool = False
+    sets: bool = False
     concurrency: int | None = None
     pace: Pace | None = None
     owner: str | None = None
@@ -90,7 +92,7 @@ class Work:
             if not self.isolate:
                 resources.enter_context(memory_limit(self.memory_bytes))
             worker = resources.enter_context(closing(self.worker()))
-            for outcome in confirmed(self.store, self._outcomes(worker, _tasks(batches))):
+            for outcome in confirmed(self.store, self._outcomes(worker, tasks_of(batches))):
                 for entry in outcome.printed:
                     failed = outcome.kind is not None
                     printed.add(entry.encoded(failed=failed), failed=failed)
@@ -119,6 +121,7 @@ class Work:
             expected,
             measures=self.measures,
             outputs=self.outputs,
+            sets=self.sets,
         )
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
@@ -127,6 +130,8 @@ class Work:
         call = partial(call_each, worker.call)
         if self.pace is not None:
             call = partial(call, turn=self.pace.of_worker().wait)
+        if self.sets:
+            call = partial(call_if_due, call)
         calls = Calls(call, worker.concurrency)
         with closing(calls):
             for outcome in self._called(worker, self._while_wanted(groups), calls):
@@ -160,7 +165,7 @@ class Work:
                 ahead.append(group)
                 held += _size(group)
                 files += len(group)
-                if worker.fetch_ahead and held <= self.ahead_bytes:
+                if worker.fetch_ahead and held <= self.ahead_bytes and group[0].held is None:
                     worker.fetch(group)
             if ahead and calls.free:
                 group = ahead.popleft()
@@ -309,12 +314,15 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield from _pieces(batch.slice(half))
 
 
-def _tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[FileTask]:
+def tasks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[FileTask]:
+    """Yields the files, or sets, in rows of a plan."""
     names = FileInfo._fields
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in names]
-        for *info, version in zip(*columns, batch.column("commit_version").to_pylist(), strict=True):
-            yield FileTask(FileInfo(*info), version)
+        columns += [batch.column(name).to_pylist() for name in ("commit_version", "members", "held")]
+        for *info, version, members, held in zip(*columns, strict=True):
+            files = None if members is None else [FileInfo(*member.values()) for member in members]
+            yield FileTask(FileInfo(*info), version, files, held)
 
 
 def _groups(tasks: Iterator[FileTask], size: int) -> Iterator[list[FileTask]]:

@@ -17,6 +17,8 @@ from volstream.delta.log import DeltaLog
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import DELETE, INSERT, UPDATE, WROTE
 from volstream.errors import NotFoundError
+from volstream.functions.schema import key_column
+from volstream.jobs import sets
 from volstream.jobs.advice import where_printed
 from volstream.model.files import is_utf8, printable
 from volstream.model.names import Name
@@ -62,7 +64,7 @@ def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
     """Returns the events of a file, oldest first.
 
     Reads the kept history of this path, and of others with the same content: cost grows with the history, not the directory.
-    No Spark.
+    No Spark, except for the key of a set that is an expression.
 
     Raises:
         NotFoundError: no such volume, or no trace of the file.
@@ -178,7 +180,11 @@ def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: 
 def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[str, Any]]]) -> list[FileEvent]:
     events: list[FileEvent] = []
     versions = [change["refresh_id"] for change in history[path]]
-    batches = home.catalog.consumptions.batches_of(job.id, covering=path)
+    of_sets = job.group_by is not None
+    key = sets.key_of(lambda: home.gateway.session(), job, path) if of_sets else path
+    if not key:
+        return [FileEvent(None, "in no set", {"job": str(job.name), "group_by": job.group_by})]
+    batches = home.catalog.consumptions.batches_of(job.id, covering=key)
     plans = home.catalog.consumptions.plans(batch.plan_id for batch in batches)
     for batch in batches:
         plan = plans.get(batch.plan_id)
@@ -187,7 +193,11 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
         start = 0 if plan.from_version is None else plan.from_version
         if not any(version <= plan.to_version and (plan.initial or version > start) for version in versions):
             continue
-        move = {} if plan.initial or plan.kind is not PlanKind.STREAM else moved(history, path, start, plan.to_version)
+        move = (
+            {}
+            if of_sets or plan.initial or plan.kind is not PlanKind.STREAM
+            else moved(history, path, start, plan.to_version)
+        )
         if "moved_to" in move:  # the batch of the new path handles the old one
             others = home.catalog.consumptions.batches_of(job.id, covering=move["moved_to"])
             batch = next((other for other in others if other.plan_id == plan.id), batch)
@@ -197,9 +207,10 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
             "state": batch.state,
             "attempts": batch.attempts,
             "kind": plan.kind,
+            **({"set": key} if of_sets else {}),
         }
         events.append(FileEvent(batch.committed_on or batch.created_on, "in the range of a batch", details | move))
-    for failure in home.catalog.failures.active(job.id, path=path):
+    for failure in home.catalog.failures.active(job.id, path=key):
         details = {
             "job": str(job.name),
             "state": failure.state,
@@ -212,30 +223,30 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
         }
         what = "waits" if failure.state is FailureState.WAITING else "failed"
         events.append(FileEvent(failure.failed_on, what, details))
-    rows = _rows(home, job, path)
+    rows = _rows(home, job, key)
     if job.where is not None and not any(event.what in ("failed", "waits") for event in events):
         # Whether the condition holds, Spark alone knows.
         rows = rows or [FileEvent(None, "no result rows", {"job": str(job.name), "takes only": job.where})]
     return events + rows
 
 
-def _rows(home: Home, job: FileJob, path: str) -> list[FileEvent]:
-    """Returns the file's current rows in the job's table, by batch and version of the file."""
+def _rows(home: Home, job: FileJob, key: str) -> list[FileEvent]:
+    """Returns the current rows of a file, or of its set, in the job's table, by batch and version of the file."""
     location = folders.table_location(home.warehouse, job.into)
     version = DeltaLog(location).latest_version()
     if version is None:
         return []
-    current = rows.read(location, version, _ROWS, f"_file_path = {rows.text(path)}")
-    counted = current.group_by(["_batch_id", "_file_version"]).aggregate(
-        [("_processed_at", "max"), ("_file_path", "count")]
-    )
+    column = key_column(job)
+    columns = _ROWS.set(0, pa.field(column, pa.string()))
+    current = rows.read(location, version, columns, f"{column} = {rows.text(key)}")
+    counted = current.group_by(["_batch_id", "_file_version"]).aggregate([("_processed_at", "max"), (column, "count")])
     return [
         FileEvent(
             row["_processed_at_max"],
             "has result rows",
             {
                 "table": str(job.into),
-                "rows": row["_file_path_count"],
+                "rows": row[f"{column}_count"],
                 "batch": row["_batch_id"],
                 "file_version": row["_file_version"],
             },

@@ -35,6 +35,8 @@ def automatic_action(failure: Failure, job: FileJob, now: datetime) -> str:
             return f"retry {_when(failure, now)} {done}"
         case FailureState.WAITING if failure.kind is FailureKind.RETRY_LATER:
             return f"called again {_when(failure, now)}, as the function asked"
+        case FailureState.WAITING if failure.kind is FailureKind.HELD:
+            return "waits for more files" if failure.next_try is None else f"looked at again {_when(failure, now)}"
         case FailureState.WAITING:
             return "waits until the directory shows the change"
         case FailureState.SKIPPED:
@@ -67,6 +69,10 @@ def remedy(failure: Failure, job: FileJob, volume: str | None) -> str:
     match failure.state:
         case FailureState.WAITING if failure.kind is FailureKind.RETRY_LATER:
             return f"Sooner: {again}"
+        case FailureState.WAITING if failure.kind is FailureKind.HELD:
+            if failure.next_try is not None:
+                return "Nothing: it is processed when it has not changed for a while."
+            return f"Add its missing files, or: volstream alter-job {job.name} --group-complete ..."
         case FailureState.WAITING:
             return f"volstream refresh {volume}" if volume else "The volume was dropped: drop the job."
         case FailureState.SKIPPED:

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from volstream.catalog.consumptions import BatchOutcome
@@ -23,7 +23,7 @@ from volstream.delta import direct, folders
 from volstream.delta.marker import Marker
 from volstream.errors import CatalogError, FencedError, FunctionLoadError, VolstreamError, reason_of
 from volstream.functions.pace import Pace
-from volstream.functions.schema import of_job
+from volstream.functions.schema import key_column, of_job
 from volstream.functions.source import FunctionSource
 from volstream.functions.worker import Work
 from volstream.jobs import logs, plan
@@ -93,7 +93,7 @@ class CommitPreparation:
 
         def prepare() -> None:
             with suppress(VolstreamError):  # the commit will run into the same error
-                if not direct.can_write(location, "_file_path"):
+                if not direct.can_write(location, key_column(self._job)):
                     self._services.delta.prepare(location)
 
         threading.Thread(target=prepare, name=f"commit of {self._job.name}", daemon=True).start()
@@ -165,7 +165,7 @@ class BatchExecutor:
                 checked = self._outputs.checked(open_plan, batch, done.staged)
                 done = done if checked is done.staged else replace(done, staged=checked, totals=checked.totals())
             earlier = earlier_failures(self._services, self._job, open_plan, batch)
-            outcome = self._note(batch, intent, done, earlier)
+            outcome = self._note(open_plan, batch, intent, done, earlier)
             if self._outputs is not None:
                 self._outputs.note(open_plan, batch, intent, done.staged)
                 self._outputs.place(intent)
@@ -249,6 +249,7 @@ class BatchExecutor:
         progress.failed += outcome.failed
         progress.overtaken += outcome.overtaken
         progress.later += outcome.later
+        progress.held += outcome.held
         progress.rows += outcome.rows
         counts.add(progress.counted, outcome.counted)
         progress.removals += batch.removals if self._job.write is Write.UPSERT else 0  # a log keeps all rows
@@ -262,6 +263,7 @@ class BatchExecutor:
             failed=outcome.failed,
             overtaken=outcome.overtaken,
             later=outcome.later,
+            held=outcome.held,
             rows=outcome.rows,
             version=open_plan.to_version,
         )
@@ -387,13 +389,15 @@ class BatchExecutor:
             f"volstream alter-job {self._job.name} --function {self._job.function}.",
         )
 
-    def _note(self, batch: Batch, intent: Intent, done: StagedBatch, earlier: dict[str, Failure]) -> BatchOutcome:
+    def _note(
+        self, open_plan: Plan, batch: Batch, intent: Intent, done: StagedBatch, earlier: dict[str, Failure]
+    ) -> BatchOutcome:
         """Returns the outcome of an attempt, and records its failures as pending."""
         totals = done.totals
         kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
-        given_up = self._note_failures(done.staged, batch, intent, earlier) if totals.failed else 0
+        given_up = self._note_failures(done.staged, open_plan, batch, intent, earlier) if totals.failed else 0
         later = totals.later - given_up
-        failed = totals.failed - totals.overtaken - later
+        failed = totals.failed - totals.overtaken - later - totals.held
         return BatchOutcome(
             totals.succeeded + kept,
             failed,
@@ -401,6 +405,7 @@ class BatchExecutor:
             list(earlier),
             overtaken=totals.overtaken,
             later=later,
+            held=totals.held,
             counted=totals.counted,
             files_per_call=totals.files_per_call,
         )
@@ -415,7 +420,9 @@ class BatchExecutor:
             return files
         return without_followed(session, files, self._location, origins)
 
-    def _note_failures(self, staged: Staged, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> int:
+    def _note_failures(
+        self, staged: Staged, open_plan: Plan, batch: Batch, intent: Intent, earlier: dict[str, Failure]
+    ) -> int:
         """Records failures as pending; returns how many have waited too long to be called later."""
         settings = self._services.settings
         backoff = Backoff(settings.retry_first_seconds, settings.retry_max_seconds)
@@ -434,8 +441,12 @@ class BatchExecutor:
                     before = None
                 attempts = 0 if before is None else before.attempts
                 since = policy.waiting_since(kind, before, now)
-                if since is not None:
-                    next_try: datetime | None = policy.later(row["retry_after"], now)
+                next_try: datetime | None
+                if kind is FailureKind.HELD:
+                    after = row["retry_after"]
+                    next_try = None if after is None else now + timedelta(seconds=after)
+                elif since is not None:
+                    next_try = policy.later(row["retry_after"], now)
                 else:
                     attempts += 1
                     if kind is FailureKind.RETRY_LATER:
@@ -464,6 +475,8 @@ class BatchExecutor:
                 )
 
         self._services.catalog.failures.add_pending(found())
+        if moved and self._job.group_by is not None:
+            moved = [*plan.files_in_sets(open_plan.location, moved)]
         if moved:
             self._services.catalog.refreshes.ask_check(self._volume.id, moved)
         return given_up
@@ -483,6 +496,7 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         bounds(settings),
         # A pickled one cannot change, and its annotations may resolve only where it was pickled.
         job.declared and job.pickled is None,
+        sets=job.group_by is not None,
         concurrency=job.concurrency,
         pace=pace_of(job),
         owner=new_owner(),

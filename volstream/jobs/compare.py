@@ -25,7 +25,7 @@ from volstream.errors import FunctionLoadError, InvalidStateError, NotFoundError
 from volstream.functions.bounds import size_of
 from volstream.functions.output import FILE, has_files
 from volstream.functions.pickled import code_of
-from volstream.functions.schema import of_job
+from volstream.functions.schema import key_column, of_job
 from volstream.functions.source import FunctionSource
 from volstream.jobs import plan
 from volstream.jobs.attempt import stage, work_on
@@ -190,10 +190,11 @@ class _Run:
         named = pa.table({"path": self._files["relative_path"], "version": self._versions})
         relation(session, named).createOrReplaceTempView("volstream_sample")
         columns = ", ".join(map(quote_column, existing))
-        within = one_of("t._file_path", self._paths)
+        key = key_column(self._job)
+        within = one_of(f"t.{key}", self._paths)
         query = (
-            f"SELECT _file_path AS path, struct({columns}) AS had, _batch_id, _processed_at FROM {table_at(location)} t "
-            f"LEFT SEMI JOIN volstream_sample s ON t._file_path = s.path AND t._file_version = s.version WHERE {within}"
+            f"SELECT {key} AS path, struct({columns}) AS had, _batch_id, _processed_at FROM {table_at(location)} t "
+            f"LEFT SEMI JOIN volstream_sample s ON t.{key} = s.path AND t._file_version = s.version WHERE {within}"
         )
         if self._job.write is Write.APPEND:
             query = self._newest(session, query)

@@ -27,6 +27,7 @@ from volstream.definitions import (
     JobSpec,
     JobState,
     OnMove,
+    SetOptions,
     StatementJob,
     StatementJobSpec,
     Stream,
@@ -37,20 +38,19 @@ from volstream.definitions.options import keys
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.places import is_remote
-from volstream.directory.table import COLUMNS
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,
     InvalidValueError,
     NotFoundError,
     ObjectInUseError,
-    SqlError,
 )
 from volstream.functions.declared import declared_apart, declared_by
 from volstream.functions.inferred import with_known
 from volstream.functions.pickled import code_of, resolved
-from volstream.functions.schema import from_ddl, of_job, reason_of, to_ddl
+from volstream.functions.schema import from_ddl, of_job, to_ddl
 from volstream.functions.source import FunctionSource
+from volstream.jobs.conditions import check_sets, check_where
 from volstream.jobs.infer import Infer
 from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.outputs import check_outputs
@@ -58,9 +58,7 @@ from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
 from volstream.loading.options import LOADER, LoadOptions
 from volstream.model.names import DEFAULT_SCHEMA, NOT_IN_COLUMNS, Name
-from volstream.model.work import FAILING, PERMANENT, FailureState
-from volstream.sql.readonly import check_calls
-from volstream.sqltext import tree_of
+from volstream.model.work import FAILING, PERMANENT, FailureKind, FailureState
 from volstream.streams.definitions import new_stream
 
 #: Prefix of the reason for pausing a job whose function fails before it receives a file.
@@ -122,7 +120,7 @@ def create_job(
         "state_reason": None,
         "owns_stream": bool(own_streams),
         "created_on": datetime.now(UTC),
-        **{name: getattr(spec, name) for name in keys(FileJobOptions if isinstance(spec, FileJobSpec) else JobOptions)},
+        **{name: getattr(spec, name) for name in _options_of(spec)},
     }
     job: Job
     match spec:
@@ -150,6 +148,11 @@ def create_job(
     return job
 
 
+def _options_of(spec: JobSpec) -> Iterable[str]:
+    """Returns the names of a job's options, except those of its function."""
+    return (*keys(FileJobOptions), *keys(SetOptions)) if isinstance(spec, FileJobSpec) else keys(JobOptions)
+
+
 def alter_job(
     catalog: Catalog,
     name: Name,
@@ -163,8 +166,8 @@ def alter_job(
     ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gains the new ones.
 
     Another function, other columns, or other options of a job that loads make files due again that could only fail before, and
-    resume a job that was paused because of its function. Another condition makes all failed files due; the next run drops
-    failures of files that it excludes.
+    resume a job that was paused because of its function. Other conditions of sets make those due that are held back. Another
+    condition makes all failed files due; the next run drops failures of files that it excludes.
 
     Raises:
         InvalidStateError: a batch of the job is open.
@@ -211,8 +214,11 @@ def alter_job(
     retried = (
         FailureFilter(FAILING) if changed.where != job.where else FailureFilter((FailureState.QUARANTINED,), PERMANENT)
     )
+    now = datetime.now(UTC)
+    if (changed.group_complete, changed.group_quiet) != (job.group_complete, job.group_quiet):
+        held = FailureFilter((FailureState.WAITING,), (FailureKind.HELD,))
+        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=held)
     if renewed or changed.where != job.where:
-        now = datetime.now(UTC)
         catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=retried)
     return changed
 
@@ -220,7 +226,7 @@ def alter_job(
 def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> None:
     """Raises InvalidStateError if an unfinished plan of a job depends on what is to be changed."""
     plan = catalog.consumptions.open_plan(job.stream_id)
-    if plan is not None and changes.keys() & {"where", "into", "on_move"}:
+    if plan is not None and changes.keys() & {"where", "into", "on_move", "group_complete"}:
         raise InvalidStateError(
             f"A run of the job {job.name} is in progress, or was interrupted.",
             f"Try again when it has ended; if none is in progress, run: volstream run-job {job.name}.",
@@ -442,7 +448,8 @@ def _check_cron(line: str | None, zone: ZoneInfo) -> None:
         check_cron(line, zone)
 
 
-def _check_options(spec: FileJobOptions) -> None:
+def _check_options(spec: FileJobSpec | FileJob) -> None:
+    check_sets(spec)
     if spec.on_move is OnMove.REKEY and spec.write is Write.APPEND:
         raise InvalidValueError(
             "Rows cannot follow a moved file in a table that logs every processed version.",
@@ -450,27 +457,6 @@ def _check_options(spec: FileJobOptions) -> None:
         )
     if spec.where is not None:
         check_where(spec.where)
-
-
-def check_where(text: str) -> None:
-    """Raises InvalidValueError unless ``text`` is a condition on a file's columns."""
-    from sqlglot import expressions as exp
-    from sqlglot.errors import SqlglotError
-
-    try:
-        # In parentheses, as in a plan, so that nothing can follow the condition.
-        parsed = tree_of(f"SELECT 1 WHERE ({text})")
-    except SqlglotError as error:
-        raise InvalidValueError(f"The condition {text!r} cannot be read: {reason_of(error)}.") from None
-    if len(list(parsed.find_all(exp.Query))) > 1:
-        raise InvalidValueError(f"The condition {text!r} has a query.", "A condition is about one file's columns only.")
-    try:
-        check_calls(text)
-    except SqlError as error:
-        raise InvalidValueError(f"The condition {text!r} cannot be used: {error.message}", error.remedy) from None
-    unknown = sorted({column.name for column in parsed.find_all(exp.Column) if column.name.lower() not in COLUMNS})
-    if unknown:
-        raise InvalidValueError(f"The condition names a column {unknown[0]!r}.", f"A file has: {', '.join(COLUMNS)}.")
 
 
 def _check_idle(catalog: Catalog, job: Job) -> None:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from volstream.definitions import Volume
+from volstream.definitions import FileJob, FileJobSpec, Volume
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.functions.child import ChildWorker
 from volstream.functions.inferred import Inference, InferredColumns
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rows import ArrowRows
 from volstream.functions.source import FunctionSource
-from volstream.functions.worker import Work
+from volstream.functions.worker import Work, tasks_of
+from volstream.jobs import sets
 from volstream.jobs.sample import sample_of
 from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import bounds
 from volstream.model.files import printable
 from volstream.model.text import counted
 from volstream.model.work import FailureKind
+from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import store_of
 
 #: The function is called on this many files or, while a column was always empty or no file gave rows, on up to this many.
@@ -40,13 +42,12 @@ class ColumnInference:
     """Infers columns from files of a listed volume.
 
     Args:
-        where, timeout: of the job.
+        job: whose function it is.
     """
 
     services: JobServices
     volume: Volume
-    where: str | None
-    timeout: float | None
+    job: FileJob | FileJobSpec
 
     def __call__(self, source: FunctionSource, arguments: Mapping[str, str]) -> InferredColumns:
         """Returns the columns that a function returns for a sample.
@@ -55,16 +56,18 @@ class ColumnInference:
             InvalidValueError: there are no files, or none gave rows, or the rows contradict each other.
             FunctionLoadError: the function cannot be set up.
         """
-        infos = sample_of(self.services, self.volume, self.where, _MOST)
-        if not infos:
-            none = "there are no files yet" if self.where is None else f"no file satisfies {self.where}"
+        tasks = self._sample()
+        if not tasks:
+            where, sets = self.job.where, self.job.group_by is not None
+            none = "there are no files yet" if where is None else f"no file satisfies {where}"
+            none = "no set is complete yet" if sets and where is None else none
             raise self._refused(none)
         inference, failed, tried = Inference(), list[FileOutcome](), 0
         began = time.monotonic()
         with closing(ChildWorker(self._work(source, arguments))) as worker:
             # First some files that are far apart.
-            for info in [*infos[::4], *(info for at, info in enumerate(infos) if at % 4)]:
-                [outcome] = worker.call([FileTask(info, 0)])
+            for task in [*tasks[::4], *(task for at, task in enumerate(tasks) if at % 4)]:
+                [outcome] = worker.call([task])
                 tried += 1
                 if outcome.kind is FailureKind.SET_UP:
                     raise FunctionLoadError(f"The function cannot be set up: {outcome.message}")
@@ -72,7 +75,7 @@ class ColumnInference:
                     failed.append(outcome)
                 else:
                     assert not isinstance(outcome.rows, ArrowRows), "these are types"
-                    inference.add_types(info.relative_path, outcome.rows)
+                    inference.add_types(task.info.relative_path, outcome.rows)
                 if (tried >= _ENOUGH and inference.complete) or time.monotonic() - began > _SECONDS:
                     break
         if not inference.files and failed:
@@ -85,6 +88,16 @@ class ColumnInference:
             raise self._refused(f"the function returned no rows for {counted(tried, 'file')}")
         return inference.result()
 
+    def _sample(self) -> Sequence[FileTask]:
+        if self.job.group_by is None:
+            return [FileTask(info, 0) for info in sample_of(self.services, self.volume, self.job.where, _MOST)]
+        snapshot = VolumeSource(self.services.catalog, self.services.warehouse, self.volume.id).find()
+        if snapshot is None:
+            return []
+        with self.services.session() as session:
+            due = sets.present(session, self.job, snapshot, snapshot.newest).where("held IS NULL")
+            return list(tasks_of(due.sort("relative_path").limit(_MOST).toArrow().to_batches()))
+
     def _work(self, source: FunctionSource, arguments: Mapping[str, str]) -> Work:
         settings = self.services.settings
         return Work(
@@ -92,12 +105,13 @@ class ColumnInference:
             arguments,
             store_of(self.volume, self.services.catalog, settings),
             schema=None,
-            timeout_seconds=self.timeout or _SECONDS,
+            timeout_seconds=self.job.timeout or _SECONDS,
             isolate=True,
             memory_bytes=settings.function_memory,
             ahead_bytes=0,
             bounds=bounds(settings),
             declared=False,
+            sets=self.job.group_by is not None,
         )
 
     def _refused(self, why: str, remedy: str = "Name the columns") -> InvalidValueError:

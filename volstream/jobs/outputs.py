@@ -106,7 +106,7 @@ class JobOutputs:
         made = list(staged.outputs())
         if not made:
             return staged
-        gone = {*plan.removed_paths(open_plan.location, batch), *staged.succeeded()}
+        gone = {*plan.removed_paths(open_plan.location, batch), *staged.settled()}
         taken = self._catalog.outputs.at(self._volume.id, (output.path for _, output in made))
         fresh = sorted({output.path for _, output in made} - taken.keys())
         blocked = {
@@ -188,7 +188,7 @@ class JobOutputs:
                     state=OutputState.PENDING,
                 )
             )
-        replaced = [*removed, *staged.succeeded(), *following.values()]
+        replaced = [*removed, *staged.settled(), *following.values()]
         if new or replaced:
             self._catalog.outputs.note(self._table, str(intent.attempt), new, replaced)
         faults.point("outputs.noted")

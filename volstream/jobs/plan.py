@@ -23,6 +23,7 @@ from volstream.delta.places import filesystem_of
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import COLUMNS, CONTENT, SCHEMA
 from volstream.jobs.sizing import Limits
+from volstream.model.files import FileInfo
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
@@ -39,14 +40,33 @@ if TYPE_CHECKING:
 #: With MOVE the old path's rows follow; to run the function instead, the moved file is planned as an INSERT.
 INSERT, REPLACE, REMOVE, MOVE = "insert", "replace", "remove", "move"
 
+#: The files of a set (``jobs.sets``), and for how many seconds it is held back; NULL for a single file.
+_OF_SETS = (
+    ("members", pa.list_(pa.struct([SCHEMA.field(name) for name in FileInfo._fields]))),
+    ("held", pa.float64()),
+)
+
 #: Columns of a plan's files; also as DDL for Spark, which would otherwise run a job to infer them.
 _SCHEMA = pa.schema(
-    [*SCHEMA, ("commit_version", pa.int64()), *((name, pa.string()) for name in ("action", "old_path", "old_version"))]
+    [
+        *SCHEMA,
+        ("commit_version", pa.int64()),
+        *((name, pa.string()) for name in ("action", "old_path", "old_version")),
+        *_OF_SETS,
+    ]
+)
+_MEMBERS = (
+    "ARRAY<STRUCT<relative_path:STRING,size:BIGINT,last_modified_time:TIMESTAMP,etag:STRING,version_id:STRING,"
+    "content_type:STRING>>"
 )
 _DDL = (
     "relative_path STRING, url STRING, size BIGINT, last_modified_time TIMESTAMP, etag STRING, version_id STRING, "
-    "content_type STRING, commit_version BIGINT, action STRING, old_path STRING, old_version STRING"
+    f"content_type STRING, commit_version BIGINT, action STRING, old_path STRING, old_version STRING, members {_MEMBERS}, "
+    "held DOUBLE"
 )
+
+#: A single file's columns of a set.
+_NO_SET = (f"CAST(NULL AS {_MEMBERS}) AS members", "CAST(NULL AS DOUBLE) AS held")
 
 #: Rows of up to this many files are part of the query. From about 3,000 on, Spark would cache them.
 _FEW_FILES = 1000
@@ -90,6 +110,7 @@ def files_of_changes(changed: pa.Table, moves: Moves) -> pa.Table:
     came_from = [origins.get(path, (None, None)) for path in changed["relative_path"].to_pylist()]
     columns = [*changed.select([*COLUMNS, "commit_version"]).columns, pa.array(actions, pa.string())]
     columns += [pa.array([origin[at] for origin in came_from], pa.string()) for at in (0, 1)]
+    columns += [pa.nulls(len(actions), kind) for _, kind in _OF_SETS]
     planned = pa.table(columns, schema=_SCHEMA)
     return planned.filter(pc.is_valid(planned["action"]))
 
@@ -102,7 +123,10 @@ def files_of_rows(rows: pa.Table, action: str) -> pa.Table:
     """
     columns = rows.select([*COLUMNS, "commit_version"]).columns
     nothing = pa.nulls(rows.num_rows, pa.string())
-    return pa.table([*columns, pa.array([action] * rows.num_rows, pa.string()), nothing, nothing], schema=_SCHEMA)
+    sets = [pa.nulls(rows.num_rows, kind) for _, kind in _OF_SETS]
+    return pa.table(
+        [*columns, pa.array([action] * rows.num_rows, pa.string()), nothing, nothing, *sets], schema=_SCHEMA
+    )
 
 
 def _origins(changed: pa.Table) -> Mapping[str, tuple[str, str]]:
@@ -156,7 +180,7 @@ def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int
     same = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
     planned = (
         f"SELECT {columns}, d.refresh_id AS commit_version, '{REPLACE}' AS action, CAST(NULL AS STRING) AS old_path, "
-        f"CAST(NULL AS STRING) AS old_version FROM ({snapshot.at_query(since)}) d "
+        f"CAST(NULL AS STRING) AS old_version, {', '.join(_NO_SET)} FROM ({snapshot.at_query(since)}) d "
         f"LEFT SEMI JOIN ({snapshot.at_query(now)}) n ON {same}"
     )
     # With an alias: Spark reads `) WHERE (true)` as an alias of the name WHERE with one column.
@@ -206,6 +230,7 @@ def write_frame(planned: DataFrame, location: str, at_most: int) -> None:
     Args:
         at_most: upper bound of the number of rows.
     """
+    planned = planned.select(*_SCHEMA.names)
     with map_spark_errors():
         if at_most > FEW:
             planned.sort("relative_path").write.mode("overwrite").parquet(location)
@@ -386,6 +411,13 @@ def origins(location: str, batch: Batch) -> tuple[str, str] | None:
     return first, last
 
 
+def files_in_sets(location: str, keys: Sequence[str]) -> Sequence[str]:
+    """Returns the paths of the files in some of a plan's sets."""
+    condition = ds.field("relative_path").isin(pa.array(keys, pa.string()))
+    members = folders.dataset(location, _SCHEMA).to_table(columns=["members"], filter=condition)["members"]
+    return [member["relative_path"] for files in members.to_pylist() for member in files or ()]
+
+
 def exists(location: str) -> bool:
     """Returns whether the files of a plan exist."""
     filesystem, path = filesystem_of(location)
@@ -414,6 +446,7 @@ def _with_actions(flat: DataFrame, where: str | None, moves: Moves) -> DataFrame
         action,
         "IF(moved, origin.relative_path, NULL) AS old_path",
         "IF(moved, origin.version, NULL) AS old_version",
+        *_NO_SET,
     )
     return planned.where("action IS NOT NULL")
 

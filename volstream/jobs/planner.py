@@ -14,7 +14,7 @@ from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.definitions import FileJob, OnMove, Stream
 from volstream.errors import InvalidStateError
-from volstream.jobs import plan, sizing
+from volstream.jobs import plan, sets, sizing
 from volstream.jobs.sizing import Limits
 from volstream.jvm.codegen import compile_in
 from volstream.lifecycle import faults
@@ -51,9 +51,14 @@ class Planner:
         self._write_range(spark, job, covered, job.where, location)
         return self._cut(job, PlanKind.STREAM, covered, location, job.where)
 
-    def of_retries(self, job: FileJob, covered: Range, due: Sequence[Failure]) -> tuple[Plan, Sequence[Batch]]:
-        """Plans failed files whose version is still in the directory; newer versions come through the stream."""
+    def of_retries(
+        self, spark: Spark, job: FileJob, covered: Range, due: Sequence[Failure]
+    ) -> tuple[Plan, Sequence[Batch]]:
+        """Plans failed files whose version is still in the directory; newer versions come through the stream. Failed sets are
+        planned as they are now: the condition, which may have changed, is part of what a set is."""
         failed = {failure.path: failure for failure in due}
+        if job.group_by is not None:
+            return self._of_sets(spark, job, covered, list(failed))
         entries = _source(covered).snapshot().find(list(failed))
         versions = pc.coalesce(entries["version_id"], entries["etag"]).to_pylist()
         same = [
@@ -66,9 +71,16 @@ class Planner:
         plan.write([plan.files_of_rows(rows.append_column("commit_version", commits), plan.REPLACE)], location)
         return self._cut(job, PlanKind.RETRY, covered, location, None)
 
+    def _of_sets(self, spark: Spark, job: FileJob, covered: Range, keys: Sequence[str]) -> tuple[Plan, Sequence[Batch]]:
+        location = self._new_location()
+        with spark() as session:
+            files, at_most = sets.of_keys(session, job, _source(covered).snapshot(), covered.to_version, keys)
+            plan.write_frame(files, location, at_most)
+        return self._cut(job, PlanKind.RETRY, covered, location, None)
+
     def excluded(self, spark: Spark, job: FileJob, covered: Range, failed: Sequence[Failure]) -> Sequence[str]:
         """Returns the failed files in the directory that the job's condition, which may have changed, excludes."""
-        if job.where is None:
+        if job.where is None or job.group_by is not None:
             return []
         entries = _source(covered).snapshot().find([failure.path for failure in failed])
         with spark() as session:
@@ -80,17 +92,19 @@ class Planner:
         location = self._new_location()
         with spark() as session:
             _compile_if_large(session, covered)
-            files = plan.stray_files(
-                session, _source(covered).snapshot(), covered.to_version, job.where or "true", table
-            )
+            snapshot, now = _source(covered).snapshot(), covered.to_version
+            if job.group_by is None:
+                files = plan.stray_files(session, snapshot, now, job.where or "true", table)
+            else:
+                files = sets.strays(session, job, snapshot, now, table)
             plan.write_frame(files, location, net_files.FEW + 1)  # their number is unknown
         return self._cut(job, PlanKind.STRAYS, covered, location, job.where)
 
     def of_replay(self, spark: Spark, job: FileJob, covered: Range, where: str | None) -> tuple[Plan, Sequence[Batch]]:
-        """Plans the delivered files that meet the job's condition and ``where``."""
-        both = " AND ".join(f"({condition})" for condition in (job.where, where) if condition) or None
+        """Plans the delivered files that meet the job's condition and ``where``; of sets, ``relative_path`` is the key."""
+        both = _replayed(job, where)
         location = self._new_location()
-        self._write_replay(spark, covered, both, location)
+        self._write_replay(spark, job, covered, both, location)
         return self._cut(job, PlanKind.REPLAY, covered, location, both)
 
     def sample(
@@ -104,11 +118,9 @@ class Planner:
             maximum: maximum number of rows returned, ordered by path.
         """
         assert covered.from_version is not None, "something was delivered"
-        both = " AND ".join(f"({condition})" for condition in (job.where, where) if condition) or "true"
-        snapshot = _source(covered).snapshot()
         with spark() as session:
             _compile_if_large(session, covered)
-            files = plan.replay_files(session, snapshot, covered.from_version, covered.to_version, both)
+            files = self._replayed_files(session, job, covered, _replayed(job, where))
             return plan.least_by_hash(files, maximum), files.count()
 
     def write_again(self, spark: Spark, job: FileJob, open_plan: Plan, stream: Stream) -> bool:
@@ -118,7 +130,7 @@ class Planner:
             case PlanKind.STREAM:
                 self._write_range(spark, job, covered, open_plan.where, open_plan.location)
             case PlanKind.REPLAY:
-                self._write_replay(spark, covered, open_plan.where, open_plan.location)
+                self._write_replay(spark, job, covered, open_plan.where, open_plan.location)
             case _:
                 return False
         return True
@@ -134,16 +146,9 @@ class Planner:
         covered = self._reader.range_of(open_plan, stream)
         match open_plan.kind:
             case PlanKind.STREAM:
-                return plan.within(
-                    plan.stream_files(session, covered, open_plan.where, self._moves(job, covered)), batch
-                )
+                return plan.within(self._range_files(session, job, covered, open_plan.where), batch)
             case PlanKind.REPLAY:
-                assert covered.from_version is not None, "something was delivered"
-                snapshot = _source(covered).snapshot()
-                files = plan.replay_files(
-                    session, snapshot, covered.from_version, covered.to_version, open_plan.where or "true"
-                )
-                return plan.within(files, batch)
+                return plan.within(self._replayed_files(session, job, covered, open_plan.where), batch)
             case _:
                 raise InvalidStateError(
                     f"The list of files that batch {batch.id} retried is not kept after its end.",
@@ -215,6 +220,9 @@ class Planner:
         return f"{self._settings.warehouse_path}/_plans/{uuid.uuid4().hex}"
 
     def _write_range(self, spark: Spark, job: FileJob, covered: Range, where: str | None, location: str) -> None:
+        if job.group_by is not None:
+            self._write_sets(spark, job, covered, location)
+            return
         moves, snapshot = self._moves(job, covered), _source(covered).snapshot()
         if covered.is_snapshot and where is None:
             rows = net_files.present(snapshot, covered.to_version)
@@ -241,19 +249,59 @@ class Planner:
         with spark() as session:
             plan.write_frame(plan.selected_files(session, changed, where, moves), location, at_most)
 
-    def _write_replay(self, spark: Spark, covered: Range, where: str | None, location: str) -> None:
+    def _write_sets(self, spark: Spark, job: FileJob, covered: Range, location: str) -> None:
+        with spark() as session:
+            _compile_if_large(session, covered)
+            files, at_most = self._sets_of_range(session, job, covered)
+            plan.write_frame(files, location, at_most)
+
+    def _sets_of_range(self, session: SparkSession, job: FileJob, covered: Range) -> tuple[DataFrame, int]:
+        """Returns the rows of a plan for a job of sets, and an upper bound of how many files they have."""
+        snapshot, after, until = _source(covered).snapshot(), covered.from_version, covered.to_version
+        if covered.is_snapshot:
+            return sets.present(session, job, snapshot, until), snapshot.rows
+        at_most = snapshot.rows if after is None else snapshot.changed_rows(after, until)
+        if at_most > net_files.FEW:
+            paths = f"SELECT coalesce(new, old).data.relative_path FROM ({covered.changes()})"
+            return sets.changed(session, job, snapshot, until, paths)
+        if covered.append_only:
+            changed = net_files.appended(snapshot, after, until)
+        else:
+            assert after is not None, "else it is whole"
+            changed = net_files.changed(snapshot, after, until)
+        return sets.changed(session, job, snapshot, until, changed["relative_path"].to_pylist())
+
+    def _range_files(self, session: SparkSession, job: FileJob, covered: Range, where: str | None) -> DataFrame:
+        if job.group_by is not None:
+            return self._sets_of_range(session, job, covered)[0]
+        return plan.stream_files(session, covered, where, self._moves(job, covered))
+
+    def _replayed_files(self, session: SparkSession, job: FileJob, covered: Range, where: str | None) -> DataFrame:
         assert covered.from_version is not None, "something was delivered"
         snapshot, since, now = _source(covered).snapshot(), covered.from_version, covered.to_version
-        if where is None:
+        if job.group_by is not None:
+            return sets.replayed(session, job, snapshot, since, now, where)
+        return plan.replay_files(session, snapshot, since, now, where or "true")
+
+    def _write_replay(self, spark: Spark, job: FileJob, covered: Range, where: str | None, location: str) -> None:
+        assert covered.from_version is not None, "something was delivered"
+        snapshot, since, now = _source(covered).snapshot(), covered.from_version, covered.to_version
+        if where is None and job.group_by is None:
             rows = net_files.still_there(snapshot, since, now)
             plan.write((plan.files_of_rows(row, plan.REPLACE) for row in rows), location)
             return
         with spark() as session:
             _compile_if_large(session, covered)
-            plan.write_frame(plan.replay_files(session, snapshot, since, now, where), location, snapshot.rows)
+            plan.write_frame(self._replayed_files(session, job, covered, where), location, snapshot.rows)
 
     def _moves(self, job: FileJob, covered: Range) -> plan.Moves:
         return plan.Moves(not (covered.is_snapshot or covered.append_only), rekey=job.on_move is OnMove.REKEY)
+
+
+def _replayed(job: FileJob, where: str | None) -> str | None:
+    """Returns the condition of a replay; the job's own one is on the files of a set, not on the set."""
+    conditions = (None if job.group_by is not None else job.where, where)
+    return " AND ".join(f"({condition})" for condition in conditions if condition) or None
 
 
 def _source(covered: Range) -> VolumeSource:

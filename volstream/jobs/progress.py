@@ -16,6 +16,7 @@ class Progress:
         files, bytes: of all batches planned so far. A file that the run retries counts once.
         failed, overtaken: of ``done_files``; overtaken: removed or changed before their turn, which is not a failure.
         later: files of ``done_files`` whose function asked to be called later, which is not a failure either.
+        held: sets of files that are held back, likewise.
         moves: how many of ``done_files`` were moved.
         counted: what the function counted, by name.
         code_changed: the function's source has changed since the job was created.
@@ -28,6 +29,7 @@ class Progress:
     failed: int = 0
     overtaken: int = 0
     later: int = 0
+    held: int = 0
     rows: int = 0
     removals: int = 0
     moves: int = 0
@@ -38,16 +40,18 @@ class Progress:
     @property
     def processed(self) -> int:
         """Number of files that were processed successfully."""
-        return self.done_files - self.failed - self.overtaken - self.later
+        return self.done_files - self.failed - self.overtaken - self.later - self.held
 
     def take_back(self, kinds: Sequence[FailureKind]) -> None:
         """Subtracts files that did not succeed earlier in the run and were retried, so that each counts once."""
         overtaken, later = sum(kind in SUPERSEDED for kind in kinds), kinds.count(FailureKind.RETRY_LATER)
+        held = kinds.count(FailureKind.HELD)
         self.files -= len(kinds)
         self.done_files -= len(kinds)
         self.overtaken -= overtaken
         self.later -= later
-        self.failed -= len(kinds) - overtaken - later
+        self.held -= held
+        self.failed -= len(kinds) - overtaken - later - held
 
 
 #: Receives a run's progress.

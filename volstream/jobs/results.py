@@ -16,10 +16,10 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER, Marker
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.functions.schema import PROVENANCE, of_job, to_ddl
+from volstream.functions.schema import PROVENANCE, key_column, of_job, provenance_of, to_ddl
 from volstream.jobs.load import loads
 from volstream.jobs.plan import MOVE, REMOVE, of_files, of_origins, removed_paths, slice_of
-from volstream.jobs.staged import WITHOUT_STATISTICS, Staged
+from volstream.jobs.staged import SETTLED, WITHOUT_STATISTICS, Staged
 from volstream.jobs.target import check_target
 from volstream.log import get
 from volstream.model.work import Batch, Plan
@@ -37,7 +37,6 @@ _ONE_FILE = 1000
 _REFRESH_ID = "_refresh_id"
 
 _PROVENANCE_OF = {
-    "_file_path": "path",
     "_file_version": "file_version",
     "_refresh_id": "commit_version",
     "_processed_at": "processed_at",
@@ -67,7 +66,7 @@ class ResultTables:
         """
         location = folders.table_location(self._warehouse, job.into)
         log = DeltaLog(location)
-        wanted = pa.schema([*of_job(job), *PROVENANCE])
+        wanted = pa.schema([*of_job(job), *provenance_of(job)])
         existing = log.columns()
         if not existing:
             properties = {OWNER: job.id} if job.write is Write.UPSERT else {}
@@ -136,9 +135,11 @@ def put_batch(job: FileJob, plan: Plan, batch: Batch, location: str, staged: Sta
     """Commits like :func:`write_batch`, without Spark; does nothing and returns False if Spark is needed."""
     if batch.moves and job.on_move is OnMove.REKEY:
         return False
-    gone = None if _is_blind(job, batch) else [*removed_paths(plan.location, batch), *staged.succeeded()]
-    schema = pa.schema([*of_job(job), *PROVENANCE])
-    return direct.commit(location, marker, direct.RowChanges(staged.rows(batch.id), schema, "_file_path", gone))
+    gone = None if _is_blind(job, batch) else [*removed_paths(plan.location, batch), *staged.settled()]
+    schema = pa.schema([*of_job(job), *provenance_of(job)])
+    return direct.commit(
+        location, marker, direct.RowChanges(staged.rows(batch.id, schema.names), schema, key_column(job), gone)
+    )
 
 
 def _is_blind(job: FileJob, batch: Batch) -> bool:
@@ -179,9 +180,10 @@ def _write_batch(
 ) -> None:
     staged.read(session).createOrReplaceTempView("staged")
     own = [field.name for field in of_job(job)]
-    columns = ", ".join(quote_column(name) for name in (*own, *PROVENANCE.names))
+    key, provenance = key_column(job), provenance_of(job).names
+    columns = ", ".join(quote_column(name) for name in (*own, *provenance))
     values = [f"result.{quote_column(name)} AS {quote_column(name)}" for name in own]
-    values += [f"{source} AS {name}" for name, source in _PROVENANCE_OF.items()]
+    values += [f"{source} AS {name}" for name, source in {key: "path", **_PROVENANCE_OF}.items()]
     new_rows = f"SELECT {', '.join(values)}, {literal(batch.id)} AS _batch_id FROM staged WHERE result IS NOT NULL"
     if _is_blind(job, batch):
         rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
@@ -189,22 +191,22 @@ def _write_batch(
         return
     if batch.files + batch.removals + batch.moves <= MAX_NAMED and not (batch.moves and job.on_move is OnMove.REKEY):
         # Removes the rows of removed and processed files; failed files keep their rows.
-        paths = [*removed_paths(plan.location, batch), *staged.succeeded()]
+        paths = [*removed_paths(plan.location, batch), *staged.settled()]
         if paths:
             rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
-            delta.replace(session, rows.coalesce(1), location, one_of("_file_path", paths))
+            delta.replace(session, rows.coalesce(1), location, one_of(key, paths))
         return
     slice_of(session, plan, batch).createOrReplaceTempView("planned")
     # As above.
     gone = (
         f"SELECT relative_path AS gone FROM planned WHERE action = '{REMOVE}' "
-        f"UNION ALL SELECT path AS gone FROM staged WHERE rows IS NOT NULL AND error_kind IS NULL"
+        f"UNION ALL SELECT path AS gone FROM staged WHERE rows IS NOT NULL AND {SETTLED}"
     )
-    empty = ", ".join(f"NULL AS {quote_column(name)}" for name in (*own, *PROVENANCE.names))
+    empty = ", ".join(f"NULL AS {quote_column(name)}" for name in (*own, *provenance))
     source = (
         f"SELECT CAST(NULL AS STRING) AS gone, {columns} FROM ({new_rows}) UNION ALL SELECT gone, {empty} FROM ({gone})"
     )
-    within, origins = (of("t._file_path", plan.location, batch) for of in (of_files, of_origins))
+    within, origins = (of(f"t.{key}", plan.location, batch) for of in (of_files, of_origins))
     follow = ""
     if origins is not None:
         source += f" UNION ALL {_moved(own, batch)}"
@@ -214,14 +216,14 @@ def _write_batch(
             f"LEFT ANTI JOIN staged ON path = relative_path WHERE action = '{MOVE}'"
         )
         within = f"(({within}) OR ({origins}))"
-        changes = ", ".join(f"{name} = s.{name}" for name in PROVENANCE.names if name != "_processed_at")
+        changes = ", ".join(f"{name} = s.{name}" for name in provenance if name != "_processed_at")
         follow = f"WHEN MATCHED AND s._file_path IS NOT NULL THEN UPDATE SET {changes} "
     delta.merge(
         session,
-        f"MERGE INTO {table_at(location)} t USING ({source}) s ON t._file_path = s.gone AND {within} {follow}"
+        f"MERGE INTO {table_at(location)} t USING ({source}) s ON t.{key} = s.gone AND {within} {follow}"
         "WHEN MATCHED THEN DELETE "
         f"WHEN NOT MATCHED AND s.gone IS NULL THEN INSERT ({columns}) "
-        f"VALUES ({', '.join(f's.{quote_column(name)}' for name in (*own, *PROVENANCE.names))})",
+        f"VALUES ({', '.join(f's.{quote_column(name)}' for name in (*own, *provenance))})",
     )
 
 

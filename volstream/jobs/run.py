@@ -224,9 +224,8 @@ class _Run:
         if not progress.batches:
             return None
         later = f", {progress.later} to be called later" if progress.later else ""
-        return (
-            f"{counted(progress.processed, 'file')} done, {progress.failed} failed, {progress.removals} removed{later}"
-        )
+        held = f", {progress.held} held back" if progress.held else ""
+        return f"{counted(progress.processed, 'file')} done, {progress.failed} failed, {progress.removals} removed{later}{held}"
 
     def _volume_of(self, stream: Stream) -> Volume:
         volume = self._services.catalog.volumes.by_id(stream.source_id)
@@ -295,7 +294,9 @@ class _Run:
             return True  # there may be more
         self._make_table()
         with self._planning(PlanKind.RETRY) as noted:
-            open_plan, batches = noted(self._services.planner.of_retries(self._job, covered, due))
+            open_plan, batches = noted(
+                self._services.planner.of_retries(self._services.session, self._job, covered, due)
+            )
         asked = [failure.path for failure in due]
         planned = plan.contained_paths(open_plan.location, asked)
         self._services.catalog.failures.postpone([failure for failure in due if failure.path not in planned])

@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 from volstream.delta import folders
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.output import StagedOutput
-from volstream.functions.schema import PROVENANCE, to_ddl
+from volstream.functions.schema import to_ddl
 from volstream.model import counts
 from volstream.model.work import SUPERSEDED, FailureKind
 
@@ -46,6 +46,9 @@ _OF_STAGED = {
     **WITHOUT_STATISTICS,
 }
 
+#: SQL condition on outcomes after which earlier rows go: success, or a set that is no longer complete.
+SETTLED = f"(error_kind IS NULL OR (error_kind = '{FailureKind.HELD}' AND retry_after IS NULL))"
+
 _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback", "retry_after")
 
 
@@ -56,6 +59,7 @@ class Totals:
     Attributes:
         overtaken: failed files that were removed or changed before their turn; not real failures.
         later: failed files whose function asked to be called later; not real failures either.
+        held: sets of files that are held back; not real failures either.
         printed: entries of the function's output.
         new_columns: failed files with columns that the result lacks.
         counted: what the function counted, including in failed files.
@@ -67,6 +71,7 @@ class Totals:
     rows: int
     overtaken: int = 0
     later: int = 0
+    held: int = 0
     printed: int = 0
     new_columns: int = 0
     counted: Mapping[str, float] = field(default_factory=dict)
@@ -110,7 +115,7 @@ class Staged:
 
     def totals(self) -> Totals:
         """Counts the staged outcomes, holding one batch of rows and five columns in memory at a time."""
-        succeeded = failed = rows = overtaken = later = printed = new_columns = 0
+        succeeded = failed = rows = overtaken = later = held = printed = new_columns = 0
         counted: dict[str, float] = {}
         files_per_call: int | None = None
         for batch in self._dataset().to_batches(
@@ -121,6 +126,7 @@ class Staged:
             kinds = batch["error_kind"]
             overtaken += pc.sum(pc.is_in(kinds, value_set=pa.array(SUPERSEDED, pa.string()))).as_py() or 0
             later += pc.sum(pc.equal(kinds, FailureKind.RETRY_LATER.value)).as_py() or 0
+            held += pc.sum(pc.equal(kinds, FailureKind.HELD.value)).as_py() or 0
             succeeded += len(batch) - batch["rows"].null_count - bad
             rows += pc.sum(batch["rows"]).as_py() or 0
             printed += len(batch) - batch["printed"].null_count
@@ -128,7 +134,7 @@ class Staged:
             for text in batch["counted"].drop_null().to_pylist():
                 counts.add(counted, json.loads(text))
             files_per_call = pc.max(batch["files_per_call"]).as_py() or files_per_call
-        return Totals(succeeded, failed, rows, overtaken, later, printed, new_columns, counted, files_per_call)
+        return Totals(succeeded, failed, rows, overtaken, later, held, printed, new_columns, counted, files_per_call)
 
     def new_columns(self) -> Sequence[str]:
         """Returns the columns that files have and the result lacks, as DDL, without duplicates."""
@@ -152,9 +158,8 @@ class Staged:
         for batch in failed:
             yield from batch.to_pylist()
 
-    def rows(self, batch_id: str) -> Iterator[pa.Table]:
+    def rows(self, batch_id: str, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yields the function's rows with their provenance, in chunks with the columns of a result table."""
-        names = [*self.result.names, *PROVENANCE.names]
         needed = ["result", "path", "file_version", "commit_version", "processed_at"]
         staged = self._dataset().to_batches(columns=needed, batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
         for batch in staged:
@@ -173,11 +178,11 @@ class Staged:
         groups = (group for fragment in self._dataset().get_fragments() for group in fragment.row_groups)
         return any(group.total_byte_size > 2 * _GROUP_BYTES for group in groups)
 
-    def succeeded(self) -> list[str]:
-        """Returns the paths of the files that have an outcome without an error; all in memory."""
-
-        good = ds.field("rows").is_valid() & ds.field("error_kind").is_null()
-        paths: list[str] = self._dataset().to_table(columns=["path"], filter=good)["path"].to_pylist()
+    def settled(self) -> list[str]:
+        """Returns the paths whose earlier rows go (:data:`SETTLED`); all in memory."""
+        incomplete = (ds.field("error_kind") == FailureKind.HELD.value) & ds.field("retry_after").is_null()
+        gone = ds.field("rows").is_valid() & (ds.field("error_kind").is_null() | incomplete)
+        paths: list[str] = self._dataset().to_table(columns=["path"], filter=gone)["path"].to_pylist()
         return paths
 
     def outputs(self) -> Iterator[tuple[str, StagedOutput]]:

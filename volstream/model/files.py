@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+#: Maximum number of files in a set that a function takes together; all of them are in one row of a plan.
+MAX_OF_SET = 100_000
+
 
 class FileInfo(NamedTuple):
     """One object of a store. A tuple, because a listing creates millions, and a frozen dataclass takes three times as long.

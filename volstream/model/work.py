@@ -259,7 +259,7 @@ class FailureKind(StrEnum):
     """Why a file has no new rows. ``SET_UP`` is not a file's fault: it ends the run, and is never stored as a failure.
     ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and ``NEW_COLUMNS`` concern files
     that a job loads: they do not have its format, or have columns that its table lacks. ``RETRY_LATER``: the function asked to
-    be called again later."""
+    be called again later. ``HELD``: the function was not called, because a set of files is not complete, or has just changed."""
 
     SET_UP = "set-up"
     RAISED = "raised"
@@ -274,6 +274,7 @@ class FailureKind(StrEnum):
     MALFORMED = "malformed"
     NEW_COLUMNS = "new-columns"
     RETRY_LATER = "retry-later"
+    HELD = "held"
     VANISHED = "vanished"
     CHANGED = "changed"
 
@@ -292,7 +293,7 @@ PERMANENT = (
 SUPERSEDED = (FailureKind.VANISHED, FailureKind.CHANGED)
 
 #: Files that neither succeeded nor failed, and are processed later.
-WAITING = (*SUPERSEDED, FailureKind.RETRY_LATER)
+WAITING = (*SUPERSEDED, FailureKind.RETRY_LATER, FailureKind.HELD)
 
 
 @dataclass(frozen=True)

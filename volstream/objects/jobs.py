@@ -367,7 +367,8 @@ class Jobs(Collection[Job]):
         from volstream.functions.pickled import function_attributes
         from volstream.jobs.compare import MAX_SAMPLE, compare
         from volstream.jobs.comparison import SampleSelection
-        from volstream.jobs.definitions import check_where, with_function
+        from volstream.jobs.conditions import check_where
+        from volstream.jobs.definitions import with_function
 
         job = self._of_files(name)
         if not 1 <= sample <= MAX_SAMPLE:
@@ -406,7 +407,7 @@ class Jobs(Collection[Job]):
         Raises:
             InvalidValueError: ``where`` is not such a condition. See :meth:`run` for the rest.
         """
-        from volstream.jobs.definitions import check_where
+        from volstream.jobs.conditions import check_where
         from volstream.jobs.lease import in_turn
 
         if where is not None:
@@ -497,9 +498,7 @@ class Jobs(Collection[Job]):
                 "The columns cannot be inferred: the stream is not on a volume.", "Give the job a stream on a volume."
             )
         self._list_first(volume)
-        inferred = ColumnInference(self.services, catalog.volumes.get(volume.name), job.where, job.timeout)(
-            source, arguments
-        )
+        inferred = ColumnInference(self.services, catalog.volumes.get(volume.name), job)(source, arguments)
         columns = {name.lower() for name in of_job(job).names} if isinstance(job, FileJob) else set[str]()
         if new := inferred.excluding(columns):
             tell(str(new))

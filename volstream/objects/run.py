@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from volstream.definitions import FileJob, FileJobOptions, FileJobSpec, Job, Volume
-from volstream.definitions.job import FunctionOptions
+from volstream.definitions.job import FunctionOptions, SetOptions
 from volstream.definitions.options import keys, read, to_alter
 from volstream.errors import InvalidStateError, InvalidValueError, StreamBusyError
 from volstream.lifecycle.stop import Stop
@@ -125,7 +125,7 @@ def _renewed(
     from volstream.functions.pickled import function_attributes
 
     wanted = read(FileJobSpec, options)
-    allowed = {**keys(FileJobOptions), **keys(FunctionOptions)}
+    allowed = {**keys(FileJobOptions), **keys(SetOptions), **keys(FunctionOptions)}
     changes = {name: wanted.get(name, key.default) for name, key in allowed.items() if name != "returns"}
     changes = {name: value for name, value in changes.items() if value != getattr(job, name)}
     fixed = sorted(changes.keys() - to_alter(FileJobSpec).keys())

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from volstream.sql.stable import StableColumns
 from volstream.sqltext import table_at, tree_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def group_key(query: str, columns: Collection[str]) -> Sequence[int] | None:
     select = _select(query, "expressions", "from_", "where", "group")
     if select is None:
         return None
-    own = _Columns(select, columns)
+    own = StableColumns(_name_in(select), columns)
     group = select.args.get("group")
     wanted = group.expressions if group is not None else []
     if group is not None and any(value for name, value in group.args.items() if name != "expressions"):
@@ -76,8 +76,8 @@ def is_row_by_row(query: str, columns: Mapping[str, str]) -> bool:
     select = _select(query, "expressions", "from_", "where")
     if select is None:
         return False
-    own = _Columns(select, columns)
-    plain = _Columns(select, [name for name, kind in columns.items() if not _ZONED.search(kind)])
+    own = StableColumns(_name_in(select), columns)
+    plain = StableColumns(_name_in(select), [name for name, kind in columns.items() if not _ZONED.search(kind)])
     return plain.are_stable(select.args.get("where")) and all(
         (type(expression) is exp.Star and not any(expression.args.values()))
         or own.has(expression.unalias())
@@ -202,64 +202,13 @@ def _select(query: str, *parts: str) -> exp.Select | None:
     return None if alias is not None and alias.args.get("columns") else parsed
 
 
-class _Columns:
-    """The columns of a query's only relation, and the stable expressions of them."""
-
-    def __init__(self, select: exp.Select, names: Collection[str]) -> None:
-        self._relation = select.args["from_"].this.alias_or_name.lower()
-        self._names = {name.lower() for name in names}
-
-    def has(self, value: Any) -> bool:
-        """True for a bare column, as opposed to words that are functions without parentheses."""
-        from sqlglot import exp
-
-        return (
-            type(value) is exp.Column
-            and type(value.this) is exp.Identifier
-            and value.name.lower() in self._names
-            and value.table.lower() in ("", self._relation)
-            and not value.args.get("db")
-        )
-
-    def are_stable(self, tree: Any) -> bool:
-        """True if an expression is known to have one value for each row, whenever and wherever it is computed."""
-        from sqlglot import exp
-
-        if tree is None or self.has(tree):
-            return True
-        if type(tree) is exp.Literal and _DAYS.match(tree.this):
-            return False
-        if isinstance(tree, exp.Func | exp.DPipe) and tree.find(exp.Column) is None:
-            return False  # Spark evaluates it first, so it is a literal
-        if type(tree) is exp.Cast and str(tree.to.this.value) not in _STABLE_TYPES:
-            return False
-        return type(tree) in _stable() and all(
-            self.are_stable(child) for child in tree.iter_expressions() if not isinstance(child, exp.Identifier)
-        )
-
-
 #: Column types from which an expression may give another value in another time zone.
 _ZONED = re.compile(r"\b(timestamp|variant)\b")
 
-#: Texts that denote another time each day when compared with a date.
-_DAYS = re.compile(r"\s*(now|today|tomorrow|yesterday)", re.IGNORECASE)
 
-#: Types to which values may be cast. Not times, which depend on the zone, or may be words like 'now'.
-_STABLE_TYPES = {"BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "TEXT", "VARCHAR"}
-
-
-@cache
-def _stable() -> frozenset[type[Any]]:
-    """Returns the kinds of expressions whose value depends only on their operands."""
-    from sqlglot import exp
-
-    structure = (exp.Where, exp.Alias, exp.Paren, exp.DataType, exp.DataTypeParam)
-    values = (exp.Literal, exp.Boolean, exp.Null)
-    logic = (exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Between, exp.Like, exp.Case, exp.If, exp.Coalesce)
-    comparisons = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
-    numbers = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg, exp.Abs, exp.Round, exp.Floor, exp.Ceil)
-    texts = (exp.Upper, exp.Lower, exp.Trim, exp.Length, exp.Substring, exp.Concat, exp.DPipe)
-    return frozenset((*structure, *values, *logic, *comparisons, *numbers, *texts, exp.Cast))
+def _name_in(select: exp.Select) -> str:
+    """Returns the name of a query's only relation, in the query."""
+    return str(select.args["from_"].this.alias_or_name)
 
 
 def _positions(columns: Sequence[str]) -> Sequence[str]:

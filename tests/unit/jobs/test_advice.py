@@ -45,8 +45,22 @@ def test_every_kind_of_failure_has_a_remedy(kind: FailureKind) -> None:
     said = remedy(failure(FailureState.QUARANTINED, kind=kind), JOB, "images")
     assert "volstream retry classify 'a b.txt'" in said
     waiting = remedy(failure(FailureState.WAITING, kind=kind), JOB, "images")
-    later = kind is FailureKind.RETRY_LATER
-    assert waiting == ("Sooner: volstream retry classify 'a b.txt'" if later else "volstream refresh images")
+    other = {
+        FailureKind.RETRY_LATER: "Sooner: volstream retry classify 'a b.txt'",
+        FailureKind.HELD: "Nothing: it is processed when it has not changed for a while.",
+    }
+    assert waiting == other.get(kind, "volstream refresh images")
+
+
+def test_a_set_that_is_not_complete_waits_for_files() -> None:
+    held = failure(FailureState.WAITING, kind=FailureKind.HELD, next_try=None)
+    assert automatic_action(held, JOB, objects.NOW) == "waits for more files"
+    assert remedy(held, JOB, "images").startswith("Add its missing files")
+
+
+def test_a_failure_of_no_particular_kind_is_the_files() -> None:
+    said = remedy(failure(FailureState.QUARANTINED, kind=FailureKind.VANISHED), JOB, "images")
+    assert said == "Look at the file, then volstream retry classify 'a b.txt'; or: volstream skip ..."
 
 
 def test_a_file_whose_function_asked_to_be_called_later_says_when() -> None:

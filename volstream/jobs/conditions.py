@@ -1,0 +1,96 @@
+"""What users say in SQL of files: the condition that a job's files meet, and the sets that they form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from volstream.definitions import OnMove
+from volstream.definitions.job import FileJob, FileJobSpec
+from volstream.directory.table import COLUMNS
+from volstream.errors import InvalidValueError, SqlError
+from volstream.functions.schema import reason_of
+from volstream.jobs.sets import SHORTHANDS
+from volstream.loading.options import LOADER
+from volstream.sql.readonly import check_calls
+from volstream.sql.stable import StableColumns, of_texts
+from volstream.sqltext import tree_of
+
+
+def check_sets(spec: FileJobSpec | FileJob) -> None:
+    """Raises InvalidValueError if a job's options of sets are invalid, or contradict others."""
+    if spec.group_by is None:
+        for name in ("group_complete", "group_quiet"):
+            if getattr(spec, name) is not None:
+                raise InvalidValueError(f"{name} is about sets of files.", "Give group_by as well.")
+        return
+    if spec.function == LOADER:
+        raise InvalidValueError("A job that loads files takes each file for itself.", "Leave out group_by.")
+    if spec.on_move is OnMove.REKEY:
+        raise InvalidValueError("Rows of a set cannot follow a moved file.", "Leave out on_move, or group_by.")
+    if spec.group_by not in SHORTHANDS:
+        _check_key(spec.group_by)
+    if spec.group_complete is not None:
+        _check_complete(spec.group_complete)
+
+
+def check_where(text: str) -> None:
+    """Raises InvalidValueError unless ``text`` is a condition on a file's columns."""
+    _check_columns("condition", text, "A condition is about one file's columns only.")
+
+
+def _check_key(text: str) -> None:
+    """Raises InvalidValueError unless ``text`` is an expression of ``relative_path`` whose value never varies."""
+    parsed = _check_columns("key", text, "A key is an expression of relative_path.")
+    names = {column.name.lower() for column in _columns(parsed)}
+    if names != {"relative_path"}:
+        raise InvalidValueError(
+            f"The key {text!r} does not depend on relative_path alone.",
+            "A file could change its set unseen; give, for example, \"split(relative_path, '/')[0]\".",
+        )
+    if not StableColumns("", ["relative_path"], of_texts()).are_stable(parsed):
+        raise InvalidValueError(
+            f"The key {text!r} is not known to be the same at each look.",
+            "Use folder, stem, or functions such as split, regexp_extract, regexp_replace, substring, lower.",
+        )
+
+
+def _check_complete(text: str) -> None:
+    """Raises InvalidValueError unless ``text`` is a condition on all files of a set."""
+    from sqlglot import expressions as exp
+
+    parsed = _check_columns("condition", text, "A condition is about the files of one set.")
+    if parsed.find(exp.AggFunc) is None or any(
+        column.find_ancestor(exp.AggFunc) is None for column in _columns(parsed)
+    ):
+        raise InvalidValueError(
+            f"The condition {text!r} must be on all files of a set: use aggregate functions.",
+            "For example: count(*) >= 2, or bool_or(relative_path LIKE '%.json').",
+        )
+
+
+def _check_columns(what: str, text: str, rule: str) -> Any:
+    """Returns the tree of an expression; raises InvalidValueError if it is more than that, or of more than a file's columns."""
+    from sqlglot import expressions as exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        # In parentheses, as in a plan, so that nothing can follow the text.
+        parsed = tree_of(f"SELECT 1 WHERE ({text})")
+    except SqlglotError as error:
+        raise InvalidValueError(f"The {what} {text!r} cannot be read: {reason_of(error)}.") from None
+    if len(list(parsed.find_all(exp.Query))) > 1:
+        raise InvalidValueError(f"The {what} {text!r} has a query.", rule)
+    try:
+        check_calls(text)
+    except SqlError as error:
+        raise InvalidValueError(f"The {what} {text!r} cannot be used: {error.message}", error.remedy) from None
+    unknown = sorted({column.name for column in _columns(parsed) if column.name.lower() not in COLUMNS})
+    if unknown:
+        raise InvalidValueError(f"The {what} names a column {unknown[0]!r}.", f"A file has: {', '.join(COLUMNS)}.")
+    return parsed.args["where"].this
+
+
+def _columns(tree: Any) -> list[Any]:
+    from sqlglot import expressions as exp
+
+    return list(tree.find_all(exp.Column))
