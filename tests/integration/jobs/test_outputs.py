@@ -272,6 +272,29 @@ def test_columns_with_files_are_inferred_and_annotated(target: Target) -> None:
     assert target.files == {"x": "1"}
 
 
+JOINED = """
+import volstream
+
+def f(files):
+    text = '+'.join(file.read_text() for file in files)
+    return {'n': len(files), 'made': volstream.OutputFile(f'up/{files.key}.txt', data=text.encode())}
+"""
+
+
+def test_outputs_of_sets_are_those_of_their_rows(target: Target) -> None:
+    for path in ("a/1", "a/2", "b/1"):
+        target.place.put(path, path)
+    target.place.refresh()
+    target.create(JOINED, group_by="folder")
+    target.run()
+    assert target.everything == {"up/a.txt": "a/1+a/2", "up/b.txt": "b/1"}
+    target.place.put("a/3", "new")
+    target.place.delete("a/1")
+    target.place.delete("b/1")
+    target.run()
+    assert target.everything == {"up/a.txt": "a/2+new"}
+
+
 def die(*_: object) -> None:
     raise EngineLostError("The Spark engine was lost.")
 
