@@ -156,6 +156,10 @@ class StorageError(DependencyError):
     transient = True
 
 
+class StorageThrottledError(StorageError):
+    """The store answered that it gets too many requests, also after the client's own retries."""
+
+
 class StorageDeniedError(StorageError):
     """Permission to read an object or a listing was denied."""
 

@@ -117,6 +117,8 @@ def of_status(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:
         if (said["state"], said["waiting"], said["failed"]) != ("active", 0, len(job.failing())):
             yield f"{job.job}: status says {said}"
     for volume in status["volumes"]:
+        if not any(_is(volume["volume"], job.volume) for job in jobs):
+            continue  # it gets outputs
         [files] = {id(job.files): job.files for job in jobs if _is(volume["volume"], job.volume)}.values()
         if volume["files"] != len(files.contents()) or volume["held_removals"] or volume["note"]:
             yield f"{volume['volume']}: status says {volume}, and there are {len(files.contents())} files"

@@ -200,7 +200,7 @@ def _overtaken(files: int) -> str:
 
 
 def _later(files: int) -> str:
-    return f", {files} to be called later, as the function asked" if files else ""
+    return f", {files} to be called later, as asked" if files else ""
 
 
 def _held(sets: int) -> str:

@@ -32,7 +32,7 @@ from botocore.loaders import Loader
 from urllib3.exceptions import HTTPError
 
 from volstream.cloud.access import Access, Keys
-from volstream.errors import DependencyError, StorageDeniedError, StorageError
+from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
 
 #: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
 _SESSION_SECONDS = 3600
@@ -58,6 +58,7 @@ _OPTIONS: Mapping[str, Any] = {
 }
 
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
+_THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests"}
 _REFUSED = {
     "AccessDenied",
     "AccessDeniedException",
@@ -178,7 +179,8 @@ def errors(
             raise passing(text, "The credentials have expired: renew them at their source.") from exc
         if code in _REFUSED or status(exc) in (401, 403):
             raise denied(text, _REMEDIES.get(code, _ALLOW)) from exc
-        raise passing(text, _REMEDIES.get(code, "")) from exc
+        throttled = passing is StorageError and (code in _THROTTLED or status(exc) in (429, 503))
+        raise (StorageThrottledError if throttled else passing)(text, _REMEDIES.get(code, "")) from exc
     except (NoCredentialsError, PartialCredentialsError) as exc:
         raise denied(
             f"{what}: there are no AWS credentials ({exc}).",

@@ -207,7 +207,7 @@ def call_if_due(
     [task] = group
     if task.held is not None:
         complete = task.held < float("inf")
-        why = "It has just changed (group_quiet)." if complete else "It is not complete (group_complete)."
+        why = "The set has just changed (group_quiet)." if complete else "The set is not complete (group_complete)."
         return [FileOutcome(task, kind=FailureKind.HELD, message=why, retry_after=task.held if complete else None)]
     if len(task.files) > MAX_OF_SET:
         why = f"The set has more than {MAX_OF_SET:,} files, which no function can take at once."

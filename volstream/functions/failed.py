@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 
-from volstream.errors import StorageDeniedError, StorageError
+from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
 from volstream.functions.bounds import TooLargeError
 from volstream.functions.limits import TimeLimitError
 from volstream.functions.outcomes import FileOutcome, FileTask
@@ -13,6 +13,9 @@ from volstream.functions.rejection import FileRejectedError, RetryLater
 from volstream.functions.rows import NotRowsError
 from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
+
+#: A file that a store refused to serve for now is tried again after this long, as if its function had asked for it.
+_THROTTLED_SECONDS = 30.0
 
 #: Modules between a call and the user's code in a traceback.
 _BETWEEN = {
@@ -43,6 +46,8 @@ def failed(task: FileTask, error: BaseException, seconds: float | None) -> FileO
             outcome.kind, outcome.message, outcome.retry_after = FailureKind.RETRY_LATER, _said(error), after
         case FileRejectedError():
             outcome.kind, outcome.message, outcome.new_columns = error.kind, str(error), error.new_columns
+        case StorageThrottledError():
+            outcome.kind, outcome.message, outcome.retry_after = FailureKind.RETRY_LATER, str(error), _THROTTLED_SECONDS
         case StorageDeniedError():
             outcome.kind, outcome.message = FailureKind.DENIED, str(error)
         case StorageError():

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from volstream.errors import StorageDeniedError, StorageError
+from volstream.errors import StorageError
+from volstream.functions.failed import failed
 from volstream.functions.file import File, FileSet
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.model.files import FileInfo
@@ -106,10 +107,8 @@ def _moved(store: ObjectStore, task: FileTask, info: FileInfo) -> FileOutcome | 
     which = "The file" if task.members is None else f"The file {info.relative_path}"
     try:
         now = store.head(info.relative_path)
-    except StorageDeniedError as error:
-        return FileOutcome(task, kind=FailureKind.DENIED, message=str(error))
     except StorageError as error:
-        return FileOutcome(task, kind=FailureKind.UNREADABLE, message=str(error))
+        return failed(task, error, None)
     if now is None:
         return FileOutcome(task, kind=FailureKind.VANISHED, message=f"{which} no longer existed when it was processed.")
     if now.version != info.version:

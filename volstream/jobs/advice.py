@@ -34,7 +34,7 @@ def automatic_action(failure: Failure, job: FileJob, now: datetime) -> str:
                 return f"retried by the next run {done}"
             return f"retry {_when(failure, now)} {done}"
         case FailureState.WAITING if failure.kind is FailureKind.RETRY_LATER:
-            return f"called again {_when(failure, now)}, as the function asked"
+            return f"called again {_when(failure, now)}, as asked"
         case FailureState.WAITING if failure.kind is FailureKind.HELD:
             return "waits for more files" if failure.next_try is None else f"looked at again {_when(failure, now)}"
         case FailureState.WAITING:

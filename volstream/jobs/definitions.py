@@ -165,9 +165,9 @@ def alter_job(
     """Changes a job, which keeps its cursor and failures. ``changes`` are attributes of a :class:`FileJobSpec`, except names.
     ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gains the new ones.
 
-    Another function, other columns, or other options of a job that loads make files due again that could only fail before, and
-    resume a job that was paused because of its function. Other conditions of sets make those due that are held back. Another
-    condition makes all failed files due; the next run drops failures of files that it excludes.
+    Another function, other columns, or other options of a job that loads make files due again that could only fail before,
+    and resume a job that was paused because of its function. Other conditions of sets make those due that are held back.
+    Another condition makes all failed files due; the next run drops failures of files that it excludes.
 
     Raises:
         InvalidStateError: a batch of the job is open.

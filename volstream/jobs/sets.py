@@ -8,7 +8,6 @@ A set is always planned whole: the range of the stream only tells which keys hav
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 
 #: A job whose function takes sets, or one to be created.
 SetJob: TypeAlias = FileJob | FileJobSpec
-
-#: A set has no path that it was moved from.
-_NO_ORIGIN = "CAST(NULL AS STRING) AS old_path, CAST(NULL AS STRING) AS old_version"
 
 #: Folders of up to this many keys are read; the sets of more keys are found in the whole directory.
 _MAX_PREFIXES = 1000
@@ -100,7 +96,7 @@ def key_of(session: Callable[[], SparkSession], job: SetJob, path: str) -> str |
 def present(session: SparkSession, job: SetJob, snapshot: Snapshot, version: int) -> DataFrame:
     """Returns the rows of a plan for all sets of a directory at a refresh, as new ones."""
     _check(session, job)
-    return session.sql(f"SELECT *, {_action(plan.INSERT)} FROM ({_grouped(job, snapshot.at_query(version))})")
+    return _grouped(job, session.sql(snapshot.at_query(version))).selectExpr("*", *_action(literal(plan.INSERT)))
 
 
 def changed(
@@ -112,16 +108,13 @@ def changed(
     Args:
         paths: of these files; too many for memory: SQL for them.
     """
-    _check(session, job)
     known = SHORTHANDS.get(job.group_by or "")
-    if isinstance(paths, str):
-        keys = f"SELECT DISTINCT {expression(job)} AS key FROM ({paths})"
-        return _with_gone(session, job, snapshot.at_query(version), keys, version), snapshot.rows
-    if known is not None:
+    if known is not None and not isinstance(paths, str):
         return of_keys(session, job, snapshot, version, sorted({known.key(path) for path in paths}))
-    _show(session, "volstream_changed", pa.table({"relative_path": pa.array(paths, pa.string())}))
-    keys = f"SELECT DISTINCT {expression(job)} AS key FROM volstream_changed"
-    return _with_gone(session, job, snapshot.at_query(version), keys, version), snapshot.rows
+    _check(session, job)
+    files = session.sql(paths) if isinstance(paths, str) else relation(session, _column("relative_path", paths))
+    keys = files.selectExpr(f"{expression(job)} AS volstream_key").distinct()
+    return _with_gone(job, session.sql(snapshot.at_query(version)), keys, version), snapshot.rows
 
 
 def of_keys(
@@ -129,19 +122,18 @@ def of_keys(
 ) -> tuple[DataFrame, int]:
     """Returns the rows of a plan for the sets of some keys, like :func:`changed`."""
     _check(session, job)
-    _show(session, "volstream_keys", pa.table({"key": pa.array(keys, pa.string())}))
     files, count = _candidates(session, job, snapshot, version, keys)
-    return _with_gone(session, job, files, "SELECT key FROM volstream_keys", version), count
+    return _with_gone(job, files, relation(session, _column("volstream_key", keys)), version), count
 
 
 def strays(session: SparkSession, job: SetJob, snapshot: Snapshot, version: int, location: str) -> DataFrame:
-    """Returns the rows of a plan for the keys that have rows in a result table, but no set in the directory at a refresh."""
+    """Returns the rows of a plan for the keys that have rows in a result table, but no complete set in the directory at a
+    refresh."""
     _check(session, job)
-    present = f"SELECT relative_path FROM ({_grouped(job, snapshot.at_query(version))}) WHERE held IS NULL OR held < {_FOREVER}"
-    recorded = f"SELECT DISTINCT _group_key AS key FROM {table_at(location)} WHERE _group_key IS NOT NULL"
-    keys = f"SELECT key FROM ({recorded}) LEFT ANTI JOIN ({present}) ON relative_path = key"
-    nothing = f"{snapshot.at_query(version)} LIMIT 0"
-    return _with_gone(session, job, nothing, keys, version)
+    present = _grouped(job, session.sql(snapshot.at_query(version))).where(f"held IS NULL OR held < {_FOREVER}")
+    recorded = session.sql(f"SELECT DISTINCT _group_key AS relative_path FROM {table_at(location)}")
+    keys = recorded.join(present, "relative_path", "left_anti").withColumnRenamed("relative_path", "volstream_key")
+    return _with_gone(job, relation(session, FILES.empty_table()), keys, version)
 
 
 def replayed(
@@ -153,94 +145,100 @@ def replayed(
         where: SQL condition on the sets' rows, whose ``relative_path`` is the key; None: all sets.
     """
     _check(session, job)
-    one, other = (_grouped(job, snapshot.at_query(version)) for version in (since, now))
-    same = (
-        f"SELECT d.* FROM ({one}) d LEFT SEMI JOIN ({other}) n ON n.relative_path = d.relative_path AND n.etag = d.etag"
-    )
-    return session.sql(f"SELECT *, {_action(plan.REPLACE)} FROM ({same}) p WHERE ({where or 'true'})")
+    one, other = (_grouped(job, session.sql(snapshot.at_query(version))) for version in (since, now))
+    same = one.join(other.select("relative_path", "etag"), ["relative_path", "etag"], "left_semi")
+    return same.where(f"({where or 'true'})").selectExpr("*", *_action(literal(plan.REPLACE)))
 
 
-def _with_gone(session: SparkSession, job: SetJob, files: str, keys: str, version: int) -> DataFrame:
+def _with_gone(job: SetJob, files: DataFrame, keys: DataFrame, version: int) -> DataFrame:
     """Returns the rows of a plan for some keys: sets to process again, and keys without files to remove.
 
     Args:
-        files: SQL for rows of the directory that contain all files of these keys.
-        keys: SQL for the keys, as the column ``key``.
+        files: rows of the directory that contain all files of these keys.
+        keys: the column ``volstream_key``.
     """
-    action = f"IF(s.relative_path IS NULL, '{plan.REMOVE}', '{plan.REPLACE}')"
+    wanted = keys.where("volstream_key <> ''")
+    grouped = _grouped(job, files, wanted)
+    sets = wanted.join(grouped, wanted["volstream_key"] == grouped["relative_path"], "left")
     given = {
-        "relative_path": "k.key",
-        "size": "coalesce(s.size, 0)",
-        "commit_version": f"coalesce(s.commit_version, {version})",
+        "relative_path": "volstream_key AS relative_path",
+        "size": "coalesce(size, 0) AS size",
+        "commit_version": f"coalesce(commit_version, {version}) AS commit_version",
     }
-    columns = ", ".join(
-        f"{given.get(name, f's.{name}')} AS {name}" for name in (*COLUMNS, "commit_version", "members", "held")
-    )
-    return session.sql(
-        f"SELECT {columns}, {action} AS action, {_NO_ORIGIN} FROM (SELECT key FROM ({keys}) WHERE key <> '') k "
-        f"LEFT JOIN ({_grouped(job, files, keys=keys)}) s ON s.relative_path = k.key"
-    )
+    columns = [given.get(name, name) for name in (*COLUMNS, "commit_version", "members", "held")]
+    return sets.selectExpr(*columns, *_action(f"IF(relative_path IS NULL, '{plan.REMOVE}', '{plan.REPLACE}')"))
 
 
-def _action(action: str) -> str:
-    return f"'{action}' AS action, {_NO_ORIGIN}"
+def _action(action: str) -> Sequence[str]:
+    return f"{action} AS action", "CAST(NULL AS STRING) AS old_path", "CAST(NULL AS STRING) AS old_version"
 
 
-def _show(session: SparkSession, name: str, rows: pa.Table) -> None:
-    relation(session, rows).createOrReplaceTempView(name)
+def _column(name: str, values: Sequence[str]) -> pa.Table:
+    return pa.table({name: pa.array(values, pa.string())})
 
 
 def _check(session: SparkSession, job: SetJob) -> None:
     """Raises SqlError if the job's key or conditions do anything besides computing with the columns of files."""
-    view = f"volstream_{uuid.uuid4().hex}"
-    _show(session, view, FILES.empty_table())
-    check_reads(session.sql(_grouped(job, f"SELECT * FROM {view}")), views=[view])
-    session.catalog.dropTempView(view)
+    check_reads(_grouped(job, relation(session, FILES.empty_table())))
 
 
 def _candidates(
     session: SparkSession, job: SetJob, snapshot: Snapshot, version: int, keys: Sequence[str]
-) -> tuple[str, int]:
-    """Returns SQL for rows of the directory at a refresh that contain all files of some keys, and at most how many rows.
+) -> tuple[DataFrame, int]:
+    """Returns rows of the directory at a refresh that contain all files of some keys, and at most how many they are.
 
     With a key that files begin with, only their part of the directory is read.
     """
     known = SHORTHANDS.get(job.group_by or "")
     prefixes = set() if known is None else set(map(known.prefix, keys))
     if known is None or "" in prefixes or len(prefixes) > _MAX_PREFIXES:
-        return snapshot.at_query(version), snapshot.rows
+        return session.sql(snapshot.at_query(version)), snapshot.rows
     rows = pa.concat_tables([FILES.empty_table(), *snapshot.at(version, sorted(prefixes))])
-    _show(session, "volstream_candidates", rows)
-    return "SELECT * FROM volstream_candidates", rows.num_rows
+    return relation(session, rows), rows.num_rows
 
 
-def _grouped(job: SetJob, files: str, *, keys: str | None = None) -> str:
-    """Returns SQL for the sets that files form: the columns of a plan without actions.
+def _grouped(job: SetJob, files: DataFrame, keys: DataFrame | None = None) -> DataFrame:
+    """Returns the sets that files form: the columns of a plan without actions.
 
     Args:
-        files: SQL for rows of the directory.
-        keys: SQL for the wanted keys, as the column ``key``; None: all.
+        files: rows of the directory.
+        keys: the wanted keys, as the column ``volstream_key``; None: all.
     """
-    among = "" if keys is None else f" AND volstream_key IN (SELECT key FROM ({keys}))"
-    members = ", ".join(FileInfo._fields)
+    from pyspark.sql.connect.functions import expr
+
     complete = "true" if job.group_complete is None else f"coalesce(({job.group_complete}), false)"
     quiet = "CAST(NULL AS DOUBLE)"
     if job.group_quiet is not None:
         now = literal(datetime.now(UTC).isoformat())
         age = f"(unix_micros(TIMESTAMP {now}) - unix_micros(max(refreshed_on))) / 1e6D"
         quiet = f"IF({age} < {job.group_quiet}D, {job.group_quiet}D - greatest({age}, 0D), NULL)"
-    version = "sha2(to_json(transform(members, m -> struct(m.relative_path, coalesce(m.version_id, m.etag)))), 256)"
+    keyed = files.selectExpr("*", f"{expression(job)} AS volstream_key")
+    keyed = keyed.where(f"volstream_key <> '' AND ({job.where or 'true'})")
+    if keys is not None:
+        keyed = keyed.join(keys, "volstream_key", "left_semi")
+    rank = "row_number() OVER (PARTITION BY volstream_key ORDER BY relative_path) AS volstream_rank"
+    some = f"FILTER (WHERE volstream_rank <= {MAX_OF_SET + 1})"
     sets = (
-        "SELECT volstream_key, sum(size) AS size, max(last_modified_time) AS last_modified_time, "
-        "max(refresh_id) AS commit_version, "
-        f"sort_array(collect_list(struct({members})) FILTER (WHERE volstream_rank <= {MAX_OF_SET + 1})) AS members, "
-        f"IF({complete}, {quiet}, {_FOREVER}) AS held "
-        "FROM (SELECT *, row_number() OVER (PARTITION BY volstream_key ORDER BY relative_path) AS volstream_rank "
-        f"FROM (SELECT *, {expression(job)} AS volstream_key FROM ({files}) f) k "
-        f"WHERE volstream_key <> '' AND ({job.where or 'true'}){among}) r GROUP BY volstream_key"
+        keyed.selectExpr("*", rank)
+        .groupBy("volstream_key")
+        .agg(
+            expr("sum(size) AS total"),
+            expr("max(last_modified_time) AS latest"),
+            expr("max(refresh_id) AS commit_version"),
+            expr(f"sort_array(collect_list(struct({', '.join(FileInfo._fields)})) {some}) AS members"),
+            expr(f"IF({complete}, {quiet}, {_FOREVER}) AS held"),
+        )
     )
-    return (
-        "SELECT volstream_key AS relative_path, CAST(NULL AS STRING) AS url, size, last_modified_time, "
-        f"{version} AS etag, CAST(NULL AS STRING) AS version_id, CAST(NULL AS STRING) AS content_type, commit_version, "
-        f"members, held FROM ({sets})"
+    version = "to_json(transform(members, m -> struct(m.relative_path, coalesce(m.version_id, m.etag))))"
+    return sets.selectExpr(
+        "volstream_key AS relative_path",
+        "CAST(NULL AS STRING) AS url",
+        "total AS size",
+        "latest AS last_modified_time",
+        f"sha2({version}, 256) AS etag",
+        "CAST(NULL AS STRING) AS version_id",
+        "CAST(NULL AS STRING) AS content_type",
+        "commit_version",
+        "members",
+        "held",
     )

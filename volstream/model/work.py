@@ -257,9 +257,10 @@ FAILING = (FailureState.RETRYING, FailureState.QUARANTINED)
 
 class FailureKind(StrEnum):
     """Why a file has no new rows. ``SET_UP`` is not a file's fault: it ends the run, and is never stored as a failure.
-    ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and ``NEW_COLUMNS`` concern files
-    that a job loads: they do not have its format, or have columns that its table lacks. ``RETRY_LATER``: the function asked to
-    be called again later. ``HELD``: the function was not called, because a set of files is not complete, or has just changed."""
+    ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and ``NEW_COLUMNS`` concern
+    files that a job loads: they do not have its format, or have columns that its table lacks. ``RETRY_LATER``: the function
+    asked to be called again later, or the store gets too many requests. ``HELD``: the function was not called, because a
+    set of files is not complete, or has just changed."""
 
     SET_UP = "set-up"
     RAISED = "raised"

@@ -26,7 +26,7 @@ from urllib3.exceptions import HTTPError
 
 from volstream.cloud import aliyun
 from volstream.cloud.access import Access, Keys
-from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
+from volstream.errors import InvalidValueError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage.base import Details
@@ -383,6 +383,8 @@ def _errors(what: str) -> Iterator[None]:
         kind = StorageError
         if aliyun.is_denied(exc.status, exc.code):
             kind = StorageDeniedError
+        elif exc.status in (429, 503) or "Throttling" in exc.code or exc.code == "QpsLimitExceeded":
+            kind = StorageThrottledError
         elif exc.status == 404 and exc.code != "NoSuchBucket":
             kind = _NotThereError
         reason = exc.message or (exc.body if exc.status < 0 else _phrase(exc.status))

@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tests.clouds import Answers, Cloud, unused_name
 from volstream.cloud import aws
 from volstream.cloud.access import Access, Keys
-from volstream.errors import DependencyError, QueueError, StorageDeniedError, StorageError
+from volstream.errors import DependencyError, QueueError, StorageDeniedError, StorageError, StorageThrottledError
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 
@@ -114,7 +114,7 @@ def test_clients_of_s3_and_sqs_work(s3: Cloud) -> None:
         (400, "ExpiredToken", StorageError),
         (403, "ExpiredToken", StorageError),
         (404, "NoSuchBucket", StorageError),
-        (503, "SlowDown", StorageError),
+        (503, "SlowDown", StorageThrottledError),
         (400, "RequestTimeout", StorageError),
     ],
 )

@@ -336,10 +336,20 @@ def test_a_daemons_sweep_finishes_what_killed_runs_left(target: Target) -> None:
     home = target.place.session.home
     outputs.sweep(home.catalog, home.settings)
     assert target.files == {"up/a": "ONE", "up/b": "TWO"}
-    left = [target.folder / path for path in target.everything if path.startswith(STAGING)]
-    assert left, "an attempt that began lately may still be going on"
-    for path in left:
-        os.utime(path, (0, 0))
+    target.check()
+
+
+def test_a_daemons_sweep_removes_what_workers_of_killed_runs_wrote_once_it_is_old(target: Target) -> None:
+    target.place.put("a", "one")
+    target.create()
+    target.run()
+    home = target.place.session.home
+    staged = target.folder / STAGING / home.catalog.jobs.list()[0].id / "batch" / "attempt" / "1"
+    staged.parent.mkdir(parents=True)
+    staged.write_text("half")
+    outputs.sweep(home.catalog, home.settings)
+    assert staged.exists(), "an attempt that began lately may still be going on"
+    os.utime(staged, (0, 0))
     outputs.sweep(home.catalog, home.settings)
     target.check()
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.running import Frozen, Runner, failed, outcomes, planned, results
-from volstream.errors import StorageDeniedError, StorageError
+from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
 from volstream.functions.file import File
 from volstream.model.work import FailureKind
 from volstream.storage.memory import MemoryStore
@@ -250,6 +250,7 @@ def test_a_file_that_vanished_or_changed_yields_no_result(run: Runner, store: Me
     [
         (StorageError("The disk hiccupped."), FailureKind.UNREADABLE),
         (StorageDeniedError("Not yours."), FailureKind.DENIED),
+        (StorageThrottledError("Slow down."), FailureKind.RETRY_LATER),
     ],
 )
 def test_an_unreadable_file_says_whether_the_error_is_transient(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from oss2.exceptions import ServerError
 
-from volstream.errors import StorageError
+from volstream.errors import StorageError, StorageThrottledError
 from volstream.storage.oss import _errors
 
 
@@ -13,3 +13,9 @@ from volstream.storage.oss import _errors
 def test_an_answer_without_text_is_an_error_of_the_store_whatever_its_status(status: int) -> None:
     with pytest.raises(StorageError, match=f"({status})"), _errors("oss://bucket/key"):
         raise ServerError(status, {}, b"", {})
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "QpsLimitExceeded"), (429, ""), (403, "Throttling.User")])
+def test_too_many_requests_are_told_apart_from_other_errors(status: int, code: str) -> None:
+    with pytest.raises(StorageThrottledError), _errors("oss://bucket/key"):
+        raise ServerError(status, {}, b"", {"Code": code})
