@@ -4,7 +4,7 @@
 
 Requests must be signed with version 4, as oss2's ``ProviderAuthV4`` does, or with version 4 of S3's, whose protocol OSS
 also supports. When an object changes it notifies MNS, in OSS's format.
-Not supported: multipart uploads, versions, and everything about buckets except creating and removing them.
+Not supported: versions, and everything about buckets except creating and removing them.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Oss:
         roles: external id by role ARN.
         conditions: ``If-None-Match: *`` of a PUT is respected. OSS does not document its effect in S3's protocol.
         faults: responses to the next requests, whatever they are.
+        uploads: the content type and the parts of uploads in parts, by id.
         log: the last requests, as ``METHOD /bucket/key``.
         tell: receives the body of each message; None: no notifications.
     """
@@ -73,6 +74,7 @@ class Oss:
     log: deque[str] = field(default_factory=lambda: deque(maxlen=1000))
     tell: Callable[[bytes], object] | None = None
     buckets: dict[str, dict[str, Object]] = field(default_factory=dict)
+    uploads: dict[str, tuple[str, dict[int, bytes]]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def objects(self, bucket: str) -> dict[str, Object]:
@@ -85,9 +87,11 @@ class Oss:
             raise Refusal(404, "NoSuchKey", "The specified key does not exist.")
         return self.buckets[bucket][key]
 
-    def put(self, bucket: str, key: str, content: bytes, content_type: str = "", event: str = "PutObject") -> Object:
+    def put(
+        self, bucket: str, key: str, content: bytes, content_type: str = "", event: str = "PutObject", etag: str = ""
+    ) -> Object:
         guessed = content_type or mimetypes.guess_type(key)[0] or "application/octet-stream"
-        made = Object(content, guessed, int(time.time()), f'"{hashlib.md5(content).hexdigest().upper()}"')
+        made = Object(content, guessed, int(time.time()), f'"{etag or hashlib.md5(content).hexdigest().upper()}"')
         with self.lock:
             before = self.objects(bucket).get(key)
             self.buckets[bucket][key] = made
@@ -379,7 +383,52 @@ class Handler(BaseHTTPRequestHandler):
             + f"{contents}{prefixes}</ListBucketResult>"
         )
 
+    def _upload(self) -> None:
+        """Handles requests about an upload in parts."""
+        if "uploads" in self.query:
+            identity = secrets.token_hex(16).upper()
+            self.oss.uploads[identity] = (self.headers.get("Content-Type", ""), {})
+            self._xml(
+                f"<InitiateMultipartUploadResult><Bucket>{self.bucket}</Bucket><Key>{escape(self.key)}</Key>"
+                f"<UploadId>{identity}</UploadId></InitiateMultipartUploadResult>"
+            )
+            return
+        identity = self.query["uploadId"]
+        if identity not in self.oss.uploads:
+            raise Refusal(404, "NoSuchUpload")
+        content_type, parts = self.oss.uploads[identity]
+        if self.command == "DELETE":
+            del self.oss.uploads[identity]
+            self._answer(204)
+        elif self.command == "PUT":
+            source, part = self.headers.get("x-oss-copy-source"), self.content
+            if source:
+                bucket, _, key = unquote(source).lstrip("/").partition("/")
+                start, _, end = self.headers["x-oss-copy-source-range"].removeprefix("bytes=").partition("-")
+                part = self.oss.object(bucket, key).content[int(start) : int(end) + 1]
+            parts[int(self.query["partNumber"])] = part
+            etag = f'"{hashlib.md5(part).hexdigest().upper()}"'
+            said = (
+                f"<?xml version='1.0'?><CopyPartResult><ETag>{escape(etag)}</ETag></CopyPartResult>" if source else ""
+            )
+            self._answer(200, said.encode(), {"ETag": etag})
+        else:
+            del self.oss.uploads[identity]
+            content = [parts[number] for number in sorted(parts)]
+            digest = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in content)).hexdigest().upper()
+            etag, event = f"{digest}-{len(parts)}", "CompleteMultipartUpload"
+            made = self.oss.put(self.bucket, self.key, b"".join(content), content_type, event, etag)
+            self._answer(
+                200,
+                f"<?xml version='1.0'?><CompleteMultipartUploadResult><ETag>{escape(made.etag)}</ETag>"
+                "</CompleteMultipartUploadResult>".encode(),
+                {"Content-Type": "application/xml", "ETag": made.etag},
+            )
+
     def _object(self) -> None:
+        if self.query.keys() & {"uploads", "uploadId"}:
+            self._upload()
+            return
         match self.command:
             case "PUT" if source := self.headers.get("x-oss-copy-source"):
                 bucket, _, key = unquote(source).lstrip("/").partition("/")

@@ -12,14 +12,16 @@ if TYPE_CHECKING:
     from volstream.dbapi import connect
     from volstream.errors import VolstreamError
     from volstream.functions.file import File, FileSet
+    from volstream.functions.output import OutputFile
     from volstream.functions.source import function
     from volstream.session import Session, run
 
-__all__ = ["File", "FileSet", "RetryLater", "Session", "VolstreamError", "connect", "function", "run"]
+__all__ = ["File", "FileSet", "OutputFile", "RetryLater", "Session", "VolstreamError", "connect", "function", "run"]
 
 _HOMES = {
     "File": "volstream.functions.file",
     "FileSet": "volstream.functions.file",
+    "OutputFile": "volstream.functions.output",
     "RetryLater": "volstream.functions.rejection",
     "Session": "volstream.session",
     "VolstreamError": "volstream.errors",

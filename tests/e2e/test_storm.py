@@ -56,6 +56,12 @@ def test_everything_is_consistent_after_power_cuts_that_lose_what_was_not_synced
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_outputs_are_exactly_those_that_rows_name_after_kills(tmp_path: Path) -> None:
+    weathers(tmp_path, Plan(seed=1, kills=150, jobs=1, outputs=True))
+
+
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_2200_files_converge_after_a_storm(tmp_path: Path) -> None:
     weathers(tmp_path, Plan(seed=1, kills=12, files=2200, batch=50, jobs=1, longest_pause=4.0))

@@ -34,6 +34,7 @@ from tests.storm.storm import Plan, Storm, UntrueError
 )
 @click.option("--longest-pause", type=float, default=0.9, show_default=True, help="Seconds between two steps.")
 @click.option("--often", type=click.Choice([deed.value for deed in Deed]), help="Done at every third step.")
+@click.option("--outputs", is_flag=True, help="One more job makes files in another volume.")
 @click.option("--keep", is_flag=True, help="Keep the working folder in any case.")
 def main(
     seed: int,
@@ -45,11 +46,21 @@ def main(
     jobs: str,
     longest_pause: float,
     often: str | None,
+    outputs: bool,
     keep: bool,
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="volstream-storm-"))
     plan = Plan(
-        seed, kills, catalog, files, batch, jobs=int(jobs), longest_pause=longest_pause, store=store, often=often or ""
+        seed,
+        kills,
+        catalog,
+        files,
+        batch,
+        jobs=int(jobs),
+        longest_pause=longest_pause,
+        store=store,
+        often=often or "",
+        outputs=outputs,
     )
     click.echo(f"{plan} in {folder}")
     try:

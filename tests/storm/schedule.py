@@ -75,6 +75,10 @@ POINTS = (
 )
 
 
+#: Points that only jobs with outputs get to.
+OUTPUT_POINTS = ("outputs.written", "outputs.noted", "outputs.placed", "outputs.moved", "outputs.removed")
+
+
 @dataclass(frozen=True)
 class Aim:
     """Who is hit: of the processes of a kind, ordered by their start, the one at ``place`` (0 to 1)."""
@@ -111,12 +115,15 @@ _BURST = 8
 _BURST_KINDS = {Kind.DAEMON: 5, Kind.JVM: 6, Kind.WORKER: 45, Kind.CHILD: 44}
 
 
-def steps(seed: int, *, longest_pause: float, often: Deed | None = None) -> Iterator[PlanStep]:
+def steps(
+    seed: int, *, longest_pause: float, often: Deed | None = None, points: Sequence[str] = POINTS
+) -> Iterator[PlanStep]:
     """The steps of the storm of a seed, without end.
 
     Args:
         longest_pause: seconds.
         often: is done at every third step.
+        points: those that processes get to.
     """
     weights = {**_DEEDS, **({} if often is None else {often: sum(_DEEDS.values()) // 2})}
     chance = random.Random(f"steps {seed}")
@@ -129,7 +136,7 @@ def steps(seed: int, *, longest_pause: float, often: Deed | None = None) -> Iter
             Aim(chance.choices([*kinds], [*kinds.values()])[0], chance.random())
             for _ in range(chance.choice((1, 1, 2, 2, 3, 4)))
         ]
-        point = f"{chance.choice(POINTS)}#{chance.choice((1, 1, 1, 2, 3))}" if chance.random() < 0.5 else ""
+        point = f"{chance.choice(points)}#{chance.choice((1, 1, 1, 2, 3))}" if chance.random() < 0.5 else ""
         burst = _BURST if deed is Deed.LULL else max(0, burst - 1)
         yield PlanStep(
             number,

@@ -27,7 +27,7 @@ from tests.storm.clock import Clock
 from tests.storm.files import BAD, DEADLY, FLAKY, Files, Folder
 from tests.storm.power import Power
 from tests.storm.preload import Preload
-from tests.storm.schedule import Aim, Deed, Kind, PlanStep, steps
+from tests.storm.schedule import OUTPUT_POINTS, POINTS, Aim, Deed, Kind, PlanStep, steps
 from tests.storm.truth import RowRequirements
 from tests.storm.victims import MARK, Victims
 
@@ -38,10 +38,18 @@ import random
 import time
 from dataclasses import dataclass
 
+import volstream
+
 
 @dataclass
 class Text:
     text: str
+
+
+@dataclass
+class Copy:
+    text: str
+    made: volstream.OutputFile
 
 
 def read(file) -> Text:
@@ -53,6 +61,11 @@ def read(file) -> Text:
         raise OSError("not now")
     time.sleep(random.choice((0, 0, 0, 0.02)))
     return Text(text)
+
+
+def copy(file) -> Copy:
+    text = read(file).text
+    return Copy(text, volstream.OutputFile(f"copies/{{file.relative_path}}", data=text.encode()))
 
 
 def fragile(file) -> Text:
@@ -101,6 +114,7 @@ class Plan:
         lull: seconds after which a lull ends even where nothing works.
         store: of the last volume: ``local``, ``s3`` or ``oss``.
         often: what is done at every third step; empty: nothing is preferred.
+        outputs: one more job makes files in another volume.
     """
 
     seed: int
@@ -113,6 +127,7 @@ class Plan:
     lull: float = 12.0
     store: str = "local"
     often: str = ""
+    outputs: bool = False
 
 
 @dataclass
@@ -157,6 +172,7 @@ class Storm:
         self._folder = folder
         self._began = time.monotonic()
         self._temporary = folder / "tmp"
+        self._outputs = folder / "outputs"
         self._victims = Victims(uuid.uuid4().hex)
         self._preload = Preload(folder)
         self._clock = Clock(folder)
@@ -206,6 +222,8 @@ class Storm:
     def differences(self) -> list[str]:
         """What is not true of the home at this moment; of what takes longer to ask, only where the tables are true."""
         found = [line for job in self.jobs for line in truth.of_table(self.home, job)]
+        if self.plan.outputs:
+            found += truth.of_outputs(self.home, "copies", self._outputs)
         return found or [*truth.of_failures(self.home, self.jobs)]
 
     # Making
@@ -230,6 +248,11 @@ class Storm:
             ("moved", last, "read", ("--on-move", "rekey", "--retries", _RETRIES, "--max-files", "30")),
         )[: plan.jobs]:
             self._job(job, volume, function, *options)
+        if plan.outputs:
+            self._outputs.mkdir()
+            home.ok("create-volume", "made", str(self._outputs), "--max-removals", "all")
+            options = ("--on-change", "--retries", _RETRIES, "--max-files", "30")
+            self._job("copies", "a", "copy", "--outputs-to", "made", "--outputs-prefix", "copies", *options)
         self._note(f"made {plan}; a disk of its own: {self._disk.why_not or True}")
         self._note(f"a clock and power of its own: {self._preload.why_not or True}")
 
@@ -269,7 +292,8 @@ class Storm:
 
     def _blow(self) -> None:
         often = Deed(self.plan.often) if self.plan.often else None
-        for step in steps(self.plan.seed, longest_pause=self.plan.longest_pause, often=often):
+        points = (*POINTS, *OUTPUT_POINTS * 3) if self.plan.outputs else POINTS
+        for step in steps(self.plan.seed, longest_pause=self.plan.longest_pause, often=often, points=points):
             self._keep_daemon(step.point)
             time.sleep(step.pause)
             for volume, files in self._files.items():

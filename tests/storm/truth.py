@@ -69,17 +69,34 @@ def of_table(home: Home, expected: RowRequirements) -> Iterator[str]:
     yield from _told(expected.job, "the row is of another version", wrong)
 
 
-def _rows(home: Home, job: str) -> list[dict[str, Any]] | None:
+def _rows(
+    home: Home, job: str, columns: str = "_file_path, _file_version, _refresh_id, text"
+) -> list[dict[str, Any]] | None:
     """The rows of a job's table, read from its Delta log alone; None: there is none."""
     location = home.path / "warehouse" / "tables" / "public" / job
     if not (location / "_delta_log").is_dir():
         return None
     query = QueryBuilder().register("rows", DeltaTable(str(location)))
-    columns = "_file_path, _file_version, _refresh_id, text"
     rows: list[dict[str, Any]] = pa.table(
         query.execute(f"SELECT {columns} FROM rows")
     ).to_pylist()  # columns of our own
     return rows
+
+
+def of_outputs(home: Home, job: str, folder: Path) -> Iterator[str]:
+    """Errors of the files that a job makes: there are those that its rows name, with the rows' texts, and no others."""
+    rows = _rows(home, job, "made['relative_path'] AS path, text")
+    named = {row["path"]: row["text"] for row in rows or ()}
+    there = {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file() and ".volstream-outputs" not in path.parts
+    }
+    yield from _told(job, "an output is missing", named.keys() - there.keys())
+    yield from _told(job, "no row names the output", there.keys() - named.keys())
+    yield from _told(
+        job, "the output is of another version", [path for path in named.keys() & there if named[path] != there[path]]
+    )
 
 
 def of_failures(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:
@@ -100,6 +117,8 @@ def of_status(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:
         if (said["state"], said["waiting"], said["failed"]) != ("active", 0, len(job.failing())):
             yield f"{job.job}: status says {said}"
     for volume in status["volumes"]:
+        if not any(_is(volume["volume"], job.volume) for job in jobs):
+            continue  # it gets outputs
         [files] = {id(job.files): job.files for job in jobs if _is(volume["volume"], job.volume)}.values()
         if volume["files"] != len(files.contents()) or volume["held_removals"] or volume["note"]:
             yield f"{volume['volume']}: status says {volume}, and there are {len(files.contents())} files"

@@ -14,6 +14,7 @@ from volstream.catalog.failures import Failures
 from volstream.catalog.history import History
 from volstream.catalog.leases import Leases
 from volstream.catalog.links import Links
+from volstream.catalog.outputs import Outputs
 from volstream.catalog.refreshes import Refreshes
 from volstream.catalog.tails import Tails
 from volstream.definitions import Job, Stream
@@ -33,6 +34,7 @@ class Catalog:
         self.refreshes = Refreshes(self.database)
         self.consumptions = Consumptions(self.database)
         self.failures = Failures(self.database)
+        self.outputs = Outputs(self.database)
         self.conditions = Conditions(self.database)
         self.tails = Tails(self.database)
         self.links = Links(self.database)

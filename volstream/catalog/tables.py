@@ -446,6 +446,29 @@ tails = Table(
     Column("location", Text, nullable=False),
 )
 
+outputs = Table(
+    "outputs",
+    metadata,
+    # No foreign keys: the files stay when their job is dropped, and so do the rows that name them.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("table_name", String(401), nullable=False),
+    Column("volume_id", String(36), nullable=False),
+    Column("path", Path, nullable=False),
+    Column("path_digest", String(64), nullable=False),
+    Column("source", Path, nullable=False),
+    Column("source_digest", String(64), nullable=False),
+    Column("attempt", String(36), nullable=False, index=True),
+    Column("state", String(20), nullable=False),
+    # The open attempt that replaces the rows that name it.
+    Column("replaced_by", String(36), index=True),
+    Column("staged", Text),
+    Column("size", BigInteger, nullable=False),
+    Column("etag", Text, nullable=False),
+    Index("ix_outputs_table_source", "table_name", "source_digest"),
+    Index("ix_outputs_table_state", "table_name", "state"),
+    Index("ix_outputs_volume_path", "volume_id", "path_digest"),
+)
+
 conditions = Table(
     "conditions",
     metadata,

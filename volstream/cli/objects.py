@@ -141,17 +141,28 @@ def describe_command(session: Session, output: Output, kind: str, name: str) -> 
 @click.option("--if-exists", is_flag=True, help="Do nothing if it does not exist.")
 @click.option("--cascade", is_flag=True, help="Volume: drop its streams and jobs too.")
 @click.option("--force", is_flag=True, help="Job: drop it even if a batch is open.")
+@click.option("--remove-outputs", is_flag=True, help="Job: remove the files that it made in another volume.")
 @common
 def drop_command(
-    session: Session, output: Output, kind: str, name: str, if_exists: bool, cascade: bool, force: bool
+    session: Session,
+    output: Output,
+    kind: str,
+    name: str,
+    if_exists: bool,
+    cascade: bool,
+    force: bool,
+    remove_outputs: bool,
 ) -> None:
     """Drop an object. Files and result tables stay; a source is dropped with its table."""
     if cascade and kind != "volume":
         raise click.UsageError("--cascade is for volumes.")
     if force and kind != "job":
         raise click.UsageError("--force is for jobs.")
+    if remove_outputs and kind != "job":
+        raise click.UsageError("--remove-outputs is for jobs.")
     batch = _left_open(session, name) if force else None
-    options = {"if_exists": if_exists} | ({"cascade": True} if cascade else {}) | ({"force": True} if force else {})
+    given = {"cascade": cascade, "force": force, "remove_outputs": remove_outputs}
+    options = {"if_exists": if_exists, **{option: True for option, is_given in given.items() if is_given}}
     dropped = session.objects.by_kind[kind].drop(name, **options)
     text = f"The {kind} {name} is dropped." if dropped else f"There is no {kind} {name}."
     if batch is not None:

@@ -1,4 +1,4 @@
-"""Policies that a provider needs so that volstream may read: a role's trust, and its volumes' least permissions. Pure."""
+"""Policies that a provider needs so that volstream may read and write: trust in roles, and least permissions of volumes. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ class RequiredAccess:
     Attributes:
         root: prefix of all its keys; empty, or ending in ``/``.
         queue: name or URL of its queue at the provider, or None.
+        writes: jobs write outputs to it.
     """
 
     bucket: str
     root: str
     queue: str | None = None
+    writes: bool = False
 
 
 def trust_policy(provider: str, external_id: str, role_arn: str | None) -> dict[str, Any]:
@@ -80,6 +82,11 @@ def _amazon(needs: Sequence[RequiredAccess], region: str | None, role_arn: str |
                 "Resource": [f"{resource}/{_literal(root)}*" for root in roots],
             },
         ]
+        written = _outermost(need.root for need in needs if need.bucket == bucket and need.writes)
+        if written:
+            actions = ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+            places = [f"{resource}/{_literal(root)}*" for root in written]
+            statements.append({"Effect": "Allow", "Action": actions, "Resource": places})
         # For a bucket with a key of its own, the bucket alone stands for all of its objects.
         encrypted["s3"] += [resource, *(f"{resource}/{_literal(root)}*" for root in roots)]
     queues = encrypted["sqs"] = [
@@ -121,6 +128,12 @@ def _alibaba(needs: Sequence[RequiredAccess], region: str, account: str) -> list
             {"Effect": "Allow", "Action": ["oss:ListObjects"], "Resource": [resource], **limited},
             {"Effect": "Allow", "Action": ["oss:GetObject"], "Resource": [f"{resource}/{root}*" for root in roots]},
         ]
+        written = _outermost(need.root for need in needs if need.bucket == bucket and need.writes)
+        if written:
+            actions = ["oss:PutObject", "oss:DeleteObject", "oss:AbortMultipartUpload"]
+            statements.append(
+                {"Effect": "Allow", "Action": actions, "Resource": [f"{resource}/{root}*" for root in written]}
+            )
     places = [_mns_name(queue, region, account) for queue in sorted({need.queue for need in needs if need.queue})]
     if places:
         statements += [

@@ -19,7 +19,7 @@ from volstream.delta import folders
 from volstream.delta.places import reached
 from volstream.functions.file import COPIES
 from volstream.functions.source import forget_unused
-from volstream.jobs import logs
+from volstream.jobs import logs, outputs
 from volstream.jvm import log_file
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
@@ -63,6 +63,7 @@ class Housekeeper:
             clean(self._catalog, warehouse, alone=False)
             for job in self._catalog.jobs.list(statement=None):
                 logs.trim(logs.location_of(warehouse, job.id), self._settings.log_bytes, before)
+        outputs.sweep(self._catalog, self._settings)
         forget_unused()
         _clean_temporary()
         forgotten = self._catalog.history.forget(before, kept=self._settings.directory_versions)

@@ -184,6 +184,26 @@ _FUNCTION = Option("The function to run on each file.", metavar="FILE.py:FUNC|pk
 _RETURNS = Option("Columns of the result: 'label STRING, score DOUBLE'.", metavar="DDL", clause=True)
 
 
+def _folder(value: Any) -> str:
+    folder: str = forms.TEXT.read(value).removesuffix("/")
+    if not {"", ".", ".."}.isdisjoint(folder.split("/")) or not folder.isprintable():
+        raise forms.unfit(value, "a folder", "Write for example thumbs or 2026/thumbs.")
+    return folder
+
+
+_OUTPUTS_TO = Option(
+    "The volume that gets the files which the function returns.",
+    form=forms.form("a name", "str", lambda value: str(forms.NAME.read(value)), metavar="VOLUME"),
+    names="volume",
+    alterable=False,
+)
+_OUTPUTS_PREFIX = Option(
+    "A folder in it, which the paths of these files begin with.",
+    form=forms.form("a folder", "str", _folder, metavar="FOLDER"),
+    alterable=False,
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FunctionOptions:
     """What a user says of the function of a job."""
@@ -199,6 +219,8 @@ class FunctionOptions:
             metavar="requirements.txt|VENV|ARCHIVE.tar.gz",
         ),
     ] = None
+    outputs_to: Annotated[str | None, _OUTPUTS_TO] = None
+    outputs_prefix: Annotated[str | None, _OUTPUTS_PREFIX] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,6 +429,7 @@ class FileJob(SetOptions, FileJobOptions, Job):
         fingerprint: hash of the function's code when the job was made or altered.
         returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``.
         environment: absolute path of what defines the environment in which the function runs; None: volstream's own.
+        outputs_to, outputs_prefix: volume, and folder in it, of the files that the function returns.
         declared: ``returns`` is what the function declares, or returned for a sample, not what the user gave besides.
         clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
         may_have_strays: the result table may have rows of files that left the volume unseen by the stream: it was reset, or
@@ -420,6 +443,8 @@ class FileJob(SetOptions, FileJobOptions, Job):
     returns: str
     arguments: Mapping[str, str] = field(default_factory=dict)
     environment: str | None = None
+    outputs_to: str | None = None
+    outputs_prefix: str | None = None
     pickled: bytes | None = field(default=None, repr=False)
     declared: bool = False
     clean: bool = False

@@ -53,6 +53,8 @@ class JobKeywords(TypedDict, total=False):
     returns: str | None
     arguments: Mapping[str, str | int | float]
     environment: str | None
+    outputs_to: str | None
+    outputs_prefix: str | None
     group_by: str | None
     group_complete: str | None
     group_quiet: float | str | timedelta | None

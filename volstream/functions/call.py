@@ -18,6 +18,7 @@ from volstream.functions.file import File, FileSet
 from volstream.functions.limits import time_limit
 from volstream.functions.measure import measured
 from volstream.functions.outcomes import FileOutcome, FileTask
+from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.printing import CapturedOutput, ImmediateOutput, OutputSink
 from volstream.functions.rows import RowRequirements, Rows, rows_of, rows_of_each
 from volstream.functions.schema import check_declared, declaration_of, of_declaration
@@ -43,6 +44,7 @@ class Caller:
         expected: the columns and limits that the rows must meet.
         sets: the function takes sets of files, one per call.
         measures: whether to measure the time and memory of each call.
+        outputs: where files in the rows go; None: nowhere.
 
     Attributes:
         batch_size: files per call; None: the function takes one file, not a list.
@@ -59,6 +61,7 @@ class Caller:
         expected: RowRequirements,
         *,
         measures: bool = False,
+        outputs: OutputTarget | None = None,
         sets: bool = False,
     ) -> None:
         self.batch_size: int | None = None
@@ -69,6 +72,7 @@ class Caller:
         self._prints = prints
         self._watched = isinstance(prints, ImmediateOutput)
         self._expected = expected
+        self._write = OutputWriter(expected.columns, outputs)
         self._source = source
         self._arguments = arguments
         self._timeout = timeout_seconds
@@ -149,14 +153,19 @@ class Caller:
 
     def _called(self, tasks: Sequence[FileTask], files: Sequence[File | FileSet]) -> list[FileOutcome]:
         limit = None if self._timeout is None else self._timeout * len(files)
-        each: list[tuple[Rows, int] | BaseException]
+        each: list[FileOutcome | BaseException]
         try:
             with self._source.importable(), self._prints.during(), time_limit(limit):
                 if self.batch_size is None:
-                    each = [rows_of(settled(self._function(files[0], **self._arguments)), self._expected)]
+                    returned = settled(self._function(files[0], **self._arguments))
+                    entries: list[tuple[Rows, int] | BaseException] = [rows_of(returned, self._expected)]
                 else:
                     returned = settled(self._function(files, **self._arguments))
-                    each = rows_of_each(returned, len(files), self._expected)
+                    entries = rows_of_each(returned, len(files), self._expected)
+                each = [
+                    entry if isinstance(entry, BaseException) else self._outcome(task, *entry)
+                    for task, entry in zip(tasks, entries, strict=True)
+                ]
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and self._watched:
                 raise
@@ -168,11 +177,13 @@ class Caller:
             for file in files:
                 file.close()
         return [
-            failed(task, entry, limit)
-            if isinstance(entry, BaseException)
-            else FileOutcome(task, entry[0], bytes=entry[1])
+            failed(task, entry, limit) if isinstance(entry, BaseException) else entry
             for task, entry in zip(tasks, each, strict=True)
         ]
+
+    def _outcome(self, task: FileTask, rows: Rows, size: int) -> FileOutcome:
+        stored, outputs = self._write(rows)
+        return FileOutcome(task, stored, bytes=size, outputs=outputs)
 
 
 def call_each(

@@ -21,6 +21,7 @@ _THROTTLED_SECONDS = 30.0
 _BETWEEN = {
     "volstream.functions.call",
     "volstream.functions.concurrency",
+    "volstream.functions.output",
     "volstream.functions.rows",
     "concurrent.futures._base",
 }

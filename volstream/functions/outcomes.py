@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute  # arrays with a mask import it, which fails while a function's memory is limited
 
 from volstream.functions import exact
+from volstream.functions.output import StagedOutput
 from volstream.functions.printing import CapturedOutput
 from volstream.functions.rows import ArrowRows, Rows
 from volstream.model import counts
@@ -60,6 +61,7 @@ class FileOutcome:
         seconds: duration of the call; for a call on several files, the file's share; None: not measured.
         memory: peak of the memory that the call needed, in bytes; None: not measured.
         types: of the columns of the rows, if they are to be inferred and there are rows.
+        outputs: the files that the rows name.
     """
 
     task: FileTask
@@ -78,6 +80,7 @@ class FileOutcome:
     seconds: float | None = None
     memory: int | None = None
     types: Mapping[str, pa.DataType] | None = None
+    outputs: Sequence[StagedOutput] = ()
 
     def after(self, earlier: FileOutcome) -> FileOutcome:
         """Returns this outcome with what an earlier call for the same file printed and counted."""
@@ -106,6 +109,7 @@ def outcome_schema(result: pa.Schema) -> pa.Schema:
             pa.field("files_per_call", pa.int64()),
             pa.field("seconds", pa.float64()),
             pa.field("memory", pa.int64()),
+            pa.field("outputs", pa.string()),
         ]
     )
 
@@ -124,8 +128,8 @@ class OutcomeCodec:
 
     def encode(self, outcomes: Sequence[FileOutcome]) -> pa.RecordBatch:
         """Returns rows of :func:`outcome_schema`: one per result row; for a failed file or one without rows, a single row with
-        NULL as ``result``. A file's first row has the file's number of rows in ``rows``, its counts as JSON, and its cost;
-        these are NULL in the others.
+        NULL as ``result``. A file's first row has the file's number of rows in ``rows``, its counts and outputs as JSON, and
+        its cost; these are NULL in the others.
 
         For outcomes with Arrow rows, use :meth:`encode_arrow`.
         """
@@ -152,6 +156,8 @@ class OutcomeCodec:
             columns["counted"] += [_counted(outcome), *[None] * more]
             columns["seconds"] += [outcome.seconds, *[None] * more]
             columns["memory"] += [outcome.memory, *[None] * more]
+            listed = json.dumps(outcome.outputs) if outcome.outputs and not failed else None
+            columns["outputs"] += [listed, *[None] * more]
         arrays = [
             results if field.name == "result" else pa.array(columns[field.name], field.type) for field in self._schema
         ]

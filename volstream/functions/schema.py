@@ -15,6 +15,7 @@ from volstream.definitions import FileJob
 from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
 from volstream.functions.classes import fields_of, is_row_class
 from volstream.functions.hints import hints_of
+from volstream.functions.output import FILE, OutputFile
 from volstream.model.files import is_utf8, printable
 from volstream.sqltext import quote_column, tree_of
 
@@ -61,6 +62,7 @@ BY_PYTHON: Mapping[Any, pa.DataType] = {
     date: pa.date32(),
     datetime: pa.timestamp("us", tz="UTC"),
     Decimal: pa.decimal128(38, 18),
+    OutputFile: FILE,
 }
 
 

@@ -18,13 +18,15 @@ from volstream.functions.declared import declared_by
 from volstream.functions.environment import Environment
 from volstream.functions.inferred import Inference, InferredColumns
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.pickled import function_attributes, resolved
 from volstream.functions.prefetch import Fetcher
 from volstream.functions.printing import ImmediateOutput
-from volstream.functions.rows import ArrowRows, RowRequirements
+from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements
 from volstream.functions.schema import from_ddl
 from volstream.functions.worker import Work
 from volstream.model.files import FileInfo
+from volstream.model.work import FailureKind
 from volstream.storage.local import LocalStore
 
 T = TypeVar("T")
@@ -55,7 +57,8 @@ def try_function(
     environment: Environment | None = None,
     as_set: bool = False,
 ) -> Trial:
-    """Calls a function on local files, in this process or in an environment. Its output goes to standard error.
+    """Calls a function on local files, in this process or in an environment. Its output goes to standard error. Files that it
+    returns are not written.
 
     Args:
         as_set: call it once, on all files as a set.
@@ -74,7 +77,8 @@ def try_function(
     if environment is not None:
         return _tried_apart(Work(source, arguments, store, schema, timeout_seconds, sets=as_set), tasks)
     expected = RowRequirements(schema, Bounds())
-    caller = Caller(source, arguments, timeout_seconds, ImmediateOutput(sys.stderr), expected, sets=as_set)
+    prints = ImmediateOutput(sys.stderr)
+    caller = Caller(source, arguments, timeout_seconds, prints, expected, sets=as_set, outputs=OutputTarget())
     with closing(Fetcher(store)) as fetcher:
         files = [*zip(tasks, fetcher.files(tasks), strict=True)]
     outcomes = [outcome for group in _groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
@@ -84,7 +88,18 @@ def try_function(
             OutcomeCodec(schema).check(outcome)
         if isinstance(outcome.rows, ArrowRows):
             outcome.rows = outcome.rows.to_pylist()
+    if trial.inferred is not None:
+        _show_outputs(outcomes, OutputWriter(trial.inferred.columns, OutputTarget()))
     return trial
+
+
+def _show_outputs(outcomes: Sequence[FileOutcome], write: OutputWriter) -> None:
+    """Replaces files in rows, of which only now is known that they are files, by what a job would store."""
+    for outcome in outcomes:
+        try:
+            outcome.rows, _ = write(outcome.rows)
+        except NotRowsError as error:
+            outcome.kind, outcome.message, outcome.rows = FailureKind.WRONG_RESULT, str(error), ()
 
 
 def _info(store: LocalStore, folder: str, path: str) -> FileInfo:

@@ -23,6 +23,7 @@ from volstream.functions.concurrency import Calls
 from volstream.functions.in_flight import ManyCallsWorker
 from volstream.functions.limits import memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.functions.output import OutputTarget
 from volstream.functions.pace import Pace
 from volstream.functions.prefetch import Fetcher, confirmed
 from volstream.functions.printing import Capture, TruncatedLog
@@ -61,6 +62,7 @@ class Work:
         concurrency: calls in flight in each worker; None: as the function declares. With ``isolate``, one at a time.
         pace: of the calls of all workers; None: unlimited.
         owner: process that started the run (``lifecycle.identity``); None: unknown.
+        outputs: where files in the rows go; None: nowhere.
     """
 
     source: FunctionSource
@@ -78,6 +80,7 @@ class Work:
     concurrency: int | None = None
     pace: Pace | None = None
     owner: str | None = None
+    outputs: OutputTarget | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes a partition of a plan; yields outcomes in the format of :meth:`OutcomeCodec.encode`."""
@@ -129,6 +132,7 @@ class Work:
             prints,
             expected,
             measures=self.measures,
+            outputs=self.outputs,
             sets=self.sets,
         )
 

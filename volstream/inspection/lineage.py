@@ -133,6 +133,8 @@ def _of_job(job: Job, streams: Mapping[str, Stream], objects: _Known) -> Iterato
     match job:
         case FileJob():
             yield Edge(node, objects.relation(job.into))
+            if job.outputs_to is not None:
+                yield Edge(node, Node(NodeKind.VOLUME, job.outputs_to))
         case StatementJob():
             yield Edge(node, objects.relation(job.into))
             yield from (

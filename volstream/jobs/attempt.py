@@ -30,6 +30,7 @@ from volstream.jobs import logs, plan
 from volstream.jobs.definitions import FUNCTION_BROKEN
 from volstream.jobs.load import arguments_of
 from volstream.jobs.load_columns import adopt
+from volstream.jobs.outputs import JobOutputs, target_of
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.progress import Progress
 from volstream.jobs.results import put_batch, without_followed, write_batch
@@ -135,6 +136,7 @@ class BatchExecutor:
         self._location = services.table_of(job)
         self._preparation = preparation
         self._committed = committed
+        self._outputs = None if job.outputs_to is None else JobOutputs(services.catalog, services.settings, job)
         self._called: float | None = None  # when the last calls ended
 
     def process(self, open_plan: Plan, batch: Batch, ahead: StagedBatch | None) -> StagedBatch | None:
@@ -158,8 +160,15 @@ class BatchExecutor:
             # Nothing of the batch is committed yet, so the same files are read again, now with their new columns.
             while done.totals.new_columns and self._adopts(done.staged.new_columns()):
                 done = self._stage(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch))
+            if self._outputs is not None:
+                faults.point("outputs.written")
+                checked = self._outputs.checked(open_plan, batch, done.staged)
+                done = done if checked is done.staged else replace(done, staged=checked, totals=checked.totals())
             earlier = earlier_failures(self._services, self._job, open_plan, batch)
             outcome = self._note(open_plan, batch, intent, done, earlier)
+            if self._outputs is not None:
+                self._outputs.note(open_plan, batch, intent, done.staged)
+                self._outputs.place(intent)
             again = [failure for failure in earlier.values() if failure.batch_id in self._committed]
             faults.point("batch.staged")
             with ThreadPoolExecutor(1, thread_name_prefix=f"commit of {self._job.name}") as pool:
@@ -230,6 +239,8 @@ class BatchExecutor:
         seconds = done.seconds + time.monotonic() - began
         self._services.catalog.consumptions.commit(intent, replace(outcome, seconds=seconds))
         faults.point("batch.committed")
+        if self._outputs is not None:
+            self._outputs.finish(batch)
         folders.remove(f"{self._services.staging}/{batch.id}")
         progress = self._progress
         progress.batches += 1
@@ -338,6 +349,8 @@ class BatchExecutor:
         staged = Staged(f"{self._services.staging}/{batch.id}/{attempt}", of_job(self._job))
         work = work_on(self._services.settings, self._job, self._source, self._store)
         work = replace(work, isolate=isolate, pace=work.pace and self._turn(work.pace))
+        if self._outputs is not None:
+            work = replace(work, outputs=self._outputs.target(batch, attempt))
         if batch.files:
             with self._services.session() as session:
                 files = self._files_to_run(session, open_plan, batch)
@@ -468,7 +481,7 @@ class BatchExecutor:
 
 
 def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: ObjectStore) -> Work:
-    """Returns what executors need to call a job's function on files of a store."""
+    """Returns what executors need to call a job's function on files of a store. Its outputs are measured, not written."""
     return Work(
         source,
         arguments_of(job),
@@ -485,6 +498,7 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         concurrency=job.concurrency,
         pace=pace_of(job),
         owner=new_owner(),
+        outputs=None if job.outputs_to is None else target_of(job),
     )
 
 

@@ -23,6 +23,7 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.places import reached
 from volstream.errors import FunctionLoadError, InvalidStateError, NotFoundError
 from volstream.functions.bounds import size_of
+from volstream.functions.output import FILE, has_files
 from volstream.functions.pickled import code_of
 from volstream.functions.schema import key_column, of_job
 from volstream.functions.source import FunctionSource
@@ -143,8 +144,9 @@ class _Run:
             existing = self._existing()
             comparer = Comparer([field.name for field in of_job(other) if field.name in existing])
             failed, files = self._failed(), list[_Gathered]()
+            files_in = [field.name for field in of_job(self._job) if has_files(field.type)]
             for path, rows in self._outcomes(session, staged, existing):
-                old, new = _gathered(rows)
+                old, new = _gathered(rows, files_in)
                 files.append(new)
                 if new.outcome.kind in WAITING:
                     comparer.changed()
@@ -226,6 +228,14 @@ class _Run:
         return failed
 
 
+def _without_etags(value: Any) -> Any:
+    """Returns a value of a column with outputs without the outputs' etags."""
+    if isinstance(value, Mapping):
+        cleared = {"etag": None} if value.keys() == {*FILE.names} else {}
+        return {**{key: _without_etags(item) for key, item in value.items()}, **cleared}
+    return [_without_etags(item) for item in value] if isinstance(value, list) else value
+
+
 class _Gathered:
     """The outcome of one file, gathered row by row within limits, and its cost."""
 
@@ -256,12 +266,17 @@ class _Gathered:
         self.outcome, self._rows = CodeOutcome(), None
 
 
-def _gathered(rows: Iterable[Mapping[str, Any]]) -> tuple[_Gathered, _Gathered]:
-    """Returns the old and the new outcome of a file."""
+def _gathered(rows: Iterable[Mapping[str, Any]], files_in: Sequence[str]) -> tuple[_Gathered, _Gathered]:
+    """Returns the old and the new outcome of a file. Outputs are not written again, so their etags are left out.
+
+    Args:
+        files_in: columns with outputs.
+    """
     old, new = _Gathered(), _Gathered()
     for row in rows:
         if row["had"] is not None:
-            old.add(row["had"])
+            had = dict(row["had"])
+            old.add({**had, **{name: _without_etags(had[name]) for name in files_in if name in had}})
             continue
         new.add(row["result"], row["error_kind"], row["error_message"])
         if row["rows"] is not None:  # the file's first

@@ -55,6 +55,7 @@ from volstream.jobs.conditions import check_sets, check_where
 from volstream.jobs.environments import equipped, located
 from volstream.jobs.infer import Infer
 from volstream.jobs.load import loads, with_rescued
+from volstream.jobs.outputs import check_outputs
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
 from volstream.loading.options import LOADER, LoadOptions
@@ -137,7 +138,9 @@ def create_job(
             _check_columns(warehouse, spec.into, columns)
             if spec.function != LOADER:
                 check_target(catalog, spec.into, folders.table_location(warehouse, spec.into), columns.names)
+            common |= {name: getattr(spec, name) for name in ("outputs_to", "outputs_prefix")}
             job = FileJob(**common, **function)
+            check_outputs(catalog, job, columns, streams[0])
         case StatementJobSpec():
             job = StatementJob(**common, statement=spec.statement)
         case DynamicJobSpec():
@@ -214,6 +217,13 @@ def alter_job(
         )
     elif changes.keys() & {"arguments", "environment"}:
         declared_by(equip(code_of(job)), arguments, columns=False)
+    if changes.keys() & {"returns", "environment"}:
+        stream = catalog.streams.by_id(job.stream_id)
+        assert stream is not None, "a job's stream cannot be dropped before the job"
+        columns = from_ddl(changes.get("returns", job.returns))
+        check_outputs(
+            catalog, dataclasses.replace(job, environment=changes.get("environment", job.environment)), columns, stream
+        )
     renewed = bool(changes.keys() & {"function", "returns", "environment"}) or (loads(job) and "arguments" in changes)
     if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}

@@ -370,6 +370,14 @@ def removed_paths(location: str, batch: Batch) -> list[str]:
     return [*removed, *moved]
 
 
+def moved(location: str, batch: Batch) -> Sequence[tuple[str, str]]:
+    """Returns the old and the new path of each moved file of a batch whose rows may follow."""
+    rows = folders.dataset(location).to_table(
+        ["old_path", "relative_path"], _bounds(batch) & (ds.field("action") == MOVE)
+    )
+    return list(zip(rows["old_path"].to_pylist(), rows["relative_path"].to_pylist(), strict=True))
+
+
 def bounds(column: str, batch: Batch) -> str:
     """Returns the SQL condition that the path in a column is within a batch's bounds."""
     assert batch.until_path is not None, "a job's batch has bounds"

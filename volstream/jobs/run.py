@@ -16,6 +16,7 @@ from volstream.jobs import plan
 from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, CommitPreparation, StagedBatch, recover
 from volstream.jobs.environments import equipped
 from volstream.jobs.lease import RunReport, held, lease
+from volstream.jobs.outputs import finish
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
 from volstream.jobs.services import JobServices
@@ -202,6 +203,8 @@ class _Run:
     def _begin(self) -> None:
         """Recovers, and loads what the run needs. Uses Spark only if an attempt must be fenced off or the table altered."""
         self.report.recovered = recover(self._services, self._job)
+        if self._job.outputs_to is not None:
+            finish(self._services.catalog, self._services.settings, str(self._job.into))
         environments = self._services.settings.environments_directory
         self._source = equipped(code_of(self._job), self._job.environment, environments)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint

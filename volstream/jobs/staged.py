@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 
 from volstream.delta import folders
 from volstream.functions.outcomes import outcome_schema
+from volstream.functions.output import StagedOutput
 from volstream.functions.schema import to_ddl
 from volstream.model import counts
 from volstream.model.work import SUPERSEDED, FailureKind
@@ -98,6 +99,8 @@ class Staged:
         # The pickle of a copied store contains keys for tasks. Requesting them here keeps errors clear: Spark prints an error
         # that occurs while pickling, and raises another one.
         work = replace(work, store=copy(work.store))
+        if work.outputs is not None:
+            work = replace(work, outputs=replace(work.outputs, store=copy(work.outputs.store)))
         outcomes = files.mapInArrow(work, self._ddl()).write.mode("overwrite")
         outcomes.options(**_OF_STAGED).parquet(self.location)
 
@@ -181,6 +184,44 @@ class Staged:
         gone = ds.field("rows").is_valid() & (ds.field("error_kind").is_null() | incomplete)
         paths: list[str] = self._dataset().to_table(columns=["path"], filter=gone)["path"].to_pylist()
         return paths
+
+    def outputs(self) -> Iterator[tuple[str, StagedOutput]]:
+        """Yields the files that the rows name, each with the path of the file whose rows these are."""
+        made = self._dataset().to_batches(columns=["path", "outputs"], filter=ds.field("outputs").is_valid())
+        for batch in made:
+            for path, listed in zip(batch["path"].to_pylist(), batch["outputs"].to_pylist(), strict=True):
+                for output in json.loads(listed):
+                    yield path, StagedOutput(*output)
+
+    def paths(self) -> set[str]:
+        """Returns the paths of the files that have an outcome; all in memory."""
+        rows = self._dataset().to_table(columns=["path"], filter=ds.field("rows").is_valid())
+        return {*rows["path"].to_pylist()}
+
+    def with_failed(self, why: Mapping[str, str]) -> Staged:
+        """Returns a copy of the outcomes in which some files failed.
+
+        Args:
+            why: messages, by path.
+        """
+        failing = pa.array(list(why), pa.string())
+        copied = Staged(f"{self.location}-checked", self.result)
+        schema = outcome_schema(self.result)
+        with folders.written(copied.location, schema) as writer:
+            for batch in self._dataset().to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1):
+                failed = pc.is_in(batch["path"], value_set=failing)
+                writer.write_batch(batch.filter(pc.invert(failed)))
+                first = batch.filter(pc.and_(failed, pc.is_valid(batch["rows"])))
+                changed = {
+                    "rows": pa.array([0] * len(first), pa.int64()),
+                    "error_kind": pa.array([FailureKind.RAISED.value] * len(first), pa.string()),
+                    "error_message": pa.array([why[path] for path in first["path"].to_pylist()], pa.string()),
+                    "result": pa.nulls(len(first), schema.field("result").type),
+                    "outputs": pa.nulls(len(first), pa.string()),
+                }
+                arrays = [changed.get(name, first[name]) for name in schema.names]
+                writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        return copied
 
     def _dataset(self) -> ds.Dataset:
         return folders.dataset(self.location, outcome_schema(self.result))

@@ -239,15 +239,16 @@ class Jobs(Collection[Job]):
             **values,
         )
 
-    def drop(self, name: str, *, if_exists: bool = False, force: bool = False) -> bool:
-        """Drops a job, its failures and its own stream; its table stays. Returns False if it does not exist and ``if_exists``
-        is set.
+    def drop(self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False) -> bool:
+        """Drops a job, its failures and its own stream; its table stays, and so do its outputs. Returns False if it does not
+        exist and ``if_exists`` is set.
 
         A batch that a run left open is settled first.
 
         Args:
             force: drop it even if that fails, or a run is in progress, which then ends with an error. The rows of its batch may
                 be in the table, or not, or may still arrive.
+            remove_outputs: remove the files that rows of its table name in the volume of its outputs.
 
         Raises:
             StreamBusyError: a run is processing a batch.
@@ -257,6 +258,7 @@ class Jobs(Collection[Job]):
         from volstream.delta.places import reached
         from volstream.jobs import logs
         from volstream.jobs.definitions import drop_job
+        from volstream.jobs.outputs import remove_outputs_of
 
         if not force:
             self._free(name)
@@ -265,6 +267,8 @@ class Jobs(Collection[Job]):
         if job is not None:
             with reached(self._home.warehouse):
                 folders.remove(logs.location_of(self._home.warehouse, job.id))
+            if remove_outputs:
+                remove_outputs_of(self._home.catalog, self._home.settings, job)
         return dropped
 
     def logs(
@@ -472,6 +476,8 @@ class Jobs(Collection[Job]):
             if isinstance(job, FileJob):
                 if self._home.catalog.consumptions.open_intent(job.stream_id) is not None:
                     self.file_runner(job).free()
+                if job.outputs_to is not None:  # while the catalog knows which attempts were committed
+                    self._home.catalog.outputs.settle(str(job.into))
                 return
             for stream in map(self._home.catalog.streams.by_id, job.stream_ids):
                 if stream is not None:

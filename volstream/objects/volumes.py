@@ -82,14 +82,19 @@ class Volumes(Collection[Volume]):
         set.
 
         Args:
-            cascade: also drop the streams on it, and the jobs and dynamic tables that consume them; result tables stay.
+            cascade: also drop the streams on it, the jobs and dynamic tables that consume them, and jobs that write their outputs
+                there; result tables stay.
 
         Raises:
-            ObjectInUseError: a job processes its files.
+            ObjectInUseError: a job processes its files, or writes its outputs there.
         """
         volume = self._home.catalog.volumes.find(Name.parse(name)) if cascade else None
         if volume is not None:
-            for job in volume_rules.jobs_on(self._home.catalog, volume):
+            users = (
+                *volume_rules.jobs_on(self._home.catalog, volume),
+                *volume_rules.jobs_into(self._home.catalog, volume),
+            )
+            for job in {job.id: job for job in users}.values():
                 (self._dynamic_tables if isinstance(job, DynamicJob) else self._jobs).drop(str(job.name))
             for stream in volume_rules.streams_on(self._home.catalog, volume):
                 self._streams.drop(str(stream.name))

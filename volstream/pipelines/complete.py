@@ -19,7 +19,7 @@ from volstream.pipelines.model import CODE, FORMS, Kind
 
 #: Keys of a job of files that one of another form does not have.
 _NOT_OF: Mapping[str, Collection[str]] = {
-    "load": ("stream", "returns", "arguments", "environment"),
+    "load": ("stream", "returns", "arguments", "environment", "outputs_to", "outputs_prefix"),
     "statement": tuple(KEYS[Kind.JOB].keys() - {"statement", "stream", *keys(JobOptions)}),
     "function": (),
 }

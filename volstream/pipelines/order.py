@@ -79,6 +79,8 @@ def _needed(
     wanted: list[Identity] = []
     if definition.values.get("volume"):
         wanted.append((Kind.VOLUME, definition.values["volume"]))
+    if definition.values.get("outputs_to"):
+        wanted.append((Kind.VOLUME, Name.parse(definition.values["outputs_to"])))
     wanted += [(Kind.VOLUME, reference.name) for reference in names.references(text) if reference.directory]
     wanted += [(Kind.VOLUME, call.volume) for call in names.volume_calls(text)]
     wanted += [(Kind.FUNCTION, call.name) for call in names.calls(text)]

@@ -13,6 +13,9 @@ from volstream.sql.names import Token, tokenize
 #: Types that Spark lacks, and Spark's types for the same values. CHAR and VARCHAR without a length are texts, too.
 _SPARKS = {"INT8": "TINYINT", "INT16": "SMALLINT", "INT32": "INT", "INT64": "BIGINT", "JSON": "STRING"}
 
+#: The type of result columns with files that a function makes.
+FILE = "STRUCT<volume: STRING, relative_path: STRING, size: BIGINT, etag: STRING, content_type: STRING>"
+
 #: Types that a person may have meant.
 _KNOWN = (
     *_SPARKS,
@@ -40,7 +43,7 @@ _END = {"AS", "SELECT", "USING", "PARTITIONED BY", "CLUSTER BY", "TBLPROPERTIES"
 
 
 def in_sparks_words(columns: str) -> str:
-    """Converts the types in column definitions (``name TYPE, name TYPE``) to Spark's. Raises InvalidValueError."""
+    """Converts the types in a result's columns (``name TYPE, name TYPE``) to Spark's. Raises InvalidValueError."""
     for start, end, new in reversed(edits(tokenize(columns), depth=0)):
         columns = columns[:start] + new + columns[end:]
     return columns
@@ -64,7 +67,9 @@ def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, st
                 "A column cannot be an INTERVAL: Delta does not store them.",
                 "Use BIGINT for a number of seconds or months, and make_dt_interval() or make_ym_interval() in queries.",
             )
-        if word in _SPARKS:
+        if word == "FILE" and depth == 0:
+            replacements.append((token.start, token.end + 1, FILE))
+        elif word in _SPARKS:
             replacements.append((token.start, token.end + 1, _SPARKS[word]))
         elif word in ("CHAR", "VARCHAR") and following != "(":
             replacements.append((token.start, token.end + 1, "STRING"))

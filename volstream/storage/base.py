@@ -110,6 +110,27 @@ class Writable(Protocol):
 
 
 @runtime_checkable
+class TakesOutputs(Protocol):
+    """A store to which jobs write files. Content is on disk, and complete, before a path leads to it."""
+
+    def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:
+        """Creates an object; returns its size and etag."""
+
+    def move(self, path: str, to: str) -> str | None:
+        """Gives an object another path, replacing what is there, at once. Returns its etag there, which is the same unless the
+        store encrypts with keys of KMS; None: it is missing, because it was moved before."""
+
+    def remove(self, path: str) -> None:
+        """Removes an object. Idempotent."""
+
+    def remove_folder(self, path: str) -> None:
+        """Removes everything below a path. Idempotent."""
+
+    def obstacle(self, path: str) -> str | None:
+        """Returns why no object can be created at a path, as the end of a sentence; None: one can."""
+
+
+@runtime_checkable
 class HasLocalPaths(Protocol):
     """A store whose objects are local files."""
 

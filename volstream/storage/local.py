@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping
@@ -150,9 +151,71 @@ class LocalStore:
             Path(self._root, path).write_bytes(content)
 
     def remove(self, path: str) -> None:
-        """See :meth:`Writable.remove`."""
+        """See :meth:`Writable.remove`. Removes folders that are empty then, which could be in the way of a file of their name."""
         with _errors_of(path):
             Path(self._root, path).unlink(missing_ok=True)
+        while path := path.rpartition("/")[0]:
+            try:
+                os.rmdir(f"{self._root}/{path}")
+            except OSError:  # not empty
+                return
+
+    def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:  # noqa: ARG002  # of the protocol
+        """See :meth:`TakesOutputs.put`. The type is not stored: a listing tells it by the name."""
+        self._identity()
+        with _errors_of(path):
+            self._make_folders(path.rpartition("/")[0])
+            with Path(self._root, path).open("xb") as file:
+                shutil.copyfileobj(content, file, 1 << 20)
+                file.flush()
+                os.fsync(file.fileno())
+                status = os.fstat(file.fileno())
+            _sync_folder(f"{self._root}/{path.rpartition('/')[0]}")
+        return status.st_size, _etag(status)
+
+    def move(self, path: str, to: str) -> str | None:
+        """See :meth:`TakesOutputs.move`."""
+        self._identity()
+        folder = to.rpartition("/")[0]
+        with _errors_of(to):
+            self._make_folders(folder)
+            try:
+                status = os.stat(f"{self._root}/{path}")
+                os.rename(f"{self._root}/{path}", f"{self._root}/{to}")
+            except FileNotFoundError:
+                return None
+            _sync_folder(f"{self._root}/{folder}")
+        return _etag(status)
+
+    def remove_folder(self, path: str) -> None:
+        """See :meth:`TakesOutputs.remove_folder`."""
+        self._identity()
+        with _errors_of(path), suppress(FileNotFoundError):
+            shutil.rmtree(f"{self._root}/{path}")
+
+    def obstacle(self, path: str) -> str | None:
+        """See :meth:`TakesOutputs.obstacle`."""
+        self._identity()
+        parts = path.split("/")
+        with _errors_of(path):
+            for depth in range(1, len(parts)):
+                folder = "/".join(parts[:depth])
+                if os.path.islink(f"{self._root}/{folder}"):
+                    return f"is below the symbolic link {folder}"
+                if not os.path.lexists(f"{self._root}/{folder}"):
+                    return None
+                if not os.path.isdir(f"{self._root}/{folder}"):
+                    return f"is below {folder}, which is a file"
+            return "already exists" if os.path.lexists(f"{self._root}/{path}") else None
+
+    def _make_folders(self, path: str) -> None:
+        """Creates a folder and its missing parents below the root, durably."""
+        if path and not os.path.isdir(f"{self._root}/{path}"):
+            parent = path.rpartition("/")[0]
+            self._make_folders(parent)
+            with suppress(FileExistsError):
+                os.mkdir(f"{self._root}/{path}")
+            _sync_folder(f"{self._root}/{parent}")
 
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
@@ -363,6 +426,14 @@ def _file_info(path: str, status: os.stat_result) -> FileInfo:
 
 def _etag(status: os.stat_result) -> str:
     return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _no_root(root: str) -> StorageError:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -29,9 +30,10 @@ from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage.base import Details
-from volstream.storage.bucket import BucketPlace
+from volstream.storage.bucket import BucketPlace, parts_of, ranges_of
 from volstream.storage.ranged import Content, ranged
 
+Part = TypeVar("Part")
 T = TypeVar("T")
 
 #: For this long after the bucket was seen, a missing key counts as a missing object without checking the bucket.
@@ -167,6 +169,62 @@ class OssStore:
         """See :meth:`Writable.remove`."""
         self._ask(path, self._bucket.delete_object, self._place.key(path))
 
+    def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:
+        """See :meth:`TakesOutputs.put`. In one request, or in parts if it is large."""
+        headers = {} if content_type is None else {"Content-Type": content_type}
+        parts = parts_of(content)
+        first, second = next(parts), next(parts, None)
+        key = self._place.key(path)
+        if second is None:
+            reply = self._ask(path, self._bucket.put_object, key, first, headers=headers)
+            return len(first), reply.etag.strip('"')
+        size = 0
+
+        def upload(number: int, part: bytes, upload_id: str) -> str:
+            nonlocal size
+            size += len(part)
+            etag: str = self._ask(path, self._bucket.upload_part, key, upload_id, number, part).etag
+            return etag
+
+        etag = self._in_parts(path, headers, itertools.chain((first, second), parts), upload)
+        return size, etag
+
+    def move(self, path: str, to: str) -> str | None:
+        """See :meth:`TakesOutputs.move`. Copies, then removes."""
+        bucket, source, key = self._place.bucket, self._place.key(path), self._place.key(to)
+        try:
+            found = self._of_object(path, self._bucket.head_object)
+            if "-" not in found.etag:
+                self._ask(to, self._bucket.copy_object, bucket, source, key)
+                etag: str = found.etag.strip(
+                    '"'
+                )  # the MD5 of the content, like the copy's, which the SDK does not read
+            else:
+
+                def copy(number: int, part: tuple[int, int], upload_id: str) -> str:
+                    ask = self._bucket.upload_part_copy
+                    copied: str = self._ask(to, ask, bucket, source, part, key, upload_id, number).etag
+                    return copied
+
+                kind = {"Content-Type": found.content_type}
+                etag = self._in_parts(to, kind, ranges_of(found.content_length), copy)
+        except (FileNotFoundError, _NotThereError):
+            return None
+        self.remove(path)
+        return etag
+
+    def remove_folder(self, path: str) -> None:
+        """See :meth:`TakesOutputs.remove_folder`."""
+        for entry in self.list(f"{path}/", Selection(ignores=())):
+            if isinstance(entry, FileInfo):
+                self.remove(entry.relative_path)
+
+    def obstacle(self, path: str) -> str | None:
+        """See :meth:`TakesOutputs.obstacle`."""
+        if self._place.key(path) is None:
+            return "is too long for a key"
+        return None if self.head(path) is None else "already exists"
+
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
         return self._place.url(path)
@@ -214,6 +272,28 @@ class OssStore:
             self._seen = time.monotonic()
             yield page
             more, token = page.is_truncated, page.next_continuation_token
+
+    def _in_parts(
+        self, path: str, headers: Mapping[str, str], parts: Iterable[Part], write: Callable[[int, Part, str], str]
+    ) -> str:
+        """Creates an object of parts, which appears when it is complete; returns its etag.
+
+        Args:
+            write: writes a part, given its number and the upload's id; returns its etag.
+        """
+        key = self._place.key(path)
+        upload: str = self._ask(path, self._bucket.init_multipart_upload, key, headers=headers).upload_id
+        try:
+            written = [
+                oss2.models.PartInfo(number, write(number, part, upload)) for number, part in enumerate(parts, 1)
+            ]
+            done = self._ask(path, self._bucket.complete_multipart_upload, key, upload, written)
+        except BaseException:
+            with suppress(StorageError):
+                self._ask(path, self._bucket.abort_multipart_upload, key, upload)
+            raise
+        etag: str = done.etag.strip('"')
+        return etag
 
     def _of_object(self, path: str, call: Callable[..., Any], *more: Any) -> Any:
         """Requests something about an object; returns the response. Raises FileNotFoundError."""

@@ -74,16 +74,20 @@ def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
     """
     if connection.type not in PROVIDERS:
         return {}
-    needs = [_need(volume) for volume in catalog.volumes.list(connection_id=connection.id)]
+    needs = [
+        _need(volume, writes=catalog.jobs.first(outputs_to=str(volume.name)) is not None)
+        for volume in catalog.volumes.list(connection_id=connection.id)
+    ]
     return {
         "trust_policy": trust_policy(connection.type, connection.external_id, connection.role_arn),
         "permission_policy": permission_policy(connection.type, needs, connection.region, connection.role_arn),
     }
 
 
-def _need(volume: Volume) -> RequiredAccess:
+def _need(volume: Volume, *, writes: bool) -> RequiredAccess:
     place = BucketPlace.of(volume.location)
-    return RequiredAccess(place.bucket, place.root, volume.queue_name if volume.queue_type.has_events else None)
+    queue = volume.queue_name if volume.queue_type.has_events else None
+    return RequiredAccess(place.bucket, place.root, queue, writes)
 
 
 def _keys(connection: Connection, settings: Settings) -> Keys:

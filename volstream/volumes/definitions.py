@@ -51,6 +51,7 @@ def create_volume(
     Raises:
         InvalidValueError: an invalid location, connection, glob, limit or queue; both options at once.
         AlreadyExistsError: the name is taken.
+        ObjectInUseError: the volume to be replaced gets the outputs of a job.
         NotFoundError: no such directory or connection.
         StorageError, QueueError: the bucket or queue does not exist or cannot be reached; StorageDeniedError: access was
             denied.
@@ -58,6 +59,11 @@ def create_volume(
     existing = catalog.volumes.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
         return existing
+    if existing is not None and (writers := jobs_into(catalog, existing)):
+        raise ObjectInUseError(
+            f"The volume {spec.name} gets the outputs of the job {writers[0].name}, and knows which files these are.",
+            "Change it with ALTER VOLUME, or give the new volume another name.",
+        )
     location = normalise_location(spec.location)
     connection = catalog.connections.get(spec.connection) if spec.connection is not None else None
     _check_type(connection, location)
@@ -129,12 +135,12 @@ def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> boo
     """Drops a volume. Its streams become stale; its files and directory data stay. Returns False as :func:`drop_connection`.
 
     Raises:
-        ObjectInUseError: a job processes the volume's files.
+        ObjectInUseError: a job processes the volume's files, or writes its outputs there.
     """
     volume = catalog.volumes.find(name) if if_exists else catalog.volumes.get(name)
     if volume is None:
         return False
-    users = sorted(str(job.name) for job in jobs_on(catalog, volume))
+    users = sorted({str(job.name) for job in (*jobs_on(catalog, volume), *jobs_into(catalog, volume))})
     if users:
         raise ObjectInUseError(
             f"The volume {name} is used by {'job' if len(users) == 1 else 'jobs'} {', '.join(users)}.",
@@ -154,6 +160,11 @@ def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
     """Returns the jobs that consume streams on a volume's directory."""
     ids = {stream.id for stream in streams_on(catalog, volume)}
     return [job for job in catalog.jobs.list() if ids.intersection(job.stream_ids)]
+
+
+def jobs_into(catalog: Catalog, volume: Volume) -> Sequence[Job]:
+    """Returns the jobs whose outputs a volume gets."""
+    return catalog.jobs.list(outputs_to=str(volume.name))
 
 
 def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,7 +18,8 @@ from volstream.errors import InvalidValueError, StorageError
 from volstream.model.files import FileInfo
 from volstream.model.selection import Selection
 from volstream.storage import open_store
-from volstream.storage.base import HasDetails, ObjectStore
+from volstream.storage.base import HasDetails, ObjectStore, TakesOutputs
+from volstream.storage.bucket import PART_BYTES
 from volstream.storage.memory import MemoryStore
 
 ALL = Selection(ignores=())
@@ -119,6 +121,76 @@ def test_what_a_store_knows_of_an_object_is_fetched(place: Place) -> None:
     if place.access is None:
         with pytest.raises(InvalidValueError, match="presigned URL"):
             store.presigned_url("a b/c+ü.bin", 60)
+
+
+@pytest.fixture
+def outputs(place: Place) -> TakesOutputs:
+    store = place.store
+    if not isinstance(store, TakesOutputs):
+        pytest.skip("only what other processes see takes outputs")
+    return store
+
+
+@pytest.mark.parametrize("size", [0, 10, PART_BYTES, PART_BYTES + 1])
+def test_an_output_appears_at_once_and_is_the_same_after_a_move(place: Place, outputs: TakesOutputs, size: int) -> None:
+    content = b"0123456789" * (size // 10) + b"x" * (size % 10)
+    written = outputs.put(".made/a b", io.BytesIO(content), "image/png")
+    first = place.store.head(".made/a b")
+    assert first is not None
+    assert (first.size, first.etag) == written == (size, first.etag)
+    etag = outputs.move(".made/a b", "deep/below/c.png")
+    moved = place.store.head("deep/below/c.png")
+    assert moved is not None
+    assert (moved.size, moved.etag, moved.content_type) == (size, etag, "image/png")
+    assert etag == first.etag
+    with place.store.open("deep/below/c.png") as file:
+        assert file.read() == content
+    assert place.store.head(".made/a b") is None
+    assert outputs.move(".made/a b", "deep/below/c.png") is None
+
+
+def test_a_moved_output_replaces_what_has_its_path(place: Place, outputs: TakesOutputs) -> None:
+    place.put("a", b"old")
+    outputs.put(".made/1", io.BytesIO(b"new"), None)
+    assert outputs.obstacle("a") == "already exists"
+    assert outputs.move(".made/1", "a") is not None
+    with place.store.open("a") as file:
+        assert file.read() == b"new"
+    assert outputs.obstacle("b/c") is None
+
+
+def test_a_folder_of_outputs_is_removed_with_all_in_it_and_nothing_else(place: Place, outputs: TakesOutputs) -> None:
+    for path in ("a/b/1", "a/b/.c/2", "a/bc", "d"):
+        outputs.put(path, io.BytesIO(b"x"), None)
+    outputs.remove_folder("a/b")
+    outputs.remove_folder("a/b")
+    assert set(listed(place.store)) == {"a/bc", "d"}
+    outputs.remove("d")
+    outputs.remove("d")
+    assert set(listed(place.store)) == {"a/bc"}
+
+
+def test_outputs_are_written_by_a_pickled_store(place: Place, outputs: TakesOutputs) -> None:
+    pickle.loads(pickle.dumps(outputs)).put("a", io.BytesIO(b"x"), None)
+    assert set(listed(place.store)) == {"a"}
+
+
+def test_an_output_whose_content_cannot_be_read_does_not_appear(place: Place, outputs: TakesOutputs) -> None:
+    class Broken(io.RawIOBase):
+        def __init__(self) -> None:
+            self.left = PART_BYTES + 1
+
+        def read(self, size: int = -1) -> bytes:
+            if not self.left:
+                raise ValueError("broken")
+            part = b"x" * min(size, self.left)
+            self.left -= len(part)
+            return part
+
+    with pytest.raises(ValueError, match="broken"):
+        outputs.put("below/a", Broken(), None)  # type: ignore[arg-type]  # as users have them
+    if place.access is not None:
+        assert listed(place.store) == {}
 
 
 def test_head_agrees_with_the_listing(place: Place) -> None:

@@ -72,3 +72,12 @@ def test_an_oss_volume_may_list_its_prefix_read_below_it_and_receive_from_its_qu
 def test_without_a_role_the_region_determines_the_partition(region: str | None, partition: str) -> None:
     listing, *_ = permission_policy("s3", [RequiredAccess("b", "", "q")], region, None)["Statement"]
     assert listing["Resource"] == [f"arn:{partition}:s3:::b"]
+
+
+@pytest.mark.parametrize(("provider", "resource"), [("s3", "arn:aws:s3:::b/out/*"), ("oss", "acs:oss:*:*:b/out/*")])
+def test_outputs_may_be_written_where_jobs_write_them_and_nowhere_else(provider: str, resource: str) -> None:
+    needs = [RequiredAccess("b", "in/"), RequiredAccess("b", "out/", writes=True)]
+    statements = permission_policy(provider, needs, None, None)["Statement"]
+    [writing] = [one for one in statements if f"{provider}:PutObject" in one["Action"]]
+    assert writing["Resource"] == [resource]
+    assert f"{provider}:DeleteObject" in writing["Action"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import volstream
 from tests import broker, receivers, tails
 from tests.storm.files import Folder
-from tests.storm.schedule import POINTS, Deed, steps
+from tests.storm.schedule import OUTPUT_POINTS, POINTS, Deed, steps
 
 
 def test_the_same_seed_gives_the_same_steps_and_another_seed_others() -> None:
@@ -38,4 +38,4 @@ def test_every_fault_point_is_reached_by_a_storm_or_by_writers_that_are_killed()
         for line in file.read_text(encoding="utf-8").splitlines()
         if 'faults.point("' in line
     }
-    assert marked == {*POINTS, *tails.POINTS, *broker.POINTS, *receivers.POINTS}
+    assert marked == {*POINTS, *OUTPUT_POINTS, *tails.POINTS, *broker.POINTS, *receivers.POINTS}

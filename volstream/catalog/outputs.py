@@ -1,0 +1,223 @@
+"""The ledger of output files: which paths of target volumes rows of result tables name, or may name (``jobs.outputs``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, delete, insert, or_, select, update
+from sqlalchemy import Connection as Transaction
+
+from volstream.catalog.database import MAX_BOUND, Database
+from volstream.catalog.tables import digest, intents, outputs
+from volstream.errors import FencedError
+from volstream.model.groups import groups
+
+
+class OutputState(StrEnum):
+    """``PENDING``: of an attempt that has not ended; ``LIVE``: a committed row names it; ``DEAD``: to be removed."""
+
+    PENDING = "pending"
+    LIVE = "live"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """An output file of a result table's rows.
+
+    Attributes:
+        id: None: not stored yet.
+        table: the result table.
+        source: path of the file whose rows name it.
+        attempt: wrote it.
+        staged: where its content waits in the volume; None: it is at ``path``.
+    """
+
+    id: int | None = None
+    table: str
+    volume_id: str
+    path: str
+    source: str
+    attempt: str
+    size: int
+    etag: str
+    staged: str | None
+    state: OutputState = OutputState.PENDING
+
+
+class Outputs:
+    """Rows of ``outputs``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def at(self, volume_id: str, paths: Iterable[str]) -> Mapping[str, Output]:
+        """Returns the live outputs at these paths of a volume, by path."""
+        found: dict[str, Output] = {}
+        with self._database.reading() as transaction:
+            for some in groups(sorted({*paths}), MAX_BOUND):
+                here = outputs.c.path_digest.in_(list(map(digest, some)))
+                query = select(outputs).where(outputs.c.volume_id == volume_id, here, _is(OutputState.LIVE))
+                found |= {row.path: _output(row) for row in transaction.execute(query)}
+        return found
+
+    def of_sources(self, table: str, sources: Iterable[str]) -> Sequence[Output]:
+        """Returns the live outputs of a table's rows of these files."""
+        found: list[Output] = []
+        with self._database.reading() as transaction:
+            for some in groups(sources, MAX_BOUND):
+                query = select(outputs).where(_of(table, some), _is(OutputState.LIVE))
+                found += map(_output, transaction.execute(query))
+        return found
+
+    def note(self, table: str, attempt: str, new: Iterable[Output], replaced: Iterable[str]) -> None:
+        """Records, before it is committed, what an attempt changes: its outputs, and the files whose rows it replaces.
+
+        Raises:
+            FencedError: another process took this one for dead and ended the attempt.
+        """
+        mine = select(intents.c.attempt).where(intents.c.attempt == attempt, intents.c.state == "intent")
+        with self._database.transaction() as transaction:
+            # Locked, so that another process ends the attempt either before this check or after these rows.
+            if transaction.execute(mine.with_for_update()).first() is None:
+                raise FencedError("The attempt was already ended by another process.")
+            for some in groups(replaced, MAX_BOUND):
+                ended = update(outputs).where(_of(table, some), _is(OutputState.LIVE))
+                transaction.execute(ended.values(replaced_by=attempt))
+            for part in groups(new, MAX_BOUND):
+                transaction.execute(insert(outputs), [_columns(output) for output in part])
+
+    def placed(self, these: Sequence[tuple[Output, str]]) -> None:
+        """Records that outputs are at their paths, with the etags that they have there."""
+        with self._database.transaction() as transaction:
+            for some in groups(these, MAX_BOUND):
+                ids = [output.id for output, _ in some]
+                transaction.execute(update(outputs).where(outputs.c.id.in_(ids)).values(staged=None))
+            for output, etag in these:
+                if etag != output.etag:
+                    transaction.execute(update(outputs).where(outputs.c.id == output.id).values(etag=etag))
+
+    def forget(self, these: Iterable[Output]) -> None:
+        """Deletes rows of outputs that were removed."""
+        with self._database.transaction() as transaction:
+            for some in groups(these, MAX_BOUND):
+                transaction.execute(delete(outputs).where(outputs.c.id.in_([output.id for output in some])))
+
+    def of_attempt(self, attempt: str) -> Sequence[Output]:
+        """Returns the outputs of an open attempt."""
+        with self._database.reading() as transaction:
+            query = select(outputs).where(outputs.c.attempt == attempt, _is(OutputState.PENDING))
+            return list(map(_output, transaction.execute(query.order_by(outputs.c.id))))
+
+    def settle(self, table: str) -> None:
+        """Applies what attempts noted that have ended since: of a committed one its outputs are live, of any other they are dead.
+
+        An attempt that the catalog no longer knows, because its job was dropped by force, may have been committed: all of its
+        outputs, and those that it would replace, stay.
+        """
+        with self._database.transaction() as transaction:
+            noted = select(outputs.c.attempt).where(outputs.c.table_name == table, _is(OutputState.PENDING))
+            replacing = select(outputs.c.replaced_by).where(
+                outputs.c.table_name == table, outputs.c.replaced_by.is_not(None)
+            )
+            attempts = {*transaction.execute(noted).scalars(), *transaction.execute(replacing).scalars()}
+            for attempt in sorted(attempts):
+                ended = select(intents.c.state).where(intents.c.attempt == attempt)
+                match {*transaction.execute(ended).scalars()}:
+                    case states if "intent" in states:
+                        continue
+                    case states if "committed" in states:
+                        _commit(transaction, attempt)
+                    case states:
+                        _abort(transaction, attempt, OutputState.DEAD if states else OutputState.LIVE)
+
+    def unfinished(self, table: str) -> Sequence[Output]:
+        """Returns a table's outputs that are still to be placed or removed: those that are live first."""
+        waiting = or_(_is(OutputState.DEAD), _is(OutputState.LIVE) & outputs.c.staged.is_not(None))
+        query = select(outputs).where(outputs.c.table_name == table, waiting)
+        with self._database.reading() as transaction:
+            return list(map(_output, transaction.execute(query.order_by(outputs.c.state.desc(), outputs.c.id))))
+
+    def unfinished_tables(self) -> Sequence[str]:
+        """Returns the tables with outputs of attempts that have not ended, or that are to be placed or removed."""
+        waiting = or_(
+            outputs.c.state != OutputState.LIVE, outputs.c.staged.is_not(None), outputs.c.replaced_by.is_not(None)
+        )
+        with self._database.reading() as transaction:
+            query = select(outputs.c.table_name).where(waiting).distinct().order_by(outputs.c.table_name)
+            return transaction.execute(query).scalars().all()
+
+    def live(self, table: str) -> Sequence[Output]:
+        """Returns all live outputs of a table, by path."""
+        query = select(outputs).where(outputs.c.table_name == table, _is(OutputState.LIVE)).order_by(outputs.c.path)
+        with self._database.reading() as transaction:
+            return list(map(_output, transaction.execute(query)))
+
+    def end(self, table: str) -> None:
+        """Makes all live outputs of a table dead: its rows are to name none."""
+        with self._database.transaction() as transaction:
+            mine = update(outputs).where(outputs.c.table_name == table, _is(OutputState.LIVE))
+            transaction.execute(mine.values(state=OutputState.DEAD))
+
+
+def _commit(transaction: Transaction, attempt: str) -> None:
+    mine = (outputs.c.attempt == attempt) & _is(OutputState.PENDING)
+    replaced = outputs.c.replaced_by == attempt
+    # The path of these is now the new one's.
+    other = (_other.c.attempt == attempt) & (_other.c.state == OutputState.PENDING)
+    transaction.execute(delete(outputs).where(replaced, _has(other)))
+    transaction.execute(update(outputs).where(replaced).values(state=OutputState.DEAD, replaced_by=None))
+    transaction.execute(update(outputs).where(mine).values(state=OutputState.LIVE))
+
+
+def _abort(transaction: Transaction, attempt: str, state: OutputState) -> None:
+    mine = (outputs.c.attempt == attempt) & _is(OutputState.PENDING)
+    transaction.execute(delete(outputs).where(mine, _has(_other.c.state == OutputState.LIVE)))
+    transaction.execute(update(outputs).where(mine).values(state=state))
+    transaction.execute(update(outputs).where(outputs.c.replaced_by == attempt).values(replaced_by=None))
+
+
+_other = outputs.alias("other")
+
+
+def _has(other: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Selects outputs whose path is also that of another one that meets a condition."""
+    same = (_other.c.volume_id == outputs.c.volume_id) & (_other.c.path_digest == outputs.c.path_digest)
+    return select(_other.c.id).where(same, _other.c.id != outputs.c.id, other).exists()
+
+
+def _is(state: OutputState) -> ColumnElement[bool]:
+    return outputs.c.state == state
+
+
+def _of(table: str, sources: Sequence[str]) -> ColumnElement[bool]:
+    mine: ColumnElement[bool] = outputs.c.table_name == table
+    return mine & outputs.c.source_digest.in_(list(map(digest, sources)))
+
+
+def _columns(output: Output) -> dict[str, Any]:
+    columns = {name: value for name, value in vars(output).items() if name not in ("id", "table")}
+    return {
+        **columns,
+        "table_name": output.table,
+        "path_digest": digest(output.path),
+        "source_digest": digest(output.source),
+    }
+
+
+def _output(row: Row[Any]) -> Output:
+    return Output(
+        id=row.id,
+        table=row.table_name,
+        volume_id=row.volume_id,
+        path=row.path,
+        source=row.source,
+        attempt=row.attempt,
+        size=row.size,
+        etag=row.etag,
+        staged=row.staged,
+        state=OutputState(row.state),
+    )

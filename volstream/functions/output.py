@@ -1,0 +1,218 @@
+"""Files that a function returns in its rows: checked, and written to the attempt's own folder of the target volume.
+
+Runs on executors. What does not belong here: giving the files their paths, and removing them (``jobs.outputs``).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import IO, Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+
+from volstream.functions.rows import ArrowRows, NotRowsError, Rows
+from volstream.model.files import is_utf8, printable
+from volstream.storage.base import TakesOutputs
+from volstream.storage.types import content_type as type_by_name
+
+#: The type FILE of result columns.
+FILE = pa.struct(
+    [
+        ("volume", pa.string()),
+        ("relative_path", pa.string()),
+        ("size", pa.int64()),
+        ("etag", pa.string()),
+        ("content_type", pa.string()),
+    ]
+)
+
+#: Folder of a volume with files of attempts; hidden, so that volumes ignore it by default.
+STAGING = ".volstream-outputs"
+
+#: Longest part of a path, and longest path, in bytes: what file systems and buckets allow, with room for a volume's prefix.
+_LONGEST_PART, _LONGEST_PATH = 255, 900
+
+_CHUNK_BYTES = 1 << 20
+
+
+class OutputFile:
+    """A file to be written to the job's target volume, as a value of a result column of type ``FILE``.
+
+    Args:
+        relative_path: where, ``/``-separated, relative to the volume's location; below the job's ``outputs_prefix``.
+        data: the content: bytes, a path on this machine, or a binary file, which is read to its end.
+        content_type: None: by the extension of the path.
+    """
+
+    def __init__(
+        self, relative_path: str, data: bytes | str | os.PathLike[str] | IO[bytes], content_type: str | None = None
+    ) -> None:
+        self.relative_path = relative_path
+        self.data = data
+        self.content_type = content_type
+
+    def opened(self) -> AbstractContextManager[BinaryIO]:
+        """Returns the content. Raises NotRowsError if ``data`` is none."""
+        data: Any = self.data
+        if isinstance(data, bytes | bytearray | memoryview):
+            return io.BytesIO(data)
+        if isinstance(data, str | os.PathLike):
+            return open(data, "rb")
+        if hasattr(data, "read"):
+            return nullcontext(data)
+        raise NotRowsError(
+            f"The data of the output {self.relative_path!r} is a {type(data).__name__}; give bytes, a path or a binary file."
+        )
+
+    def __repr__(self) -> str:
+        return f"OutputFile({self.relative_path!r})"
+
+
+class StagedOutput(NamedTuple):
+    """An output that a worker wrote. ``staged`` is its present path in the target volume, ``path`` the one it is to get."""
+
+    staged: str
+    path: str
+    size: int
+    etag: str
+
+
+@dataclass(frozen=True)
+class OutputTarget:
+    """Where a job's outputs go; pickled with the query.
+
+    Attributes:
+        volume: name of the target volume; None: of a function that is tried.
+        prefix: folder that all paths must be below, with a ``/`` at its end; empty: any.
+        store: None: nothing is written, and sizes are measured.
+        folder: the attempt's own folder in the volume.
+    """
+
+    volume: str | None = None
+    prefix: str = ""
+    store: TakesOutputs | None = None
+    folder: str = ""
+
+
+class OutputWriter:
+    """Replaces the :class:`OutputFile` in rows by values of the type ``FILE``. Thread-safe.
+
+    Args:
+        target: None: the job has none.
+    """
+
+    def __init__(self, columns: pa.Schema | None, target: OutputTarget | None) -> None:
+        self._kinds = {field.name: field.type for field in columns or () if has_files(field.type)}
+        self._target = target
+
+    def __call__(self, rows: Rows) -> tuple[Rows, Sequence[StagedOutput]]:
+        """Writes the files in rows; returns the rows as they are stored, and what was written.
+
+        Raises:
+            NotRowsError: a path is not allowed, or given to two files; or a value is no file.
+            StorageError: the target cannot be written.
+        """
+        if not self._kinds or isinstance(rows, ArrowRows):
+            return rows, ()
+        written = _Written(self._target)
+        return [self._converted(row, written) for row in rows], written.staged
+
+    def _converted(self, row: Mapping[str, Any], written: _Written) -> Mapping[str, Any]:
+        files = {name: written.value(row[name], kind) for name, kind in self._kinds.items() if name in row}
+        return {**row, **files}
+
+
+def has_files(kind: pa.DataType) -> bool:
+    """Returns whether values of a type are files, or contain some."""
+    if kind == FILE:
+        return True
+    if pa.types.is_list(kind):
+        return has_files(kind.value_type)
+    if pa.types.is_map(kind):
+        return has_files(kind.item_type)
+    return pa.types.is_struct(kind) and any(has_files(field.type) for field in kind)
+
+
+def problem_of(path: object, prefix: str = "") -> str | None:
+    """Returns what is wrong with the path of an output, as the end of a sentence; None: nothing."""
+    if not isinstance(path, str):
+        return f"is a {type(path).__name__}, not text"
+    if path.startswith("/"):
+        return "is absolute; give it relative to the target volume"
+    parts = path.split("/")
+    if not {"", ".", ".."}.isdisjoint(parts):
+        return "has an empty part, '.' or '..'"
+    if not is_utf8(path) or not path.isprintable():
+        return "has characters that cannot be printed"
+    if len(path.encode()) > _LONGEST_PATH or any(len(part.encode()) > _LONGEST_PART for part in parts):
+        return f"is too long: a part may have {_LONGEST_PART} bytes, all of it {_LONGEST_PATH}"
+    if parts[0] == STAGING:
+        return f"is in the folder {STAGING}, which is volstream's"
+    if not path.startswith(prefix):
+        return f"is outside of the job's folder {prefix}"
+    return None
+
+
+class _Written:
+    """The outputs of one file, by the objects that the function returned: one that several rows name is written once."""
+
+    def __init__(self, target: OutputTarget | None) -> None:
+        self.staged: list[StagedOutput] = []
+        self._target = target
+        self._values: dict[int, Mapping[str, Any]] = {}
+        self._paths: set[str] = set()
+
+    def value(self, value: Any, kind: pa.DataType) -> Any:
+        """Returns a value as its column stores it."""
+        if value is None or not has_files(kind):
+            return value
+        if kind == FILE:
+            return self._file(value)
+        if pa.types.is_list(kind) and isinstance(value, list | tuple):
+            return [self.value(item, kind.value_type) for item in value]
+        if pa.types.is_map(kind) and isinstance(value, Mapping):
+            return {key: self.value(item, kind.item_type) for key, item in value.items()}
+        if pa.types.is_struct(kind) and isinstance(value, Mapping):
+            kinds = {field.name: field.type for field in kind}
+            return {key: self.value(item, kinds.get(key, pa.null())) for key, item in value.items()}
+        return value  # which does not fit its column
+
+    def _file(self, file: object) -> Mapping[str, Any]:
+        if not isinstance(file, OutputFile):
+            raise NotRowsError(
+                f"A column of type FILE has a {type(file).__name__}; give volstream.OutputFile(path, data=...)."
+            )
+        if id(file) not in self._values:
+            self._values[id(file)] = self._write(file)
+        return self._values[id(file)]
+
+    def _write(self, file: OutputFile) -> Mapping[str, Any]:
+        path, target = file.relative_path, self._target
+        if target is None:
+            raise NotRowsError("The function returned a file, but its job has no target volume (outputs_to).")
+        if (problem := problem_of(path, target.prefix)) is not None:
+            raise NotRowsError(f"The path of the output {printable(str(path))!r} {problem}.")
+        if path in self._paths:
+            raise NotRowsError(f"The function returned two outputs with the path {path!r}.")
+        self._paths.add(path)
+        kind = file.content_type or type_by_name(path)
+        with file.opened() as content:
+            if target.store is None:
+                size, etag = _length(content), None
+            else:
+                staged = f"{target.folder}/{uuid.uuid4().hex}"
+                size, etag = target.store.put(staged, content, kind)
+                self.staged.append(StagedOutput(staged, path, size, etag))
+        return {"volume": target.volume, "relative_path": path, "size": size, "etag": etag, "content_type": kind}
+
+
+def _length(content: BinaryIO) -> int:
+    size = 0
+    while chunk := content.read(_CHUNK_BYTES):
+        size += len(chunk)
+    return size

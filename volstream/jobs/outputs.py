@@ -1,0 +1,453 @@
+"""Files that functions make: given their paths around the commit of the rows that name them, and removed once no row does.
+
+The result table's commit decides, as for rows (docs/exactly-once.md). Rows name paths, and a path may be named by a committed row
+while an attempt makes its next content, which may never be committed. So no attempt writes to a path directly:
+
+1. A worker writes each file, complete and durable, under a unique name in the folder of its attempt, which is hidden in the
+   target volume.
+2. The leader looks who has the paths. It turns a file whose output has the path of another file's, or of something that is not
+   volstream's, into a failure. Then it notes in the catalog's ledger, with the attempt's id, what the attempt makes and which
+   files' rows it replaces.
+3. A new path, which no committed row names, gets its content before the commit: whoever sees the row finds the file.
+4. The rows are committed.
+5. A path that a committed row named gets its new content only now: until here, an attempt that is given up changes nothing that
+   a row names. Between 4 and 5 the file has its former content, complete.
+6. Outputs of replaced rows whose path no new row names are removed.
+
+The ledger makes 5 and 6 an outbox: :func:`finish` asks the catalog which attempts were committed, and repeats what a killed
+process left undone. Every step can be repeated. Killed
+
+- before 2, the files are in the attempt's folder, which the next run, or a daemon, removes;
+- between 2 and 4, recovery fences the attempt off, and the ledger's rows of it are dead: new paths are removed again;
+- after 4, recovery finds the commit: contents that wait move to their paths, and what was replaced is removed;
+- during 5 or 6, the rest is done. What was moved is no longer in the folder; what was removed stays so.
+
+A file is removed if the ledger has it as dead, has nothing else at its path, and the store shows the etag that it had. A
+process that was frozen for longer than its lease between that look and the removal may remove what a later attempt wrote to the
+same path: no store can look and remove at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import groupby
+from typing import TypeVar, cast
+
+import pyarrow as pa
+
+from volstream.catalog import Catalog
+from volstream.catalog.outputs import Output, OutputState
+from volstream.config import Settings
+from volstream.definitions import FileJob, Job, OnMove, Stream, Volume, Write
+from volstream.errors import InvalidStateError, InvalidValueError, StreamBusyError, VolstreamError
+from volstream.functions.output import STAGING, OutputTarget, StagedOutput, has_files
+from volstream.jobs import plan
+from volstream.jobs.lease import held
+from volstream.jobs.staged import Staged
+from volstream.lifecycle import faults
+from volstream.log import get
+from volstream.model.files import FileInfo, Finding
+from volstream.model.locations import local_path, scheme_of
+from volstream.model.names import Name
+from volstream.model.selection import Selection
+from volstream.model.work import Batch, Intent, Plan
+from volstream.storage.base import ObjectStore, TakesOutputs
+from volstream.volumes.access import store_of
+
+Item = TypeVar("Item")
+T = TypeVar("T")
+
+_log = get("outputs")
+
+#: Concurrent requests to a store.
+_AT_ONCE = 32
+
+#: A daemon removes files of attempts that are older: no attempt takes as long.
+_LEFT = timedelta(days=1)
+
+_EVERYTHING = Selection(ignores=())
+
+
+class JobOutputs:
+    """The outputs of one run of a job.
+
+    Raises:
+        NotFoundError: the target volume does not exist.
+    """
+
+    def __init__(self, catalog: Catalog, settings: Settings, job: FileJob) -> None:
+        self._catalog = catalog
+        self._settings = settings
+        self._job = job
+        self._table = str(job.into)
+        self._volume = catalog.volumes.get(Name.parse(job.outputs_to or ""))
+        self._store = _store_of(self._volume, catalog, settings)
+        self._placed: Mapping[str, str] = {}
+        self._swept = False
+
+    def target(self, batch: Batch, attempt: str) -> OutputTarget:
+        """Returns what the workers of an attempt need."""
+        return target_of(self._job, self._store, f"{self._folder}/{batch.id}/{attempt}")
+
+    def checked(self, open_plan: Plan, batch: Batch, staged: Staged) -> Staged:
+        """Returns an attempt's outcomes, in which files whose outputs cannot have their paths have failed.
+
+        Called with the attempt's intent open. The first call removes what earlier runs left: whoever staged it can begin no
+        attempt until this one ends, and then :meth:`place` would miss it.
+        """
+        if not self._swept:
+            self._sweep(batch)
+            self._swept = True
+        made = list(staged.outputs())
+        if not made:
+            return staged
+        gone = {*plan.removed_paths(open_plan.location, batch), *staged.settled()}
+        taken = self._catalog.outputs.at(self._volume.id, (output.path for _, output in made))
+        fresh = sorted({output.path for _, output in made} - taken.keys())
+        blocked = {
+            path: f"{why} in the volume {self._volume.name}, but volstream did not write it there"
+            for path, why in zip(fresh, _each(self._store.obstacle, fresh), strict=True)
+            if why is not None
+        }
+        failing: dict[str, str] = {}
+        while new := self._conflicts(made, taken, blocked, gone, failing):
+            failing |= new
+            gone -= new.keys()
+        return staged.with_failed(failing) if failing else staged
+
+    def _conflicts(
+        self,
+        made: Sequence[tuple[str, StagedOutput]],
+        taken: Mapping[str, Output],
+        blocked: Mapping[str, str],
+        gone: Collection[str],
+        failing: Collection[str],
+    ) -> Mapping[str, str]:
+        """Returns the files, besides the failing ones, whose outputs cannot have their paths, with the reason.
+
+        Of several files, the one whose committed row names the path keeps it, or else the first one gets it.
+        """
+        claims: dict[str, list[str]] = {}
+        for source, output in sorted(made):
+            if source not in failing:
+                claims.setdefault(output.path, []).append(source)
+        found: dict[str, str] = {}
+        for path, sources in claims.items():
+            owner = taken.get(path)
+            if path in blocked:
+                found |= dict.fromkeys(sources, f"The output {path!r} {blocked[path]}.")
+                continue
+            if owner is not None and owner.table != self._table:
+                other = f"a row of the table {owner.table}, of the file {owner.source!r},"
+                found |= {source: _taken(path, source, other) for source in sources}
+                continue
+            keeps = owner.source if owner is not None and owner.source not in gone else None
+            first = owner.source if owner is not None and owner.source in sources else sources[0]
+            winner = keeps or first
+            found |= {source: _taken(path, source, f"the file {winner!r}") for source in sources if source != winner}
+            parents = ("/".join(path.split("/")[:depth]) for depth in range(1, path.count("/") + 1))
+            above = next((parent for parent in parents if parent in claims), None)
+            if above is not None:
+                what = f"is below {above!r}, the output of the file {claims[above][0]!r}"
+                found |= {source: f"The output {path!r} of the file {source!r} {what}." for source in sources}
+        return found
+
+    def note(self, open_plan: Plan, batch: Batch, intent: Intent, staged: Staged) -> None:
+        """Notes in the ledger what an attempt changes if it is committed.
+
+        Raises:
+            FencedError: another process took it over.
+        """
+        removed = plan.removed_paths(open_plan.location, batch)
+        following = self._following(open_plan, batch, staged)
+        new = [
+            Output(
+                table=self._table,
+                volume_id=self._volume.id,
+                path=output.path,
+                source=source,
+                attempt=str(intent.attempt),
+                size=output.size,
+                etag=output.etag,
+                staged=output.staged,
+            )
+            for source, output in staged.outputs()
+        ]
+        for output in self._catalog.outputs.of_sources(self._table, following):
+            new.append(
+                replace(
+                    output,
+                    id=None,
+                    source=following[output.source],
+                    attempt=str(intent.attempt),
+                    state=OutputState.PENDING,
+                )
+            )
+        replaced = [*removed, *staged.settled(), *following.values()]
+        if new or replaced:
+            self._catalog.outputs.note(self._table, str(intent.attempt), new, replaced)
+        faults.point("outputs.noted")
+
+    def _following(self, open_plan: Plan, batch: Batch, staged: Staged) -> Mapping[str, str]:
+        """Returns the new paths of moved files whose rows follow, by their old paths."""
+        if not batch.moves or self._job.on_move is not OnMove.REKEY:
+            return {}
+        called = staged.paths()
+        return {old: new for old, new in plan.moved(open_plan.location, batch) if new not in called}
+
+    def place(self, intent: Intent) -> None:
+        """Moves the contents of new paths there, and checks that those which have to wait are there.
+
+        Raises:
+            VolstreamError: the contents were removed, because another process took this one for dead.
+        """
+        mine = [output for output in self._catalog.outputs.of_attempt(str(intent.attempt)) if output.staged is not None]
+        taken = self._catalog.outputs.at(self._volume.id, (output.path for output in mine))
+        fresh = [output for output in mine if output.path not in taken]
+        waiting = [output for output in mine if output.path in taken]
+        etags = _each(lambda output: self._store.move(str(output.staged), output.path), fresh)
+        if None in (*etags, *_each(lambda output: self._reader.head(str(output.staged)), waiting)):
+            raise VolstreamError(
+                f"Outputs of the job {self._job.name} were removed before they were committed: another process took this one "
+                "for dead.",
+                "Nothing of the batch was committed; the next run repeats it.",
+            )
+        self._placed = {str(output.staged): str(etag) for output, etag in zip(fresh, etags, strict=True)}
+        faults.point("outputs.placed")
+
+    def finish(self, batch: Batch | None = None) -> None:
+        """Does what follows the commit of a batch, or what an earlier run left; see :func:`finish`."""
+        finish(self._catalog, self._settings, self._table, self._placed)
+        self._placed = {}
+        if batch is not None:
+            self._store.remove_folder(f"{self._folder}/{batch.id}")
+
+    def _sweep(self, batch: Batch) -> None:
+        """Removes the folders of attempts at other batches, which ended with their processes."""
+        own = f"{self._folder}/{batch.id}/"
+        left = _files(self._reader.list(f"{self._folder}/", _EVERYTHING))
+        folders = {file.relative_path.rpartition("/")[0] for file in left if not file.relative_path.startswith(own)}
+        _each(self._store.remove_folder, sorted(folders))
+
+    @property
+    def _folder(self) -> str:
+        return f"{STAGING}/{self._job.id}"
+
+    @property
+    def _reader(self) -> ObjectStore:
+        return cast("ObjectStore", self._store)
+
+
+def target_of(job: FileJob, store: TakesOutputs | None = None, folder: str = "") -> OutputTarget:
+    """Returns where a job's outputs go; without a store, they are only measured."""
+    return OutputTarget(job.outputs_to, f"{job.outputs_prefix}/" if job.outputs_prefix else "", store, folder)
+
+
+def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str, str] | None = None) -> None:
+    """Does what committed rows of a table ask for, and undoes what attempts left that were not committed.
+
+    The caller holds the lease of the table's job, and its open attempt is settled, if that can be.
+
+    Args:
+        placed: etags of staged outputs that are known to be at their paths.
+    """
+    catalog.outputs.settle(table)
+    unfinished = sorted(catalog.outputs.unfinished(table), key=lambda output: output.volume_id)
+    for volume_id, some in groupby(unfinished, lambda output: output.volume_id):
+        outputs = list(some)
+        volume = catalog.volumes.by_id(volume_id)
+        if volume is None:  # it was dropped, and its files stay
+            catalog.outputs.forget(outputs)
+            continue
+        store = _store_of(volume, catalog, settings)
+        live = [output for output in outputs if output.state is OutputState.LIVE]
+        etags = _each(partial(_place, store, placed or {}), live)
+        dead = [output for output in outputs if output.state is OutputState.DEAD]
+        taken = catalog.outputs.at(volume_id, (output.path for output in dead))
+        faults.point("outputs.moved")
+        _each(partial(_remove, store), [output for output in dead if output.path not in taken])
+        faults.point("outputs.removed")
+        _each(store.remove_folder, sorted(set(_left_by(outputs))))
+        # Before the rows that say what changed are: the directory hears of it without a queue.
+        catalog.refreshes.ask_check(volume_id, (output.path for output in outputs))
+        catalog.outputs.placed(list(zip(live, etags, strict=True)))
+        catalog.outputs.forget(dead)
+
+
+def remove_outputs_of(catalog: Catalog, settings: Settings, job: Job) -> None:
+    """Removes all files that rows of a dropped job's table name, and what its attempts left."""
+    catalog.outputs.end(str(job.into))
+    finish(catalog, settings, str(job.into))
+    if isinstance(job, FileJob) and job.outputs_to is not None:
+        volume = catalog.volumes.get(Name.parse(job.outputs_to))
+        _store_of(volume, catalog, settings).remove_folder(f"{STAGING}/{job.id}")
+
+
+def sweep(catalog: Catalog, settings: Settings) -> None:
+    """Finishes what killed runs left whose jobs no process runs now, and removes old files of their attempts."""
+    jobs = {str(job.into): job for job in catalog.jobs.list(statement=None) if _has_outputs(job)}
+    unfinished = catalog.outputs.unfinished_tables()
+    for table in sorted({*unfinished, *jobs}):
+        job = jobs.get(table)
+        try:
+            if job is None:
+                finish(catalog, settings, table)
+                continue
+            with held(catalog, job.id, job.name, settings.lease_seconds):
+                if table in unfinished:
+                    finish(catalog, settings, table)
+                _sweep_old(catalog, settings, cast("FileJob", job))
+        except StreamBusyError:
+            continue
+
+
+def _sweep_old(catalog: Catalog, settings: Settings, job: FileJob) -> None:
+    volume = catalog.volumes.find(Name.parse(job.outputs_to or ""))
+    if volume is None:
+        return
+    store = _store_of(volume, catalog, settings)
+    kept = {output.staged for output in catalog.outputs.live(str(job.into))}
+    before = datetime.now(UTC) - _LEFT
+    for file in _files(cast("ObjectStore", store).list(f"{STAGING}/{job.id}/", _EVERYTHING)):
+        if file.last_modified_time < before and file.relative_path not in kept:
+            store.remove(file.relative_path)
+
+
+def _files(listed: Iterable[FileInfo | Finding]) -> Iterator[FileInfo]:
+    return (entry for entry in listed if isinstance(entry, FileInfo))
+
+
+def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: Stream) -> None:
+    """Checks where a job's outputs go.
+
+    Args:
+        columns: of its result.
+        stream: the job's.
+
+    Raises:
+        InvalidValueError: a target is missing, or cannot take outputs.
+        InvalidStateError: the outputs would be files of the job itself, or another job writes them to the same folder.
+        NotFoundError: the target volume does not exist.
+    """
+    if job.outputs_to is None:
+        if job.outputs_prefix is not None:
+            raise InvalidValueError(
+                "outputs_prefix is a folder of the volume of outputs_to.", "Give outputs_to as well."
+            )
+        names = [column.name for column in columns if has_files(column.type)]
+        if names:
+            raise InvalidValueError(
+                f"The column {names[0]!r} has files, but the job {job.name} has no volume for them.",
+                "Give outputs_to, the name of a volume.",
+            )
+        return
+    if job.write is Write.APPEND:
+        raise InvalidValueError(
+            "A table that logs every processed version would name outputs that were replaced.",
+            "Leave out write, or outputs_to.",
+        )
+    volume = catalog.volumes.get(Name.parse(job.outputs_to))
+    if job.environment is not None and scheme_of(volume.location) != "file":
+        raise InvalidValueError(
+            f"A function in an environment cannot write to {volume.location}.",
+            "Let outputs_to name a volume of local files, or leave out environment.",
+        )
+    if scheme_of(volume.location) == "memory":
+        raise InvalidValueError(f"The volume {volume.name} is in memory, and cannot take outputs.", "Name another one.")
+    if volume.selection.may_contain(STAGING):
+        raise InvalidValueError(
+            f"The volume {volume.name} would list the outputs in the making.", f"Let it ignore '{STAGING}'."
+        )
+    place = _place_of(volume, job.outputs_prefix)
+    source = catalog.volumes.by_id(stream.source_id)
+    if source is not None and _would_contain(source, place):
+        raise InvalidStateError(
+            f"The outputs of the job {job.name} would be files of the volume {source.name}, which it processes.",
+            "Name another volume or another outputs_prefix; or let the volume ignore that folder: '<outputs_prefix>/**' and "
+            "'<outputs_prefix>'.",
+        )
+    for other in catalog.jobs.list(statement=None):
+        if other.name == job.name or not isinstance(other, FileJob) or other.outputs_to is None:
+            continue
+        theirs = catalog.volumes.find(Name.parse(other.outputs_to))
+        if theirs is not None and _overlap(place, _place_of(theirs, other.outputs_prefix)):
+            raise InvalidStateError(
+                f"The job {other.name} writes its outputs to the same folder of the volume {theirs.name}.",
+                "Give each of them an outputs_prefix of its own.",
+            )
+
+
+def _has_outputs(job: Job) -> bool:
+    return isinstance(job, FileJob) and job.outputs_to is not None
+
+
+def _place_of(volume: Volume, prefix: str | None) -> str:
+    """Returns where outputs go, with a ``/`` at its end."""
+    is_local = scheme_of(volume.location) == "file"
+    root = os.path.realpath(local_path(volume.location)) if is_local else volume.location
+    return f"{root.rstrip('/')}/{prefix}/" if prefix else f"{root.rstrip('/')}/"
+
+
+def _would_contain(source: Volume, place: str) -> bool:
+    root = _place_of(source, None)
+    if root.startswith(place):
+        return True
+    return place.startswith(root) and source.selection.may_contain(place[len(root) :].rstrip("/"))
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def _taken(path: str, source: str, other: str) -> str:
+    return f"The output {path!r} of the file {source!r} is already that of {other}; give each file's outputs their own paths."
+
+
+def _left_by(outputs: Iterable[Output]) -> Iterator[str]:
+    """Yields the folders of attempts that ended; of a committed one, also those of other attempts at its batch."""
+    for output in outputs:
+        if output.staged is not None:
+            attempt = output.staged.rpartition("/")[0]
+            yield attempt.rpartition("/")[0] if output.state is OutputState.LIVE else attempt
+
+
+def _place(store: TakesOutputs, placed: Mapping[str, str], output: Output) -> str:
+    """Moves an output that was committed to its path, unless that was done before; returns its etag there."""
+    assert output.staged is not None, "it waits"
+    if output.staged in placed:
+        return placed[output.staged]
+    etag = store.move(output.staged, output.path)
+    if etag is not None:
+        return etag
+    now = cast("ObjectStore", store).head(output.path)
+    if now is None or now.size != output.size:
+        _log.error("output_lost", path=output.path, table=output.table, etag=output.etag)
+        return output.etag
+    return now.etag
+
+
+def _remove(store: TakesOutputs, output: Output) -> None:
+    """Removes an output that no row names, unless something else has its path."""
+    now = cast("ObjectStore", store).head(output.path)
+    if now is not None and now.etag == output.etag:
+        store.remove(output.path)
+
+
+def _store_of(volume: Volume, catalog: Catalog, settings: Settings) -> TakesOutputs:
+    store = store_of(volume, catalog, settings)
+    assert isinstance(store, TakesOutputs), "checked when the job was created"
+    return store
+
+
+def _each(act: Callable[[Item], T], items: Iterable[Item]) -> list[T]:
+    """Calls a function on each item, several at once; returns the results in order."""
+    todo = list(items)
+    if len(todo) < 2:
+        return list(map(act, todo))
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="outputs") as pool:
+        return list(pool.map(act, todo))
