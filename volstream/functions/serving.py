@@ -20,7 +20,9 @@ from volstream.functions.concurrency import Calls
 from volstream.functions.inferred import types_of
 from volstream.functions.limits import explain_memory, memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.prefetch import Fetcher
+from volstream.functions.rows import NotRowsError
 from volstream.functions.worker import Work
 from volstream.model.work import FailureKind
 
@@ -100,10 +102,12 @@ def _types(outcome: FileOutcome) -> None:
         return
     try:
         outcome.types = types_of(outcome.task.info.relative_path, outcome.rows)
-    except InvalidValueError as error:
+        columns = pa.schema([*outcome.types.items()])
+        outcome.rows, _ = OutputWriter(columns, OutputTarget())(outcome.rows)
+    except (InvalidValueError, NotRowsError) as error:
         outcome.kind, outcome.message, outcome.rows = FailureKind.WRONG_RESULT, str(error), ()
     else:
-        OutcomeCodec(pa.schema([*outcome.types.items()])).plain(outcome)
+        OutcomeCodec(columns).plain(outcome)
 
 
 def _serve(read: int, write: int) -> None:
