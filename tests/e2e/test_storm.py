@@ -57,8 +57,8 @@ def test_everything_is_consistent_after_power_cuts_that_lose_what_was_not_synced
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_outputs_are_exactly_those_that_rows_name_after_kills(tmp_path: Path) -> None:
-    weathers(tmp_path, Plan(seed=1, kills=150, jobs=1, outputs=True))
+def test_outputs_are_exactly_those_that_rows_name_and_sets_are_whole_after_kills(tmp_path: Path) -> None:
+    weathers(tmp_path, Plan(seed=1, kills=300, jobs=1, outputs=True, sets=True))
 
 
 @pytest.mark.long

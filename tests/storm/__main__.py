@@ -35,6 +35,7 @@ from tests.storm.storm import Plan, Storm, UntrueError
 @click.option("--longest-pause", type=float, default=0.9, show_default=True, help="Seconds between two steps.")
 @click.option("--often", type=click.Choice([deed.value for deed in Deed]), help="Done at every third step.")
 @click.option("--outputs", is_flag=True, help="One more job makes files in another volume.")
+@click.option("--sets", is_flag=True, help="One more job takes the files of a folder together.")
 @click.option("--keep", is_flag=True, help="Keep the working folder in any case.")
 def main(
     seed: int,
@@ -47,6 +48,7 @@ def main(
     longest_pause: float,
     often: str | None,
     outputs: bool,
+    sets: bool,
     keep: bool,
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="volstream-storm-"))
@@ -61,6 +63,7 @@ def main(
         store=store,
         often=often or "",
         outputs=outputs,
+        sets=sets,
     )
     click.echo(f"{plan} in {folder}")
     try:

@@ -31,6 +31,9 @@ from tests.storm.schedule import OUTPUT_POINTS, POINTS, Aim, Deed, Kind, PlanSte
 from tests.storm.truth import RowRequirements
 from tests.storm.victims import MARK, Victims
 
+#: In the storm's folder: keys of sets for which a function was called, though they were not complete.
+INCOMPLETE = "incomplete.txt"
+
 #: One function for each job: what they return is the text alone, so that rows may follow moved files.
 _FUNCTIONS = f'''
 import os
@@ -66,6 +69,13 @@ def read(file) -> Text:
 def copy(file) -> Copy:
     text = read(file).text
     return Copy(text, volstream.OutputFile(f"copies/{{file.relative_path}}", data=text.encode()))
+
+
+def whole(files: list, log: str) -> Text:
+    if len(files) < 2:
+        with open(log, "a") as incomplete:
+            print(files.key, file=incomplete)
+    return Text("\\n".join(f"{{file.relative_path}} {{read(file).text}}" for file in files))
 
 
 def fragile(file) -> Text:
@@ -115,6 +125,7 @@ class Plan:
         store: of the last volume: ``local``, ``s3`` or ``oss``.
         often: what is done at every third step; empty: nothing is preferred.
         outputs: one more job makes files in another volume.
+        sets: one more job takes the files of a folder together, if they are two or more.
     """
 
     seed: int
@@ -128,6 +139,7 @@ class Plan:
     store: str = "local"
     often: str = ""
     outputs: bool = False
+    sets: bool = False
 
 
 @dataclass
@@ -224,6 +236,8 @@ class Storm:
         found = [line for job in self.jobs for line in truth.of_table(self.home, job)]
         if self.plan.outputs:
             found += truth.of_outputs(self.home, "copies", self._outputs)
+        if self.plan.sets:
+            found += truth.of_sets(self.home, "together", self._files["a"], self._folder / INCOMPLETE)
         return found or [*truth.of_failures(self.home, self.jobs)]
 
     # Making
@@ -253,6 +267,16 @@ class Storm:
             home.ok("create-volume", "made", str(self._outputs), "--max-removals", "all")
             options = ("--on-change", "--retries", _RETRIES, "--max-files", "30")
             self._job("copies", "a", "copy", "--outputs-to", "made", "--outputs-prefix", "copies", *options)
+        if plan.sets:
+            options = (
+                "--group-by",
+                "folder",
+                "--group-complete",
+                "count(*) >= 2",
+                "--arg",
+                f"log={self._folder / INCOMPLETE}",
+            )
+            self._create("together", "a", "whole", "--on-change", "--retries", _RETRIES, *options)
         self._note(f"made {plan}; a disk of its own: {self._disk.why_not or True}")
         self._note(f"a clock and power of its own: {self._preload.why_not or True}")
 
@@ -272,6 +296,11 @@ class Storm:
         return ("--connection", "cloud", "--queue-type", queue, "--queue-name", seen.queue)
 
     def _job(self, job: str, volume: str, function: str, *options: str) -> None:
+        self._create(job, volume, function, *options)
+        fails = (BAD, DEADLY) if function == "fragile" else (BAD,)
+        self.jobs.append(RowRequirements(job, volume, self._files[volume], fails, appends="append" in options))
+
+    def _create(self, job: str, volume: str, function: str, *options: str) -> None:
         self.home.ok(
             "create-job",
             job,
@@ -285,8 +314,6 @@ class Storm:
             "0",
             *options,
         )
-        fails = (BAD, DEADLY) if function == "fragile" else (BAD,)
-        self.jobs.append(RowRequirements(job, volume, self._files[volume], fails, appends="append" in options))
 
     # Blowing
 

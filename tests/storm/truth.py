@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from tests.e2e.homes import Home
-from tests.storm.files import Files
+from tests.storm.files import BAD, Files
 
 #: More differences of one kind are not reported.
 _TOLD = 5
@@ -97,6 +97,26 @@ def of_outputs(home: Home, job: str, folder: Path) -> Iterator[str]:
     yield from _told(
         job, "the output is of another version", [path for path in named.keys() & there if named[path] != there[path]]
     )
+
+
+def of_sets(home: Home, job: str, files: Files, incomplete: Path) -> Iterator[str]:
+    """Errors of a job whose sets are the folders of two files or more: a row has all files of its set, as they are."""
+    sets: dict[str, dict[str, str]] = {}
+    for path, text in sorted(files.contents().items()):
+        sets.setdefault(path.rpartition("/")[0] or ".", {})[path] = text
+    complete = {key: texts for key, texts in sets.items() if len(texts) > 1}
+    failing = {key for key, texts in complete.items() if any(text.split()[0] == BAD for text in texts.values())}
+    want = {key: "\n".join(f"{path} {text}" for path, text in texts.items()) for key, texts in complete.items()}
+    rows = _rows(home, job, "_group_key, text") or []
+    found = {row["_group_key"]: row["text"] for row in rows}
+    keys = Counter(row["_group_key"] for row in rows)
+    yield from _told(job, "the set is there twice", [key for key, n in keys.items() if n > 1])
+    yield from _told(job, "there is no row of the set", want.keys() - failing - found.keys())
+    yield from _told(job, "there is a row of no set", found.keys() - want.keys())
+    wrong = [key for key in want.keys() & found.keys() - failing if want[key] != found[key]]
+    yield from _told(job, "the row is of another set of files", wrong)
+    called = incomplete.read_text(encoding="utf-8").splitlines() if incomplete.exists() else []
+    yield from _told(job, "the function was called for an incomplete set", called)
 
 
 def of_failures(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:
