@@ -40,7 +40,7 @@ SITTINGS = {
     "pipelines": ["docs/guides/pipelines.md"],
     **{
         name: [f"examples/{name}/README.md"]
-        for name in ("documents", "logs", "messages", "pictures", "sensors", "thumbnails", "topics")
+        for name in ("documents", "logs", "messages", "pictures", "sensors", "studies", "thumbnails", "topics")
     },
 }
 
