@@ -25,7 +25,7 @@ from pyarrow import fs
 from volstream.cloud.access import Access, Keys
 from volstream.delta.options import options_of
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, StorageError
-from volstream.lifecycle.disks import disk_error
+from volstream.lifecycle.disks import disk_error, sync
 
 _S3 = ("s3", "s3a")
 
@@ -138,11 +138,7 @@ def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -
     if not isinstance(filesystem, fs.LocalFileSystem):
         return
     for path in dict.fromkeys([*paths, *(map(os.path.dirname, paths) if folders else ())]):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(path)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.definitions import FileJob, OnMove, Stream
+from volstream.directory.snapshot import Snapshot
 from volstream.errors import InvalidStateError
 from volstream.jobs import plan, sets, sizing
 from volstream.jobs.sizing import Limits
@@ -228,21 +229,13 @@ class Planner:
             rows = net_files.present(snapshot, covered.to_version)
             plan.write((plan.files_of_rows(row, plan.INSERT) for row in rows), location)
             return
-        at_most = (
-            snapshot.rows
-            if covered.from_version is None or covered.is_snapshot
-            else snapshot.changed_rows(covered.from_version, covered.to_version)
-        )
+        at_most = _at_most(snapshot, covered)
         if covered.is_snapshot or at_most > net_files.FEW:
             with spark() as session:
                 _compile_if_large(session, covered)
                 plan.write_frame(plan.stream_files(session, covered, where, moves), location, at_most)
             return
-        if covered.append_only:
-            changed = net_files.appended(snapshot, covered.from_version, covered.to_version)
-        else:
-            assert covered.from_version is not None, "else it is whole"
-            changed = net_files.changed(snapshot, covered.from_version, covered.to_version)
+        changed = _changed(snapshot, covered)
         if where is None:
             plan.write([plan.files_of_changes(changed, moves)], location)
             return
@@ -257,19 +250,13 @@ class Planner:
 
     def _sets_of_range(self, session: SparkSession, job: FileJob, covered: Range) -> tuple[DataFrame, int]:
         """Returns the rows of a plan for a job of sets, and an upper bound of how many files they have."""
-        snapshot, after, until = _source(covered).snapshot(), covered.from_version, covered.to_version
+        snapshot, until = _source(covered).snapshot(), covered.to_version
         if covered.is_snapshot:
             return sets.present(session, job, snapshot, until), snapshot.rows
-        at_most = snapshot.rows if after is None else snapshot.changed_rows(after, until)
-        if at_most > net_files.FEW:
+        if _at_most(snapshot, covered) > net_files.FEW:
             paths = f"SELECT coalesce(new, old).data.relative_path FROM ({covered.changes()})"
             return sets.changed(session, job, snapshot, until, paths)
-        if covered.append_only:
-            changed = net_files.appended(snapshot, after, until)
-        else:
-            assert after is not None, "else it is whole"
-            changed = net_files.changed(snapshot, after, until)
-        return sets.changed(session, job, snapshot, until, changed["relative_path"].to_pylist())
+        return sets.changed(session, job, snapshot, until, _changed(snapshot, covered)["relative_path"].to_pylist())
 
     def _range_files(self, session: SparkSession, job: FileJob, covered: Range, where: str | None) -> DataFrame:
         if job.group_by is not None:
@@ -307,6 +294,21 @@ def _replayed(job: FileJob, where: str | None) -> str | None:
 def _source(covered: Range) -> VolumeSource:
     assert isinstance(covered.source, VolumeSource), "jobs of functions process files"
     return covered.source
+
+
+def _at_most(snapshot: Snapshot, covered: Range) -> int:
+    """Returns an upper bound of how many files a range has, or has changed."""
+    if covered.from_version is None or covered.is_snapshot:
+        return snapshot.rows
+    return snapshot.changed_rows(covered.from_version, covered.to_version)
+
+
+def _changed(snapshot: Snapshot, covered: Range) -> pa.Table:
+    """Returns the net changes of a range that is no snapshot, in memory; columns :data:`net_files.NET`."""
+    if covered.append_only:
+        return net_files.appended(snapshot, covered.from_version, covered.to_version)
+    assert covered.from_version is not None, "else it is whole"
+    return net_files.changed(snapshot, covered.from_version, covered.to_version)
 
 
 def _compile_if_large(session: SparkSession, covered: Range) -> None:

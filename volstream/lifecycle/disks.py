@@ -1,4 +1,4 @@
-"""Errors of disks that accept no more data: full ones, and those that the kernel has made read-only."""
+"""Disks: errors of those that accept no more data, full or read-only, and what makes files survive a power cut."""
 
 from __future__ import annotations
 
@@ -37,3 +37,12 @@ def read_only_error(what: str) -> DiskError:
 def is_read_only(path: Path) -> bool:
     """True if an existing file or folder is on a read-only disk."""
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def sync(path: str) -> None:
+    """Makes a file's content, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

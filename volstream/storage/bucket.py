@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import BinaryIO
 
 from volstream.errors import InvalidValueError
 from volstream.model.files import FileInfo, Finding, is_utf8, printable
@@ -28,33 +26,8 @@ _MAX_BYTES = 1024
 #: Types that stores report for objects uploaded without one.
 _UNTOLD = ("binary/octet-stream", "application/octet-stream", None)
 
-#: Larger objects are written and copied in parts of this size. With the same parts, a copy has the same etag.
-PART_BYTES = 16 << 20
-
 _FOLDER = "Its key ends in '/' like a directory's, but it has content; rename it."
 _NUL = "Its key contains a NUL character, which no path may contain; rename it."
-
-
-def parts_of(content: BinaryIO) -> Iterator[bytes]:
-    """Yields the content of a file in parts; at least one, which may be empty."""
-    part = _part(content)
-    yield part
-    while len(part) == PART_BYTES and (part := _part(content)):
-        yield part
-
-
-def _part(content: BinaryIO) -> bytes:
-    """Reads one part, from a stream that may return less than it is asked for."""
-    pieces, missing = [], PART_BYTES
-    while missing and (piece := content.read(missing)):
-        pieces.append(piece)
-        missing -= len(piece)
-    return b"".join(pieces)
-
-
-def ranges_of(size: int) -> Sequence[tuple[int, int]]:
-    """Returns the first and the last position of each part of an object."""
-    return [(start, min(start + PART_BYTES, size) - 1) for start in range(0, size, PART_BYTES)]
 
 
 @dataclass(frozen=True)

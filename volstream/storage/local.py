@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
+from volstream.lifecycle.disks import sync
 from volstream.model.files import FileInfo, Finding, is_utf8, printable
 from volstream.model.locations import file_uri, local_path, quote_path
 from volstream.model.selection import Selection
@@ -170,7 +171,7 @@ class LocalStore:
                 file.flush()
                 os.fsync(file.fileno())
                 status = os.fstat(file.fileno())
-            _sync_folder(f"{self._root}/{path.rpartition('/')[0]}")
+            sync(f"{self._root}/{path.rpartition('/')[0]}")
         return status.st_size, _etag(status)
 
     def move(self, path: str, to: str) -> str | None:
@@ -184,7 +185,7 @@ class LocalStore:
                 os.rename(f"{self._root}/{path}", f"{self._root}/{to}")
             except FileNotFoundError:
                 return None
-            _sync_folder(f"{self._root}/{folder}")
+            sync(f"{self._root}/{folder}")
         return _etag(status)
 
     def remove_folder(self, path: str) -> None:
@@ -215,7 +216,7 @@ class LocalStore:
             self._make_folders(parent)
             with suppress(FileExistsError):
                 os.mkdir(f"{self._root}/{path}")
-            _sync_folder(f"{self._root}/{parent}")
+            sync(f"{self._root}/{parent}")
 
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
@@ -426,14 +427,6 @@ def _file_info(path: str, status: os.stat_result) -> FileInfo:
 
 def _etag(status: os.stat_result) -> str:
     return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _no_root(root: str) -> StorageError:

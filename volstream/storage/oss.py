@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -30,10 +29,10 @@ from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage.base import Details
-from volstream.storage.bucket import BucketPlace, parts_of, ranges_of
+from volstream.storage.bucket import BucketPlace
+from volstream.storage.outputs import BucketOutputs
 from volstream.storage.ranged import Content, ranged
 
-Part = TypeVar("Part")
 T = TypeVar("T")
 
 #: For this long after the bucket was seen, a missing key counts as a missing object without checking the bucket.
@@ -59,7 +58,11 @@ _REMEDIES = {
 _ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
 
 
-class OssStore:
+class _NotThereError(StorageError):
+    """The requested object is missing, while the bucket exists."""
+
+
+class OssStore(BucketOutputs):
     """The objects of ``oss://bucket[/prefix]``.
 
     A pickled store has temporary keys instead of its credentials. If the keys are long-lived and there is no role, it has
@@ -169,61 +172,41 @@ class OssStore:
         """See :meth:`Writable.remove`."""
         self._ask(path, self._bucket.delete_object, self._place.key(path))
 
-    def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:
-        """See :meth:`TakesOutputs.put`. In one request, or in parts if it is large."""
-        headers = {} if content_type is None else {"Content-Type": content_type}
-        parts = parts_of(content)
-        first, second = next(parts), next(parts, None)
-        key = self._place.key(path)
-        if second is None:
-            reply = self._ask(path, self._bucket.put_object, key, first, headers=headers)
-            return len(first), reply.etag.strip('"')
-        size = 0
-
-        def upload(number: int, part: bytes, upload_id: str) -> str:
-            nonlocal size
-            size += len(part)
-            etag: str = self._ask(path, self._bucket.upload_part, key, upload_id, number, part).etag
-            return etag
-
-        etag = self._in_parts(path, headers, itertools.chain((first, second), parts), upload)
-        return size, etag
-
-    def move(self, path: str, to: str) -> str | None:
-        """See :meth:`TakesOutputs.move`. Copies, then removes."""
-        bucket, source, key = self._place.bucket, self._place.key(path), self._place.key(to)
-        try:
-            found = self._of_object(path, self._bucket.head_object)
-            if "-" not in found.etag:
-                self._ask(to, self._bucket.copy_object, bucket, source, key)
-                etag: str = found.etag.strip(
-                    '"'
-                )  # the MD5 of the content, like the copy's, which the SDK does not read
-            else:
-
-                def copy(number: int, part: tuple[int, int], upload_id: str) -> str:
-                    ask = self._bucket.upload_part_copy
-                    copied: str = self._ask(to, ask, bucket, source, part, key, upload_id, number).etag
-                    return copied
-
-                kind = {"Content-Type": found.content_type}
-                etag = self._in_parts(to, kind, ranges_of(found.content_length), copy)
-        except (FileNotFoundError, _NotThereError):
-            return None
-        self.remove(path)
+    def _put(self, path: str, content: bytes, content_type: str | None) -> str:
+        headers = _typed(content_type)
+        etag: str = self._ask(path, self._bucket.put_object, self._place.key(path), content, headers=headers).etag
         return etag
 
-    def remove_folder(self, path: str) -> None:
-        """See :meth:`TakesOutputs.remove_folder`."""
-        for entry in self.list(f"{path}/", Selection(ignores=())):
-            if isinstance(entry, FileInfo):
-                self.remove(entry.relative_path)
+    def _stored(self, path: str) -> tuple[int, str, str | None]:
+        found = self._of_object(path, self._bucket.head_object)
+        return found.content_length, found.etag, found.content_type
 
-    def obstacle(self, path: str) -> str | None:
-        """See :meth:`TakesOutputs.obstacle`."""
-        if self._place.key(path) is None:
-            return "is too long for a key"
-        return None if self.head(path) is None else "already exists"
+    def _copy(self, path: str, to: str, etag: str) -> str:
+        source = (self._place.bucket, self._place.key(path))
+        self._ask(to, self._bucket.copy_object, *source, self._place.key(to))
+        return etag  # the MD5 of the content, like the copy's, which the SDK does not read
+
+    def _begin_parts(self, path: str, content_type: str | None) -> str:
+        begin, headers = self._bucket.init_multipart_upload, _typed(content_type)
+        upload: str = self._ask(path, begin, self._place.key(path), headers=headers).upload_id
+        return upload
+
+    def _put_part(self, path: str, upload: str, number: int, part: bytes) -> str:
+        etag: str = self._ask(path, self._bucket.upload_part, self._place.key(path), upload, number, part).etag
+        return etag
+
+    def _copy_part(self, path: str, to: str, upload: str, number: int, extent: tuple[int, int]) -> str:
+        copy, source = self._bucket.upload_part_copy, (self._place.bucket, self._place.key(path))
+        etag: str = self._ask(to, copy, *source, extent, self._place.key(to), upload, number).etag
+        return etag
+
+    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]]) -> str:
+        complete, parts = self._bucket.complete_multipart_upload, [oss2.models.PartInfo(*part) for part in etags]
+        etag: str = self._ask(path, complete, self._place.key(path), upload, parts).etag
+        return etag
+
+    def _abort_parts(self, path: str, upload: str) -> None:
+        self._ask(path, self._bucket.abort_multipart_upload, self._place.key(path), upload)
 
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
@@ -272,28 +255,6 @@ class OssStore:
             self._seen = time.monotonic()
             yield page
             more, token = page.is_truncated, page.next_continuation_token
-
-    def _in_parts(
-        self, path: str, headers: Mapping[str, str], parts: Iterable[Part], write: Callable[[int, Part, str], str]
-    ) -> str:
-        """Creates an object of parts, which appears when it is complete; returns its etag.
-
-        Args:
-            write: writes a part, given its number and the upload's id; returns its etag.
-        """
-        key = self._place.key(path)
-        upload: str = self._ask(path, self._bucket.init_multipart_upload, key, headers=headers).upload_id
-        try:
-            written = [
-                oss2.models.PartInfo(number, write(number, part, upload)) for number, part in enumerate(parts, 1)
-            ]
-            done = self._ask(path, self._bucket.complete_multipart_upload, key, upload, written)
-        except BaseException:
-            with suppress(StorageError):
-                self._ask(path, self._bucket.abort_multipart_upload, key, upload)
-            raise
-        etag: str = done.etag.strip('"')
-        return etag
 
     def _of_object(self, path: str, call: Callable[..., Any], *more: Any) -> Any:
         """Requests something about an object; returns the response. Raises FileNotFoundError."""
@@ -370,10 +331,6 @@ class _DayAuth(oss2.ProviderAuthV4):  # type: ignore[misc]  # oss2 has no types
         return self._days[moment[:8]]
 
 
-class _NotThereError(StorageError):
-    """The requested object is missing, while the bucket exists."""
-
-
 @contextmanager
 def _errors(what: str) -> Iterator[None]:
     """Maps exceptions of oss2 and of reading responses."""
@@ -412,3 +369,7 @@ def _may_pass(error: Exception) -> bool:
 def _askable(key: str) -> bool:
     """True if a URL can carry the key: the SDK's HTTP library resolves ``.`` and ``..``, and would request another key."""
     return not any(part in (".", "..") for part in key.split("/"))
+
+
+def _typed(content_type: str | None) -> Mapping[str, str]:
+    return {} if content_type is None else {"Content-Type": content_type}

@@ -5,30 +5,27 @@ What does not belong here: credentials, retries and the meaning of errors (``clo
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from volstream.cloud import aws
 from volstream.cloud.access import Access
-from volstream.errors import StorageError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage.base import Details
-from volstream.storage.bucket import BucketPlace, parts_of, ranges_of
+from volstream.storage.bucket import BucketPlace
+from volstream.storage.outputs import BucketOutputs
 from volstream.storage.ranged import Content, ranged
-
-Part = TypeVar("Part")
 
 #: For this long after the bucket was seen, a missing key counts as a missing object without checking the bucket.
 _SEEN_SECONDS = 60.0
 
 
-class S3Store:
+class S3Store(BucketOutputs):
     """The objects of ``s3://bucket[/prefix]``.
 
     A pickled store has temporary keys instead of its credentials, so it works for an hour or more.
@@ -135,59 +132,47 @@ class S3Store:
         with self._errors(path):
             self._client.delete_object(Bucket=self._place.bucket, Key=self._place.key(path))
 
-    def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:
-        """See :meth:`TakesOutputs.put`. In one request, or in parts if it is large."""
-        more = {} if content_type is None else {"ContentType": content_type}
-        parts = parts_of(content)
-        first, second = next(parts), next(parts, None)
-        if second is None:
-            with self._errors(path):
-                reply = self._client.put_object(**self._at(path), Body=first, **more)
-            return len(first), reply["ETag"].strip('"')
-        size = 0
-
-        def upload(number: int, part: bytes, to: Mapping[str, Any]) -> str:
-            nonlocal size
-            size += len(part)
-            etag: str = self._client.upload_part(**to, PartNumber=number, Body=part)["ETag"]
-            return etag
-
-        etag = self._in_parts(path, more, itertools.chain((first, second), parts), upload)
-        return size, etag
-
-    def move(self, path: str, to: str) -> str | None:
-        """See :meth:`TakesOutputs.move`. Copies, then removes."""
-        try:
-            found = self._of_object(path, "head_object")
-            source = {"CopySource": self._at(path)}
-            if "-" not in found["ETag"]:
-                etag: str = self._of_object(to, "copy_object", **source)["CopyObjectResult"]["ETag"].strip('"')
-            else:
-
-                def copy(number: int, part: tuple[int, int], into: Mapping[str, Any]) -> str:
-                    extent = {"CopySourceRange": f"bytes={part[0]}-{part[1]}"}
-                    reply = self._client.upload_part_copy(**into, PartNumber=number, **source, **extent)
-                    copied: str = reply["CopyPartResult"]["ETag"]
-                    return copied
-
-                kind = {"ContentType": found["ContentType"]}
-                etag = self._in_parts(to, kind, ranges_of(found["ContentLength"]), copy)
-        except FileNotFoundError:
-            return None
-        self.remove(path)
+    def _put(self, path: str, content: bytes, content_type: str | None) -> str:
+        with self._errors(path):
+            etag: str = self._client.put_object(**self._at(path), Body=content, **_typed(content_type))["ETag"]
         return etag
 
-    def remove_folder(self, path: str) -> None:
-        """See :meth:`TakesOutputs.remove_folder`."""
-        for entry in self.list(f"{path}/", Selection(ignores=())):
-            if isinstance(entry, FileInfo):
-                self.remove(entry.relative_path)
+    def _stored(self, path: str) -> tuple[int, str, str | None]:
+        found = self._of_object(path, "head_object")
+        return found["ContentLength"], found["ETag"], found["ContentType"]
 
-    def obstacle(self, path: str) -> str | None:
-        """See :meth:`TakesOutputs.obstacle`."""
-        if self._place.key(path) is None:
-            return "is too long for a key"
-        return None if self.head(path) is None else "already exists"
+    def _copy(self, path: str, to: str, etag: str) -> str:  # noqa: ARG002  # the answer has it
+        copied: str = self._of_object(to, "copy_object", CopySource=self._at(path))["CopyObjectResult"]["ETag"]
+        return copied
+
+    def _begin_parts(self, path: str, content_type: str | None) -> str:
+        with self._errors(path):
+            upload: str = self._client.create_multipart_upload(**self._at(path), **_typed(content_type))["UploadId"]
+        return upload
+
+    def _put_part(self, path: str, upload: str, number: int, part: bytes) -> str:
+        with self._errors(path):
+            reply = self._client.upload_part(**self._at(path), UploadId=upload, PartNumber=number, Body=part)
+        etag: str = reply["ETag"]
+        return etag
+
+    def _copy_part(self, path: str, to: str, upload: str, number: int, extent: tuple[int, int]) -> str:
+        source = {"CopySource": self._at(path), "CopySourceRange": f"bytes={extent[0]}-{extent[1]}"}
+        with self._errors(to):
+            reply = self._client.upload_part_copy(**self._at(to), UploadId=upload, PartNumber=number, **source)
+        etag: str = reply["CopyPartResult"]["ETag"]
+        return etag
+
+    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]]) -> str:
+        parts = {"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in etags]}
+        with self._errors(path):
+            reply = self._client.complete_multipart_upload(**self._at(path), UploadId=upload, MultipartUpload=parts)
+        etag: str = reply["ETag"]
+        return etag
+
+    def _abort_parts(self, path: str, upload: str) -> None:
+        with self._errors(path):
+            self._client.abort_multipart_upload(**self._at(path), UploadId=upload)
 
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
@@ -213,36 +198,6 @@ class S3Store:
 
     def _at(self, path: str) -> dict[str, Any]:
         return {"Bucket": self._place.bucket, "Key": self._place.key(path)}
-
-    def _in_parts(
-        self,
-        path: str,
-        more: Mapping[str, str],
-        parts: Iterable[Part],
-        write: Callable[[int, Part, Mapping[str, Any]], str],
-    ) -> str:
-        """Creates an object of parts, which appears when it is complete; returns its etag.
-
-        Args:
-            write: writes a part, given its number and the upload; returns its etag.
-        """
-        with self._errors(path):
-            upload = {
-                **self._at(path),
-                "UploadId": self._client.create_multipart_upload(**self._at(path), **more)["UploadId"],
-            }
-        try:
-            with self._errors(path):
-                written = [
-                    {"PartNumber": number, "ETag": write(number, part, upload)} for number, part in enumerate(parts, 1)
-                ]
-                done = self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": written})
-        except BaseException:
-            with suppress(StorageError), self._errors(path):
-                self._client.abort_multipart_upload(**upload)
-            raise
-        etag: str = done["ETag"].strip('"')
-        return etag
 
     def _of_object(self, path: str, what: str, **more: Any) -> Any:
         """Requests something about an object; returns the response. Raises FileNotFoundError."""
@@ -270,3 +225,7 @@ class S3Store:
 
     def _errors(self, path: str) -> AbstractContextManager[None]:
         return aws.errors(self._place.name(path))
+
+
+def _typed(content_type: str | None) -> Mapping[str, str]:
+    return {} if content_type is None else {"ContentType": content_type}

@@ -19,8 +19,8 @@ from volstream.model.files import FileInfo
 from volstream.model.selection import Selection
 from volstream.storage import open_store
 from volstream.storage.base import HasDetails, ObjectStore, TakesOutputs
-from volstream.storage.bucket import PART_BYTES
 from volstream.storage.memory import MemoryStore
+from volstream.storage.outputs import PART_BYTES
 
 ALL = Selection(ignores=())
 

@@ -340,7 +340,9 @@ def test_queries_run_and_nothing_else(busy: Site) -> None:
     said = page.partition('aria-label="Error">')[2].partition("</pre>")[0]
     assert "\n" in said
     assert "\\n" not in said
-    [totals] = [row for row in busy.post("/sql", q="DESCRIBE JOB j", limit="200")["result"]["rows"] if row[0] == "totals"]
+    [totals] = [
+        row for row in busy.post("/sql", q="DESCRIBE JOB j", limit="200")["result"]["rows"] if row[0] == "totals"
+    ]
     assert totals[1].startswith('{"batches": ')
     assert "\n" not in totals[1]
 

@@ -45,6 +45,14 @@ class Target:
         self.place.refresh()
         self.place.run()
 
+    def give_up(self) -> None:
+        """Runs the job until its new outputs have their paths, and loses the engine there."""
+        with (
+            meanwhile("return", "volstream.jobs.outputs.JobOutputs.place", die),
+            pytest.raises(EngineLostError),
+        ):
+            self.place.run()
+
     @property
     def files(self) -> dict[str, str]:
         """The contents of the volume, except of what attempts staged."""
@@ -306,11 +314,7 @@ def test_an_attempt_that_is_given_up_leaves_what_rows_name_and_the_next_run_remo
     target.place.put("a", "two")
     target.place.put("b", "new")
     target.place.refresh()
-    with (
-        meanwhile("return", "volstream.jobs.outputs.JobOutputs.place", die),
-        pytest.raises(EngineLostError),
-    ):
-        target.place.run()
+    target.give_up()
     assert target.files == {"up/a": "ONE", "up/b": "NEW"}
     target.place.put("a", "fail")
     target.place.delete("b")
@@ -327,11 +331,7 @@ def test_a_daemons_sweep_finishes_what_killed_runs_left(target: Target) -> None:
     target.place.put("a", "three")
     target.place.put("b", "->new")
     target.place.refresh()
-    with (
-        meanwhile("return", "volstream.jobs.outputs.JobOutputs.place", die),
-        pytest.raises(EngineLostError),
-    ):
-        target.place.run()
+    target.give_up()
     assert target.files == {"up/a": "ONE", "up/b": "TWO", "up/new": "->NEW"}
     home = target.place.session.home
     outputs.sweep(home.catalog, home.settings)
