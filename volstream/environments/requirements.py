@@ -58,8 +58,7 @@ def make(path: Path, place: Path, lock: int) -> None:
     """Makes a virtual environment at ``place`` with the packages of a file.
 
     Args:
-        lock: a descriptor that the installer keeps open, so that whoever waits for it waits for an installer, too, that outlives
-            this process.
+        lock: descriptor of the lock. The installer inherits it, so the lock stays held if the installer outlives this process.
 
     Raises:
         DependencyError: the packages cannot be resolved or installed.

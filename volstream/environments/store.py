@@ -79,7 +79,7 @@ class EnvironmentStore:
         return None if recipe is None else recipe.id
 
     def all(self) -> Sequence[MadeEnvironment]:
-        """Returns what there is, and what a killed process left behind, by id."""
+        """Returns all environments, by id, including unfinished ones of killed processes."""
         folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
         return [_made(place) for place in folders if place.is_dir()]
 

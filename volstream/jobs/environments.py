@@ -1,4 +1,4 @@
-"""Jobs whose functions run in environments: what a function is equipped with, and which jobs use what."""
+"""Finds the environment in which a job's function runs."""
 
 from __future__ import annotations
 

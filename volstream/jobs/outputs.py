@@ -5,14 +5,15 @@ while an attempt makes its next content, which may never be committed. So no att
 
 1. A worker writes each file, complete and durable, under a unique name in the folder of its attempt, which is hidden in the
    target volume.
-2. The leader looks who has the paths. It turns a file whose output has the path of another file's, or of something that is not
-   volstream's, into a failure. Then it notes in the catalog's ledger, with the attempt's id, what the attempt makes and which
-   files' rows it replaces.
-3. A new path, which no committed row names, gets its content before the commit: whoever sees the row finds the file.
+2. The leader looks up who owns the paths. If an output has the path of another file's output, or of something that volstream did
+   not write, its file fails. Then the leader notes in the catalog's ledger, with the attempt's id, what the attempt makes and
+   which files' rows it replaces.
+3. If no committed row names the path, the leader moves the content there before the commit, so that anyone who sees the row
+   finds the file.
 4. The rows are committed.
-5. A path that a committed row named gets its new content only now: until here, an attempt that is given up changes nothing that
-   a row names. Between 4 and 5 the file has its former content, complete.
-6. Outputs of replaced rows whose path no new row names are removed.
+5. If a committed row already named the path, the leader replaces its content only now: up to this point, giving up an attempt
+   changes nothing that a row names. Between 4 and 5 the file has its old content, complete.
+6. The leader removes outputs of replaced rows whose paths no new row names.
 
 The ledger makes 5 and 6 an outbox: :func:`finish` asks the catalog which attempts were committed, and repeats what a killed
 process left undone. Every step can be repeated. Killed
@@ -97,8 +98,8 @@ class JobOutputs:
     def checked(self, open_plan: Plan, batch: Batch, staged: Staged) -> Staged:
         """Returns an attempt's outcomes, in which files whose outputs cannot have their paths have failed.
 
-        Called with the attempt's intent open. The first call removes what earlier runs left: whoever staged it can begin no
-        attempt until this one ends, and then :meth:`place` would miss it.
+        Called with the attempt's intent open. The first call removes what earlier runs left: no other process can begin an
+        attempt before this one ends, and one that resumes later fails in :meth:`place`, because its files are missing.
         """
         if not self._swept:
             self._sweep(batch)
@@ -273,7 +274,7 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         _each(partial(_remove, store), [output for output in dead if output.path not in taken])
         faults.point("outputs.removed")
         _each(store.remove_folder, sorted(set(_left_by(outputs))))
-        # Before the rows that say what changed are: the directory hears of it without a queue.
+        # Before the ledger forgets which paths changed: the directory learns of them from here, not from a queue.
         catalog.refreshes.ask_check(volume_id, (output.path for output in outputs))
         catalog.outputs.placed(list(zip(live, etags, strict=True)))
         catalog.outputs.forget(dead)

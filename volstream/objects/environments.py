@@ -1,4 +1,4 @@
-"""Environments of functions: what there is, which jobs use it, and its removal."""
+"""Environments of functions: lists them with the jobs that use them, and removes them."""
 
 from __future__ import annotations
 

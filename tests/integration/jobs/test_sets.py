@@ -140,10 +140,9 @@ def test_a_set_fails_is_retried_explained_replayed_and_compared_as_one(place: Pl
     assert (progress.processed, progress.failed) == (1, 1)
     [failure] = place.session.jobs.failures("j")
     assert (failure.path, failure.kind) == ("a", FailureKind.RAISED)
-    told = tell(place.session.home, "v", "a/1")
-    about = {event.what: event.details for event in told}
-    assert about["in the range of a batch"]["set"] == "a"
-    assert about["failed"]["message"] == "ValueError: a bad page"
+    details = {event.what: event.details for event in tell(place.session.home, "v", "a/1")}
+    assert details["in the range of a batch"]["set"] == "a"
+    assert details["failed"]["message"] == "ValueError: a bad page"
     place.session.jobs.retry("j", ["a"])
     assert place.run().progress.failed == 1
     put(place, a_2="fine")
