@@ -27,7 +27,6 @@ from typing import TypeVar
 
 import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.table import Table
 
 from benchmarks import directories
@@ -43,9 +42,11 @@ from volstream.engine import record
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import of_job
 from volstream.jobs import plan
+from volstream.jobs.attempt import target_of_rows
 from volstream.jobs.results import ResultTables, write_batch
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
+from volstream.jobs.staging import replied
 from volstream.model.names import Name
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.session import Session
@@ -116,10 +117,11 @@ class Results:
             }
             for number in numbers
         ]
-        staged = Staged(str(self._scratch / f"staged-{self._commits}"), of_job(self._job))
-        Path(staged.location).mkdir()
-        pq.write_table(pa.Table.from_pylist(outcomes, schema=schema), f"{staged.location}/part-0.parquet")
         made, batch = self._planned([path_of(number) for number in numbers])
+        location = str(self._scratch / f"staged-{self._commits}")
+        target = target_of_rows(self._job, location, batch.id)
+        replies = replied([pa.RecordBatch.from_pylist(outcomes, schema=schema)], target)
+        staged = Staged.of(location, target, (pa.Table.from_batches([reply]) for reply in replies))
         self._delta.prepare(self._location)  # a job does so while its function runs
 
         def commit() -> None:

@@ -99,7 +99,7 @@ def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
     now = datetime.now(UTC)
     gone = [location for location in unneeded if alone or now - folders.last_written(location) > _LEFT]
     for location in gone:
-        folders.remove(location)
+        folders.discard(location)
     if gone:
         _log.info("leftovers_removed", folders=len(gone))
 

@@ -6,10 +6,13 @@ Files may come from any writer: Spark stores times as INT96, polars text as ``st
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -23,6 +26,12 @@ from volstream.delta.places import filesystem_of, make_durable
 #: The greatest character in UTF-8 order; appending it to a truncated text gives an upper bound.
 _GREATEST = "\U0010ffff"
 
+#: Rows per row group of a table of any columns.
+GROUP_ROWS = 10_000
+
+#: Number of columns with statistics, and maximum length of text in them, as in Delta.
+_TRACKED_COLUMNS, _LONGEST = 32, 32
+
 #: The last time that the log, which has milliseconds, can store.
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000)
 
@@ -31,7 +40,7 @@ class NewFile:
     """A data file being written; nothing refers to it until it is committed.
 
     Args:
-        location: of the table.
+        location: of the table, or of another folder.
         tracked: columns with statistics; those of types without statistics are ignored.
         plain: columns with mostly distinct values, for which a dictionary would be a second copy.
         group_rows: rows per row group; looking up a key decodes a whole group.
@@ -51,7 +60,7 @@ class NewFile:
         self.rows = 0
         self.bytes = 0  #: size of the buffered rows
         self._filesystem, self._root = filesystem_of(location)
-        self._name = f"part-{uuid.uuid4().hex}.parquet"
+        self._name = _new_name()
         self._schema = schema
         self._group_rows = group_rows
         self._longest = longest
@@ -119,6 +128,51 @@ class NewFile:
             self._filesystem.delete_file(f"{self._root}/{self._name}")
 
 
+def of_rows(location: str, schema: pa.Schema, unlisted: Collection[str] = ()) -> NewFile:
+    """Creates a data file for a table of any columns, with statistics as in Delta.
+
+    Args:
+        unlisted: columns that are not the table's.
+    """
+    listed = [name for name in schema.names if name not in unlisted]
+    return NewFile(location, schema, tracked=listed[-_TRACKED_COLUMNS:], group_rows=GROUP_ROWS, longest=_LONGEST)
+
+
+@dataclass(frozen=True)
+class FinishedFile:
+    """A complete data file in a folder that is not a table's.
+
+    Attributes:
+        size: in bytes.
+        stats: as in a table's log.
+    """
+
+    folder: str
+    name: str
+    size: int
+    stats: str
+
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yields the rows, or some columns of them, a row group at a time."""
+        with open_file(self.folder, self.name) as file:
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number, columns=columns if columns is None else list(columns))
+
+    def put(self, location: str) -> AddAction:
+        """Gives the file a name in a table's folder, too. Both are local. Content stays durable; the commit does so for the name.
+
+        Copies it if the folders are on different disks, or another user's file cannot have a second name.
+        """
+        (_, source), (filesystem, root) = filesystem_of(self.folder), filesystem_of(location)
+        name = _new_name()
+        try:
+            os.link(f"{source}/{self.name}", f"{root}/{name}")
+        except OSError:
+            shutil.copyfile(f"{source}/{self.name}", f"{root}/{name}")
+            make_durable(filesystem, f"{root}/{name}", folders=False)
+        return AddAction(name, self.size, {}, int(time.time() * 1000), True, self.stats)
+
+
 def statistics_text(statistics: Mapping[str, Any]) -> str:
     """Returns statistics in the log's format.
 
@@ -146,6 +200,10 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))
+
+
+def _new_name() -> str:
+    return f"part-{uuid.uuid4().hex}.parquet"
 
 
 def _is_comparable(kind: pa.DataType) -> bool:

@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from deltalake.transaction import AddAction
 
 from volstream.delta import durable
 from volstream.delta.bounds import bounds_of, doubtful_files, group_bounds, has_escapes
-from volstream.delta.datafile import NewFile, fitted, open_file, statistics_text
+from volstream.delta.datafile import GROUP_ROWS, FinishedFile, NewFile, fitted, of_rows, open_file, statistics_text
 from volstream.delta.log import (
     CHARACTERS,
     PRIMARY_KEY,
@@ -77,12 +78,8 @@ _OF_ROWS = ("baseRowId", "defaultRowCommitVersion")
 #: One checkpoint per ten commits, as in Delta.
 _CHECKPOINT_COMMITS = 10
 
-#: Number of columns with statistics, and maximum length of text in them, as in Delta.
-_TRACKED_COLUMNS, _LONGEST = 32, 32
-
-#: Rows per row group and bytes buffered in memory.
-_GROUP_ROWS, _GROUP_BYTES = 10_000, 32 << 20
-_FILE_BYTES = 256 << 20
+#: Bytes buffered in memory per row group, and per data file.
+_GROUP_BYTES, _FILE_BYTES = 32 << 20, 256 << 20
 
 #: Ids of tables whose statistics every reader can read.
 _sound: set[str] = set()
@@ -101,12 +98,14 @@ class RowChanges:
         schema: schema of ``rows``.
         key: text column that selects the rows to remove.
         gone: values of ``key`` whose rows are removed. None: the commit only adds rows.
+        files: more rows to add. The table gets the files themselves, or their rows if it requires more of a row.
     """
 
     rows: Iterable[pa.Table]
     schema: pa.Schema
     key: str
     gone: Collection[str] | None
+    files: Sequence[FinishedFile] = ()
 
 
 def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, tracked: bool = False) -> bool:
@@ -197,7 +196,7 @@ class _Commit:
     _written: list[AddAction] | None = None
     _files: list[NewFile] = field(default_factory=list)
     _groups: list[pa.Table] = field(default_factory=list)  #: the rows to add, if they replace others
-    _feed: list[str] = field(default_factory=list)
+    _others: list[str] = field(default_factory=list)  #: paths of other new files
     _rows: int = 0
     _may_be_there: bool = False
 
@@ -233,10 +232,10 @@ class _Commit:
     def _drop(self) -> None:
         for file in self._files:
             file.drop()
-        for path in self._feed:
+        for path in self._others:
             with suppress(FileNotFoundError):
                 os.unlink(path)
-        self._files, self._feed, self._groups, self._rows = [], [], [], 0
+        self._files, self._others, self._groups, self._rows = [], [], [], 0
 
     def _actions(self, table: DeltaTable) -> Sequence[Mapping[str, Any]] | None:
         """Returns the commit's actions; None: only Spark can make the commit."""
@@ -261,7 +260,8 @@ class _Commit:
         replaced, feed = removed.actions, list[Mapping[str, Any]]()
         if removed.rows is not None:
             feed = write_feed(self.location, table, self.change.key, removed.rows, self._groups)
-            self._feed = [f"{self.location}/{action['cdc']['path']}" for action in feed]
+            root = filesystem_of(self.location)[1]
+            self._others += [f"{root}/{action['cdc']['path']}" for action in feed]
         added = [
             {
                 "add": {
@@ -298,11 +298,18 @@ class _Commit:
         key = names.get(change.key.lower(), change.key)
         written = schema if ids is None else schema.append(pa.field(ids, pa.int64()))
         added: list[AddAction] = []
+        rows, root = change.rows, filesystem_of(self.location)[1]
+        if replaced is None and rules.allow_all and schema.names == change.schema.names:
+            for finished in change.files:
+                added.append(finished.put(self.location))
+                self._others.append(f"{root}/{added[-1].path}")
+                self._rows += json.loads(finished.stats)["numRecords"]
+        else:
+            rows = chain(rows, *(finished.rows() for finished in change.files))
         file: NewFile | None = None
-        for group in _groups(change.rows):
+        for group in _groups(rows):
             if file is None:
-                tracked = schema.names[-_TRACKED_COLUMNS:]
-                file = NewFile(self.location, written, tracked=tracked, group_rows=_GROUP_ROWS, longest=_LONGEST)
+                file = of_rows(self.location, written, [] if ids is None else [ids])
                 self._files.append(file)
             renamed = group.rename_columns(schema.names)
             if not rules.allow(renamed):
@@ -359,10 +366,7 @@ def _groups(rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
         if not row.num_rows:
             continue
         waiting.append(row)
-        if (
-            sum(part.num_rows for part in waiting) >= _GROUP_ROWS
-            or sum(part.nbytes for part in waiting) >= _GROUP_BYTES
-        ):
+        if sum(part.num_rows for part in waiting) >= GROUP_ROWS or sum(part.nbytes for part in waiting) >= _GROUP_BYTES:
             yield pa.concat_tables(waiting)
             waiting = []
     if waiting:
@@ -443,6 +447,11 @@ class _ColumnRules:
         limits = {column.name: length_of((column.metadata or {}).get(CHARACTERS)) for column in fields}
         lengths = {name: length for name, length in limits.items() if length is not None}
         return cls([column.name for column in fields if not column.nullable], lengths)
+
+    @property
+    def allow_all(self) -> bool:
+        """True if any rows can be added."""
+        return not self.required and not self.lengths
 
     def allow(self, rows: pa.Table) -> bool:
         """True if rows, with the table's spelling of its columns, can be added; if not, Spark reports the problem."""

@@ -17,11 +17,14 @@ from pyarrow import fs
 from volstream.delta import owners
 from volstream.delta.places import filesystem_of, make_folder, replace_file
 from volstream.errors import DependencyError, InvalidStateError
+from volstream.log import get
 from volstream.model.names import Name, similar
 
 if TYPE_CHECKING:
     from pyarrow import dataset as ds
     from pyarrow import parquet as pq
+
+_log = get("warehouse")
 
 #: The file in a warehouse that identifies the catalog of its tables.
 CATALOG = "_catalog.json"
@@ -98,6 +101,14 @@ def remove(location: str) -> None:
         os.unlink(path)
     elif filesystem.get_file_info(path).type != fs.FileType.NotFound:
         filesystem.delete_dir(path)
+
+
+def discard(location: str) -> None:
+    """Deletes a folder that nothing needs any more. What cannot be deleted, such as another user's files, stays and is logged."""
+    try:
+        remove(location)
+    except OSError as error:
+        _log.warning("folder_left", folder=location, reason=str(error))
 
 
 def is_link(location: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ from volstream.errors import DependencyError, InvalidStateError, InvalidValueErr
 from volstream.lifecycle.disks import disk_error, sync
 
 _S3 = ("s3", "s3a")
+
+#: Mode of a folder that a group may write, and whose content belongs to that group.
+_OF_GROUP = stat.S_ISGID | stat.S_IWGRP
 
 
 def is_remote(location: str) -> bool:
@@ -95,6 +99,9 @@ def create_table(
 def make_folder(location: str) -> None:
     """Creates a folder and its parents, whose names survive a power cut. Object stores have no folders.
 
+    Below a folder that a group may write and passes on (mode 2770), such as that of the daemon's user and Spark's, the group may
+    write new folders, too, whatever the umask.
+
     Raises:
         DependencyError: the folder cannot be created.
     """
@@ -109,6 +116,9 @@ def make_folder(location: str) -> None:
             folder = os.path.dirname(folder)
     try:
         filesystem.create_dir(path, recursive=True)
+        for folder in reversed(missing):
+            if os.stat(os.path.dirname(folder)).st_mode & _OF_GROUP == _OF_GROUP:
+                os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | stat.S_IRWXG | stat.S_ISGID)
     except OSError as error:
         _check_disk(location, error)
         kind = StorageError if is_remote(location) else DependencyError

@@ -193,6 +193,11 @@ def provenance_of(job: FileJob) -> pa.Schema:
     return PROVENANCE if job.group_by is None else PROVENANCE_OF_SETS
 
 
+def of_table(job: FileJob) -> pa.Schema:
+    """Returns the columns of a job's rows in its table."""
+    return pa.schema([*of_job(job), *provenance_of(job)])
+
+
 def key_column(job: FileJob) -> str:
     """Returns the column that says of which file, or set of files, a row is."""
     return str(provenance_of(job).names[0])

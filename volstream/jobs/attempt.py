@@ -21,9 +21,10 @@ from volstream.config import Settings
 from volstream.definitions import FileJob, JobState, OnMove, Volume, Write
 from volstream.delta import direct, folders
 from volstream.delta.marker import Marker
+from volstream.delta.options import options_of
 from volstream.errors import CatalogError, FencedError, FunctionLoadError, VolstreamError, reason_of
 from volstream.functions.pace import Pace
-from volstream.functions.schema import key_column, of_job
+from volstream.functions.schema import key_column, of_job, of_table
 from volstream.functions.source import FunctionSource
 from volstream.functions.worker import Work
 from volstream.jobs import logs, plan
@@ -37,6 +38,7 @@ from volstream.jobs.results import put_batch, without_followed, write_batch
 from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import bounds
 from volstream.jobs.staged import Staged, Totals
+from volstream.jobs.staging import RowsTarget
 from volstream.lifecycle import faults
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.identity import new_owner
@@ -202,7 +204,7 @@ class BatchExecutor:
     def forget(self, ahead: StagedBatch | None) -> None:
         """Removes staged outcomes that will not be committed."""
         if ahead is not None:
-            folders.remove(f"{self._services.staging}/{ahead.batch_id}")
+            folders.discard(f"{self._services.staging}/{ahead.batch_id}")
 
     def _commit(
         self,
@@ -241,7 +243,7 @@ class BatchExecutor:
         faults.point("batch.committed")
         if self._outputs is not None:
             self._outputs.finish(batch)
-        folders.remove(f"{self._services.staging}/{batch.id}")
+        folders.discard(f"{self._services.staging}/{batch.id}")
         progress = self._progress
         progress.batches += 1
         progress.done_files += batch.files
@@ -285,7 +287,7 @@ class BatchExecutor:
             return None
         with suppress(VolstreamError):  # the batch is run again in its own attempt, which reports the error
             return self._stage(open_plan, following, "ahead", isolate=self._job.isolate)
-        folders.remove(f"{self._services.staging}/{following.id}")
+        folders.discard(f"{self._services.staging}/{following.id}")
         return None
 
     @staticmethod
@@ -346,7 +348,8 @@ class BatchExecutor:
 
     def _stage_now(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> StagedBatch:
         began = time.monotonic()
-        staged = Staged(f"{self._services.staging}/{batch.id}/{attempt}", of_job(self._job))
+        location = f"{self._services.staging}/{batch.id}/{attempt}"
+        target = target_of_rows(self._job, location, batch.id)
         work = work_on(self._services.settings, self._job, self._source, self._store)
         work = replace(work, isolate=isolate, pace=work.pace and self._turn(work.pace))
         if self._outputs is not None:
@@ -354,10 +357,10 @@ class BatchExecutor:
         if batch.files:
             with self._services.session() as session:
                 files = self._files_to_run(session, open_plan, batch)
-                stage(staged, files, work, self._job, batch.files, batch=batch.id)
+                staged = stage(location, target, files, work, self._job, batch.files, batch=batch.id)
             self._called = time.monotonic()
         else:
-            staged.write_nothing()
+            staged = Staged.of(location, target, iter(()))
         totals = staged.totals()
         if totals.printed:
             self._keep_printed(batch, staged)
@@ -507,7 +510,15 @@ def pace_of(job: FileJob) -> Pace | None:
     return None if job.rate is None else Pace(1 / parse_rate(job.rate))
 
 
-def stage(staged: Staged, files: DataFrame, work: Work, job: FileJob, count: int, **about: str) -> None:
+def target_of_rows(job: FileJob, location: str, batch_id: str) -> RowsTarget:
+    """Returns where rows that are too many for a reply go, below an attempt's folder."""
+    options = tuple(sorted(options_of(location).items()))
+    return RowsTarget(f"{location}/rows", of_table(job), key_column(job), batch_id, options)
+
+
+def stage(
+    location: str, target: RowsTarget, files: DataFrame, work: Work, job: FileJob, count: int, **about: str
+) -> Staged:
     """Runs a job's function on ``count`` files and stages the outcomes; ``about`` adds fields to the log."""
     from pyspark.errors import PySparkException
 
@@ -516,13 +527,13 @@ def stage(staged: Staged, files: DataFrame, work: Work, job: FileJob, count: int
         files = files.repartition(workers)
         work = replace(work, pace=work.pace and replace(work.pace, workers=workers))
     try:
-        staged.write(files, work)
+        return Staged.run(location, target, files, work)
     except PySparkException as error:
         if work.apart or not _worker_died(error):
             raise
         # A file kills its worker. One child process per file identifies it and lets the other files succeed.
         _log.warning("worker_died", job=str(job.name), **about, next="each file in a child process")
-        staged.write(files, replace(work, isolate=True))
+        return Staged.run(location, target, files, replace(work, isolate=True))
 
 
 def recover(services: JobServices, job: FileJob, why: str = "Its process ended.") -> bool:

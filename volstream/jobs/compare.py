@@ -10,7 +10,7 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,10 @@ from volstream.errors import FunctionLoadError, InvalidStateError, NotFoundError
 from volstream.functions.bounds import size_of
 from volstream.functions.output import FILE, has_files
 from volstream.functions.pickled import code_of
-from volstream.functions.schema import key_column, of_job
+from volstream.functions.schema import key_column, of_job, provenance_of
 from volstream.functions.source import FunctionSource
 from volstream.jobs import plan
-from volstream.jobs.attempt import stage, work_on
+from volstream.jobs.attempt import stage, target_of_rows, work_on
 from volstream.jobs.comparison import (
     Columns,
     Comparison,
@@ -134,8 +134,12 @@ class _Run:
         progress = ComparisonProgress(len(self._paths), own=own)
         self._observe(progress)
         work = dataclasses.replace(work_on(self._services.settings, other, source, self._store), measures=True)
-        with self._staged(of_job(other)) as staged, self._services.session() as session:
-            stage(staged, plan.work_of_rows(session, self._files), work, other, len(self._paths))
+        location = f"{self._services.staging}/compare-{uuid.uuid4().hex}"
+        with ExitStack() as end:
+            session = end.enter_context(self._services.session())
+            end.callback(folders.discard, location)
+            planned, target = plan.work_of_rows(session, self._files), target_of_rows(other, location, "")
+            staged = stage(location, target, planned, work, other, len(self._paths))
             if (broken := staged.broken()) is not None:
                 raise FunctionLoadError(
                     f"The function {other.function} cannot be set up: {broken['error_message']}",
@@ -160,14 +164,6 @@ class _Run:
         )
         return comparer.found, CostPercentiles(seconds, memory, counts.total(*(file.counted for file in files)))
 
-    @contextmanager
-    def _staged(self, result: pa.Schema) -> Iterator[Staged]:
-        staged = Staged(f"{self._services.staging}/compare-{uuid.uuid4().hex}", result)
-        try:
-            yield staged
-        finally:
-            folders.remove(staged.location)
-
     def _existing(self) -> Sequence[str]:
         """Returns the job's columns that its table has; the job's next run adds the others."""
         there = {name.lower() for name in DeltaLog(self._services.table_of(self._job)).columns()}
@@ -176,9 +172,11 @@ class _Run:
     def _outcomes(
         self, session: SparkSession, staged: Staged, existing: Sequence[str]
     ) -> Iterator[tuple[str, Iterator[Mapping[str, Any]]]]:
-        """Yields each file's rows as they come from Spark: the table's in ``had``, new ones as staged."""
-        new = staged.read(session).where("path IS NOT NULL")
-        new = new.select("path", "rows", "result", "error_kind", "error_message", "seconds", "memory", "counted")
+        """Yields each file's outcome and rows as they come from Spark: the table's in ``had``, new ones in ``result``."""
+        target, added = staged.target, provenance_of(self._job).names
+        own = ", ".join(quote_column(name) for name in target.schema.names if name not in added)
+        new = staged.rows(session).selectExpr(f"{target.key} AS path", f"struct({own}) AS result")
+        new = relation(session, staged.costs()).unionByName(new, allowMissingColumns=True)
         if existing:
             new = new.unionByName(self._had(session, existing), allowMissingColumns=True)
         else:
@@ -278,8 +276,10 @@ def _gathered(rows: Iterable[Mapping[str, Any]], files_in: Sequence[str]) -> tup
             had = dict(row["had"])
             old.add({**had, **{name: _without_etags(had[name]) for name in files_in if name in had}})
             continue
-        new.add(row["result"], row["error_kind"], row["error_message"])
-        if row["rows"] is not None:  # the file's first
+        if row["result"] is not None:
+            new.add(row["result"])
+        else:
+            new.add(None, row["error_kind"], row["error_message"])
             new.seconds, new.memory = row["seconds"], row["memory"]
             new.counted = json.loads(row["counted"] or "{}")
     return old, new

@@ -60,5 +60,5 @@ def _changes(services: JobServices, job: FileJob, stream: Stream) -> Load:
     if covered is None or covered.empty:
         return Load()
     plan, batches = services.planner.of_range(services.session, job, covered)
-    folders.remove(plan.location)
+    folders.discard(plan.location)
     return Load.of(batches)

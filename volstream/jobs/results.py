@@ -16,10 +16,10 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER, Marker
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.functions.schema import PROVENANCE, key_column, of_job, provenance_of, to_ddl
+from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl
 from volstream.jobs.load import loads
 from volstream.jobs.plan import MOVE, REMOVE, of_files, of_origins, removed_paths, slice_of
-from volstream.jobs.staged import SETTLED, WITHOUT_STATISTICS, Staged
+from volstream.jobs.staged import SETTLED, Staged
 from volstream.jobs.target import check_target
 from volstream.log import get
 from volstream.model.work import Batch, Plan
@@ -34,13 +34,11 @@ _log = get("jobs")
 #: The rows of up to this many files go into one data file; beyond that, the tasks that hold the rows write them.
 _ONE_FILE = 1000
 
-_REFRESH_ID = "_refresh_id"
+#: Stops Parquet's writer from keeping minimum and maximum values. It keeps them in full for all row groups until a file ends,
+#: so that a file of large rows would be in memory twice.
+_WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
 
-_PROVENANCE_OF = {
-    "_file_version": "file_version",
-    "_refresh_id": "commit_version",
-    "_processed_at": "processed_at",
-}
+_REFRESH_ID = "_refresh_id"
 
 
 class ResultTables:
@@ -66,7 +64,7 @@ class ResultTables:
         """
         location = folders.table_location(self._warehouse, job.into)
         log = DeltaLog(location)
-        wanted = pa.schema([*of_job(job), *provenance_of(job)])
+        wanted = of_table(job)
         existing = log.columns()
         if not existing:
             properties = {OWNER: job.id} if job.write is Write.UPSERT else {}
@@ -136,10 +134,8 @@ def put_batch(job: FileJob, plan: Plan, batch: Batch, location: str, staged: Sta
     if batch.moves and job.on_move is OnMove.REKEY:
         return False
     gone = None if _is_blind(job, batch) else [*removed_paths(plan.location, batch), *staged.settled()]
-    schema = pa.schema([*of_job(job), *provenance_of(job)])
-    return direct.commit(
-        location, marker, direct.RowChanges(staged.rows(batch.id, schema.names), schema, key_column(job), gone)
-    )
+    changes = direct.RowChanges([staged.inline()], of_table(job), key_column(job), gone, staged.files())
+    return direct.commit(location, marker, changes)
 
 
 def _is_blind(job: FileJob, batch: Batch) -> bool:
@@ -150,7 +146,7 @@ def _is_blind(job: FileJob, batch: Batch) -> bool:
 @contextmanager
 def _small_footers(session: SparkSession, staged: Staged) -> Iterator[None]:
     """Omits statistics from the footers of files written in the block if rows, and hence statistics, are very large."""
-    settings = WITHOUT_STATISTICS if staged.has_large_rows() else {}
+    settings = _WITHOUT_STATISTICS if staged.has_large_rows() else {}
     for key, value in settings.items():
         session.conf.set(key, value)
     try:
@@ -178,33 +174,30 @@ def write_batch(
 def _write_batch(
     session: SparkSession, delta: DeltaWriter, job: FileJob, plan: Plan, batch: Batch, location: str, staged: Staged
 ) -> None:
-    staged.read(session).createOrReplaceTempView("staged")
+    rows = staged.rows(session)
     own = [field.name for field in of_job(job)]
     key, provenance = key_column(job), provenance_of(job).names
     columns = ", ".join(quote_column(name) for name in (*own, *provenance))
-    values = [f"result.{quote_column(name)} AS {quote_column(name)}" for name in own]
-    values += [f"{source} AS {name}" for name, source in {key: "path", **_PROVENANCE_OF}.items()]
-    new_rows = f"SELECT {', '.join(values)}, {literal(batch.id)} AS _batch_id FROM staged WHERE result IS NOT NULL"
     if _is_blind(job, batch):
-        rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
         delta.append(session, rows.coalesce(1) if batch.files <= _ONE_FILE else rows, location)
         return
     if batch.files + batch.removals + batch.moves <= MAX_NAMED and not (batch.moves and job.on_move is OnMove.REKEY):
         # Removes the rows of removed and processed files; failed files keep their rows.
         paths = [*removed_paths(plan.location, batch), *staged.settled()]
         if paths:
-            rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
             delta.replace(session, rows.coalesce(1), location, one_of(key, paths))
         return
     slice_of(session, plan, batch).createOrReplaceTempView("planned")
+    rows.createOrReplaceTempView("new_rows")
+    staged.files_with_rows(session).createOrReplaceTempView("staged")
     # As above.
     gone = (
         f"SELECT relative_path AS gone FROM planned WHERE action = '{REMOVE}' "
-        f"UNION ALL SELECT path AS gone FROM staged WHERE rows IS NOT NULL AND {SETTLED}"
+        f"UNION ALL SELECT path AS gone FROM staged WHERE {SETTLED}"
     )
     empty = ", ".join(f"NULL AS {quote_column(name)}" for name in (*own, *provenance))
     source = (
-        f"SELECT CAST(NULL AS STRING) AS gone, {columns} FROM ({new_rows}) UNION ALL SELECT gone, {empty} FROM ({gone})"
+        f"SELECT CAST(NULL AS STRING) AS gone, {columns} FROM new_rows UNION ALL SELECT gone, {empty} FROM ({gone})"
     )
     within, origins = (of(f"t.{key}", plan.location, batch) for of in (of_files, of_origins))
     follow = ""
@@ -245,7 +238,7 @@ def _moved(own: Sequence[str], batch: Batch) -> str:
     ]
     return (
         f"SELECT p.old_path AS gone, {', '.join(columns)} FROM planned p "
-        "LEFT JOIN (SELECT DISTINCT path FROM staged) s ON s.path = p.relative_path WHERE p.old_path IS NOT NULL"
+        "LEFT JOIN staged s ON s.path = p.relative_path WHERE p.old_path IS NOT NULL"
     )
 
 

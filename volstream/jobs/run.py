@@ -194,7 +194,7 @@ class _Run:
 
     def _drop(self, open_plan: Plan) -> None:
         self._services.catalog.consumptions.drop_plan(open_plan)
-        folders.remove(open_plan.location)
+        folders.discard(open_plan.location)
 
     @property
     def _ended(self) -> bool:
@@ -320,7 +320,7 @@ class _Run:
     def _open(self, open_plan: Plan, batches: Sequence[Batch], stream: Stream) -> bool:
         """Opens a plan and processes its batches; discards it and returns False if it has none."""
         if not batches:
-            folders.remove(open_plan.location)
+            folders.discard(open_plan.location)
             return False
         self._services.catalog.consumptions.open((open_plan, batches, stream))
         # From now on the stream cannot be moved, so the job's current record shows whether it was, and old rows may exist.
@@ -360,7 +360,7 @@ class _Run:
                 cut_by = self._services.planner.resize(self._job, open_plan, cut_by)
                 batch = self._services.catalog.consumptions.next_batch(open_plan)
                 if batch is None:
-                    folders.remove(open_plan.location)
+                    folders.discard(open_plan.location)
                     return
                 if too_fast:
                     too_fast = False

@@ -1,13 +1,13 @@
-"""An attempt's staged outcomes: the executors write them in one pass; they are counted here and committed from there.
+"""An attempt's staged outcomes: what the tasks replied; they are counted here and committed from here.
 
-They are Parquet files in the attempt's folder. Counts and commits use the same files, so that rows, failures and numbers cannot
-disagree.
+Counts and commits use the same replies, so that rows, failures and numbers cannot disagree.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from volstream.delta import folders
-from volstream.functions.outcomes import outcome_schema
+from volstream.delta import datafile, folders
+from volstream.delta.datafile import FinishedFile
 from volstream.functions.output import StagedOutput
 from volstream.functions.schema import to_ddl
+from volstream.jobs.staging import RECORDS, REPLY, RowsTarget, Task, WrittenFile
 from volstream.model import counts
 from volstream.model.work import SUPERSEDED, FailureKind
+from volstream.spark.frames import batches, relation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,24 +31,13 @@ if TYPE_CHECKING:
 
     from volstream.functions.worker import Work
 
-#: Rows in memory at a time; some may be large.
-_ROWS = 1000
+#: Records up to this size are in memory; more of them, such as those of thousands of tracebacks, in a file.
+_RECORD_BYTES = 32 << 20
 
-#: Stops Parquet's writer from keeping minimum and maximum values. It keeps them in full for all row groups until a file ends,
-#: so that a file of large rows would be in memory twice.
-WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
+#: Records in memory at a time when they are in a file.
+_RECORDS = 1000
 
-#: Row groups are small, and at first the writer checks its memory after each row, not after a hundred, which may be large:
-#: writing and reading hold this many bytes, or one row, at once.
-_GROUP_BYTES = 8 << 20
-_OF_STAGED = {
-    "parquet.block.size": str(_GROUP_BYTES),
-    "parquet.block.size.row.check.min": "1",
-    "parquet.page.size.row.check.min": "1",
-    **WITHOUT_STATISTICS,
-}
-
-#: SQL condition on outcomes after which earlier rows go: success, or a set that is no longer complete.
+#: SQL condition on records after which earlier rows go: success, or a set that is no longer complete.
 SETTLED = f"(error_kind IS NULL OR (error_kind = '{FailureKind.HELD}' AND retry_after IS NULL))"
 
 _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback", "retry_after")
@@ -83,15 +74,19 @@ class Staged:
     """The staged outcomes of one attempt.
 
     Attributes:
-        location: URI of the folder.
-        result: the function's own columns.
+        location: URI of the attempt's folder, for what is too large for memory.
+        target: of the rows.
     """
 
     location: str
-    result: pa.Schema
+    target: RowsTarget
+    _records: ds.Dataset
+    _inline: Sequence[pa.Table] = ()
+    _written: Sequence[WrittenFile] = ()
 
-    def write(self, files: DataFrame, work: Work) -> None:
-        """Runs the function on ``files`` (rows of a plan); replaces earlier outcomes in this folder.
+    @classmethod
+    def run(cls, location: str, target: RowsTarget, files: DataFrame, work: Work) -> Staged:
+        """Runs the function on ``files`` (rows of a plan).
 
         Raises:
             StorageError: the store grants the workers no access.
@@ -101,24 +96,29 @@ class Staged:
         work = replace(work, store=copy(work.store))
         if work.outputs is not None:
             work = replace(work, outputs=replace(work.outputs, store=copy(work.outputs.store)))
-        outcomes = files.mapInArrow(work, self._ddl()).write.mode("overwrite")
-        outcomes.options(**_OF_STAGED).parquet(self.location)
+        replies = batches(files.mapInArrow(Task(work, target), to_ddl(REPLY)))
+        return cls.of(location, target, replies)
 
-    def write_nothing(self) -> None:
-        """Stages empty outcomes, like :meth:`write` without files, but without Spark."""
-        with folders.written(self.location, outcome_schema(self.result)):
-            pass
-
-    def read(self, session: SparkSession) -> DataFrame:
-        """Returns the outcomes. Given columns save Spark a job to infer them."""
-        return session.read.schema(self._ddl()).parquet(self.location)
+    @classmethod
+    def of(cls, location: str, target: RowsTarget, replies: Iterator[pa.Table]) -> Staged:
+        """Reads tasks' replies."""
+        inline: list[pa.Table] = []
+        written: list[WrittenFile] = []
+        with _Records(f"{location}/records") as records:
+            for reply in replies:
+                for rows in reply["inline"].drop_null():
+                    inline.append(pa.ipc.open_stream(rows.as_buffer()).read_all())
+                written += [WrittenFile(**json.loads(file.as_py())) for file in reply["written"].drop_null()]
+                of_files = pc.and_(pc.is_null(reply["inline"]), pc.is_null(reply["written"]))
+                records.add(reply.filter(of_files).select(RECORDS.names))
+        return cls(location, target, records.dataset(), inline, written)
 
     def totals(self) -> Totals:
-        """Counts the staged outcomes, holding one batch of rows and five columns in memory at a time."""
+        """Counts the staged outcomes."""
         succeeded = failed = rows = overtaken = later = held = printed = new_columns = 0
         counted: dict[str, float] = {}
         files_per_call: int | None = None
-        for batch in self._dataset().to_batches(
+        for batch in self._records.to_batches(
             columns=["rows", "error_kind", "printed", "new_columns", "counted", "files_per_call"]
         ):
             bad = len(batch) - batch["error_kind"].null_count
@@ -138,56 +138,67 @@ class Staged:
 
     def new_columns(self) -> Sequence[str]:
         """Returns the columns that files have and the result lacks, as DDL, without duplicates."""
-        rows = self._dataset().to_table(columns=["new_columns"], filter=ds.field("new_columns").is_valid())
+        rows = self._records.to_table(columns=["new_columns"], filter=ds.field("new_columns").is_valid())
         distinct: list[str] = pc.unique(rows["new_columns"]).to_pylist()
         return distinct
 
     def printed(self) -> Iterator[str]:
         """Yields the function's output, as :meth:`~volstream.functions.printing.CapturedOutput.encoded` encodes it."""
-        for batch in self._dataset().to_batches(columns=["printed"], filter=ds.field("printed").is_valid()):
+        for batch in self._records.to_batches(columns=["printed"], filter=ds.field("printed").is_valid()):
             yield from batch["printed"].to_pylist()
 
     def broken(self) -> Mapping[str, Any] | None:
         """Returns the failure, as in :meth:`failures`, of a file for which the function could not be set up, or None."""
-        failed = self._dataset().head(1, columns=list(_FAILURE), filter=ds.field("error_kind") == FailureKind.SET_UP)
+        failed = self._records.head(1, columns=list(_FAILURE), filter=ds.field("error_kind") == FailureKind.SET_UP)
         return failed.to_pylist()[0] if failed.num_rows else None
 
     def failures(self) -> Iterator[Mapping[str, Any]]:
         """Yields the failed files: ``path``, ``file_version``, ``commit_version`` and the ``error_`` columns."""
-        failed = self._dataset().to_batches(columns=list(_FAILURE), filter=ds.field("error_kind").is_valid())
+        failed = self._records.to_batches(columns=list(_FAILURE), filter=ds.field("error_kind").is_valid())
         for batch in failed:
             yield from batch.to_pylist()
 
-    def rows(self, batch_id: str, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Yields the function's rows with their provenance, in chunks with the columns of a result table."""
-        needed = ["result", "path", "file_version", "commit_version", "processed_at"]
-        staged = self._dataset().to_batches(columns=needed, batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
-        for batch in staged:
-            succeeded = batch.filter(batch["result"].is_valid())
-            columns = [
-                *succeeded["result"].flatten(),
-                succeeded["path"],
-                succeeded["file_version"],
-                succeeded["commit_version"],
-            ]
-            columns += [pa.repeat(batch_id, len(succeeded)), succeeded["processed_at"]]
-            yield pa.table(columns, names=names)
+    def costs(self) -> pa.Table:
+        """Returns a row per file: ``path``, its error, what it counted, and its cost; all in memory."""
+        columns = ["path", "error_kind", "error_message", "counted", "seconds", "memory"]
+        return self._records.to_table(columns=columns, filter=ds.field("rows").is_valid())
+
+    def inline(self) -> pa.Table:
+        """Returns the rows that came with the replies, by path."""
+        rows = pa.concat_tables([self.target.schema.empty_table(), *self._inline])
+        return rows.sort_by(self.target.key)
+
+    def files(self) -> Sequence[FinishedFile]:
+        """Returns the files with the other rows."""
+        return [FinishedFile(self.target.folder, file.name, file.size, file.stats) for file in self._written]
+
+    def rows(self, session: SparkSession) -> DataFrame:
+        """Returns all rows."""
+        rows = relation(session, self.inline())
+        if not self._written:
+            return rows
+        paths = [f"{self.target.folder}/{file.name}" for file in self._written]
+        return rows.union(session.read.schema(to_ddl(self.target.schema)).parquet(*paths))
+
+    def files_with_rows(self, session: SparkSession) -> DataFrame:
+        """Returns ``path``, ``error_kind`` and ``retry_after`` of each file; in memory here."""
+        columns = ["path", "error_kind", "retry_after"]
+        return relation(session, self._records.to_table(columns=columns, filter=ds.field("rows").is_valid()))
 
     def has_large_rows(self) -> bool:
         """Returns whether any row is as large as a row group should be."""
-        groups = (group for fragment in self._dataset().get_fragments() for group in fragment.row_groups)
-        return any(group.total_byte_size > 2 * _GROUP_BYTES for group in groups)
+        return any(file.large for file in self._written)
 
     def settled(self) -> list[str]:
         """Returns the paths whose earlier rows go (:data:`SETTLED`); all in memory."""
         incomplete = (ds.field("error_kind") == FailureKind.HELD.value) & ds.field("retry_after").is_null()
         gone = ds.field("rows").is_valid() & (ds.field("error_kind").is_null() | incomplete)
-        paths: list[str] = self._dataset().to_table(columns=["path"], filter=gone)["path"].to_pylist()
+        paths: list[str] = self._records.to_table(columns=["path"], filter=gone)["path"].to_pylist()
         return paths
 
     def outputs(self) -> Iterator[tuple[str, StagedOutput]]:
         """Yields the files that the rows name, each with the path of the file whose rows these are."""
-        made = self._dataset().to_batches(columns=["path", "outputs"], filter=ds.field("outputs").is_valid())
+        made = self._records.to_batches(columns=["path", "outputs"], filter=ds.field("outputs").is_valid())
         for batch in made:
             for path, listed in zip(batch["path"].to_pylist(), batch["outputs"].to_pylist(), strict=True):
                 for output in json.loads(listed):
@@ -195,7 +206,7 @@ class Staged:
 
     def paths(self) -> set[str]:
         """Returns the paths of the files that have an outcome; all in memory."""
-        rows = self._dataset().to_table(columns=["path"], filter=ds.field("rows").is_valid())
+        rows = self._records.to_table(columns=["path"], filter=ds.field("rows").is_valid())
         return {*rows["path"].to_pylist()}
 
     def with_failed(self, why: Mapping[str, str]) -> Staged:
@@ -205,26 +216,73 @@ class Staged:
             why: messages, by path.
         """
         failing = pa.array(list(why), pa.string())
-        copied = Staged(f"{self.location}-checked", self.result)
-        schema = outcome_schema(self.result)
-        with folders.written(copied.location, schema) as writer:
-            for batch in self._dataset().to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1):
+        with _Records(f"{self.location}/checked") as records:
+            for batch in self._records.to_batches(batch_size=_RECORDS):
                 failed = pc.is_in(batch["path"], value_set=failing)
-                writer.write_batch(batch.filter(pc.invert(failed)))
-                first = batch.filter(pc.and_(failed, pc.is_valid(batch["rows"])))
+                records.add(pa.Table.from_batches([batch.filter(pc.invert(failed))]))
+                those = batch.filter(failed)
                 changed = {
-                    "rows": pa.array([0] * len(first), pa.int64()),
-                    "error_kind": pa.array([FailureKind.RAISED.value] * len(first), pa.string()),
-                    "error_message": pa.array([why[path] for path in first["path"].to_pylist()], pa.string()),
-                    "result": pa.nulls(len(first), schema.field("result").type),
-                    "outputs": pa.nulls(len(first), pa.string()),
+                    "rows": pa.array([0] * len(those), pa.int64()),
+                    "error_kind": pa.array([FailureKind.RAISED.value] * len(those), pa.string()),
+                    "error_message": pa.array([why[path] for path in those["path"].to_pylist()], pa.string()),
+                    "outputs": pa.nulls(len(those), pa.string()),
                 }
-                arrays = [changed.get(name, first[name]) for name in schema.names]
-                writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-        return copied
+                arrays = [changed.get(name, those[name]) for name in RECORDS.names]
+                records.add(pa.table(arrays, schema=RECORDS))
+        inline = [self._without(rows, failing) for rows in self._inline]
+        written = [self._file_without(file, failing) for file in self._written]
+        return replace(self, _records=records.dataset(), _inline=inline, _written=written)
 
-    def _dataset(self) -> ds.Dataset:
-        return folders.dataset(self.location, outcome_schema(self.result))
+    def _without(self, rows: pa.Table, failing: pa.Array) -> pa.Table:
+        return rows.filter(pc.invert(pc.is_in(rows[self.target.key], value_set=failing)))
 
-    def _ddl(self) -> str:
-        return to_ddl(outcome_schema(self.result))
+    def _file_without(self, file: WrittenFile, failing: pa.Array) -> WrittenFile:
+        """Returns a data file without the rows of failing files: the file itself if it has none."""
+        finished = FinishedFile(self.target.folder, file.name, file.size, file.stats)
+        keys = finished.rows([self.target.key])
+        if not any(pc.any(pc.is_in(group[self.target.key], value_set=failing)).as_py() for group in keys):
+            return file
+        written = datafile.of_rows(self.target.folder, self.target.schema)
+        for rows in finished.rows():
+            written.write(self._without(rows, failing))
+        added = written.close()
+        return replace(file, name=added.path, size=added.size, stats=added.stats)
+
+
+class _Records:
+    """The records of an attempt's files: in memory, or in a file once they are too large."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._held: list[pa.Table] = []
+        self._bytes = 0
+        self._file = ExitStack()
+        self._writer: Any = None
+
+    def __enter__(self) -> _Records:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._file:
+            if self._writer is not None:
+                self._spill()
+
+    def add(self, records: pa.Table) -> None:
+        """Adds rows of :data:`RECORDS`."""
+        self._held.append(records)
+        self._bytes += records.nbytes
+        if self._bytes > _RECORD_BYTES:
+            self._spill()
+
+    def dataset(self) -> ds.Dataset:
+        """Returns the records, once all were added."""
+        if self._writer is None:
+            return ds.dataset(pa.concat_tables([RECORDS.empty_table(), *self._held]))
+        return folders.dataset(self._location, RECORDS)
+
+    def _spill(self) -> None:
+        if self._writer is None:
+            self._writer = self._file.enter_context(folders.written(self._location, RECORDS))
+        for held in self._held:
+            self._writer.write_table(held, row_group_size=_RECORDS)
+        self._held, self._bytes = [], 0

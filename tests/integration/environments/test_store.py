@@ -49,7 +49,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(params=["pip", "uv"])
 def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "pip":
-        monkeypatch.setenv("PATH", "/nowhere")
+        monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     elif not (shutil.which("uv") or Path(sys.executable).with_name("uv").exists()):
         pytest.skip("there is no uv")
     return str(request.param)

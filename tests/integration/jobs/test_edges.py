@@ -20,9 +20,8 @@ from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import FencedError, FunctionLoadError, StorageError, StreamBusyError
-from volstream.functions.schema import from_ddl
 from volstream.functions.source import find
-from volstream.jobs.attempt import work_on
+from volstream.jobs.attempt import target_of_rows, work_on
 from volstream.jobs.progress import Progress
 from volstream.jobs.staged import Staged
 from volstream.model.names import Name
@@ -308,7 +307,8 @@ def test_a_cloud_without_keys_for_the_workers_is_a_storage_error_of_which_spark_
     job = home.catalog.jobs.get(Name.parse("j"))
     assert isinstance(job, FileJob)
     work = work_on(home.settings, job, find(job.function), S3Store("s3://bucket", closed))
+    location = f"{home.warehouse}/staged"
     with place.gateway.pooled() as spark, pytest.raises(StorageError) as error, stamina.set_testing(True, attempts=1):
-        Staged(f"{home.warehouse}/staged", from_ddl("n INT")).write(spark.range(1), work)
+        Staged.run(location, target_of_rows(job, location, "a batch"), spark.range(1), work)
     assert error.value.transient
     assert capfd.readouterr().err == ""

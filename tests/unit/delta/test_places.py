@@ -51,3 +51,13 @@ def test_links_and_pipes_are_not_copied(tmp_path: Path) -> None:
     assert [
         path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("*") if path.is_file()
     ] == ["part/own.txt"]
+
+
+def test_new_folders_are_a_groups_only_below_a_folder_that_is(tmp_path: Path) -> None:
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    for folder, mode in ((own, 0o777), (shared, 0o2770)):
+        folder.mkdir()
+        folder.chmod(mode)
+        make_folder(str(folder / "a" / "b"))
+    assert [(own / name).stat().st_mode & 0o2020 for name in ("a", "a/b")] == [0, 0]
+    assert [(shared / name).stat().st_mode & 0o2070 for name in ("a", "a/b")] == [0o2070, 0o2070]
