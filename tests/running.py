@@ -39,6 +39,9 @@ async def f(file):
     return {{"n": most}}
 """
 
+#: In this process; and in a child process, which takes a second to start.
+EVERYWHERE = [False, pytest.param(True, marks=pytest.mark.long)]
+
 #: Columns of a plan that reach the executor.
 _COLUMNS = ("relative_path", "size", "last_modified_time", "etag", "version_id", "content_type")
 

@@ -27,22 +27,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 from deltalake.schema import Schema
 from deltalake.transaction import AddAction
 
-from volstream.delta import durable
+from volstream.delta import commits
 from volstream.delta.bounds import bounds_of, doubtful_files, group_bounds, has_escapes
 from volstream.delta.datafile import GROUP_ROWS, FinishedFile, NewFile, fitted, of_rows, open_file, statistics_text
 from volstream.delta.log import (
     CHARACTERS,
     PRIMARY_KEY,
-    actions,
-    checkpoint_files,
     has_type,
     is_char,
     is_on,
-    last_checkpoint,
     length_of,
 )
 from volstream.delta.marker import Marker
@@ -59,7 +56,7 @@ from volstream.delta.tracking import (
 )
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.vectors import deleted_rows, write_vectors
-from volstream.errors import DependencyError, StorageError
+from volstream.errors import StorageError
 
 #: Writer features that this module supports.
 _KNOWN = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz"})
@@ -71,12 +68,6 @@ _HARMLESS = frozenset({"comment", CHARACTERS})
 
 #: Writer features of tables created here. Every reader that supports deletion vectors can read them.
 _CREATED = ("appendOnly", "deletionVectors", "invariants")
-
-#: Fields of an action about the ids of a file's rows.
-_OF_ROWS = ("baseRowId", "defaultRowCommitVersion")
-
-#: One checkpoint per ten commits, as in Delta.
-_CHECKPOINT_COMMITS = 10
 
 #: Bytes buffered in memory per row group, and per data file.
 _GROUP_BYTES, _FILE_BYTES = 32 << 20, 256 << 20
@@ -126,7 +117,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
     configuration = {_VECTORS: "true", **({**TRACKING, **new_columns()} if tracked else {}), **properties}
     parameters = {"isManaged": "false", "properties": json.dumps(configuration), "partitionBy": "[]"}
     actions = [
-        _info("CREATE TABLE", parameters, **({"inCommitTimestamp": created} if tracked else {})),
+        commits.info("CREATE TABLE", parameters, **({"inCommitTimestamp": created} if tracked else {})),
         {
             "protocol": {
                 "minReaderVersion": 3,
@@ -148,7 +139,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
     ]
     with mapped(location):
         make_folder(f"{location}/_delta_log")
-        _put(location, 0, actions)
+        commits.put(location, 0, actions)
     return True
 
 
@@ -158,7 +149,7 @@ def can_write(location: str, key: str) -> bool:
         return False
     with mapped(location):
         try:
-            return _can_commit(open_table(location), key)
+            return can_commit(open_table(location), key)
         except TableNotFoundError:
             return False
 
@@ -203,7 +194,7 @@ class _Commit:
     def run(self) -> bool:
         for _ in range(_ATTEMPTS):
             table = open_table(self.location)
-            if not _can_commit(table, None if self.change is None or self.change.gone is None else self.change.key):
+            if not can_commit(table, None if self.change is None or self.change.gone is None else self.change.key):
                 self.forget()
                 return False
             used = table.transaction_version(self.marker.app_id)
@@ -219,7 +210,7 @@ class _Commit:
             if self.change is not None:  # the names of new files, including those of deletion vectors
                 make_durable(*filesystem_of(self.location), folders=False)
             self._may_be_there = True  # from here on an interruption leaves the outcome unknown
-            self._may_be_there = _commit_on(self.location, table, actions)
+            self._may_be_there = commits.on(self.location, table, actions)
             if self._may_be_there:
                 return True
         raise StorageError(f"Too many concurrent writes to the table at {self.location}.", "Try again later.")
@@ -248,7 +239,10 @@ class _Commit:
         with_rows = self.change is not None and self.change.gone is not None and _is_tracked(table)
         user |= tracked.info(keeps_ids=with_rows)
         if self.change is None:
-            return [_info("WRITE", {"mode": "Append", "partitionBy": "[]"}, isBlindAppend=True, **user), transaction]
+            return [
+                commits.info("WRITE", {"mode": "Append", "partitionBy": "[]"}, isBlindAppend=True, **user),
+                transaction,
+            ]
         removed = _without(table, self.location, self.change.key, self.change.gone or (), now, with_rows=with_rows)
         if removed is None:
             return None
@@ -263,18 +257,7 @@ class _Commit:
             root = filesystem_of(self.location)[1]
             self._others += [f"{root}/{action['cdc']['path']}" for action in feed]
         added = [
-            {
-                "add": {
-                    "path": file.path,
-                    "partitionValues": {},
-                    "size": file.size,
-                    "modificationTime": file.modification_time,
-                    "dataChange": True,
-                    "stats": file.stats,
-                    **tracked.added(json.loads(file.stats)["numRecords"]),
-                }
-            }
-            for file in self._written
+            commits.addition(file, **tracked.added(json.loads(file.stats)["numRecords"])) for file in self._written
         ]
         mode = {"mode": "Overwrite" if replaced else "Append", "partitionBy": "[]"}
         metrics = {
@@ -282,7 +265,7 @@ class _Commit:
             "numOutputRows": str(self._rows),
             "numOutputBytes": str(sum(file.size for file in self._written)),
         }
-        info = _info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
+        info = commits.info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
         return [info, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
 
     def _write(self, change: RowChanges, table: DeltaTable, replaced: ReplacedRows | None) -> list[AddAction] | None:
@@ -328,17 +311,6 @@ class _Commit:
         return added
 
 
-def _commit_on(location: str, table: DeltaTable, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Commits on top of a table's version, durable on return; returns False if another commit came first."""
-    table_id, version = str(table.metadata().id), table.version()
-    durable.sync(location, table_id, version)
-    committed = _put(location, version + 1, actions)
-    if committed:
-        durable.made(table_id, version + 1)
-        _checkpoint(location, version + 1)
-    return committed
-
-
 def _repair(location: str, table: DeltaTable) -> bool:
     """Commits a rewrite of statistics that delta-rs misreads; returns True if the table may have changed.
 
@@ -348,14 +320,14 @@ def _repair(location: str, table: DeltaTable) -> bool:
     if table_id in _sound:
         return False
     doubtful = doubtful_files(table)
-    adds = _adds(location, table.version(), doubtful).values() if doubtful else ()
+    adds = commits.adds(location, table.version(), doubtful).values() if doubtful else ()
     misread = [add for add in adds if has_escapes(str(add.get("stats") or ""))]
     if not misread:
         _sound.add(table_id)
         return False
-    info = _info("COMPUTE STATS", {}, **TrackedCommit(table, location).info(keeps_ids=True))
+    info = commits.info("COMPUTE STATS", {}, **TrackedCommit(table, location).info(keeps_ids=True))
     added = [{**add, "dataChange": False, "stats": statistics_text(json.loads(add["stats"]))} for add in misread]
-    _commit_on(location, table, [info, *({"add": add} for add in added)])
+    commits.on(location, table, [info, *({"add": add} for add in added)])
     return True
 
 
@@ -377,7 +349,7 @@ def _is_tracked(table: DeltaTable) -> bool:
     return not FEATURES.isdisjoint(table.protocol().writer_features or ())
 
 
-def _can_commit(table: DeltaTable, gone_by: str | None) -> bool:
+def can_commit(table: DeltaTable, gone_by: str | None) -> bool:
     """True if a commit can maintain everything that the table requires.
 
     Args:
@@ -504,26 +476,16 @@ def _without(
     fresh = {path: ~np.isin(at, before[path]) if path in before else None for path, (at, _) in hit.items()}
     deleted = {path: np.union1d(at, before[path]) if path in before else at for path, (at, _) in hit.items()}
     touched = {path: rows for path, rows in deleted.items() if path not in before or rows.size > before[path].size}
-    adds = _adds(location, table.version(), touched)
+    adds = commits.adds(location, table.version(), touched)
     whole = {path for path, rows in touched.items() if rows.size == lengths[path]}
     if touched.keys() - whole and not is_on(table.metadata().configuration, _VECTORS):
         return None
-    vectors = write_vectors(location, {path: rows for path, rows in touched.items() if path not in whole})
+    partly = {path: rows for path, rows in touched.items() if path not in whole}
+    vectors = write_vectors(location, partly) if partly else {}
     actions: list[Mapping[str, Any]] = []
     for path in touched:
         add = adds[path]
-        removed = {
-            "path": path,
-            "deletionTimestamp": now,
-            "dataChange": True,
-            "extendedFileMetadata": True,
-            "partitionValues": {},
-            "size": add["size"],
-            **{name: add[name] for name in _OF_ROWS if name in add},
-        }
-        if add.get("deletionVector"):
-            removed["deletionVector"] = add["deletionVector"]
-        actions.append({"remove": removed})
+        actions.append(commits.removal(add, now))
         if path not in whole:
             # A table may have no statistics, or only ones that are not text in a checkpoint.
             statistics = {**json.loads(add.get("stats") or "{}"), "numRecords": lengths[path], "tightBounds": False}
@@ -574,64 +536,3 @@ def _matches(file: pq.ParquetFile, key: str, values: Sequence[str], columns: pa.
                 rows.append(read.filter(matches))
             first += group.num_rows
     return np.concatenate([np.empty(0, np.int64), *positions]), pa.concat_tables(rows)
-
-
-def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, dict[str, Any]]:
-    """Returns the log's ``add`` actions for some data files of a table's version."""
-    missing, by_path = set(wanted), dict[str, dict[str, Any]]()
-    checkpoint = last_checkpoint(location)
-    for number in range(version, min(checkpoint[0], version), -1):
-        for action in actions(location, number, '"add"'):
-            add = action.get("add")
-            if add is not None and add["path"] in missing:
-                missing.remove(add["path"])
-                by_path[add["path"]] = {name: value for name, value in add.items() if value is not None}
-        if not missing:
-            return by_path
-    filesystem, _ = filesystem_of(location)
-    for name in checkpoint_files(location, checkpoint):
-        adds = pq.read_table(name, columns=["add"], filesystem=filesystem)["add"].combine_chunks()
-        listed = pc.is_in(pc.struct_field(adds, "path"), value_set=pa.array(sorted(missing), pa.string()))
-        for add in adds.filter(listed).to_pylist():
-            kept = ("path", "size", "modificationTime", "stats", "deletionVector", *_OF_ROWS)
-            present = {key: add[key] for key in kept if add.get(key) is not None}
-            if "deletionVector" in present:
-                vector = {part: value for part, value in add["deletionVector"].items() if value is not None}
-                vector.pop("maxRowIndex", None)
-                present["deletionVector"] = vector
-            by_path[add["path"]] = {"partitionValues": {}, **present}
-    return by_path
-
-
-def _checkpoint(location: str, version: int) -> None:
-    """Keeps the log short to read, as Delta does after a commit. Failing does not affect the commit."""
-    if version % _CHECKPOINT_COMMITS:
-        return
-    with suppress(DeltaError, OSError, DependencyError):
-        durable.checkpoint(location, open_table(location))
-
-
-def _info(operation: str, parameters: Mapping[str, str], **more: Any) -> Mapping[str, Any]:
-    info = {"operation": operation, "operationParameters": dict(parameters), "engineInfo": durable.OURS, **more}
-    return {"commitInfo": {"timestamp": int(time.time() * 1000), **info}}
-
-
-def _put(location: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Writes a commit to a table's log under a number; returns False if the number is taken."""
-    filesystem, root = filesystem_of(location)
-    log = f"{root}/_delta_log"
-    target, draft = f"{log}/{version:020d}.json", f"{log}/.{uuid.uuid4().hex}.tmp"
-    try:
-        with open(draft, "x", encoding="utf-8") as file:
-            file.writelines(json.dumps(action, ensure_ascii=False) + "\n" for action in actions)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(draft, target)
-        except FileExistsError:
-            return False
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(draft)
-    make_durable(filesystem, target)
-    return True

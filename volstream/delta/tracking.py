@@ -37,13 +37,14 @@ PROPERTIES = {
 
 _DOMAIN = "delta.rowTracking"
 _ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
+_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
 
 def new_columns() -> Mapping[str, str]:
     """Returns the properties that name the columns in which rewritten rows keep their ids."""
     return {
         _ID_COLUMN: f"_row-id-col-{uuid.uuid4()}",
-        "delta.rowTracking.materializedRowCommitVersionColumnName": f"_row-commit-version-col-{uuid.uuid4()}",
+        _VERSION_COLUMN: f"_row-commit-version-col-{uuid.uuid4()}",
     }
 
 
@@ -81,6 +82,12 @@ def id_column(table: DeltaTable) -> str | None:
     """Returns the name of the column in which rewritten rows keep their ids; None: the table has no row ids."""
     column: str | None = table.metadata().configuration.get(_ID_COLUMN)
     return column if "rowTracking" in (table.protocol().writer_features or ()) else None
+
+
+def version_column(table: DeltaTable) -> str | None:
+    """Returns the name of the column in which rewritten rows keep the versions that changed them; None: as :func:`id_column`."""
+    column: str | None = table.metadata().configuration.get(_VERSION_COLUMN)
+    return column if id_column(table) is not None else None
 
 
 def kept_ids(rows: pa.Table, key: str, replaced: ReplacedRows) -> pa.Array:

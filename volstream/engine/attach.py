@@ -82,7 +82,7 @@ def remote_address(settings: Settings) -> RemoteAddress:
             f"Spark is on {host}, but the warehouse is a folder in this host's home.",
             "Set warehouse to a location that both can reach: a mount at the same path, or a URI of a shared file system.",
         )
-    return RemoteAddress(settings.spark_remote)
+    return RemoteAddress(settings.spark_remote, settings.spark_conf)
 
 
 def _host(url: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,16 +12,18 @@ import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.definitions import FileJob, OnMove, StreamMode, Write
-from volstream.delta import direct, folders
+from volstream.delta import direct, folders, upkeep
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER, Marker
+from volstream.delta.upkeep import UPKEEP
 from volstream.delta.writer import DeltaWriter
-from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.errors import InvalidStateError, InvalidValueError, VolstreamError, reason_of
 from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl
 from volstream.jobs.load import loads
 from volstream.jobs.plan import MOVE, REMOVE, of_files, of_origins, removed_paths, slice_of
 from volstream.jobs.staged import SETTLED, Staged
 from volstream.jobs.target import check_target
+from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.work import Batch, Plan
 from volstream.sqltext import MAX_NAMED, literal, one_of, quote_column, table_at
@@ -38,7 +41,11 @@ _ONE_FILE = 1000
 #: so that a file of large rows would be in memory twice.
 _WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
 
-_REFRESH_ID = "_refresh_id"
+#: A table's files are looked at after this many commits, for about this long.
+_LOOK_COMMITS, _UPKEEP_SECONDS = 8, 1.0
+
+#: Files that nothing needs any more are looked for after this many commits.
+_CLEAN_COMMITS = 500
 
 
 class ResultTables:
@@ -48,6 +55,7 @@ class ResultTables:
         self._catalog = catalog
         self._delta = delta
         self._warehouse = warehouse
+        self._commits: dict[str, int] = {}  # by location, since it was looked after
 
     def exists(self, job: FileJob) -> bool:
         """Returns whether the job's table exists, judging by its log."""
@@ -67,7 +75,7 @@ class ResultTables:
         wanted = of_table(job)
         existing = log.columns()
         if not existing:
-            properties = {OWNER: job.id} if job.write is Write.UPSERT else {}
+            properties = {OWNER: job.id} if job.write is Write.UPSERT else {UPKEEP: "on"}
             if not direct.create(location, wanted, properties):
                 self._delta.create(location, to_ddl(wanted), properties | {"delta.enableDeletionVectors": "true"})
             if job.write is Write.UPSERT and log.properties().get(OWNER) == job.id:
@@ -85,6 +93,29 @@ class ResultTables:
             self._delta.set_properties(location, {OWNER: job.id})
             return self._catalog.jobs.change(job, clean=False, may_have_strays=True)
         return job
+
+    def keep_light(self, job: FileJob, commits: int, stop: Stop) -> None:
+        """Puts small files of the table together, if there are many. Takes about a second at most; a failure is logged.
+
+        Args:
+            commits: number of the commits since the last call.
+        """
+        location = folders.table_location(self._warehouse, job.into)
+        self._commits[location] = self._commits.get(location, _LOOK_COMMITS) + commits
+        if self._commits[location] < _LOOK_COMMITS:
+            return
+        self._commits[location] = 0
+        began = time.monotonic()
+        try:
+            while upkeep.compact(location, key_column(job)):
+                if stop or time.monotonic() > began + _UPKEEP_SECONDS:
+                    break
+            else:
+                version = DeltaLog(location).latest_version() or 0
+                if version // _CLEAN_COMMITS > (version - _LOOK_COMMITS) // _CLEAN_COMMITS:
+                    upkeep.clean(location)
+        except VolstreamError as error:
+            _log.warning("upkeep_failed", job=str(job.name), reason=reason_of(error))
 
     def _shows_deletes(self, job: FileJob) -> bool:
         """Returns whether the job receives deletes; if not, a path that returns is an INSERT although its old rows exist."""

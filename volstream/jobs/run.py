@@ -160,7 +160,9 @@ class _Run:
             if not self._ended:
                 worked = self._plan_retries() or worked
             if not (worked and until_empty):
-                return
+                break
+        if batches := self.report.progress.batches:
+            self._services.results.keep_light(self._job, batches, self._stop)
 
     def replay(self, where: str | None, is_cancelled: Callable[[], bool]) -> None:
         """Recovers, finishes any open plan, then plans and processes previously delivered files."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -52,9 +53,11 @@ class RemoteAddress:
 
     Attributes:
         url: in PySpark's format, ``sc://host:port/;token=...``; may contain a secret.
+        conf: Spark settings of each session on it.
     """
 
     url: str = field(repr=False)
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def missing(self) -> str | None:
         """Returns None: the server's processes are not visible from here."""

@@ -7,8 +7,9 @@ gateway may never be asked for one.
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from volstream.errors import EngineLostError
 from volstream.jvm.address import Address, EngineAddress
 from volstream.jvm.codegen import compile_in
 from volstream.jvm.death import noted_cause
+from volstream.log import get
 from volstream.spark.errors import engine_lost, means_engine_lost
 from volstream.spark.loading import load
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
     from volstream.spark.connection import SparkConnection
     from volstream.spark.watch import Watch
+
+_log = get("engine")
 
 #: Maximum uses of a pooled session: what its statements leave on the server ends with it.
 _MOST_USES = 100
@@ -36,7 +40,12 @@ _ON_OTHER_SERVERS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.datetime.java8API.enabled": "true",
     "spark.sql.readSideCharPadding": "false",
+    # Delta reads the state of a table in 50 tasks otherwise, most of them without a row.
+    "spark.databricks.delta.snapshotPartitions": "2",
 }
+
+#: How many tasks Spark makes of a range by default: as many as there are slots.
+_SLOTS = re.compile(r"\bRange \(.*\bsplits=(\d+)")
 
 
 class SparkGateway:
@@ -63,6 +72,7 @@ class SparkGateway:
         self._idle: dict[bool, list[tuple[SparkConnection, int]]] = {False: [], True: []}
         self._watch: Watch | None = None
         self._ended: str | None = None
+        self._on_server: dict[str, str] | None = None  # settings of sessions on a server that others started
 
     @property
     def attached(self) -> bool:
@@ -215,12 +225,30 @@ class SparkGateway:
             return connection
         try:
             with self.explaining():
-                for key, value in _ON_OTHER_SERVERS.items():
-                    connection.session.conf.set(key, value)
+                self._adjust(connection.session, address.conf)
         except BaseException:
             self._release(connection)
             raise
         return connection
+
+    def _adjust(self, session: SparkSession, conf: Mapping[str, str]) -> None:
+        """Gives a session on a server that others started the settings that it needs, and those of the home."""
+        if self._on_server is None:
+            # Explaining takes no executor; with none yet, two slots are assumed.
+            numbers: Any = session.range(1 << 20)
+            found = _SLOTS.search(numbers._explain_string())
+            slots = {"spark.sql.shuffle.partitions": found.group(1)} if found else {}
+            values = {**_ON_OTHER_SERVERS, **slots, **conf}
+            self._on_server = {key: value for key, value in values.items() if session.conf.isModifiable(key)}
+            for key in sorted(conf.keys() - self._on_server.keys()):
+                if session.conf.get(key, None) != conf[key]:
+                    _log.warning(
+                        "setting_ignored",
+                        setting=f"spark_conf.{key}",
+                        cause="only the server can have it: set it there",
+                    )
+        for key, value in self._on_server.items():
+            session.conf.set(key, value)
 
     def _keep(self, connection: SparkConnection, address: Address) -> SparkConnection:
         """Watches a connection from now on, unless the engine was lost."""

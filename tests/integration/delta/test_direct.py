@@ -122,12 +122,12 @@ def test_a_concurrent_commit_makes_it_recompute(location: str) -> None:
     assert present(location) == [("b", 2)]
 
 
-@pytest.mark.parametrize(("event", "function"), [("return", "_put"), ("call", "_checkpoint")])
+@pytest.mark.parametrize(("event", "function"), [("return", "put"), ("call", "_checkpoint")])
 def test_an_interruption_after_the_commit_keeps_the_committed_files(
     location: str, event: Literal["call", "return"], function: str
 ) -> None:
     direct.commit(location, marker(8), change(["a"], 1))
-    with interrupted(event, f"volstream.delta.direct.{function}"):
+    with interrupted(event, f"volstream.delta.commits.{function}"):
         direct.commit(location, marker(9), change(["b"], 2))
     assert present(location) == [("a", 1), ("b", 2)]
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from tests import objects
 from tests.integration.conftest import COUNT, Place, session_on
@@ -510,3 +511,16 @@ def _append_row(session, location: str, batch_id: str) -> None:  # type: ignore[
         f"TIMESTAMP '{now}' _processed_at"
     )
     frame.write.format("delta").mode("append").save(location)
+
+
+@pytest.mark.long
+def test_many_small_batches_leave_few_files(place: Place) -> None:
+    place.put("0", "0")
+    place.job(COUNT)
+    for number in range(40):
+        place.put(f"{number:02}", "x" * number)
+        place.put("0", "0" * number)
+        place.refresh()
+        place.run()
+    assert place.table() == sorted([("0", 39), *((f"{number:02}", number) for number in range(40))])
+    assert len(DeltaTable(f"{place.session.home.warehouse}/tables/public/t").file_uris()) < 30

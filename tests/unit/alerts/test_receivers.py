@@ -91,7 +91,10 @@ def test_a_webhook_that_hangs_is_given_up() -> None:
         assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize(("scheme", "begin"), [("http", b"HTTP/1.1 200 "), ("https", b"\x16\x03\x03\x40\x00")])
+@pytest.mark.parametrize(
+    ("scheme", "begin"),
+    [pytest.param("http", b"HTTP/1.1 200 ", marks=pytest.mark.long), ("https", b"\x16\x03\x03\x40\x00")],
+)
 def test_a_webhook_that_answers_a_byte_at_a_time_is_given_up_and_its_connection_shut(scheme: str, begin: bytes) -> None:
     def drip() -> None:
         connection, _ = listening.accept()

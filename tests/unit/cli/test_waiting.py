@@ -14,7 +14,7 @@ from volstream.session import Session
 __all__ = ["shell"]
 
 
-@pytest.mark.parametrize("command", ["run-job", "replay"])
+@pytest.mark.parametrize("command", ["run-job", pytest.param("replay", marks=pytest.mark.long)])
 def test_a_job_that_is_running_is_refused_or_waited_for(shell: Shell, command: str) -> None:
     assert shell.job("j", "one")[0] == 0
     shell.ok("pause", "j")  # so that the command gets as far as the run

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.running import Runner, failed, results
+from tests.running import EVERYWHERE, Runner, failed, results
 from volstream.functions.bounds import Bounds
 from volstream.functions.rows import ArrowRows
 from volstream.model.work import FailureKind
@@ -33,7 +33,7 @@ def test_rows_come_back_in_order_from_memory_or_from_a_file_and_from_another_pro
         assert [row["n"] for row in rows.to_pylist()] == [size, 5, size]
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 def test_a_table_and_a_generator_of_batches_become_rows(
     run: Runner, isolated: Callable[..., pa.Table], store: MemoryStore, isolate: bool
 ) -> None:

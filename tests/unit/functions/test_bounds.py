@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.running import Runner, failed, planned, results
+from tests.running import EVERYWHERE, Runner, failed, planned, results
 from volstream.functions.bounds import Bounds, size_of
 from volstream.model.work import FailureKind
 from volstream.storage.memory import MemoryStore
@@ -50,7 +50,7 @@ def test_a_row_that_is_too_large_fails_its_file_with_its_size(run: Runner, store
     assert [path for path, row in results(table) if row] == ["b"]
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 def test_a_generator_is_not_asked_for_more_rows_than_allowed(
     run: Runner, isolated: Callable[..., pa.Table], store: MemoryStore, isolate: bool
 ) -> None:

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import psutil
 import pytest
 
-from tests.running import BATCH, Frozen, Runner, failed, results
+from tests.running import BATCH, EVERYWHERE, Frozen, Runner, failed, results
 from volstream.errors import InvalidValueError
 from volstream.functions.pace import CallSchedule, Pace
 from volstream.functions.source import function
@@ -92,7 +92,7 @@ def test_a_class_that_is_set_up_again_closes_what_it_had_before(
     assert (tmp_path / "closed").read_text() == "large small "
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 def test_what_a_function_counts_is_summed_up_also_for_files_that_fail(run: Runner, isolate: bool) -> None:
     code = (
         "def f(file):\n    file.count('tokens', file.size)\n    file.count('calls')\n    file.count('calls')\n"
@@ -104,7 +104,7 @@ def test_what_a_function_counts_is_summed_up_also_for_files_that_fail(run: Runne
     assert counted == [{"tokens": size, "calls": 2} for size in range(3)] + [{"tokens": 3, "calls": 2}, None, None]
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 def test_what_is_counted_before_a_group_is_called_again_counts_too(run: Runner, isolate: bool) -> None:
     code = (
         f"{BATCH}    for file in files: file.count('calls')\n    if len(files) > 1: raise ValueError\n    return [None]"
@@ -162,7 +162,7 @@ def test_calls_keep_their_pace(run: Runner, code: str, isolate: bool) -> None:
     assert times[-1] - began >= 0.4e9
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 def test_calls_of_groups_that_are_repeated_keep_their_pace(run: Runner, tmp_path: Path, isolate: bool) -> None:
     code = (
         "import time, volstream\n@volstream.function(batch_size=2)\ndef f(files):\n"
@@ -176,6 +176,7 @@ def test_calls_of_groups_that_are_repeated_keep_their_pace(run: Runner, tmp_path
     assert calls[-1] - calls[0] >= 0.45e9  # the first may have come late
 
 
+@pytest.mark.long
 def test_a_group_whose_repeated_calls_wait_for_their_turns_has_not_timed_out(run: Runner) -> None:
     code = f"{BATCH}    if len(files) > 1: raise ValueError\n    return [None]"
     files = [FileInfo(name, 0, datetime.now(UTC), "e") for name in "abc"]

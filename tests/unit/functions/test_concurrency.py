@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.running import IN_FLIGHT, Runner, failed, results
+from tests.running import EVERYWHERE, IN_FLIGHT, Runner, failed, results
 from volstream.errors import InvalidValueError
 from volstream.functions.rejection import RetryLater
 from volstream.functions.source import function
@@ -93,7 +93,11 @@ def test_a_slow_file_holds_up_none_of_the_others(run: Runner, store: MemoryStore
             "ran longer than 300ms.",
         ),
         ("def f(file):\n    while file.size == 3: pass", "ran longer than 300ms."),
-        ("import threading\ndef f(file):\n    if file.size == 3: threading.Event().wait()", "could not be interrupted"),
+        pytest.param(
+            "import threading\ndef f(file):\n    if file.size == 3: threading.Event().wait()",
+            "could not be interrupted",
+            marks=pytest.mark.long,
+        ),
         (
             "import time\ndef f(file):\n    while file.size == 3:\n        try: time.sleep(0.01)\n        except BaseException: pass",
             "could not be interrupted",
@@ -129,7 +133,7 @@ def test_what_calls_print_is_kept_with_their_file(run: Runner, store: MemoryStor
     assert printed(table) == {f"{at:03}.txt": [f"of {at}", f"after {at}"] for at in range(16)}
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 @pytest.mark.parametrize(
     "code",
     [
@@ -202,7 +206,7 @@ def test_a_declared_function_stays_as_it_is() -> None:
     assert declared is plain
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 def test_a_function_of_several_files_asks_for_all_of_them_at_once(
     run: Runner, store: MemoryStore, isolate: bool
 ) -> None:
@@ -221,7 +225,7 @@ def test_later_is_a_number_of_seconds(after: float) -> None:
         RetryLater("busy", after)
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 @pytest.mark.parametrize("after", ["float('nan')", "-1e300", "'soon'", "None", "property(lambda error: 1 / 0)"])
 def test_one_file_that_asks_for_no_number_of_seconds_harms_no_other(
     run: Runner, store: MemoryStore, after: str, isolate: bool

@@ -152,6 +152,7 @@ def test_a_row_of_nothing_but_delimiters_is_told(files: Files, content: str) -> 
         files.rows("x.csv", content, "a INT, b INT")
 
 
+@pytest.mark.long
 def test_a_process_may_end_when_it_has_read_enough(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "a.csv.gz", "wb", 1) as file:
         file.write(b"a,b\n" + b"x" * (300 << 20))

@@ -136,7 +136,8 @@ def test_a_time_in_the_year_10000_in_utc_is_kept_inside_of_a_struct(files: Files
     assert batch["_rescued_data"].to_pylist() == [None]
 
 
-@pytest.mark.parametrize("form", [pytest.param("lines", marks=pytest.mark.long), "array"])
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["lines", "array"])
 def test_large_records_are_read_a_few_at_a_time(files: Files, form: str) -> None:
     record = json.dumps({"c": "x" * (4 << 20)})
     text = "\n".join([record] * 40) if form == "lines" else f"[{','.join([record] * 40)}]"

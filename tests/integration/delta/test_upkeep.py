@@ -1,0 +1,198 @@
+"""Small files are put together: no reader, stream or writer sees a change of rows."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from volstream.delta import commits, direct, upkeep
+from volstream.delta.direct import RowChanges
+from volstream.delta.marker import Marker
+from volstream.spark.session import SparkGateway
+
+SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("nested", pa.map_(pa.string(), pa.list_(pa.int64())))])
+
+
+def make(folder: Path, *, tracked: bool = False, kept: str = "on", **properties: str) -> str:
+    location = str(folder / "t")
+    given = {f"delta.{name}": value for name, value in properties.items()}
+    assert direct.create(location, SCHEMA, {upkeep.UPKEEP: kept, **given}, tracked=tracked)
+    return location
+
+
+def commit(location: str, number: int, names: list[str], gone: list[str] | None) -> None:
+    rows = [{"id": name, "n": number, "nested": [(name, [number])]} for name in names]
+    change = RowChanges([pa.Table.from_pylist(rows, schema=SCHEMA)], SCHEMA, "id", gone)
+    assert direct.commit(location, Marker("test", number, {}), change)
+
+
+def present(location: str, version: int | None = None) -> list[tuple[str, int]]:
+    query = QueryBuilder().register("t", DeltaTable(location, version))
+    rows = pa.RecordBatchReader.from_stream(query.execute("SELECT id, n, nested FROM t")).read_all().to_pylist()
+    assert all(row["nested"] == [(row["id"], [row["n"]])] for row in rows)
+    return sorted((row["id"], row["n"]) for row in rows)
+
+
+def test_hundreds_of_commits_leave_tens_of_files_and_the_same_rows_in_every_version(tmp_path: Path) -> None:
+    location, model, choice = make(tmp_path), dict[str, int](), random.Random(3)
+    known: dict[int, list[tuple[str, int]]] = {}
+    for number in range(1, 301):
+        names = [f"{choice.randrange(150):03}"]
+        gone = [*names, *([f"{choice.randrange(150):03}"] if number % 5 == 0 else [])]
+        commit(location, number, [] if number % 7 == 0 else names, gone)
+        model = {name: n for name, n in model.items() if name not in gone}
+        model |= {} if number % 7 == 0 else dict.fromkeys(names, number)
+        if number % 8 == 0:
+            while upkeep.compact(location, "id"):
+                assert present(location) == sorted(model.items())
+        known[DeltaTable(location).version()] = sorted(model.items())
+    assert present(location) == sorted(model.items())
+    assert len(DeltaTable(location).file_uris()) < 40
+    for version in choice.sample(sorted(known), 20):
+        assert present(location, version) == known[version]
+
+
+def test_a_table_without_small_files_is_left_alone(tmp_path: Path) -> None:
+    location = make(tmp_path)
+    assert not upkeep.compact(location, "id")
+    for number in range(1, 16):
+        commit(location, number, [f"{number}"], None)
+    assert not upkeep.compact(location, "id")
+    assert not upkeep.compact(str(tmp_path / "none"), "id")
+    assert DeltaTable(location).version() == 15
+
+
+def test_a_table_that_is_not_to_be_looked_after_is_not(tmp_path: Path) -> None:
+    location = make(tmp_path, kept="off")
+    for number in range(1, 18):
+        commit(location, number, [f"{number}"], None)
+    assert not upkeep.compact(location, "id")
+    assert len(DeltaTable(location).file_uris()) == 17
+
+
+def test_a_file_of_mostly_deleted_rows_is_rewritten_and_one_of_none_goes(tmp_path: Path) -> None:
+    location = make(tmp_path)
+    commit(location, 1, [f"{number:03}" for number in range(100)], None)
+    commit(location, 2, [], [f"{number:03}" for number in range(49)])
+    commit(location, 3, ["new"], None)
+    assert not upkeep.compact(location, "id")
+    commit(location, 4, [], ["049", "050"])
+    assert upkeep.compact(location, "id")
+    assert not upkeep.compact(location, "id")
+    assert len(present(location)) == 50
+    assert not _vectors(location)
+
+
+def _vectors(location: str) -> list[object]:
+    return [batch for batch in pa.RecordBatchReader.from_stream(DeltaTable(location).deletion_vectors()) if len(batch)]
+
+
+def test_a_commit_that_comes_first_is_kept_and_nothing_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = make(tmp_path)
+    for number in range(1, 21):
+        commit(location, number, [f"{number:02}"], None)
+    made = commits.on
+
+    def late(*arguments: object) -> bool:
+        monkeypatch.setattr(commits, "on", made)
+        commit(location, 21, ["21"], ["03"])
+        return made(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(commits, "on", late)
+    assert not upkeep.compact(location, "id")
+    assert [name for name, _ in present(location)] == [f"{number:02}" for number in range(1, 22) if number != 3]
+    assert len([*Path(location).glob("part-*")]) == 21
+    assert upkeep.compact(location, "id")
+    assert [name for name, _ in present(location)] == [f"{number:02}" for number in range(1, 22) if number != 3]
+
+
+def test_rows_keep_their_ids_and_the_feed_shows_nothing(gateway: SparkGateway, tmp_path: Path) -> None:
+    location, spark = make(tmp_path, tracked=True), gateway.session()
+    table = f"delta.`{location}`"
+
+    def ids() -> list[tuple[object, ...]]:
+        found = spark.sql(f"SELECT id, n, _metadata.row_id, _metadata.row_commit_version FROM {table}").collect()
+        return sorted(tuple(row) for row in found)
+
+    for number in range(1, 11):
+        commit(location, number, [f"{number:02}", f"{number:02}b"], None)
+    spark.sql(f"UPDATE {table} SET n = 100, nested = map(id, array(100L)) WHERE id = '05'").collect()
+    spark.sql(f"DELETE FROM {table} WHERE id = '06'").collect()
+    for number in range(11, 25):
+        commit(location, number, [f"{number:02}"], None)
+    before, version = ids(), DeltaTable(location).version()
+    assert upkeep.compact(location, "id")
+    assert ids() == before
+    commit(location, 25, ["25"], None)
+    assert [row for row in ids() if row[0] != "25"] == before
+    assert len({row[2] for row in ids()}) == len(before) + 1
+    feed = spark.sql(f"SELECT id, _change_type FROM table_changes_by_path('{location}', {version + 1})").collect()
+    assert [tuple(row) for row in feed] == [("25", "insert")]
+    [done] = [entry for entry in DeltaTable(location).history(2) if entry["operation"] == "OPTIMIZE"]
+    assert done["version"] == version + 1
+
+
+def test_spark_reads_and_writes_what_was_put_together(gateway: SparkGateway, tmp_path: Path) -> None:
+    location, spark = make(tmp_path), gateway.session()
+    for number in range(1, 41):
+        commit(location, number, [f"{number:02}"], [f"{number - 1:02}"] if number % 3 == 0 else None)
+        while number % 16 == 0 and upkeep.compact(location, "id"):
+            pass
+    names = [name for name, _ in present(location)]
+    spark.sql(f"DELETE FROM delta.`{location}` WHERE id = '{names[0]}'").collect()
+    assert sorted(row.id for row in spark.sql(f"SELECT id FROM delta.`{location}`").collect()) == names[1:]
+    assert [name for name, _ in present(location)] == names[1:]
+
+
+def test_files_go_once_no_version_that_can_be_read_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = make(tmp_path)
+    for number in range(1, 41):
+        commit(location, number, [f"{number % 7}"], [f"{number % 7}"])
+        upkeep.compact(location, "id")
+    (Path(location) / "part-left-by-a-crash.parquet").write_bytes(b"")
+    (Path(location) / "mine.txt").write_text("")
+
+    def age(seconds: int) -> None:
+        for path in Path(location).iterdir():
+            if path.is_file():
+                os.utime(path, (path.stat().st_atime, path.stat().st_mtime - seconds))
+
+    assert upkeep.clean(location) == 0
+    age(8 * 86_400)
+    assert upkeep.clean(location) == 1  # the others were removed from the table just now
+    old = DeltaTable(location).version()
+    monkeypatch.setattr(upkeep, "retention", lambda _: timedelta(seconds=1))
+    commit(location, 41, ["a", "b"], None)
+    time.sleep(1.1)
+    assert upkeep.clean(location) > 30
+    assert present(location) == [
+        *((f"{n}", max(m for m in range(41) if m % 7 == n)) for n in range(7)),
+        ("a", 41),
+        ("b", 41),
+    ]
+    left = {path.name for path in Path(location).iterdir()}
+    assert {Path(uri).name for uri in DeltaTable(location).file_uris()} | {"mine.txt", "_delta_log"} <= left
+    assert len(left) < 40
+    with pytest.raises(Exception, match=r"No such file|not found"):
+        present(location, old - 20)
+    commit(location, 42, [], ["3"])
+    assert len(present(location)) == 8
+
+
+@pytest.mark.parametrize("kept", ["interval 1 month", "interval 0 days"])
+def test_a_retention_that_is_none_or_not_understood_deletes_nothing(tmp_path: Path, kept: str) -> None:
+    location = make(tmp_path, deletedFileRetentionDuration=kept)
+    commit(location, 1, ["a"], None)
+    commit(location, 2, [], ["a"])
+    for path in Path(location).glob("*.parquet"):
+        os.utime(path, (0, 0))
+    assert upkeep.clean(location) == 0

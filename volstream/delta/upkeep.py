@@ -1,0 +1,221 @@
+"""Keeps a table light that many small commits write: puts its small files together, leaves out deleted rows, deletes old files.
+
+No row changes: the commit says so (``dataChange``), rows keep their ids, and the files that it replaces stay for who reads them.
+Files of similar size are put together, so that each row is rewritten a few times at most, however many commits follow.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from volstream.delta import commits, direct
+from volstream.delta.datafile import GROUP_ROWS, fitted, of_rows, open_file
+from volstream.delta.log import retention
+from volstream.delta.marker import OWNER
+from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped, open_table
+from volstream.delta.tracking import TrackedCommit, id_column, ids_of, version_column
+from volstream.delta.vectors import deleted_rows, file_of
+
+#: Table property: ``on`` or ``off``. Without it, tables that a job keeps are looked after.
+UPKEEP = "volstream.upkeep"
+
+#: So many files of similar size become one.
+_FILES = 16
+
+#: Files beyond this size stay as they are; what is put together is in memory.
+_MOST_BYTES = 64 << 20
+
+#: Rows in memory at once, not compressed, unless a single file has more.
+_MOST_MEMORY = 256 << 20
+
+#: A file is rewritten once this part of its rows is deleted.
+_DELETED = 0.5
+
+
+@dataclass(frozen=True)
+class _File:
+    """A data file of a version; ``deleted``: positions of its deleted rows."""
+
+    path: str
+    size: int
+    rows: int
+    deleted: np.ndarray
+
+    @property
+    def tier(self) -> int:
+        """Files of one tier have a similar number of rows."""
+        return max(0, self.rows - self.deleted.size).bit_length() // 4
+
+
+def compact(location: str, key: str) -> bool:
+    """Puts some small files of a table together; returns True if there may be more to do.
+
+    At most 64 MiB of files at a time. Does nothing if another writer comes first, if the table requires more of a commit than
+    this module knows, or if nobody asked for upkeep (:data:`UPKEEP`).
+
+    Args:
+        key: text column by which rows are sorted.
+
+    Raises:
+        DependencyError: the table cannot be read or written.
+    """
+    if is_remote(location):
+        return False
+    with mapped(location):
+        try:
+            table = open_table(location)
+        except TableNotFoundError:
+            return False
+        some = _choice(table) if _is_wanted(table) and direct.can_commit(table, None) else []
+        return bool(some) and _compact(location, table, some, key)
+
+
+def clean(location: str) -> int:
+    """Deletes files in a table's folder that no version needs which can still be read; returns their number. Lists the folder.
+
+    These are files that were removed longer ago than the table's ``delta.deletedFileRetentionDuration``, and remains of crashes
+    of that age. Change feeds stay.
+
+    Raises:
+        DependencyError: the table cannot be read, or a file not deleted.
+    """
+    if is_remote(location):
+        return 0
+    with mapped(location):
+        try:
+            table = open_table(location)
+        except TableNotFoundError:
+            return 0
+        if not (_is_wanted(table) and direct.can_commit(table, None)):
+            return 0
+        kept = retention(table.metadata().configuration).total_seconds()
+        if not kept:  # or not understood
+            return 0
+        before = time.time() - kept
+        root = filesystem_of(location)[1]
+        old = [
+            entry.path
+            for entry in os.scandir(root)
+            if entry.name.endswith((".parquet", ".bin")) and entry.is_file(follow_symlinks=False)
+            if entry.stat(follow_symlinks=False).st_mtime < before
+        ]
+        needed = _needed(location, table, before) if old else frozenset[str]()
+        unneeded = [path for path in old if os.path.basename(path) not in needed]
+        for path in unneeded:
+            os.unlink(path)
+        return len(unneeded)
+
+
+def _needed(location: str, table: DeltaTable, before: float) -> Collection[str]:
+    """Returns the files of a version, and those that versions after ``before`` removed."""
+    paths = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
+    kept: list[Mapping[str, Any]] = [*commits.adds(location, table.version(), paths).values()]
+    kept += [
+        entry for entry in commits.removed(location, table.version()) if entry["deletionTimestamp"] >= before * 1000
+    ]
+    vectors = (file_of(entry.get("deletionVector")) for entry in kept)
+    return {*paths, *(unquote(entry["path"]) for entry in kept), *(name for name in vectors if name is not None)}
+
+
+def _is_wanted(table: DeltaTable) -> bool:
+    properties = table.metadata().configuration
+    return properties.get(UPKEEP, "on" if OWNER in properties else "off").lower() == "on"
+
+
+def _choice(table: DeltaTable) -> Sequence[_File]:
+    """Returns the files to put together; none: the table is light."""
+    listed = pa.table(table.get_add_actions(flatten=True))
+    if listed.num_rows < 2 or listed["num_records"].null_count:
+        return []
+    paths, sizes, counts = (listed[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+    deleted = deleted_rows(table, paths)
+    nothing = np.empty(0, np.int64)
+    files = [
+        _File(path, size, rows, deleted.get(path, nothing))
+        for path, size, rows in zip(paths, sizes, counts, strict=True)
+        if not any(character in path for character in "/%:")  # in another table's folder
+    ]
+    small = sorted((file for file in files if file.size <= _MOST_BYTES), key=lambda file: file.tier)
+    for _, tier in groupby(small, key=lambda file: file.tier):
+        some = _within(sorted(tier, key=lambda file: file.path))
+        if len(some) >= _FILES:
+            return some
+    return _within([file for file in small if file.deleted.size > _DELETED * file.rows])
+
+
+def _within(files: Sequence[_File]) -> Sequence[_File]:
+    total = np.cumsum([file.size for file in files])
+    return files[: int(np.searchsorted(total, _MOST_BYTES, side="right"))]
+
+
+def _compact(location: str, table: DeltaTable, files: Sequence[_File], key: str) -> bool:
+    schema = pa.schema(table.schema().to_arrow())
+    ids, versions = id_column(table), version_column(table)
+    own = [name for name in (ids, versions) if name is not None]
+    written = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in own)])
+    adds = commits.adds(location, table.version(), [file.path for file in files])
+    some, parts, held = list[_File](), list[pa.Table](), 0
+    for file in files:
+        with open_file(location, file.path) as opened:
+            groups = [opened.metadata.row_group(number) for number in range(opened.num_row_groups)]
+            held += sum(group.total_byte_size for group in groups)
+            if file.path not in adds or (some and held > _MOST_MEMORY):
+                break
+            there = [name for name in opened.schema_arrow.names if name in written.names]
+            rows = fitted(opened.read(columns=there), written)
+        at = np.setdiff1d(np.arange(rows.num_rows), file.deleted, assume_unique=True)
+        rows, add = rows.take(at), adds[file.path]
+        if ids is not None:
+            rows = _with(rows, ids, ids_of(add, rows, at, ids))
+        if versions is not None:
+            changed_by = pc.fill_null(rows[versions].combine_chunks(), int(add.get("defaultRowCommitVersion") or 0))
+            rows = _with(rows, versions, changed_by)
+        some.append(file)
+        parts.append(rows)
+    if not any(file.deleted.size for file in some) and len(some) < 2:
+        return False
+    rows = pa.concat_tables(parts)
+    return _replace(location, table, [adds[file.path] for file in some], rows.sort_by(key), own)
+
+
+def _with(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return rows.set_column(rows.column_names.index(name), name, values)
+
+
+def _replace(
+    location: str, table: DeltaTable, old: Sequence[Mapping[str, Any]], rows: pa.Table, unlisted: Sequence[str]
+) -> bool:
+    """Commits a file with ``rows`` in place of others."""
+    tracked = TrackedCommit(table, location)
+    info = commits.info("OPTIMIZE", {"predicate": "[]"}, **tracked.info(keeps_ids=True))
+    now = int(time.time() * 1000)
+    removed = [commits.removal(add, now, changes_data=False) for add in old]
+    if not rows.num_rows:
+        return commits.on(location, table, [info, *removed])
+    file = of_rows(location, rows.schema, unlisted)
+    try:
+        for start in range(0, rows.num_rows, GROUP_ROWS):
+            file.write(rows.slice(start, GROUP_ROWS))
+        added = commits.addition(file.close(), **tracked.added(rows.num_rows), dataChange=False)
+        make_durable(*filesystem_of(location), folders=False)
+    except BaseException:
+        file.drop()
+        raise
+    if commits.on(
+        location, table, [info, *removed, added, *tracked.domain()]
+    ):  # interrupted here, it may have been made
+        return True
+    file.drop()
+    return False
