@@ -85,7 +85,8 @@ def world(home: Home) -> World:
     return World(home)
 
 
-@pytest.mark.parametrize("point", ["refresh.committed", pytest.param("refresh.intent", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["refresh.committed", "refresh.intent"])
 def test_the_next_refresh_finishes_one_that_was_killed(world: World, point: str) -> None:
     world.change()
     world.home.crash("refresh", "files", at=point)

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.homes import Home, patiently, write
 from tests.environments import wheel
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 CODE = """
 import clasher

@@ -88,6 +88,7 @@ def world(home: Home, tmp_path: Path) -> World:
 _BEFORE = ("batch.intent", "outputs.written", "outputs.noted", "outputs.placed", "batch.staged")
 
 
+@pytest.mark.long
 def test_outputs_are_those_that_rows_name_wherever_the_run_is_killed(world: World) -> None:
     before = world.named()
     world.change(1)

@@ -73,6 +73,7 @@ def test_without_configuration_nothing_is_imported(tmp_path: Path, variables: di
     assert run(UNASKED, str(tmp_path), **variables).stdout == "[]\n"
 
 
+@pytest.mark.long
 def test_a_collector_that_hangs_does_not_keep_a_process() -> None:
     with receiving() as collector:
         collector.hangs = threading.Event()

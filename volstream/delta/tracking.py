@@ -49,7 +49,7 @@ def new_columns() -> Mapping[str, str]:
 
 
 #: The column with a row's kind in a change feed's files, and the folder of these files.
-_KIND, _FEED = "_change_type", "_change_data"
+_KIND, FEED = "_change_type", "_change_data"
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ def write_feed(
     if not images.num_rows:
         return []
     filesystem, root = filesystem_of(location)
-    name = f"{_FEED}/cdc-{uuid.uuid4()}.parquet"
-    make_folder(f"{location}/{_FEED}")
+    name = f"{FEED}/cdc-{uuid.uuid4()}.parquet"
+    make_folder(f"{location}/{FEED}")
     pq.write_table(images, f"{root}/{name}", filesystem=filesystem, compression="zstd")
-    make_durable(filesystem, f"{root}/{name}", f"{root}/{_FEED}")
+    make_durable(filesystem, f"{root}/{name}", f"{root}/{FEED}")
     size = filesystem.get_file_info(f"{root}/{name}").size
     return [{"cdc": {"path": name, "partitionValues": {}, "size": size, "dataChange": False}}]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from datetime import UTC, datetime
+from itertools import chain, groupby
 from typing import Any
 from urllib.parse import unquote
 
@@ -25,7 +26,7 @@ from volstream.delta.datafile import GROUP_ROWS, fitted, of_rows, open_file
 from volstream.delta.log import retention
 from volstream.delta.marker import OWNER
 from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped, open_table
-from volstream.delta.tracking import TrackedCommit, id_column, ids_of, version_column
+from volstream.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
 from volstream.delta.vectors import deleted_rows, file_of
 
 #: Table property: ``on`` or ``off``. Without it, tables that a job keeps are looked after.
@@ -82,11 +83,13 @@ def compact(location: str, key: str) -> bool:
         return bool(some) and _compact(location, table, some, key)
 
 
-def clean(location: str) -> int:
+def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False) -> int:
     """Deletes files in a table's folder that no version needs which can still be read; returns their number. Lists the folder.
 
-    These are files that were removed longer ago than the table's ``delta.deletedFileRetentionDuration``, and remains of crashes
-    of that age. Change feeds stay.
+    These are files removed, and change feeds written, before the table's retention, and remains of crashes of that age.
+
+    Args:
+        is_needed: tells whether somebody still needs versions before a time; then nothing is deleted.
 
     Raises:
         DependencyError: the table cannot be read, or a file not deleted.
@@ -100,14 +103,16 @@ def clean(location: str) -> int:
             return 0
         if not (_is_wanted(table) and direct.can_commit(table, None)):
             return 0
-        kept = retention(table.metadata().configuration).total_seconds()
-        if not kept:  # or not understood
+        kept = retention(table.metadata().configuration)
+        horizon = datetime.now(UTC) - kept
+        if not kept or is_needed(horizon):  # or it was not understood
             return 0
-        before = time.time() - kept
+        before = horizon.timestamp()
         root = filesystem_of(location)[1]
+        places = [root, f"{root}/{FEED}"] if os.path.isdir(f"{root}/{FEED}") else [root]
         old = [
             entry.path
-            for entry in os.scandir(root)
+            for entry in chain.from_iterable(map(os.scandir, places))
             if entry.name.endswith((".parquet", ".bin")) and entry.is_file(follow_symlinks=False)
             if entry.stat(follow_symlinks=False).st_mtime < before
         ]

@@ -27,6 +27,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.work import Batch, Plan
 from volstream.sqltext import MAX_NAMED, literal, one_of, quote_column, table_at
+from volstream.streams.source import behind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -109,11 +110,11 @@ class ResultTables:
         try:
             while upkeep.compact(location, key_column(job)):
                 if stop or time.monotonic() > began + _UPKEEP_SECONDS:
-                    break
-            else:
-                version = DeltaLog(location).latest_version() or 0
-                if version // _CLEAN_COMMITS > (version - _LOOK_COMMITS) // _CLEAN_COMMITS:
-                    upkeep.clean(location)
+                    return
+            version = DeltaLog(location).latest_version() or 0
+            if version // _CLEAN_COMMITS > (version - _LOOK_COMMITS) // _CLEAN_COMMITS:
+                streams = self._catalog.streams.list(source_id=str(job.into))
+                upkeep.clean(location, lambda horizon: behind(streams, location, horizon) is not None)
         except VolstreamError as error:
             _log.warning("upkeep_failed", job=str(job.name), reason=reason_of(error))
 

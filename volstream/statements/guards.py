@@ -11,7 +11,7 @@ from volstream.delta.log import DeltaLog, retention
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
 from volstream.sql import names
-from volstream.streams.source import NEEDED
+from volstream.streams.source import NEEDED, behind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,16 +40,14 @@ def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
     if "RETAIN" in words[:-1]:
         kept = timedelta(hours=float(words[words.index("RETAIN") + 1]))
     horizon = datetime.now(UTC) - kept
-    for stream in home.catalog.streams.list(source_id=str(named.name)):
-        if stream.source_kind is not SourceKind.TABLE or stream.offset is None:
-            continue
-        first = log.first_change_after(stream.offset)
-        if first is not None and first.timestamp <= horizon:
-            raise InvalidStateError(
-                f"VACUUM would remove files that the stream {stream.name} has not consumed yet: "
-                f"its changes begin at {first.timestamp:%F %T} UTC.",
-                f"Consume it first, discard its changes (volstream advance-stream {stream.name}), or RETAIN more hours.",
-            )
+    found = behind(home.catalog.streams.list(source_id=str(named.name)), log.location, horizon)
+    if found is not None:
+        stream, begin = found
+        raise InvalidStateError(
+            f"VACUUM would remove files that the stream {stream.name} has not consumed yet: "
+            f"its changes begin at {begin:%F %T} UTC.",
+            f"Consume it first, discard its changes (volstream advance-stream {stream.name}), or RETAIN more hours.",
+        )
 
 
 def check_untracked(home: Home, statement: str, words: list[str]) -> None:

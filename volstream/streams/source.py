@@ -6,7 +6,7 @@ A stream stores none of this: each read gets it from the catalog and the table's
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -379,3 +379,14 @@ def source_of(catalog: Catalog, warehouse: str, stream: Stream) -> ChangeSource:
         return VolumeSource(catalog, warehouse, stream.source_id)
     location = folders.table_location(warehouse, stream.source_name)
     return TableSource(stream.source_name, location, tuple(stream.identity))
+
+
+def behind(streams: Iterable[Stream], location: str, horizon: datetime) -> tuple[Stream, datetime] | None:
+    """Returns a stream on a table with unconsumed changes from before ``horizon``, and the time of the first; or None."""
+    log = DeltaLog(location)
+    for stream in streams:
+        if stream.source_kind is SourceKind.TABLE and stream.offset is not None:
+            first = log.first_change_after(stream.offset)
+            if first is not None and first.timestamp <= horizon:
+                return stream, first.timestamp
+    return None

@@ -276,6 +276,7 @@ def test_frames_and_sessions_have_the_methods_of_hosted_platforms(compat: Compat
     ) == [(7, "x")]
 
 
+@pytest.mark.long
 def test_a_session_uses_a_schema_for_names_without_one(compat: Compat) -> None:
     session, schema = compat.session, compat.home.schema
     session.use_schema(schema)

@@ -223,6 +223,7 @@ def test_a_stream_that_will_soon_be_stale_is_told_while_there_is_time(tmp_path: 
     world.home.close()
 
 
+@pytest.mark.long
 def test_a_job_has_receivers_of_its_own_or_none(world: World, receiver: Receiver) -> None:
     with world.daemon():
         world.catalog.jobs.change(world.job, alert=("team", "nobody"))
@@ -259,6 +260,7 @@ def test_an_alert_waits_through_restarts_until_its_receiver_is_back(tmp_path: Pa
     world.home.close()
 
 
+@pytest.mark.long
 def test_a_receiver_that_hangs_or_fails_delays_no_other(tmp_path: Path) -> None:
     with receiving() as good, receiving() as hanging:
         hanging.hangs = threading.Event()

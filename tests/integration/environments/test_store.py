@@ -136,9 +136,11 @@ def test_what_a_killed_maker_left_is_made_again(
 
 
 def test_what_cannot_be_installed_is_said_in_the_installers_words_without_secrets(
-    made: EnvironmentStore, tmp_path: Path, installer: str
+    made: EnvironmentStore, tmp_path: Path, installer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = requirements(tmp_path, "--no-index\n--find-links https://me:hidden@127.0.0.1:9/?key=hidden\nclasher==9\n")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(DependencyError) as caught:
         made.at(path)
     assert ("No matching distribution found for clasher" if installer == "pip" else "refused") in str(caught.value)

@@ -273,7 +273,12 @@ class f:
     [
         ("import os; os._exit(3)", FailureKind.WORKER_DIED, "ended with exit status 3"),
         ("await asyncio.sleep(60)", FailureKind.TIMED_OUT, "ran longer than 2s"),
-        ("import ctypes; ctypes.PyDLL(None).sleep(60)", FailureKind.TIMED_OUT, "ran longer than 2s"),
+        pytest.param(
+            "import ctypes; ctypes.PyDLL(None).sleep(60)",
+            FailureKind.TIMED_OUT,
+            "ran longer than 2s",
+            marks=pytest.mark.long,
+        ),
         ("import volstream; raise volstream.RetryLater('busy', after=5)", FailureKind.RETRY_LATER, "busy"),
     ],
 )

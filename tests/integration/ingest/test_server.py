@@ -100,6 +100,7 @@ def test_rows_and_statements_go_to_the_home_behind_a_server(served: Served) -> N
             _ = connection.session
 
 
+@pytest.mark.long
 def test_idle_connections_leave_the_server_to_its_clients(served: Served) -> None:
     host, port = served.server.location.removeprefix("grpc://").split(":")
     with ExitStack() as held, served.connect() as connection:

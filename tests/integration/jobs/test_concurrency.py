@@ -179,6 +179,7 @@ def test_what_a_function_counts_is_summed_up_by_batch_run_and_job(place: Place) 
     assert consumptions.counted(job.id) == {"tokens": 13000, "calls": 5}  # as before
 
 
+@pytest.mark.long
 def test_a_slow_rate_holds_no_worker_and_follows_a_change_at_once(place: Place) -> None:
     put(place, 4)
     place.job(PACED, rate="60/h", returns="n BIGINT")

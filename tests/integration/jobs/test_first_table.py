@@ -71,6 +71,7 @@ def test_its_frame_shows_rows_in_a_notebook(run: Run, home: Home, tmp_path: Path
     assert "<th>_file_path</th><th>n</th>" in html
 
 
+@pytest.mark.long
 def test_changed_code_takes_new_files_and_the_rest_after_a_replay(run: Run, home: Home, tmp_path: Path) -> None:
     (tmp_path / "files" / "a").write_text("a")
     run(sized())

@@ -30,7 +30,15 @@ def found(place: Place) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values())[:5] for row in place.rows(counts))
 
 
-@pytest.mark.parametrize("create", TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize(
+    "create",
+    [
+        pytest.param(
+            create, id=name, marks=pytest.mark.long if name in ("with tracked changes", "of other spelling") else ()
+        )
+        for name, create in TABLES.items()
+    ],
+)
 def test_rows_that_workers_write_are_those_of_the_files(place: Place, create: str) -> None:
     if create:
         place.rows(create.format(at=place.at))

@@ -141,7 +141,7 @@ def test_a_replay_replaces_outputs(target: Target) -> None:
     target.check()
 
 
-@pytest.mark.parametrize("on_move", ["rekey", "rerun"])
+@pytest.mark.parametrize("on_move", [pytest.param("rekey", marks=pytest.mark.long), "rerun"])
 def test_outputs_of_a_moved_file_are_those_of_its_rows(target: Target, on_move: str) -> None:
     target.place.put("a", "same")
     target.create(on_move=on_move)
@@ -389,6 +389,7 @@ def _folder(target: Target, name: str) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_dropped_job_leaves_its_outputs_or_takes_them_along(target: Target) -> None:
     session = target.place.session
     target.place.put("a", "one")

@@ -94,6 +94,7 @@ def test_a_stopped_replay_resumes_with_the_next_run_and_a_new_one_starts_over(pl
     assert place.table() == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.long
 def test_a_cancelled_replay_is_not_resumed_and_does_not_accept_the_code(place: Place) -> None:
     given(place, a="1", b="22")
     place.session.jobs.alter("j", max_files=1)

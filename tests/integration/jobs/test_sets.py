@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Place
+from tests.running import EVERYWHERE
 from volstream.definitions import FileJob
 from volstream.errors import InvalidValueError
 from volstream.functions.file import FileSet
@@ -46,7 +47,7 @@ def put(place: Place, **texts: str) -> None:
         place.put(name.replace("_", "/"), text)
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 @pytest.mark.parametrize("group_by", ["folder", "split(relative_path, '/')[0]", "lower(split(relative_path, '/')[0])"])
 def test_a_set_is_processed_whole_whenever_one_of_its_files_changes(place: Place, group_by: str, isolate: bool) -> None:
     put(place, a_1="x", a_2="y", b_1="z")
@@ -68,6 +69,7 @@ def test_a_set_is_processed_whole_whenever_one_of_its_files_changes(place: Place
     assert place.run().progress.batches == 0
 
 
+@pytest.mark.long
 def test_each_set_of_random_changes_is_as_a_full_computation_would_have_it(place: Place) -> None:
     chance = random.Random(4)
     job(place, group_by="stem", where="size < 3", max_files=3)

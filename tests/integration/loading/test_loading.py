@@ -71,6 +71,7 @@ def test_rows_follow_their_files(place: Place) -> None:
     assert table(place, columns) == [("a.csv", 1, "new", None), ("moved.csv.gz", 4, "w", None)]
 
 
+@pytest.mark.long
 def test_new_columns_are_added_with_types_for_the_values_of_all_files(place: Place) -> None:
     place.put("a.csv", "id\n1\n")
     load(place)
@@ -128,6 +129,7 @@ def test_an_interruption_while_a_column_is_added_loses_and_doubles_nothing(
     assert table(place, "_file_path, id, more, _rescued_data") == [("a.csv", 3, None, None), ("b.csv", 2, "x", None)]
 
 
+@pytest.mark.long
 def test_new_columns_are_rescued_on_request(place: Place) -> None:
     place.put("a.csv", "id\n1\n")
     load(place, new_columns="rescue")

@@ -215,6 +215,7 @@ def test_jobs_of_statements_and_dynamic_tables_have_their_sql_and_tables(
     assert made["outputs"][0]["name"].endswith("/d")
 
 
+@pytest.mark.long
 def test_events_are_sent_over_http_and_a_receiver_that_fails_or_hangs_stops_no_job(
     gateway: SparkGateway, settings: Settings, tmp_path: Path
 ) -> None:

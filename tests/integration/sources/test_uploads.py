@@ -227,6 +227,7 @@ def test_a_redirect_does_not_leave_https(session: Session, tmp_path: Path, monke
         allowed.connector.upload_file(f"https://localhost:{server.server_port}/moved.csv", "moved", "id")
 
 
+@pytest.mark.long
 def test_a_file_is_read_within_limits_of_size_and_memory(session: Session, tmp_path: Path) -> None:
     (tmp_path / "large.csv").write_text("id\n" + "1\n" * 2000)
     repeated = pa.table({"id": pa.array([["x" * 1_000_000] * 1500])})

@@ -38,6 +38,7 @@ def filled(place: Place, **options: object) -> Home:
     return home
 
 
+@pytest.mark.long
 def test_rows_of_a_jobs_table_are_written_by_the_job(place: Place) -> None:
     home = filled(place)
     home.session.streams.create(home.name("s"), "v")

@@ -61,11 +61,11 @@ def open_attempt(home: Home) -> tuple[Consumption, Any]:
 @pytest.mark.parametrize(
     "dml",
     [
-        "INSERT OVERWRITE u$ SELECT id, name FROM s$",
         "MERGE INTO u$ USING s$ ON u.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.name)",
         *(
             pytest.param(dml, marks=pytest.mark.long)
             for dml in (
+                "INSERT OVERWRITE u$ SELECT id, name FROM s$",
                 "INSERT INTO u$ (name, id) SELECT name, id FROM s$",
                 "WITH c AS (SELECT * FROM s$) INSERT INTO u$ SELECT id, name FROM c",
                 "INSERT INTO u$ SELECT x.id, y.name FROM s$ x JOIN s$ y ON x.id = y.id",
