@@ -24,8 +24,8 @@ from tests.waiting import eventually
 from volstream import config
 from volstream.jvm import jars, java
 
-#: The user of Spark, that of volstream, and their group, none of which need a name.
-_SPARK, _OURS, _GROUP = 54_320, 54_321, 54_322
+#: The user of Spark, which Hadoop asks for its name: nobody; that of volstream, and their group.
+_SPARK, _OURS, _GROUP = 65_534, 54_321, 54_322
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -47,7 +47,7 @@ def python_of_another_user() -> str | None:
     if os.geteuid() != 0:
         return None
     for python in (sys.executable, shutil.which(f"python{sys.version_info[0]}.{sys.version_info[1]}", path="/usr/bin")):
-        probe = [*_as(_SPARK), str(python), "-c", "import volstream.jobs.staging"]
+        probe = [*_as(_SPARK), "env", str(python), "-c", "import volstream.jobs.staging"]
         if python and subprocess.run(probe, capture_output=True, check=False, env=_paths()).returncode == 0:
             return python
     return None
@@ -59,7 +59,16 @@ def _paths() -> dict[str, str]:
 
 
 def _as(user: int) -> Sequence[str]:
-    return ["setpriv", f"--reuid={user}", f"--regid={_GROUP}", "--clear-groups", "--"]
+    return [
+        "setpriv",
+        f"--reuid={user}",
+        f"--regid={_GROUP}",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "--ambient-caps=-all",
+        "--bounding-set=-all",
+        "--",
+    ]
 
 
 def _environment(folder: Path, python: str) -> dict[str, str]:
@@ -115,8 +124,15 @@ class Cluster:
             if port is not None:
                 eventually(lambda: _listens(port), timeout=60)  # noqa: B023  # awaited here
 
-    def volstream(self, *arguments: str, json: bool = False) -> Any:
+    def volstream(self, *arguments: str, json: bool = False, **settings: str) -> Any:
         """Runs a command as volstream's user, which must succeed; returns what it prints, or the JSON."""
+        with self.begun(*arguments, *(("--format", "json") if json else ()), **settings) as process:
+            printed, said = process.communicate(timeout=240)
+        assert process.returncode == 0, said
+        return loads(printed) if json else printed
+
+    def begun(self, *arguments: str, **settings: str) -> subprocess.Popen[str]:
+        """Starts a command as volstream's user."""
         python = self.python or sys.executable
         environment = _environment(self.ours, python) | {
             "VOLSTREAM_HOME": str(self.ours / "home"),
@@ -124,24 +140,16 @@ class Cluster:
             "VOLSTREAM_WAREHOUSE": str(self.shared),
             "VOLSTREAM_SETTLE_SECONDS": "0.05",
         }
-        done = subprocess.run(
-            [
-                *(_as(_OURS) if self.other else ()),
-                python,
-                "-m",
-                "volstream",
-                *arguments,
-                *(("--format", "json") if json else ()),
-            ],
+        environment |= {f"VOLSTREAM_{name.upper()}": value for name, value in settings.items()}
+        return subprocess.Popen(
+            [*([*_as(_OURS), "env"] if self.other else ()), python, "-m", "volstream", *arguments],
             env=environment,
             cwd=self.ours,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
             umask=0o022,
         )
-        assert done.returncode == 0, done.stderr
-        return loads(done.stdout) if json else done.stdout
 
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)

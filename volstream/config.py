@@ -191,6 +191,8 @@ class Settings(BaseSettings):
     """Maximum duration of an engine start."""
     engine_stall_seconds: Seconds = 60.0
     """An engine that has not answered a heartbeat for this long is considered lost."""
+    executor_wait_seconds: Seconds = 300.0
+    """A job's work on ``spark_remote`` of which no task has run for this long is given up and tried again later."""
 
     virtual_clusters: dict[str, VirtualCluster] = {}
     """Resources of ``volstream daemon --virtual-cluster NAME``, by case-insensitive name. Unlisted clusters use the home's."""

@@ -218,6 +218,12 @@ class EngineLostError(EngineError):
     transient = True
 
 
+class NoExecutorError(EngineError):
+    """Spark answers, but nothing runs its tasks."""
+
+    transient = True
+
+
 class EngineEndedError(EngineLostError):
     """The engine was asked to end, by a daemon that starts or ``volstream engine stop``, and did not wait any longer."""
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from tests.folders import FileWriter
 from tests.spark_cluster import Cluster
+from tests.waiting import eventually
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 ROWS = "def f(file):\n    return [{'n': number, 't': 'x' * 50} for number in range(int(file.read_text()))]\n"
+SLOW = "import time\ndef f(file):\n    time.sleep(0.2)\n    return {'n': int(file.read_text())}\n"
 
 
 @pytest.fixture(scope="module")
@@ -27,26 +29,62 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.stop()
 
 
+def job(cluster: Cluster, name: str, code: str, returns: str, numbers: Sequence[int]) -> None:
+    """A volume with a file for each number, and a job on it."""
+    folder = cluster.ours / name
+    folder.mkdir()
+    files = FileWriter(folder)
+    for number in numbers:
+        files.put(f"{number:04}", str(number))
+    (cluster.ours / f"{name}.py").write_text(code)
+    cluster.volstream("create-volume", name, str(folder), "--queue-type", "none")
+    function = f"{cluster.ours}/{name}.py:f"
+    options = ("--function", function, "--into", f"of_{name}", "--returns", returns)
+    cluster.volstream("create-job", name, "--volume", name, *options)
+
+
+def summary(cluster: Cluster, name: str) -> dict[str, int]:
+    query = f"SELECT count(*) AS n, count(DISTINCT _file_path) AS files, sum(n) AS total FROM of_{name}"
+    [row] = cluster.volstream("sql", query, json=True)
+    return dict(row)
+
+
+def begun(cluster: Cluster, job: str) -> bool:
+    return any(batch["state"] == "intent" for batch in cluster.volstream("list", "batches", job, json=True))
+
+
 def test_a_job_writes_few_and_many_rows(cluster: Cluster) -> None:
-    for name in ("files", "code"):
-        (cluster.ours / name).mkdir()
-    files = FileWriter(cluster.ours / "files")
-    for number in range(30):
-        files.put(f"{number}", str(number * 1000))
-    (cluster.ours / "code" / "job.py").write_text(ROWS)
-    cluster.volstream("create-volume", "v", str(cluster.ours / "files"), "--queue-type", "none")
-    cluster.volstream(
-        "create-job",
-        "j",
-        "--volume",
-        "v",
-        "--function",
-        f"{cluster.ours}/code/job.py:f",
-        "--into",
-        "t",
-        "--returns",
-        "n INT, t STRING",
-    )
-    cluster.volstream("run-job", "j")
-    [row] = cluster.volstream("sql", "SELECT count(*) AS n, count(DISTINCT _file_path) AS files FROM t", json=True)
-    assert row == {"n": sum(range(30)) * 1000, "files": 29}
+    job(cluster, "rows", ROWS, "n INT, t STRING", [number * 1000 for number in range(30)])
+    cluster.volstream("run-job", "rows")
+    total = sum(n * (n - 1) // 2 for n in range(0, 30_000, 1000))
+    assert summary(cluster, "rows") == {"n": 435_000, "files": 29, "total": total}
+    assert [*(cluster.shared / "_staging").iterdir()] == []
+
+
+@pytest.mark.parametrize("victim", ["executor", "worker-0", "master", "connect"])
+def test_each_file_counts_once_after_a_process_was_killed(cluster: Cluster, victim: str) -> None:
+    name = f"killed_{victim.replace('-', '_')}"
+    job(cluster, name, SLOW, "n INT", range(100))
+    with cluster.begun("run-job", name, engine_stall_seconds="10") as process:
+        eventually(lambda: process.poll() is not None or begun(cluster, name), 60)
+        if victim == "executor":
+            cluster.kill_executor()
+        else:
+            cluster.kill(victim)
+            cluster.start(victim)
+        process.communicate(timeout=240)
+    cluster.volstream("run-job", name)
+    assert summary(cluster, name) == {"n": 100, "files": 100, "total": 4950}
+
+
+def test_a_cluster_without_executors_is_told_and_waited_for(cluster: Cluster) -> None:
+    job(cluster, "none", SLOW, "n INT", range(5))
+    for name in ("worker-0", "worker-1"):
+        cluster.kill(name)
+    with cluster.begun("run-job", "none", executor_wait_seconds="5") as process:
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 4, said
+    assert "Spark has run no task of this for 5s" in said
+    cluster.start("worker-0", "worker-1")
+    cluster.volstream("run-job", "none")
+    assert summary(cluster, "none") == {"n": 5, "files": 5, "total": 10}

@@ -178,27 +178,83 @@ class EmbeddedEngine:
             watch.stop()
 
 
-class RemoteEngine:
-    """An external Spark, whose state is unknown until a request is made: a :class:`DaemonEngine`."""
+def asking(settings: Settings) -> Callable[[Address], bool]:
+    """Returns a function that tells whether a Spark answers; it waits for the answer."""
 
-    def __init__(self, address: RemoteAddress, stop: Stop) -> None:
+    def answers(address: Address) -> bool:
+        from volstream.jvm.channel import Heartbeat, builder_for
+
+        heartbeat = Heartbeat(builder_for(address))
+        try:
+            return heartbeat.send(settings.engine_stall_seconds).answered()
+        finally:
+            heartbeat.close()
+
+    return answers
+
+
+class RemoteEngine:
+    """An external Spark: a :class:`DaemonEngine`. It is up until it stops answering, and again once it answers.
+
+    Args:
+        changed: called when it is up again.
+        watch: makes its watch.
+        answers: asks it once, and waits for the answer.
+    """
+
+    def __init__(
+        self,
+        address: RemoteAddress,
+        stop: Stop,
+        changed: Callable[[], None],
+        watch: Callable[[Address, Callable[[str], None]], HangDetector],
+        answers: Callable[[Address], bool],
+        backoff: Backoff = Backoff(first_seconds=1.0, cap_seconds=30.0),  # noqa: B008  # a frozen value
+    ) -> None:
         self._address = address
         self._stop = stop
+        self._changed = changed
+        self._watch = watch
+        self._answers = answers
+        self._backoff = backoff
+        self._reason: str | None = None
 
     @property
     def is_up(self) -> bool:
         """See :class:`DaemonEngine`."""
-        return True
+        return self._reason is None
 
     def attach(self) -> Address:
         """See :class:`DaemonEngine`."""
+        if self._reason is not None:
+            raise EngineLostError(
+                f"The Spark server is down: {self._reason}.", "Work that needs it is retried when it is up."
+            )
         return self._address
 
     def status(self) -> Mapping[str, Any]:
         """See :class:`DaemonEngine`."""
-        return {"state": "elsewhere"}
+        reason = self._reason
+        return {"state": "elsewhere"} if reason is None else {"state": "lost", "reason": reason}
 
     def run(self) -> None:
         """See :class:`DaemonEngine`."""
-        while not self._stop.wait(60.0):
-            pass
+        while not self._stop:
+            lost: list[str] = []
+            watch = self._watch(self._address, lost.append)
+            watch.start()
+            while not lost and not self._stop:
+                self._stop.wait(_LOOK_SECONDS)
+            watch.stop()
+            if not lost:
+                return
+            self._reason = lost[0]
+            _log.error("engine_lost", cause=self._reason)
+            failures = 0
+            while not self._stop and not self._answers(self._address):
+                failures += 1
+                self._stop.wait(self._backoff.delay(failures))
+            if not self._stop:
+                self._reason = None
+                _log.info("engine_back", tries=failures + 1)
+                self._changed()

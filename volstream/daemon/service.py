@@ -13,7 +13,7 @@ from volstream.console.hosts import address_of
 from volstream.console.rendering import url
 from volstream.console.server import HttpServer, tls_of
 from volstream.daemon.alerts import AlertService
-from volstream.daemon.engine import DaemonEngine, EmbeddedEngine, RemoteEngine, watch_of
+from volstream.daemon.engine import DaemonEngine, EmbeddedEngine, RemoteEngine, asking, watch_of
 from volstream.daemon.housekeeping import Housekeeper, clean
 from volstream.daemon.ingest import IngestServer
 from volstream.daemon.jobs import Scheduler
@@ -92,7 +92,8 @@ class Daemon:
                 return  # stopped while it waited for the home: a normal end
             engine: DaemonEngine = EmbeddedEngine(self._owned, self._stop, self._wake, watch_of(settings))
         else:
-            engine = RemoteEngine(remote_address(settings), self._stop)
+            address = remote_address(settings)
+            engine = RemoteEngine(address, self._stop, self._wake, watch_of(settings), asking(settings))
         load()  # before there are threads that would import parts of it
         session = Session(settings, lambda: SparkGateway(engine.attach, stall_seconds=settings.engine_stall_seconds))
         try:

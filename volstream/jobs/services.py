@@ -16,6 +16,7 @@ from volstream.jobs.planner import Planner
 from volstream.jobs.results import ResultTables
 from volstream.model.work import Plan
 from volstream.spark.errors import as_sql_errors
+from volstream.spark.stall import given_up
 from volstream.streams.consume import Consumer
 from volstream.streams.read import StreamReader
 
@@ -42,12 +43,18 @@ class JobServices:
 
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
-        """Yields this thread's session, for reading and staging, with Spark's errors mapped.
+        """Yields this thread's session, for reading and staging, with Spark's errors mapped. On a Spark that others started, work
+        does not wait for executors for ever.
 
         All runs of a thread share it: Spark keeps Python workers, which hold the imported function, per session.
         """
         with as_sql_errors():
-            yield self.gateway.session()
+            session = self.gateway.session()
+            if not self.settings.spark_remote:
+                yield session
+                return
+            with given_up(session, self.settings.executor_wait_seconds):
+                yield session
 
     def stream(self, job: Job) -> Stream:
         """Returns the stream of a job."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.waiting import eventually
-from volstream.daemon.engine import EmbeddedEngine
+from volstream.daemon.engine import EmbeddedEngine, RemoteEngine
 from volstream.errors import (
     EngineError,
     EngineLostError,
@@ -18,7 +18,7 @@ from volstream.errors import (
     JavaError,
     VolstreamError,
 )
-from volstream.jvm.address import Address, EngineAddress
+from volstream.jvm.address import Address, EngineAddress, RemoteAddress
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 
@@ -146,3 +146,42 @@ def test_a_stop_ends_waiting_and_starting() -> None:
 def test_invalid_settings_end_it() -> None:
     with pytest.raises(InvalidValueError):
         World(InvalidValueError("jvm_options cannot be read")).engine.run()
+
+
+def test_a_server_elsewhere_is_down_until_it_answers_again() -> None:
+    stop, watches, ups = Stop(), list[FakeWatch](), list[bool]()
+    silent = threading.Event()
+    silent.set()
+
+    def watch(address: Address, lost: Callable[[str], None]) -> FakeWatch:
+        del address
+        watches.append(FakeWatch(lost))
+        return watches[-1]
+
+    engine = RemoteEngine(
+        RemoteAddress("sc://there"),
+        stop,
+        lambda: ups.append(True),
+        watch,
+        lambda _: not silent.is_set(),
+        Backoff(0.001, 0.01),
+    )
+    thread = threading.Thread(target=engine.run)
+    thread.start()
+    try:
+        eventually(lambda: watches)
+        assert (engine.is_up, engine.status()) == (True, {"state": "elsewhere"})
+        watches[0].lost("it has not answered for 30 s")
+        eventually(lambda: not engine.is_up)
+        assert engine.status() == {"state": "lost", "reason": "it has not answered for 30 s"}
+        with pytest.raises(EngineLostError, match="The Spark server is down: it has not answered for 30 s"):
+            engine.attach()
+        silent.clear()
+        eventually(lambda: ups)
+        assert engine.is_up
+        assert engine.attach() == RemoteAddress("sc://there")
+        eventually(lambda: len(watches) == 2)
+    finally:
+        stop.set()
+        thread.join(10)
+    assert [watch.stopped for watch in watches] == [True, True]
