@@ -100,9 +100,9 @@ class Home:
         done = self.run(*arguments, FAULT=at, **settings)
         assert done.code == -signal.SIGKILL, f"{at} was not reached: {done}"
 
-    def create_job(self, name: str, function: str, *options: str) -> None:
+    def create_job(self, name: str, function: str, *options: str, **settings: str) -> None:
         """Creates a job on the volume of its name, into the table of its name."""
-        self.ok("create-job", name, "--volume", name, "--function", function, "--into", name, *options)
+        self.ok("create-job", name, "--volume", name, "--function", function, "--into", name, *options, **settings)
 
     def ok(self, *arguments: str, **settings: str) -> str:
         """Runs a command that has to succeed; its output."""

@@ -14,10 +14,7 @@ from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import digest, failures, intents, writable
 from volstream.errors import FencedError
 from volstream.model.groups import groups
-from volstream.model.work import CLOCK_SKEW, WAITING, Failure, FailureKind, FailureState
-
-#: States of failures that count. An attempt's failures are pending until it is committed.
-ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
+from volstream.model.work import ACTIVE, CLOCK_SKEW, WAITING, Failure, FailureKind, FailureState
 
 #: States of failures that are retried automatically.
 _DUE = (FailureState.RETRYING, FailureState.WAITING)

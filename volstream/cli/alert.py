@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from volstream.cli.options import common
 from volstream.cli.output import Output
 from volstream.errors import NotFoundError
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 
 @click.group("alert")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from volstream.backup.manifest import Manifest
 from volstream.cli.options import common, creating_home, interactive
 from volstream.cli.output import Output
 from volstream.model.text import counted
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.backup.manifest import Manifest
+    from volstream.session import Session
 
 _FOLDER = click.Path(path_type=Path, resolve_path=True)
 

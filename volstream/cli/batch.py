@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from volstream.cli.options import common
 from volstream.cli.output import Output
-from volstream.session import Session
 from volstream.spark.errors import map_spark_errors
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 
 @click.command("read-batch")

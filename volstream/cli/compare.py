@@ -13,7 +13,9 @@ from volstream.cli.output import Output
 from volstream.model import counts
 from volstream.model.text import counted
 from volstream.model.units import format_size
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 if TYPE_CHECKING:
     from volstream.jobs.comparison import Comparison, CostPercentiles

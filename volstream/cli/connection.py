@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,7 +10,9 @@ from volstream.cli.options import creating_home, described
 from volstream.cli.output import Output
 from volstream.definitions import ConnectionOptions
 from volstream.definitions.options import to_create
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 
 @click.command("create-connection")

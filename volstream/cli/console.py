@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from volstream.cli.options import common
 from volstream.cli.output import Output
-from volstream.console.hosts import url_of
-from volstream.engine.control import engine_status
 from volstream.errors import InvalidStateError
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 
 @click.command("console")
@@ -17,6 +19,9 @@ from volstream.session import Session
 @common
 def console_command(session: Session, output: Output, print_only: bool) -> None:
     """Open the console of the home's daemon in a browser. The URL contains the home's token: do not share it."""
+    from volstream.console.hosts import url_of
+    from volstream.engine.control import engine_status
+
     settings = session.home.settings
     status = engine_status(settings)
     port = status.http_port if status is not None and status.kind == "daemon" else 0

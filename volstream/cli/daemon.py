@@ -7,9 +7,6 @@ import sys
 
 import click
 
-from volstream import config
-from volstream.lifecycle.privacy import keep_private
-
 
 @click.command("daemon")
 @click.option("--virtual-cluster", default="DEFAULT", show_default=True, help="Serve the volumes of this cluster.")
@@ -27,8 +24,9 @@ from volstream.lifecycle.privacy import keep_private
 )
 def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, home: str | None, format_: str) -> None:
     """Keep directory tables up to date and run due jobs, until SIGTERM."""
-    from volstream import log, tracing
+    from volstream import config, log, tracing
     from volstream.daemon.service import Daemon
+    from volstream.lifecycle.privacy import keep_private
     from volstream.lifecycle.stop import Stop, stop_on_signals
 
     log.configure(log_level, json=format_ == "json")

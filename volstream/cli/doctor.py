@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +13,9 @@ from volstream.cli.options import creating_home
 from volstream.cli.output import Output
 from volstream.errors import DependencyError
 from volstream.model.text import visible
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
 

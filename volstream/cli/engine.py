@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from volstream.cli.options import creating_home
 from volstream.cli.output import Output, age
-from volstream.engine.control import engine_status, stop_engine
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 
 @click.group("engine")
@@ -19,6 +22,8 @@ def engine_command() -> None:
 @creating_home
 def engine_status_command(session: Session, output: Output) -> None:
     """Show whether the home's engine runs."""
+    from volstream.engine.control import engine_status
+
     status = engine_status(session.home.settings)
     text = (
         f"{status.state}: {status.kind} engine, pid {status.pid}, JVM {status.jvm_pid}, up {age(status.up_seconds)}"
@@ -33,5 +38,7 @@ def engine_status_command(session: Session, output: Output) -> None:
 @creating_home
 def engine_stop_command(session: Session, output: Output, now: bool) -> None:
     """Stop the background engine once its clients are done."""
+    from volstream.engine.control import stop_engine
+
     ended = stop_engine(session.home.settings, at_once=now)
     output.result({"stopped": ended}, "The engine is stopped." if ended else "No engine runs.")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from volstream.cli.options import common
 from volstream.cli.output import Output
-from volstream.inspection.details import values
 from volstream.model.text import counted
 from volstream.model.units import format_size
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 
 @click.group("env")
@@ -21,6 +24,8 @@ def env_command() -> None:
 @common
 def env_list_command(session: Session, output: Output) -> None:
     """List the environments that were made, with their size and the jobs that use them."""
+    from volstream.inspection.details import values
+
     made = session.environments.list()
     lines = [
         {

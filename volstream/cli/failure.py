@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from volstream.catalog.failures import FailureFilter
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
 from volstream.model.text import counted
 from volstream.model.work import FailureKind
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.catalog.failures import FailureFilter
+    from volstream.session import Session
 
 
 def _chosen(function: Callable[..., None]) -> Callable[..., None]:
@@ -50,6 +52,8 @@ def skip_command(session: Session, output: Output, job: str, paths: tuple[str, .
 
 
 def _wanted(paths: Sequence[str], every: bool, kinds: Sequence[str], like: str | None) -> FailureFilter:
+    from volstream.catalog.failures import FailureFilter
+
     if paths and (every or kinds or like):
         raise click.UsageError("Give the files or select them with options, not both.")
     if every and (kinds or like):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from volstream import config
 from volstream.cli.complete import names_of
 from volstream.cli.options import DURATION, PAIR, common, merged
 from volstream.cli.output import Output, in_a_line
@@ -18,7 +17,9 @@ from volstream.definitions.options import keys
 from volstream.errors import FilesFailedError, InvalidValueError, NotFoundError
 from volstream.model import counts
 from volstream.model.text import counted
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 _ENVIRONMENT = keys(FunctionOptions)["environment"].option
 
@@ -62,6 +63,7 @@ def try_command(
 
     If the function declares no columns, the --returns inferred from its rows is shown.
     """
+    from volstream import config
     from volstream.environments.store import EnvironmentStore
     from volstream.functions.trial import try_function
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from volstream.cli.options import common, creating_home
 from volstream.cli.output import Output, age, done_of
 from volstream.errors import JavaError
 from volstream.inspection.problems import problems
-from volstream.inspection.status import status
-from volstream.lifecycle.privacy import make_directory
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 _TOML = """\
 # Settings of this home; each can also be set by an environment variable VOLSTREAM_<NAME>.
@@ -45,6 +47,7 @@ _TOML = """\
 def init_command(session: Session, output: Output) -> None:
     """Create the home with its catalog and settings file, check Java, and fetch the engine's jars once."""
     from volstream.jvm import connectors, java
+    from volstream.lifecycle.privacy import make_directory
 
     settings = session.home.settings
     make_directory(settings.home)
@@ -74,6 +77,8 @@ def init_command(session: Session, output: Output) -> None:
 @common
 def status_command(session: Session, output: Output) -> None:
     """Show engine, volumes, streams and jobs, and what needs attention. Starts nothing."""
+    from volstream.inspection.status import status
+
     overview = status(session.home)
     wrong = problems(overview, {})
     if output.as_json:

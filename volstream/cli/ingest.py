@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import click
 
-from volstream import config
-from volstream.lifecycle.privacy import keep_private
-
 
 @click.command("ingest-server")
 @click.option(
@@ -29,8 +26,9 @@ def ingest_server_command(listen: str | None, http_port: int, log_level: str, ho
 
     Clients connect with volstream.connect("grpc://HOST:PORT", token=...). The token is in the file ingest.token of the home.
     """
-    from volstream import log
+    from volstream import config, log
     from volstream.daemon.ingest import serve
+    from volstream.lifecycle.privacy import keep_private
     from volstream.lifecycle.stop import Stop, stop_on_signals
 
     log.configure(log_level, json=format_ == "json")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from volstream.catalog.failures import FailureFilter
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, described, existing
 from volstream.cli.output import Output
@@ -17,14 +16,15 @@ from volstream.cli.progress import watched
 from volstream.definitions import FileJob, FileJobSpec, JobState, Trigger, TriggerKind
 from volstream.definitions.options import to_alter, to_create
 from volstream.errors import FilesFailedError, InterruptedByUserError
-from volstream.inspection import details
 from volstream.lifecycle.stop import Stop
 from volstream.model import counts
 from volstream.model.files import printable
 from volstream.model.text import counted, one_line
 from volstream.model.units import about, format_duration, format_size, local
 from volstream.model.work import PERMANENT, FailureState
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 if TYPE_CHECKING:
     from volstream.jobs.lease import RunReport
@@ -41,6 +41,8 @@ def create_job_command(
     session: Session, output: Output, name: str, given: dict[str, Any], or_replace: bool, if_not_exists: bool
 ) -> None:
     """Run a Python function on every file of a volume or stream, and keep its results in a table."""
+    from volstream.inspection import details
+
     function, into = given.pop("function"), given.pop("into")
     job = session.jobs.create(
         name, function, into, or_replace=or_replace, if_not_exists=if_not_exists, tell=output.message, **given
@@ -77,6 +79,9 @@ def alter_job_command(session: Session, output: Output, name: str, given: dict[s
     --function and --returns also retry files that failed because of columns, size or imports. Give --function again to accept
     changed code.
     """
+    from volstream.catalog.failures import FailureFilter
+    from volstream.inspection import details
+
     if manual:
         given["on_change"] = False
     before = session.jobs.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,8 +12,9 @@ from volstream.cli.options import common, described, existing
 from volstream.cli.output import Output
 from volstream.definitions import FileJob
 from volstream.definitions.job import LOAD_OPTIONS
-from volstream.inspection import details
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 
 @click.command("load")
@@ -34,6 +35,7 @@ def load_command(
     if_not_exists: bool,
 ) -> None:
     """Load the files of VOLUME, csv, json, parquet, avro or orc, as rows of a table, and keep the table up to date."""
+    from volstream.inspection import details
     from volstream.jobs.load import default_name  # late: reads schemas with Arrow
 
     name = name or default_name(into)

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from volstream.catalog.failures import ACTIVE, FailureFilter
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output, in_a_line
 from volstream.definitions import FileJobSpec, Job
 from volstream.definitions.forms import DURATION
 from volstream.definitions.options import keys
-from volstream.inspection import details
 from volstream.inspection.problems import problems
-from volstream.inspection.status import job_status
-from volstream.jobs.lease import runs_of
 from volstream.model.names import Name
 from volstream.model.units import format_duration, format_size
-from volstream.model.work import FailureKind, FailureState
-from volstream.session import Session
+from volstream.model.work import ACTIVE, FailureKind, FailureState
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 #: Kind -> columns in a list; JSON has all.
 _COLUMNS: Mapping[str, Sequence[str]] = {
@@ -102,6 +100,8 @@ def list_command(
     limit: int | None,
 ) -> None:
     """List the objects of a KIND."""
+    from volstream.catalog.failures import FailureFilter
+
     if kind != "failures":
         output.table(_rows(session, kind, job, volume, limit or _LIMIT), _COLUMNS[kind], f"No {kind}.")
         return
@@ -178,6 +178,8 @@ def _left_open(session: Session, job: str) -> str | None:
 
 
 def _rows(session: Session, kind: str, job: str | None, volume: str | None, limit: int) -> list[dict[str, Any]]:
+    from volstream.inspection import details
+
     match kind:
         case "batches":
             job_names = {owner.id: str(owner.name) for owner in session.jobs.list()}
@@ -198,6 +200,10 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
 
 
 def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
+    from volstream.inspection import details
+    from volstream.inspection.status import job_status
+    from volstream.jobs.lease import runs_of
+
     if kind == "batch":
         return details.described_batch(session.home, session.batches.get(name), session.batches.failures(name))
     if kind == "table":

@@ -7,21 +7,21 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from volstream import tracing
 from volstream.cli.complete import names_of
 from volstream.cli.output import Output
 from volstream.definitions import NO_SCHEDULE, forms
 from volstream.definitions.job import Scheduled
 from volstream.definitions.options import Key
 from volstream.errors import InvalidValueError, NotFoundError
-from volstream.lifecycle.privacy import keep_private
 from volstream.model.files import is_utf8, printable
 from volstream.model.work import FailureKind
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,6 +88,10 @@ def _texts(value: Any) -> Iterator[str]:
 @contextmanager
 def opened(home: str | None, **settings: Any) -> Iterator[Session]:
     """Opens a session on a home, in a process of volstream's own."""
+    from volstream import tracing
+    from volstream.lifecycle.privacy import keep_private
+    from volstream.session import Session
+
     tracing.configure()
     try:
         with Session.builder.configs({"home": home, **settings}).create() as session:

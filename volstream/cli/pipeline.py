@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +12,9 @@ from volstream.cli.output import Output
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError
 from volstream.model.text import counted
 from volstream.pipelines.model import PipelinePlan, Verb
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 #: Exit code of ``diff --exit-code`` if there are changes.
 CHANGES = 6

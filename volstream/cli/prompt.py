@@ -19,7 +19,6 @@ from sqlglot.tokenizer_core import TokenType
 from volstream.cli.output import Output
 from volstream.delta import folders
 from volstream.errors import SqlError, VolstreamError
-from volstream.lifecycle.privacy import make_directory
 from volstream.model.names import Name
 from volstream.sql.names import split, tokenize
 
@@ -176,6 +175,8 @@ def _begins(name: str, typed: str) -> bool:
 
 def _history(home: Path) -> Path:
     """Returns the history file, readable only by its owner, because statements can contain sensitive names."""
+    from volstream.lifecycle.privacy import make_directory
+
     make_directory(home)
     file = home / "sql_history"
     file.touch(mode=0o600)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from volstream.cli.complete import names_of
@@ -9,7 +11,9 @@ from volstream.cli.options import common
 from volstream.cli.output import Output
 from volstream.lifecycle.stop import Stop, stop_on_signals
 from volstream.model.text import counted
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 
 @click.command("run-source")

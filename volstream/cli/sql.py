@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,9 @@ from volstream.cli.options import check_made, creating_home
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, VolstreamError
 from volstream.model.documents import to_json
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 #: In a statement that may make the first object of a home, and with it the home.
 _CREATES = re.compile(r"\bcreate\b", re.IGNORECASE)

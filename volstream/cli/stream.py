@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,9 @@ from volstream.cli.output import Output
 from volstream.definitions import SourceKind, Stream, StreamSpec
 from volstream.definitions.options import to_create
 from volstream.model.text import counted
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 
 @click.command("create-stream")

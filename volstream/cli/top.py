@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from volstream.cli.options import DURATION, common
 from volstream.cli.output import Output, age, arranged, done_of
 from volstream.definitions import JobState
-from volstream.engine.control import EngineStatus
 from volstream.errors import VolstreamError
 from volstream.inspection.problems import Problem, problems
-from volstream.inspection.status import status
 from volstream.model.text import one_line
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.engine.control import EngineStatus
+    from volstream.session import Session
 
 Row = Mapping[str, Any]
 
@@ -61,6 +62,8 @@ class HomeFacts:
 
 def look(session: Session) -> HomeFacts:
     """Returns the facts of now, those of ``status``. Starts nothing."""
+    from volstream.inspection.status import status
+
     overview = status(session.home)
     totals = {str(job.name): session.home.catalog.consumptions.totals(job.id) for job in session.jobs.list()}
     return HomeFacts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.abc
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +17,9 @@ from volstream.errors import StorageError
 from volstream.lifecycle.stop import Stop, stop_on_signals
 from volstream.model.text import counted
 from volstream.model.units import format_size
-from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.session import Session
 
 
 @click.command("create-volume")

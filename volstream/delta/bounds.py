@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from volstream.delta.datafile import open_file
+from volstream.delta.places import files_of
 
 #: A character that delta-rs may have decoded instead of another one.
 _DOUBTFUL = re.compile(
@@ -43,7 +44,7 @@ def bounds_of(files: pa.Table, column: str) -> tuple[list[Any], list[Any]]:
 
 def doubtful_files(table: DeltaTable) -> Sequence[str]:
     """Returns the paths of data files with a text bound that may be too small."""
-    files = pa.table(table.get_add_actions(flatten=True))
+    files = files_of(table)
     doubtful = pa.repeat(False, files.num_rows)
     for name in files.column_names:
         if name.startswith(("min.", "max.")) and pa.types.is_string(files.schema.field(name).type):

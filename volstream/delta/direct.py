@@ -43,7 +43,7 @@ from volstream.delta.log import (
     length_of,
 )
 from volstream.delta.marker import Marker
-from volstream.delta.places import filesystem_of, is_remote, make_durable, make_folder, mapped, open_table
+from volstream.delta.places import files_of, filesystem_of, is_remote, make_durable, make_folder, mapped, open_table
 from volstream.delta.tracking import (
     FEATURES,
     ReplacedRows,
@@ -506,7 +506,7 @@ def _without(
 
 def _candidates(table: DeltaTable, key: str, values: Sequence[str]) -> list[str]:
     """Returns the data files that may have rows of the keys, given sorted, according to the statistics."""
-    files = pa.table(table.get_add_actions(flatten=True))
+    files = files_of(table)
     ranges = zip(files["path"].to_pylist(), *bounds_of(files, key), strict=True)
     return [path for path, low, high in ranges if _meets(values, low, high)]
 

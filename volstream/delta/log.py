@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from deltalake.schema import Schema as DeltaSchema
 from pyarrow import fs
 
 from volstream.delta.expressions import expressions_of
-from volstream.delta.places import filesystem_of, is_table, mapped, open_table
+from volstream.delta.places import files_of, filesystem_of, is_table, mapped, open_table
 from volstream.delta.vectors import deleted_rows
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
@@ -272,7 +273,7 @@ class DeltaLog:
         if table is None:
             return None
         with mapped(self.location):
-            counts = pa.table(table.get_add_actions())["num_records"]
+            counts = files_of(table, flatten=False)["num_records"]
         return None if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
 
     def extent(self) -> Extent | None:
@@ -281,7 +282,7 @@ class DeltaLog:
         if table is None:
             return None
         with mapped(self.location):
-            files = pa.table(table.get_add_actions())
+            files = files_of(table, flatten=False)
             gone = deleted_rows(table, [path.rsplit("/", 1)[-1] for path in files["path"].to_pylist()])
             newest = [_commit(entry) for entry in table.history(_RECENT)]
         counted, size = files["num_records"], pc.sum(files["size_bytes"], min_count=0).as_py()
@@ -295,7 +296,7 @@ class DeltaLog:
         if table is None:
             return None
         with mapped(self.location):
-            files = pa.table(table.get_add_actions(flatten=True))
+            files = files_of(table)
         name = f"min.{column}"
         return pc.min(files[name]).as_py() if name in files.column_names else None
 
@@ -390,7 +391,7 @@ class DeltaLog:
         recorded = self._checked_bytes(table.version())
         if recorded is not None and recorded > size:
             return True
-        files = pa.table(table.get_add_actions())
+        files = files_of(table, flatten=False)
         totals = {name: pc.sum(files[name]).as_py() or 0 for name in ("size_bytes", "num_records")}
         return bool(totals["size_bytes"] > size or totals["num_records"] > rows)
 
@@ -442,6 +443,12 @@ def checkpoint_files(location: str, checkpoint: tuple[int, int]) -> Sequence[str
 def own_file(path: str) -> str | None:
     """Returns the file that an action names, relative to the table; None: it is elsewhere, as in shallow clones."""
     return None if urlsplit(path).scheme or path.startswith("/") else unquote(path)
+
+
+def types_of(schema: pa.Schema) -> Sequence[str]:
+    """Returns the types of columns as in a table's :attr:`Schema.columns`."""
+    fields = json.loads(DeltaSchema.from_arrow(schema).to_json())["fields"]
+    return [json.dumps(field["type"], sort_keys=True) for field in fields]
 
 
 def actions(location: str, version: int, mentioning: str) -> Sequence[Mapping[str, Any]]:

@@ -26,7 +26,7 @@ from volstream.delta import durable
 from volstream.delta.bounds import exact_bounds, is_doubtful
 from volstream.delta.datafile import NewFile, fitted, open_file
 from volstream.delta.log import DeltaLog, last_checkpoint
-from volstream.delta.places import create_table, filesystem_of, is_remote, make_durable, mapped, open_table
+from volstream.delta.places import create_table, files_of, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.errors import FencedError
 
 #: Rows per row group; looking up a key decodes a whole group.
@@ -264,7 +264,7 @@ class NativeTable:
 
 
 def _view(handle: DeltaTable, of: TableSpec, transactions: Mapping[str, int | None]) -> View:
-    added = pa.table(handle.get_add_actions(flatten=True))
+    added = files_of(handle)
     count = added.num_rows
 
     def column(name: str) -> list[Any]:

@@ -25,7 +25,7 @@ from volstream.delta import commits, direct
 from volstream.delta.datafile import GROUP_ROWS, fitted, of_rows, open_file
 from volstream.delta.log import retention
 from volstream.delta.marker import OWNER
-from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped, open_table
+from volstream.delta.places import files_of, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
 from volstream.delta.vectors import deleted_rows, file_of
 
@@ -125,7 +125,7 @@ def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False
 
 def _needed(location: str, table: DeltaTable, before: float) -> Collection[str]:
     """Returns the files of a version, and those that versions after ``before`` removed."""
-    paths = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
+    paths = files_of(table)["path"].to_pylist()
     kept: list[Mapping[str, Any]] = [*commits.adds(location, table.version(), paths).values()]
     kept += [
         entry for entry in commits.removed(location, table.version()) if entry["deletionTimestamp"] >= before * 1000
@@ -141,7 +141,7 @@ def _is_wanted(table: DeltaTable) -> bool:
 
 def _choice(table: DeltaTable) -> Sequence[_File]:
     """Returns the files to put together; none: the table is light."""
-    listed = pa.table(table.get_add_actions(flatten=True))
+    listed = files_of(table)
     if listed.num_rows < 2 or listed["num_records"].null_count:
         return []
     paths, sizes, counts = (listed[name].to_pylist() for name in ("path", "size_bytes", "num_records"))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from pyarrow import fs
 
 from volstream.definitions import FileJob
@@ -318,7 +317,7 @@ def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
 def work_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
     """Returns the rows of :func:`slice_of` except removals, distributed over the processors."""
     if batch.files <= _FEW_FILES:
-        rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (ds.field("action") != REMOVE))
+        rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (pc.field("action") != REMOVE))
         return relation(session, rows)
     return _distributed(slice_of(session, plan, batch).where(f"action <> '{REMOVE}'"))
 
@@ -364,7 +363,7 @@ def of_origins(column: str, location: str, batch: Batch) -> str | None:
 def removed_paths(location: str, batch: Batch) -> list[str]:
     """Returns the removed paths of a batch and the old paths of its moved files; all in memory."""
     removed = (
-        _paths(location, "relative_path", _bounds(batch) & (ds.field("action") == REMOVE)) if batch.removals else ()
+        _paths(location, "relative_path", _bounds(batch) & (pc.field("action") == REMOVE)) if batch.removals else ()
     )
     moved = _paths(location, "old_path", _bounds(batch)) if batch.moves else ()
     return [*removed, *moved]
@@ -373,7 +372,7 @@ def removed_paths(location: str, batch: Batch) -> list[str]:
 def moved(location: str, batch: Batch) -> Sequence[tuple[str, str]]:
     """Returns the old and the new path of each moved file of a batch whose rows may follow."""
     rows = folders.dataset(location).to_table(
-        ["old_path", "relative_path"], _bounds(batch) & (ds.field("action") == MOVE)
+        ["old_path", "relative_path"], _bounds(batch) & (pc.field("action") == MOVE)
     )
     return list(zip(rows["old_path"].to_pylist(), rows["relative_path"].to_pylist(), strict=True))
 
@@ -390,7 +389,7 @@ def contained_paths(
 ) -> set[str]:
     """Returns the wanted paths that a plan, or a batch of it, contains; with ``old_path`` as the column, those among its moved
     files' old paths."""
-    condition = ds.field(column).isin(pa.array(list(wanted), pa.string()))
+    condition = pc.field(column).isin(pa.array(list(wanted), pa.string()))
     if batch is not None:
         condition &= _bounds(batch)
     return set(_paths(location, column, condition))
@@ -413,7 +412,7 @@ def origins(location: str, batch: Batch) -> tuple[str, str] | None:
 
 def files_in_sets(location: str, keys: Sequence[str]) -> Sequence[str]:
     """Returns the paths of the files in some of a plan's sets."""
-    condition = ds.field("relative_path").isin(pa.array(keys, pa.string()))
+    condition = pc.field("relative_path").isin(pa.array(keys, pa.string()))
     members = folders.dataset(location, _SCHEMA).to_table(columns=["members"], filter=condition)["members"]
     return [member["relative_path"] for files in members.to_pylist() for member in files or ()]
 
@@ -452,8 +451,8 @@ def _with_actions(flat: DataFrame, where: str | None, moves: Moves) -> DataFrame
 
 
 def _bounds(batch: Batch) -> Any:
-    until = ds.field("relative_path") <= batch.until_path
-    return until if batch.after_path is None else until & (ds.field("relative_path") > batch.after_path)
+    until = pc.field("relative_path") <= batch.until_path
+    return until if batch.after_path is None else until & (pc.field("relative_path") > batch.after_path)
 
 
 def _paths(location: str, column: str, condition: Any) -> Sequence[str]:
@@ -508,9 +507,11 @@ def _rows(location: str, after: str | None) -> Iterator[PlanRow]:
     filesystem, path = filesystem_of(location)
     infos = filesystem.get_file_info(fs.FileSelector(path))
     parts = sorted(info.path for info in infos if info.base_name.endswith(".parquet"))
-    later = None if after is None else ds.field("relative_path") > after
+    later = None if after is None else pc.field("relative_path") > after
     columns = ["relative_path", "size", "action", "old_path"]
     for part in parts:
+        from pyarrow import dataset as ds  # imports pandas
+
         dataset = ds.dataset(part, filesystem=filesystem, format="parquet")
         for batch in dataset.to_batches(columns=columns, filter=later):
             yield from map(PlanRow._make, zip(*(batch[name].to_pylist() for name in columns), strict=True))

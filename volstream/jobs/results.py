@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import pyarrow as pa
 from volstream.catalog import Catalog
 from volstream.definitions import FileJob, OnMove, StreamMode, Write
 from volstream.delta import direct, folders, upkeep
-from volstream.delta.log import DeltaLog
+from volstream.delta.log import DeltaLog, types_of
 from volstream.delta.marker import OWNER, Marker
 from volstream.delta.upkeep import UPKEEP
 from volstream.delta.writer import DeltaWriter
@@ -134,7 +133,7 @@ class ResultTables:
     def _fit(self, job: FileJob, location: str, existing: dict[str, str], wanted: pa.Schema) -> None:
         present = {name.lower(): kind for name, kind in existing.items()}
         missing: list[pa.Field] = []
-        for field, kind in zip(wanted, _delta_types(wanted), strict=True):
+        for field, kind in zip(wanted, types_of(wanted), strict=True):
             current = present.get(field.name.lower())
             if current is None:
                 missing.append(field)
@@ -272,10 +271,3 @@ def _moved(own: Sequence[str], batch: Batch) -> str:
         f"SELECT p.old_path AS gone, {', '.join(columns)} FROM planned p "
         "LEFT JOIN staged s ON s.path = p.relative_path WHERE p.old_path IS NOT NULL"
     )
-
-
-def _delta_types(schema: pa.Schema) -> list[str]:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    fields = json.loads(from_arrow_schema(schema).json())["fields"]
-    return [json.dumps(field["type"], sort_keys=True) for field in fields]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from volstream.delta import datafile, folders
 from volstream.delta.datafile import FinishedFile
@@ -26,6 +25,7 @@ from volstream.model.work import SUPERSEDED, FailureKind
 from volstream.spark.frames import batches, relation
 
 if TYPE_CHECKING:
+    from pyarrow import dataset as ds
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
@@ -138,30 +138,30 @@ class Staged:
 
     def new_columns(self) -> Sequence[str]:
         """Returns the columns that files have and the result lacks, as DDL, without duplicates."""
-        rows = self._records.to_table(columns=["new_columns"], filter=ds.field("new_columns").is_valid())
+        rows = self._records.to_table(columns=["new_columns"], filter=pc.field("new_columns").is_valid())
         distinct: list[str] = pc.unique(rows["new_columns"]).to_pylist()
         return distinct
 
     def printed(self) -> Iterator[str]:
         """Yields the function's output, as :meth:`~volstream.functions.printing.CapturedOutput.encoded` encodes it."""
-        for batch in self._records.to_batches(columns=["printed"], filter=ds.field("printed").is_valid()):
+        for batch in self._records.to_batches(columns=["printed"], filter=pc.field("printed").is_valid()):
             yield from batch["printed"].to_pylist()
 
     def broken(self) -> Mapping[str, Any] | None:
         """Returns the failure, as in :meth:`failures`, of a file for which the function could not be set up, or None."""
-        failed = self._records.head(1, columns=list(_FAILURE), filter=ds.field("error_kind") == FailureKind.SET_UP)
+        failed = self._records.head(1, columns=list(_FAILURE), filter=pc.field("error_kind") == FailureKind.SET_UP)
         return failed.to_pylist()[0] if failed.num_rows else None
 
     def failures(self) -> Iterator[Mapping[str, Any]]:
         """Yields the failed files: ``path``, ``file_version``, ``commit_version`` and the ``error_`` columns."""
-        failed = self._records.to_batches(columns=list(_FAILURE), filter=ds.field("error_kind").is_valid())
+        failed = self._records.to_batches(columns=list(_FAILURE), filter=pc.field("error_kind").is_valid())
         for batch in failed:
             yield from batch.to_pylist()
 
     def costs(self) -> pa.Table:
         """Returns a row per file: ``path``, its error, what it counted, and its cost; all in memory."""
         columns = ["path", "error_kind", "error_message", "counted", "seconds", "memory"]
-        return self._records.to_table(columns=columns, filter=ds.field("rows").is_valid())
+        return self._records.to_table(columns=columns, filter=pc.field("rows").is_valid())
 
     def inline(self) -> pa.Table:
         """Returns the rows that came with the replies, by path."""
@@ -183,7 +183,7 @@ class Staged:
     def files_with_rows(self, session: SparkSession) -> DataFrame:
         """Returns ``path``, ``error_kind`` and ``retry_after`` of each file; in memory here."""
         columns = ["path", "error_kind", "retry_after"]
-        return relation(session, self._records.to_table(columns=columns, filter=ds.field("rows").is_valid()))
+        return relation(session, self._records.to_table(columns=columns, filter=pc.field("rows").is_valid()))
 
     def has_large_rows(self) -> bool:
         """Returns whether any row is as large as a row group should be."""
@@ -191,14 +191,14 @@ class Staged:
 
     def settled(self) -> list[str]:
         """Returns the paths whose earlier rows go (:data:`SETTLED`); all in memory."""
-        incomplete = (ds.field("error_kind") == FailureKind.HELD.value) & ds.field("retry_after").is_null()
-        gone = ds.field("rows").is_valid() & (ds.field("error_kind").is_null() | incomplete)
+        incomplete = (pc.field("error_kind") == FailureKind.HELD.value) & pc.field("retry_after").is_null()
+        gone = pc.field("rows").is_valid() & (pc.field("error_kind").is_null() | incomplete)
         paths: list[str] = self._records.to_table(columns=["path"], filter=gone)["path"].to_pylist()
         return paths
 
     def outputs(self) -> Iterator[tuple[str, StagedOutput]]:
         """Yields the files that the rows name, each with the path of the file whose rows these are."""
-        made = self._records.to_batches(columns=["path", "outputs"], filter=ds.field("outputs").is_valid())
+        made = self._records.to_batches(columns=["path", "outputs"], filter=pc.field("outputs").is_valid())
         for batch in made:
             for path, listed in zip(batch["path"].to_pylist(), batch["outputs"].to_pylist(), strict=True):
                 for output in json.loads(listed):
@@ -206,7 +206,7 @@ class Staged:
 
     def paths(self) -> set[str]:
         """Returns the paths of the files that have an outcome; all in memory."""
-        rows = self._records.to_table(columns=["path"], filter=ds.field("rows").is_valid())
+        rows = self._records.to_table(columns=["path"], filter=pc.field("rows").is_valid())
         return {*rows["path"].to_pylist()}
 
     def with_failed(self, why: Mapping[str, str]) -> Staged:
@@ -277,6 +277,8 @@ class _Records:
     def dataset(self) -> ds.Dataset:
         """Returns the records, once all were added."""
         if self._writer is None:
+            from pyarrow import dataset as ds  # imports pandas
+
             return ds.dataset(pa.concat_tables([RECORDS.empty_table(), *self._held]))
         return folders.dataset(self._location, RECORDS)
 

@@ -251,6 +251,10 @@ class FailureState(StrEnum):
     SKIPPED = "skipped"
 
 
+#: States of failures that count. An attempt's failures are pending until it is committed.
+ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
+
+
 #: States of failed files that may need attention: not skipped by a person, and not waiting for the directory.
 FAILING = (FailureState.RETRYING, FailureState.QUARANTINED)
 

@@ -202,7 +202,7 @@ class StreamReader:
 
     def unlisted(self, session: SparkSession) -> DataFrame:
         """Returns the frame of a stream on a volume that was never listed: no rows, but the right columns."""
-        return relation(session, _UNLISTED)
+        return relation(session, _UNLISTED.empty_table())
 
     def latest_version(self, stream: Stream) -> int:
         """Returns the newest version of the stream's source. Raises StreamStaleError if the source was dropped."""
@@ -231,7 +231,7 @@ _UNLISTED = pa.schema(
         ("__commit_timestamp", pa.timestamp("us", tz="UTC")),
         *((field.name, field.type) for field in table.SCHEMA),
     ]
-).empty_table()
+)
 
 
 def _stale(stream: Stream, reason: str) -> StreamStaleError:

@@ -21,7 +21,7 @@ from volstream.delta.bounds import bounds_of
 from volstream.delta.datafile import fitted, open_file
 from volstream.delta.log import DeltaLog
 from volstream.delta.native import NativeTable
-from volstream.delta.places import mapped, open_table
+from volstream.delta.places import files_of, mapped, open_table
 from volstream.delta.vectors import deleted_rows
 from volstream.errors import InvalidStateError, NotFoundError
 from volstream.tails import table
@@ -152,7 +152,7 @@ class _Base:
 
     def _read(self) -> None:
         self.schema = pa.schema(self._handle.schema().to_arrow())
-        self._files = pa.table(self._handle.get_add_actions(flatten=True))
+        self._files = files_of(self._handle)
         self._paths: list[str] = self._files["path"].to_pylist()
         self._transactions: dict[str, int | None] = {}
         self._deleted: dict[str, np.ndarray | None] = {}

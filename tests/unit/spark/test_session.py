@@ -26,9 +26,18 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
         self._server.start()
 
     def Config(self, request: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
+        if request.operation.HasField("is_modifiable"):
+            keys = request.operation.is_modifiable.keys
+            answers = [base_pb2.KeyValue(key=key, value=str(".executor." not in key).lower()) for key in keys]
+            return base_pb2.ConfigResponse(session_id=request.session_id, pairs=answers)
         pairs = {pair.key: pair.value for pair in request.operation.set.pairs}
         self.settings.setdefault(request.session_id, {}).update(pairs)
-        return base_pb2.ConfigResponse(session_id=request.session_id)
+        asked = request.operation.get_with_default.pairs
+        return base_pb2.ConfigResponse(session_id=request.session_id, pairs=asked)
+
+    def AnalyzePlan(self, request: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
+        plan = base_pb2.AnalyzePlanResponse.Explain(explain_string="*(1) Range (0, 1048576, step=1, splits=7)")
+        return base_pb2.AnalyzePlanResponse(session_id=request.session_id, explain=plan)
 
     def ReleaseSession(self, request: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
         return base_pb2.ReleaseSessionResponse(session_id=request.session_id)
@@ -44,8 +53,11 @@ def server() -> Iterator[Server]:
     made.stop()
 
 
-def test_sessions_on_a_remote_server_have_the_settings_of_our_engine(server: Server) -> None:
-    gateway = SparkGateway(lambda: RemoteAddress(server.url), stall_seconds=60)
+def test_sessions_on_a_remote_server_have_the_settings_of_our_engine_and_of_the_home(
+    server: Server, capfd: pytest.CaptureFixture[str]
+) -> None:
+    conf = {"spark.sql.ansi.enabled": "false", "spark.executor.memory": "3g"}
+    gateway = SparkGateway(lambda: RemoteAddress(server.url, conf), stall_seconds=60)
     with gateway.fresh() as fresh, gateway.pooled() as pooled:
         opened = {one.session_id for one in (fresh, pooled, gateway.session())}
     gateway.close()
@@ -55,8 +67,13 @@ def test_sessions_on_a_remote_server_have_the_settings_of_our_engine(server: Ser
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.datetime.java8API.enabled": "true",
         "spark.sql.readSideCharPadding": "false",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.shuffle.partitions": "7",
+        "spark.sql.ansi.enabled": "false",
     }
     assert server.settings == dict.fromkeys(opened, wanted)
+    told = capfd.readouterr()
+    assert (told.out + told.err).count("spark_conf.spark.executor.memory") == 1
 
 
 class Engines:
