@@ -32,6 +32,12 @@ from volstream.delta.vectors import deleted_rows, file_of
 #: Table property: ``on`` or ``off``. Without it, tables that a job keeps are looked after.
 UPKEEP = "volstream.upkeep"
 
+#: A table is looked at after so many commits.
+COMMITS = 8
+
+#: By location: commits of this process since it looked at the table.
+_since: dict[str, int] = {}
+
 #: So many files of similar size become one.
 _FILES = 16
 
@@ -58,6 +64,13 @@ class _File:
     def tier(self) -> int:
         """Files of one tier have a similar number of rows."""
         return max(0, self.rows - self.deleted.size).bit_length() // 4
+
+
+def is_due(location: str, new: int) -> bool:
+    """True if a table is to be looked at after ``new`` commits of this process, as it is after its first ones."""
+    commits_since = _since.get(location, COMMITS) + new
+    _since[location] = 0 if commits_since >= COMMITS else commits_since
+    return commits_since >= COMMITS
 
 
 def compact(location: str, key: str) -> bool:

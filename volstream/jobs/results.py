@@ -41,8 +41,8 @@ _ONE_FILE = 1000
 #: so that a file of large rows would be in memory twice.
 _WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
 
-#: A table's files are looked at after this many commits, for about this long.
-_LOOK_COMMITS, _UPKEEP_SECONDS = 8, 1.0
+#: Files are put together for about this long at a time.
+_UPKEEP_SECONDS = 1.0
 
 #: Files that nothing needs any more are looked for after this many commits.
 _CLEAN_COMMITS = 500
@@ -55,7 +55,6 @@ class ResultTables:
         self._catalog = catalog
         self._delta = delta
         self._warehouse = warehouse
-        self._commits: dict[str, int] = {}  # by location, since it was looked after
 
     def exists(self, job: FileJob) -> bool:
         """Returns whether the job's table exists, judging by its log."""
@@ -101,17 +100,15 @@ class ResultTables:
             commits: number of the commits since the last call.
         """
         location = folders.table_location(self._warehouse, job.into)
-        self._commits[location] = self._commits.get(location, _LOOK_COMMITS) + commits
-        if self._commits[location] < _LOOK_COMMITS:
+        if not upkeep.is_due(location, commits):
             return
-        self._commits[location] = 0
         began = time.monotonic()
         try:
             while upkeep.compact(location, key_column(job)):
                 if stop or time.monotonic() > began + _UPKEEP_SECONDS:
                     return
             version = DeltaLog(location).latest_version() or 0
-            if version // _CLEAN_COMMITS > (version - _LOOK_COMMITS) // _CLEAN_COMMITS:
+            if version // _CLEAN_COMMITS > (version - upkeep.COMMITS) // _CLEAN_COMMITS:
                 streams = self._catalog.streams.list(source_id=str(job.into))
                 upkeep.clean(location, lambda horizon: behind(streams, location, horizon) is not None)
         except VolstreamError as error:

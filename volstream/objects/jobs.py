@@ -330,7 +330,10 @@ class Jobs(Collection[Job]):
             volume = catalog.volumes.by_id(stream.source_id) if stream else None
             if volume is not None:
                 self._list_first(volume, stop)
-        run = partial(self.runner(job).run, until_empty=until_empty, stop=stop, observe=observe, owner=owner)
+
+        def run() -> RunReport:  # by another engine, if a daemon took over the first one
+            return self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe, owner=owner)
+
         report = self._home.unless_yielded(lambda: in_turn(run, stop, waits))
         self._forget_history()  # a daemon would do so every hour, but there may be none
         return report
