@@ -75,6 +75,9 @@ _GROUP_BYTES, _FILE_BYTES = 32 << 20, 256 << 20
 #: Ids of tables whose statistics every reader can read.
 _sound: set[str] = set()
 
+#: Rows that follow are in memory: the files that have them may have this many bytes, not compressed.
+_FOLLOWING_BYTES = 256 << 20
+
 #: Maximum number of attempts; an attempt fails only if another commit came first.
 _ATTEMPTS = 100
 
@@ -90,6 +93,7 @@ class RowChanges:
         key: text column that selects the rows to remove.
         gone: values of ``key`` whose rows are removed. None: the commit only adds rows.
         files: more rows to add. The table gets the files themselves, or their rows if it requires more of a row.
+        follow: rows of ``gone`` that stay, with other values: new values by column, by the value of ``key``.
     """
 
     rows: Iterable[pa.Table]
@@ -97,6 +101,7 @@ class RowChanges:
     key: str
     gone: Collection[str] | None
     files: Sequence[FinishedFile] = ()
+    follow: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, tracked: bool = False) -> bool:
@@ -152,6 +157,32 @@ def can_write(location: str, key: str) -> bool:
             return can_commit(open_table(location), key)
         except TableNotFoundError:
             return False
+
+
+def rows_of(location: str, key: str, values: Collection[str], columns: Sequence[str]) -> pa.Table | None:
+    """Returns some columns of the rows of keys; None: only Spark can commit to the table.
+
+    Raises:
+        DependencyError: the table cannot be read.
+    """
+    if is_remote(location):
+        return None
+    with mapped(location):
+        table = open_table(location)
+        if not can_commit(table, key):
+            return None
+        schema = pa.schema(table.schema().to_arrow())
+        wanted = pa.schema([schema.field(name) for name in columns])
+        asked = sorted(values)
+        paths = _candidates(table, key, asked)
+        if any(character in path for path in paths for character in "/%:"):
+            return None
+        before = deleted_rows(table, paths)
+        found = [wanted.empty_table()]
+        for path in paths:
+            at, rows = _matches(open_file(location, path), key, asked, wanted)
+            found.append(rows.filter(pa.array(~np.isin(at, before[path]))) if path in before else rows)
+        return pa.concat_tables([rows.cast(wanted) for rows in found])
 
 
 def commit(location: str, marker: Marker, change: RowChanges | None = None) -> bool:
@@ -237,22 +268,37 @@ class _Commit:
             return None
         tracked = TrackedCommit(table, self.location)
         with_rows = self.change is not None and self.change.gone is not None and _is_tracked(table)
+        follow = {} if self.change is None else self.change.follow
+        if follow and with_rows:  # it would have to give them other ids
+            return None
         user |= tracked.info(keeps_ids=with_rows)
         if self.change is None:
             return [
                 commits.info("WRITE", {"mode": "Append", "partitionBy": "[]"}, isBlindAppend=True, **user),
                 transaction,
             ]
-        removed = _without(table, self.location, self.change.key, self.change.gone or (), now, with_rows=with_rows)
+        removed = _without(
+            table,
+            self.location,
+            self.change.key,
+            self.change.gone or (),
+            now,
+            with_rows=with_rows or bool(follow),
+            most_bytes=_FOLLOWING_BYTES if follow else None,
+        )
         if removed is None:
             return None
-        if self._written is None or with_rows:  # the version determines which ids rows keep
+        if (
+            self._written is None or with_rows or follow
+        ):  # the version determines which ids rows keep, and which rows follow
             self._drop()
-            self._written = self._write(self.change, table, removed.rows)
+            self._written = self._write(self.change, table, removed.rows if with_rows else None)
+            if self._written is not None and removed.rows is not None and follow:
+                self._written += self._write_following(removed.rows.rows, self.change)
         if self._written is None:
             return None
         replaced, feed = removed.actions, list[Mapping[str, Any]]()
-        if removed.rows is not None:
+        if removed.rows is not None and with_rows:
             feed = write_feed(self.location, table, self.change.key, removed.rows, self._groups)
             root = filesystem_of(self.location)[1]
             self._others += [f"{root}/{action['cdc']['path']}" for action in feed]
@@ -267,6 +313,17 @@ class _Commit:
         }
         info = commits.info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
         return [info, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
+
+    def _write_following(self, rows: pa.Table, change: RowChanges) -> list[AddAction]:
+        kept = _following(rows, change.key, change.follow)
+        if not kept.num_rows:
+            return []
+        file = of_rows(self.location, kept.schema)
+        self._files.append(file)
+        for start in range(0, kept.num_rows, GROUP_ROWS):
+            file.write(kept.slice(start, GROUP_ROWS))
+        self._rows += kept.num_rows
+        return [file.close()]
 
     def _write(self, change: RowChanges, table: DeltaTable, replaced: ReplacedRows | None) -> list[AddAction] | None:
         """Writes the rows to add, to which nothing refers yet. None: the table does not allow one of them.
@@ -309,6 +366,16 @@ class _Commit:
         if file is not None:
             added.append(file.close())
         return added
+
+
+def _following(rows: pa.Table, key: str, follow: Mapping[str, Mapping[str, Any]]) -> pa.Table:
+    """Returns the rows of keys that follow, with their new values."""
+    at = pc.index_in(rows[key].combine_chunks(), value_set=pa.array(list(follow), rows[key].type))
+    kept, at = rows.filter(pc.is_valid(at)), at.drop_null()
+    for name in next(iter(follow.values())):
+        values = pa.array([new[name] for new in follow.values()], kept[name].type)
+        kept = kept.set_column(kept.column_names.index(name), kept.field(name), values.take(at))
+    return kept
 
 
 def _repair(location: str, table: DeltaTable) -> bool:
@@ -448,9 +515,17 @@ class _Removed:
 
 
 def _without(
-    table: DeltaTable, location: str, key: str, gone: Collection[str], now: int, *, with_rows: bool
+    table: DeltaTable,
+    location: str,
+    key: str,
+    gone: Collection[str],
+    now: int,
+    *,
+    with_rows: bool,
+    most_bytes: int | None = None,
 ) -> _Removed | None:
-    """Returns the actions that remove the rows of some keys; None: the table has no deletion vectors, or is a shallow clone."""
+    """Returns the actions that remove the rows of some keys; None: the table has no deletion vectors, or is a shallow clone, or
+    the files with the rows have more than ``most_bytes``."""
     if not gone:
         return _Removed([])
     values = sorted(gone)
@@ -462,6 +537,7 @@ def _without(
         columns = columns.append(pa.field(ids_in, pa.int64()))
     hit: dict[str, tuple[np.ndarray, pa.Table]] = {}
     lengths: dict[str, int] = {}
+    size = 0
     for path in _candidates(table, key, values):
         if any(character in path for character in "/%:"):
             return None
@@ -470,6 +546,11 @@ def _without(
         if at.size:
             hit[path] = at, rows
             lengths[path] = file.metadata.num_rows
+            size += file.metadata.serialized_size + sum(
+                file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups)
+            )
+            if most_bytes is not None and size > most_bytes:
+                return None
     if not hit:
         return _Removed([])
     before = deleted_rows(table, hit)

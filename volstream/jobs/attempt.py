@@ -34,7 +34,7 @@ from volstream.jobs.load_columns import adopt
 from volstream.jobs.outputs import JobOutputs, target_of
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.progress import Progress
-from volstream.jobs.results import put_batch, without_followed, write_batch
+from volstream.jobs.results import followed, put_batch, without_followed, write_batch
 from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import bounds
 from volstream.jobs.staged import Staged, Totals
@@ -415,13 +415,14 @@ class BatchExecutor:
 
     def _files_to_run(self, session: SparkSession, open_plan: Plan, batch: Batch) -> DataFrame:
         """Returns the files of a batch to call the function on: all but moved ones whose rows follow them."""
-        files = plan.work_of(session, open_plan, batch)
-        if self._job.on_move is OnMove.RERUN:
-            return files
+        if self._job.on_move is OnMove.RERUN or not batch.moves:
+            return plan.work_of(session, open_plan, batch)
+        following = followed(open_plan, batch, self._location)
+        if following is not None:
+            return plan.work_of(session, open_plan, batch, following)
         origins = plan.of_origins("t._file_path", open_plan.location, batch)
-        if origins is None:
-            return files
-        return without_followed(session, files, self._location, origins)
+        assert origins is not None, "there are moves"
+        return without_followed(session, plan.work_of(session, open_plan, batch), self._location, origins)
 
     def _note_failures(
         self, staged: Staged, open_plan: Plan, batch: Batch, intent: Intent, earlier: dict[str, Failure]

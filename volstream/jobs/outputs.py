@@ -199,7 +199,7 @@ class JobOutputs:
         if not batch.moves or self._job.on_move is not OnMove.REKEY:
             return {}
         called = staged.paths()
-        return {old: new for old, new in plan.moved(open_plan.location, batch) if new not in called}
+        return {file.old_path: file.path for file in plan.moved(open_plan.location, batch) if file.path not in called}
 
     def place(self, intent: Intent) -> None:
         """Moves the contents of new paths there, and checks that those which have to wait are there.

@@ -7,7 +7,7 @@ which still select the same files after the plan's files are deleted.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -314,12 +314,16 @@ def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
     return within(session.read.schema(_DDL).parquet(plan.location), batch)
 
 
-def work_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
-    """Returns the rows of :func:`slice_of` except removals, distributed over the processors."""
+def work_of(session: SparkSession, plan: Plan, batch: Batch, without: Collection[str] = ()) -> DataFrame:
+    """Returns the rows of :func:`slice_of` except removals and some paths, distributed over the processors."""
+    others = pa.table({"relative_path": pa.array([*without], pa.string())})
     if batch.files <= _FEW_FILES:
-        rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (pc.field("action") != REMOVE))
-        return relation(session, rows)
-    return _distributed(slice_of(session, plan, batch).where(f"action <> '{REMOVE}'"))
+        condition = _bounds(batch) & (pc.field("action") != REMOVE)
+        rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=condition)
+        kept = pc.invert(pc.is_in(rows["relative_path"], value_set=others["relative_path"]))
+        return relation(session, rows.filter(kept))
+    files = slice_of(session, plan, batch).where(f"action <> '{REMOVE}'")
+    return _distributed(files.join(relation(session, others), "relative_path", "left_anti") if without else files)
 
 
 def work_of_rows(session: SparkSession, planned: pa.Table) -> DataFrame:
@@ -369,12 +373,27 @@ def removed_paths(location: str, batch: Batch) -> list[str]:
     return [*removed, *moved]
 
 
-def moved(location: str, batch: Batch) -> Sequence[tuple[str, str]]:
-    """Returns the old and the new path of each moved file of a batch whose rows may follow."""
-    rows = folders.dataset(location).to_table(
-        ["old_path", "relative_path"], _bounds(batch) & (pc.field("action") == MOVE)
-    )
-    return list(zip(rows["old_path"].to_pylist(), rows["relative_path"].to_pylist(), strict=True))
+@dataclass(frozen=True)
+class Moved:
+    """A moved file whose rows may follow."""
+
+    old_path: str
+    old_version: str
+    path: str
+    version: str
+    commit_version: int
+
+
+def moved(location: str, batch: Batch) -> Sequence[Moved]:
+    """Returns the moved files of a batch whose rows may follow; all in memory."""
+    columns = ["old_path", "old_version", "relative_path", "version_id", "etag", "commit_version"]
+    rows = folders.dataset(location, _SCHEMA).to_table(columns, _bounds(batch) & (pc.field("action") == MOVE))
+    return [
+        Moved(old, old_version, path, etag if version is None else version, commit)
+        for old, old_version, path, version, etag, commit in zip(
+            *(rows[name].to_pylist() for name in columns), strict=True
+        )
+    ]
 
 
 def bounds(column: str, batch: Batch) -> str:

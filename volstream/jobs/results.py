@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError, VolstreamError, reason_of
 from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl
 from volstream.jobs.load import loads
-from volstream.jobs.plan import MOVE, REMOVE, of_files, of_origins, removed_paths, slice_of
+from volstream.jobs.plan import MOVE, REMOVE, moved, of_files, of_origins, removed_paths, slice_of
 from volstream.jobs.staged import SETTLED, Staged
 from volstream.jobs.target import check_target
 from volstream.lifecycle.stop import Stop
@@ -143,6 +143,17 @@ class ResultTables:
             self._delta.add_columns(location, to_ddl(pa.schema(missing)))
 
 
+def followed(plan: Plan, batch: Batch, location: str) -> Sequence[str] | None:
+    """Returns the moved files of a batch whose rows can follow, as :func:`without_followed` finds them, but without Spark; None:
+    only Spark can tell."""
+    files = moved(plan.location, batch)
+    rows = direct.rows_of(location, "_file_path", {file.old_path for file in files}, ["_file_path", "_file_version"])
+    if rows is None:
+        return None
+    present = {*zip(rows["_file_path"].to_pylist(), rows["_file_version"].to_pylist(), strict=True)}
+    return [file.path for file in files if (file.old_path, file.old_version) in present]
+
+
 def without_followed(session: SparkSession, files: DataFrame, location: str, origins: str) -> DataFrame:
     """Removes from a batch's ``files`` the moved ones whose rows can follow: the old path has rows of this content.
 
@@ -159,10 +170,20 @@ def without_followed(session: SparkSession, files: DataFrame, location: str, ori
 
 def put_batch(job: FileJob, plan: Plan, batch: Batch, location: str, staged: Staged, marker: Marker) -> bool:
     """Commits like :func:`write_batch`, without Spark; does nothing and returns False if Spark is needed."""
-    if batch.moves and job.on_move is OnMove.REKEY:
-        return False
     gone = None if _is_blind(job, batch) else [*removed_paths(plan.location, batch), *staged.settled()]
-    changes = direct.RowChanges([staged.inline()], of_table(job), key_column(job), gone, staged.files())
+    follow: dict[str, Mapping[str, Any]] = {}
+    if batch.moves and job.on_move is OnMove.REKEY and gone is not None:
+        called = staged.paths()
+        for file in moved(plan.location, batch):
+            if file.path not in called:
+                gone.append(file.path)  # after a reset of the stream it may have rows
+                follow[file.old_path] = {
+                    "_file_path": file.path,
+                    "_file_version": file.version,
+                    "_refresh_id": file.commit_version,
+                    "_batch_id": batch.id,
+                }
+    changes = direct.RowChanges([staged.inline()], of_table(job), key_column(job), gone, staged.files(), follow)
     return direct.commit(location, marker, changes)
 
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.integration.conftest import Place
 from volstream.definitions import OnMove, Write
@@ -56,9 +57,11 @@ def given(place: Place, on_move: OnMove, **files: str) -> None:
     calls(place)
 
 
-@pytest.mark.long
-def test_rows_follow_a_moved_file_without_calling_the_function(place: Place) -> None:
+@pytest.mark.parametrize("by", ["volstream", pytest.param("Apache-Spark", marks=pytest.mark.long)])
+def test_rows_follow_a_moved_file_without_calling_the_function(place: Place, by: str) -> None:
     given(place, OnMove.REKEY, a="xx", b="x", c="x")
+    if by == "Apache-Spark":
+        place.rows(f"ALTER TABLE {place.at} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
     before = dict(place.table("_file_path, _processed_at"))
     move(place, "a", "sub/z")
     move(place, "c", "0")
@@ -69,6 +72,8 @@ def test_rows_follow_a_moved_file_without_calling_the_function(place: Place) -> 
     assert calls(place) == ["b"]
     assert (report.progress.done_files, report.progress.moves, report.progress.removals) == (3, 2, 0)
     assert place.table() == [("0", 0), ("b", 0), ("b", 1), ("b", 2), ("sub/z", 0), ("sub/z", 1)]
+    location = f"{place.session.home.warehouse}/tables/public/t"
+    assert DeltaTable(location).history(1)[0]["engineInfo"].startswith(by)
     (batch, _) = place.session.batches.list("j")
     assert (batch.files, batch.moves, batch.succeeded, batch.failed, batch.rows) == (3, 2, 3, 0, 3)
     versions = {row["relative_path"]: row["etag"] for row in place.rows("SELECT * FROM DIRECTORY(VOLUME v)")}
