@@ -24,7 +24,7 @@ POISON = {
     "leaves": ("os._exit(0)", FailureKind.WORKER_DIED, "ended with exit status 0"),
     "hoards": ("bytearray(1 << 32)", FailureKind.OUT_OF_MEMORY, "more than 1.0 GiB"),
     "lies": ("return {'n': 'no number'}", FailureKind.WRONG_RESULT, "Column 'n'"),
-    "vanishes": ("file.local_path().unlink()", FailureKind.VANISHED, "was gone"),
+    "vanishes": ("file.local_path().unlink()", FailureKind.VANISHED, "no longer existed"),
     "changes": ("file.local_path().write_text('another')", FailureKind.CHANGED, "changed"),
 }
 
