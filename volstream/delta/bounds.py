@@ -36,7 +36,7 @@ def bounds_of(files: pa.Table, column: str) -> tuple[list[Any], list[Any]]:
         files: the table's files, from ``get_add_actions(flatten=True)``.
     """
     minimum, maximum = (
-        files[name].to_pylist() if name in files.column_names else [None] * files.num_rows
+        files[name].to_pylist() if files.column_names.count(name) == 1 else [None] * files.num_rows
         for name in (f"min.{column}", f"max.{column}")
     )
     return minimum, [_raised(value) if isinstance(value, str) else value for value in maximum]
@@ -46,9 +46,9 @@ def doubtful_files(table: DeltaTable) -> Sequence[str]:
     """Returns the paths of data files with a text bound that may be too small."""
     files = files_of(table)
     doubtful = pa.repeat(False, files.num_rows)
-    for name in files.column_names:
-        if name.startswith(("min.", "max.")) and pa.types.is_string(files.schema.field(name).type):
-            matches = pc.match_substring_regex(files[name].combine_chunks(), _DOUBTFUL.pattern).fill_null(False)
+    for at, name in enumerate(files.column_names):
+        if name.startswith(("min.", "max.")) and pa.types.is_string(files.schema.field(at).type):
+            matches = pc.match_substring_regex(files.column(at).combine_chunks(), _DOUBTFUL.pattern).fill_null(False)
             doubtful = pc.or_(doubtful, matches)
     return list(files["path"].filter(doubtful).to_pylist())
 

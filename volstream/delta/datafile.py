@@ -167,9 +167,17 @@ class FinishedFile:
         name = _new_name()
         try:
             os.link(f"{source}/{self.name}", f"{root}/{name}")
+            os.utime(f"{root}/{name}")  # else a vacuum could take it for the remains of a crash
         except OSError:
-            shutil.copyfile(f"{source}/{self.name}", f"{root}/{name}")
-            make_durable(filesystem, f"{root}/{name}", folders=False)
+            with suppress(FileNotFoundError):
+                os.unlink(f"{root}/{name}")
+            try:
+                shutil.copyfile(f"{source}/{self.name}", f"{root}/{name}")
+                make_durable(filesystem, f"{root}/{name}", folders=False)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{root}/{name}")
+                raise
         return AddAction(name, self.size, {}, int(time.time() * 1000), True, self.stats)
 
 

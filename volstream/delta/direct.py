@@ -208,6 +208,15 @@ def commit(location: str, marker: Marker, change: RowChanges | None = None) -> b
             raise
 
 
+def _spelled(table: DeltaTable, column: str) -> str:
+    """Returns a column's name as a table spells it."""
+    return next((field.name for field in table.schema().fields if field.name.lower() == column.lower()), column)
+
+
+class _OvertakenError(Exception):
+    """Another commit came first."""
+
+
 @dataclass
 class _Commit:
     """One commit in progress."""
@@ -234,7 +243,10 @@ class _Commit:
                 return True
             if _repair(self.location, table):
                 continue
-            actions = self._actions(table)
+            try:
+                actions = self._actions(table)
+            except _OvertakenError:
+                continue
             if actions is None:
                 self.forget()
                 return False
@@ -269,6 +281,7 @@ class _Commit:
         tracked = TrackedCommit(table, self.location)
         with_rows = self.change is not None and self.change.gone is not None and _is_tracked(table)
         follow = {} if self.change is None else self.change.follow
+        key = "" if self.change is None else _spelled(table, self.change.key)
         if follow and with_rows:  # it would have to give them other ids
             return None
         user |= tracked.info(keeps_ids=with_rows)
@@ -280,7 +293,7 @@ class _Commit:
         removed = _without(
             table,
             self.location,
-            self.change.key,
+            key,
             self.change.gone or (),
             now,
             with_rows=with_rows or bool(follow),
@@ -294,12 +307,12 @@ class _Commit:
             self._drop()
             self._written = self._write(self.change, table, removed.rows if with_rows else None)
             if self._written is not None and removed.rows is not None and follow:
-                self._written += self._write_following(removed.rows.rows, self.change)
+                self._written += self._write_following(removed.rows.rows, key, follow)
         if self._written is None:
             return None
         replaced, feed = removed.actions, list[Mapping[str, Any]]()
         if removed.rows is not None and with_rows:
-            feed = write_feed(self.location, table, self.change.key, removed.rows, self._groups)
+            feed = write_feed(self.location, table, key, removed.rows, self._groups)
             root = filesystem_of(self.location)[1]
             self._others += [f"{root}/{action['cdc']['path']}" for action in feed]
         added = [
@@ -314,8 +327,8 @@ class _Commit:
         info = commits.info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
         return [info, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
 
-    def _write_following(self, rows: pa.Table, change: RowChanges) -> list[AddAction]:
-        kept = _following(rows, change.key, change.follow)
+    def _write_following(self, rows: pa.Table, key: str, follow: Mapping[str, Mapping[str, Any]]) -> list[AddAction]:
+        kept = _following(rows, key, follow)
         if not kept.num_rows:
             return []
         file = of_rows(self.location, kept.schema)
@@ -335,7 +348,7 @@ class _Commit:
         rules = _ColumnRules.of(table)
         names = {column.name.lower(): column.name for column in table.schema().fields}
         schema = pa.schema([pa.field(names[column.name.lower()], column.type) for column in change.schema])
-        key = names.get(change.key.lower(), change.key)
+        key = _spelled(table, change.key)
         written = schema if ids is None else schema.append(pa.field(ids, pa.int64()))
         added: list[AddAction] = []
         rows, root = change.rows, filesystem_of(self.location)[1]
@@ -372,8 +385,10 @@ def _following(rows: pa.Table, key: str, follow: Mapping[str, Mapping[str, Any]]
     """Returns the rows of keys that follow, with their new values."""
     at = pc.index_in(rows[key].combine_chunks(), value_set=pa.array(list(follow), rows[key].type))
     kept, at = rows.filter(pc.is_valid(at)), at.drop_null()
-    for name in next(iter(follow.values())):
-        values = pa.array([new[name] for new in follow.values()], kept[name].type)
+    spelled = {name.lower(): name for name in kept.column_names}
+    for column in next(iter(follow.values())):
+        name = spelled[column.lower()]
+        values = pa.array([new[column] for new in follow.values()], kept[name].type)
         kept = kept.set_column(kept.column_names.index(name), kept.field(name), values.take(at))
     return kept
 
@@ -558,6 +573,8 @@ def _without(
     deleted = {path: np.union1d(at, before[path]) if path in before else at for path, (at, _) in hit.items()}
     touched = {path: rows for path, rows in deleted.items() if path not in before or rows.size > before[path].size}
     adds = commits.adds(location, table.version(), touched)
+    if touched.keys() - adds.keys():
+        raise _OvertakenError  # a newer checkpoint lacks them: another commit removed them
     whole = {path for path, rows in touched.items() if rows.size == lengths[path]}
     if touched.keys() - whole and not is_on(table.metadata().configuration, _VECTORS):
         return None

@@ -188,9 +188,14 @@ class TableState:
 _SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 
+def files_kept(properties: Mapping[str, str]) -> timedelta:
+    """Returns how long a table with these properties keeps removed files; zero if that is not understood."""
+    return _span(properties.get("delta.deletedFileRetentionDuration", "interval 7 days"))
+
+
 def retention(properties: Mapping[str, str]) -> timedelta:
     """Returns how long a table with these properties keeps what older versions need: the shorter of log and removed files."""
-    files = _span(properties.get("delta.deletedFileRetentionDuration", "interval 7 days"))
+    files = files_kept(properties)
     if not keeps_log_short(properties):
         return files
     return min(files, _span(properties.get("delta.logRetentionDuration", "interval 30 days")))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, groupby
@@ -23,7 +24,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from volstream.delta import commits, direct
 from volstream.delta.datafile import GROUP_ROWS, fitted, of_rows, open_file
-from volstream.delta.log import retention
+from volstream.delta.log import files_kept
 from volstream.delta.marker import OWNER
 from volstream.delta.places import files_of, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
@@ -92,8 +93,9 @@ def compact(location: str, key: str) -> bool:
             table = open_table(location)
         except TableNotFoundError:
             return False
-        some = _choice(table) if _is_wanted(table) and direct.can_commit(table, None) else []
-        return bool(some) and _compact(location, table, some, key)
+        if not (_is_wanted(table) and direct.can_commit(table, None)):
+            return False
+        return any(_compact(location, table, some, key) for some in _choices(table))
 
 
 def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False) -> int:
@@ -116,7 +118,7 @@ def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False
             return 0
         if not (_is_wanted(table) and direct.can_commit(table, None)):
             return 0
-        kept = retention(table.metadata().configuration)
+        kept = files_kept(table.metadata().configuration)
         horizon = datetime.now(UTC) - kept
         if not kept or is_needed(horizon):  # or it was not understood
             return 0
@@ -126,14 +128,27 @@ def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False
         old = [
             entry.path
             for entry in chain.from_iterable(map(os.scandir, places))
-            if entry.name.endswith((".parquet", ".bin")) and entry.is_file(follow_symlinks=False)
-            if entry.stat(follow_symlinks=False).st_mtime < before
+            if _is_of_a_table(entry.name)
+            if _is_older(entry, before)
         ]
         needed = _needed(location, table, before) if old else frozenset[str]()
         unneeded = [path for path in old if os.path.basename(path) not in needed]
         for path in unneeded:
-            os.unlink(path)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
         return len(unneeded)
+
+
+def _is_of_a_table(name: str) -> bool:
+    vector = name.startswith("deletion_vector_") and name.endswith(".bin")
+    return vector or (name.endswith(".parquet") and not name.startswith((".", "_")))
+
+
+def _is_older(entry: os.DirEntry[str], before: float) -> bool:
+    try:
+        return entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < before
+    except FileNotFoundError:  # a commit that another one overtook drops its files
+        return False
 
 
 def _needed(location: str, table: DeltaTable, before: float) -> Collection[str]:
@@ -141,10 +156,13 @@ def _needed(location: str, table: DeltaTable, before: float) -> Collection[str]:
     paths = files_of(table)["path"].to_pylist()
     kept: list[Mapping[str, Any]] = [*commits.adds(location, table.version(), paths).values()]
     kept += [
-        entry for entry in commits.removed(location, table.version()) if entry["deletionTimestamp"] >= before * 1000
+        entry
+        for entry in commits.removed(location, table.version())
+        if (entry.get("deletionTimestamp") or 0) >= before * 1000
     ]
     vectors = (file_of(entry.get("deletionVector")) for entry in kept)
-    return {*paths, *(unquote(entry["path"]) for entry in kept), *(name for name in vectors if name is not None)}
+    named = {*paths, *(unquote(entry["path"]) for entry in kept), *(name for name in vectors if name is not None)}
+    return named | {path.rpartition("/")[2] for path in named}  # a clone names its own files with their whole path
 
 
 def _is_wanted(table: DeltaTable) -> bool:
@@ -152,25 +170,26 @@ def _is_wanted(table: DeltaTable) -> bool:
     return properties.get(UPKEEP, "on" if OWNER in properties else "off").lower() == "on"
 
 
-def _choice(table: DeltaTable) -> Sequence[_File]:
-    """Returns the files to put together; none: the table is light."""
+def _choices(table: DeltaTable) -> Iterator[Sequence[_File]]:
+    """Yields files to put together, the most urgent first; none: the table is light."""
     listed = files_of(table)
-    if listed.num_rows < 2 or listed["num_records"].null_count:
-        return []
+    if listed.num_rows < 2:
+        return
     paths, sizes, counts = (listed[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
     deleted = deleted_rows(table, paths)
     nothing = np.empty(0, np.int64)
     files = [
         _File(path, size, rows, deleted.get(path, nothing))
         for path, size, rows in zip(paths, sizes, counts, strict=True)
-        if not any(character in path for character in "/%:")  # in another table's folder
+        if rows is not None and not any(character in path for character in "/%:")  # in another table's folder
     ]
     small = sorted((file for file in files if file.size <= _MOST_BYTES), key=lambda file: file.tier)
     for _, tier in groupby(small, key=lambda file: file.tier):
-        some = _within(sorted(tier, key=lambda file: file.path))
+        some = _within(sorted(tier, key=lambda file: (file.size, file.path)))
         if len(some) >= _FILES:
-            return some
-    return _within([file for file in small if file.deleted.size > _DELETED * file.rows])
+            yield some
+    if mostly := _within([file for file in small if file.deleted.size > _DELETED * file.rows]):
+        yield mostly
 
 
 def _within(files: Sequence[_File]) -> Sequence[_File]:
@@ -186,13 +205,12 @@ def _compact(location: str, table: DeltaTable, files: Sequence[_File], key: str)
     adds = commits.adds(location, table.version(), [file.path for file in files])
     some, parts, held = list[_File](), list[pa.Table](), 0
     for file in files:
-        with open_file(location, file.path) as opened:
-            groups = [opened.metadata.row_group(number) for number in range(opened.num_row_groups)]
-            held += sum(group.total_byte_size for group in groups)
-            if file.path not in adds or (some and held > _MOST_MEMORY):
-                break
-            there = [name for name in opened.schema_arrow.names if name in written.names]
-            rows = fitted(opened.read(columns=there), written)
+        if file.path not in adds:
+            continue
+        rows = _read(location, file, written, _MOST_MEMORY - held)
+        if rows is None:
+            continue  # perhaps a smaller one has room
+        held += rows.nbytes
         at = np.setdiff1d(np.arange(rows.num_rows), file.deleted, assume_unique=True)
         rows, add = rows.take(at), adds[file.path]
         if ids is not None:
@@ -205,7 +223,25 @@ def _compact(location: str, table: DeltaTable, files: Sequence[_File], key: str)
     if not any(file.deleted.size for file in some) and len(some) < 2:
         return False
     rows = pa.concat_tables(parts)
-    return _replace(location, table, [adds[file.path] for file in some], rows.sort_by(key), own)
+    by = next((name for name in rows.column_names if name.lower() == key.lower()), None)
+    ordered = rows if by is None else rows.sort_by(by)
+    return _replace(location, table, [adds[file.path] for file in some], ordered, own)
+
+
+def _read(location: str, file: _File, schema: pa.Schema, room: int) -> pa.Table | None:
+    """Returns a file's rows; None: they need more memory than there is room. Encoded, equal values take none."""
+    groups = [schema.empty_table().cast(pa.schema([field.with_nullable(True) for field in schema]))]
+    wanted = {name.lower() for name in schema.names}
+    with open_file(location, file.path) as opened:
+        if sum(opened.metadata.row_group(number).total_byte_size for number in range(opened.num_row_groups)) > room:
+            return None
+        there = [name for name in opened.schema_arrow.names if name.lower() in wanted]
+        for number in range(opened.num_row_groups):
+            groups.append(fitted(opened.read_row_group(number, columns=there), schema))
+            room -= groups[-1].nbytes
+            if room < 0:
+                return None
+    return pa.concat_tables(groups)
 
 
 def _with(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:

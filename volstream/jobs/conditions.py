@@ -66,6 +66,14 @@ def _check_complete(text: str) -> None:
             f"The condition {text!r} must be on all files of a set: use aggregate functions.",
             "For example: count(*) >= 2, or bool_or(relative_path LIKE '%.json').",
         )
+    by_time = (exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentDatetime, exp.Localtimestamp)
+    varying = (*by_time, exp.Rand, exp.Randn, exp.Uuid, exp.Window)
+    named = {one.name.lower() for one in parsed.find_all(exp.Anonymous)}
+    if parsed.find(*varying) or named & {"now", "localtimestamp", "unix_timestamp", "random"}:
+        raise InvalidValueError(
+            f"The condition {text!r} may become true although no file of the set changes, and nobody looks at it then.",
+            "To wait until the files have rested, use group_quiet.",
+        )
 
 
 def _check_columns(what: str, text: str, rule: str) -> Any:
@@ -75,6 +83,7 @@ def _check_columns(what: str, text: str, rule: str) -> Any:
 
     try:
         # In parentheses, as in a plan, so that nothing can follow the text.
+        tree_of(f"SELECT 1 WHERE {text}")  # no parenthesis closes the plan's
         parsed = tree_of(f"SELECT 1 WHERE ({text})")
     except SqlglotError as error:
         raise InvalidValueError(f"The {what} {text!r} cannot be read: {reason_of(error)}.") from None

@@ -16,7 +16,7 @@ from volstream.delta.log import DeltaLog, types_of
 from volstream.delta.marker import OWNER, Marker
 from volstream.delta.upkeep import UPKEEP
 from volstream.delta.writer import DeltaWriter
-from volstream.errors import InvalidStateError, InvalidValueError, VolstreamError, reason_of
+from volstream.errors import InvalidStateError, InvalidValueError, reason_of
 from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl
 from volstream.jobs.load import loads
 from volstream.jobs.plan import MOVE, REMOVE, moved, of_files, of_origins, removed_paths, slice_of
@@ -106,12 +106,12 @@ class ResultTables:
         try:
             while upkeep.compact(location, key_column(job)):
                 if stop or time.monotonic() > began + _UPKEEP_SECONDS:
-                    return
+                    break
             version = DeltaLog(location).latest_version() or 0
-            if version // _CLEAN_COMMITS > (version - upkeep.COMMITS) // _CLEAN_COMMITS:
+            if version // _CLEAN_COMMITS > (version - max(commits, upkeep.COMMITS)) // _CLEAN_COMMITS:
                 streams = self._catalog.streams.list(source_id=str(job.into))
                 upkeep.clean(location, lambda horizon: behind(streams, location, horizon) is not None)
-        except VolstreamError as error:
+        except Exception as error:  # noqa: BLE001  # the run is over: a table that is not light is no failure of it
             _log.warning("upkeep_failed", job=str(job.name), reason=reason_of(error))
 
     def _shows_deletes(self, job: FileJob) -> bool:

@@ -186,7 +186,7 @@ class Staged:
         return relation(session, self._records.to_table(columns=columns, filter=pc.field("rows").is_valid()))
 
     def has_large_rows(self) -> bool:
-        """Returns whether any row is as large as a row group should be."""
+        """Returns whether some rows may be as large as a row group should be."""
         return any(file.large for file in self._written)
 
     def settled(self) -> list[str]:

@@ -27,6 +27,9 @@ INLINE_BYTES = 1 << 20
 #: A data file's row groups end at this many rows or bytes, and the file at this size in memory. A task holds one group, or row.
 _GROUP_ROWS, _GROUP_BYTES, _FILE_BYTES = 10_000, 8 << 20, 256 << 20
 
+#: Rows that are larger than this on average are large: some may be larger than a row group.
+_LARGE_BYTES = 1 << 20
+
 #: What a reply says of each file: its outcome except for its rows.
 RECORDS = pa.schema([field for field in outcome_schema(pa.schema([])) if field.name != "result"])
 
@@ -60,7 +63,7 @@ class WrittenFile:
         name: in the folder of the rows.
         size: in bytes.
         stats: as in a table's log.
-        large: a row is as large as a row group should be.
+        large: there are large rows.
     """
 
     name: str
@@ -115,7 +118,7 @@ class _Rows:
         columns = [*succeeded["result"].flatten(), *map(succeeded.column, ("path", "file_version", "commit_version"))]
         columns += [pa.repeat(self._target.batch_id, len(succeeded)), succeeded["processed_at"]]
         rows = pa.table(columns, schema=self._target.schema)
-        self._large = self._large or rows.nbytes > _GROUP_BYTES * rows.num_rows
+        self._large = self._large or rows.nbytes > _LARGE_BYTES * rows.num_rows
         self._held.append(rows)
         self._held_rows += rows.num_rows
         self._held_bytes += rows.nbytes

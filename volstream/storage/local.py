@@ -182,9 +182,11 @@ class LocalStore:
             self._make_folders(folder)
             try:
                 status = os.stat(f"{self._root}/{path}")
-                os.rename(f"{self._root}/{path}", f"{self._root}/{to}")
             except FileNotFoundError:
                 return None
+            os.rename(
+                f"{self._root}/{path}", f"{self._root}/{to}"
+            )  # its folder may be gone again: an error, to be tried again
             sync(f"{self._root}/{folder}")
         return _etag(status)
 

@@ -386,7 +386,8 @@ def behind(streams: Iterable[Stream], location: str, horizon: datetime) -> tuple
     log = DeltaLog(location)
     for stream in streams:
         if stream.source_kind is SourceKind.TABLE and stream.offset is not None:
-            first = log.first_change_after(stream.offset)
+            # Also upkeep: reading from the offset needs the files that it replaced.
+            first = next(iter(log.commits_after(stream.offset)), None)
             if first is not None and first.timestamp <= horizon:
                 return stream, first.timestamp
     return None

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import random
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from volstream.delta import commits, direct, upkeep
+from volstream.definitions import SourceKind
+from volstream.delta import commits, datafile, direct, upkeep
+from volstream.delta.datafile import FinishedFile
 from volstream.delta.direct import RowChanges
 from volstream.delta.marker import Marker
 from volstream.spark.session import SparkGateway
+from volstream.streams.source import behind
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("nested", pa.map_(pa.string(), pa.list_(pa.int64())))])
 
@@ -170,7 +175,7 @@ def test_files_go_once_no_version_that_can_be_read_needs_them(tmp_path: Path, mo
     age(8 * 86_400)
     assert upkeep.clean(location) == 1  # the others were removed from the table just now
     old = DeltaTable(location).version()
-    monkeypatch.setattr(upkeep, "retention", lambda _: timedelta(seconds=1))
+    monkeypatch.setattr(upkeep, "files_kept", lambda _: timedelta(seconds=1))
     commit(location, 41, ["a", "b"], None)
     time.sleep(1.1)
     assert upkeep.clean(location) > 30
@@ -196,3 +201,75 @@ def test_a_retention_that_is_none_or_not_understood_deletes_nothing(tmp_path: Pa
     for path in Path(location).glob("*.parquet"):
         os.utime(path, (0, 0))
     assert upkeep.clean(location) == 0
+
+
+def test_files_that_cannot_be_put_together_hold_up_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = make(tmp_path)
+    text = "x" * 1000
+    for number in range(17):  # equal values take no room in a file, but in memory
+        rows = [{"id": f"{number:02}{text}{row:03}", "n": number, "nested": [(text * 10, [row])]} for row in range(200)]
+        change = RowChanges([pa.Table.from_pylist(rows, schema=SCHEMA)], SCHEMA, "id", None)
+        assert direct.commit(location, Marker("test", number + 1, {}), change)
+    for number in range(20):
+        commit(location, 20 + number, [f"{number:02}"], None)
+    monkeypatch.setattr(upkeep, "_MOST_MEMORY", 1 << 20)
+    assert upkeep.compact(location, "id")
+    assert not upkeep.compact(location, "id")
+    assert len(DeltaTable(location).file_uris()) == 18
+    monkeypatch.undo()
+    assert upkeep.compact(location, "id")
+    assert len(DeltaTable(location).file_uris()) == 2
+
+
+def test_a_commit_goes_on_if_its_files_were_replaced_and_a_checkpoint_made_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location, found = make(tmp_path), commits.adds
+    for number in range(1, 20):
+        commit(location, number, [f"{number:02}"], None)
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(commits, "adds", found)
+        assert upkeep.compact(location, "id")
+        DeltaTable(location).create_checkpoint()
+        return found(*arguments)
+
+    monkeypatch.setattr(commits, "adds", late)
+    commit(location, 20, ["20"], ["03", "04"])
+    assert [name for name, _ in present(location)] == [
+        f"{number:02}" for number in range(1, 21) if number not in (3, 4)
+    ]
+
+
+def test_a_key_may_be_spelled_in_another_case_than_the_tables(tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    upper = pa.schema([field.with_name(field.name.upper()) for field in SCHEMA])
+    assert direct.create(location, upper, {upkeep.UPKEEP: "on"})
+    for number in range(1, 20):
+        commit(location, number, [f"{number:02}"], [f"{number - 1:02}"] if number % 4 == 0 else None)
+    while upkeep.compact(location, "id"):
+        pass
+    query = QueryBuilder().register("t", DeltaTable(location))
+    rows = pa.RecordBatchReader.from_stream(query.execute('SELECT "ID" AS id FROM t')).read_all()["id"].to_pylist()
+    assert sorted(rows) == [f"{number:02}" for number in range(1, 20) if number % 4 != 3 or number == 19]
+
+
+def test_a_stream_needs_what_upkeep_replaced_after_its_offset(tmp_path: Path) -> None:
+    location = make(tmp_path)
+    for number in range(1, 20):
+        commit(location, number, [f"{number:02}"], None)
+    version, later = DeltaTable(location).version(), datetime.now(UTC) + timedelta(days=8)
+    stream: Any = SimpleNamespace(source_kind=SourceKind.TABLE, offset=version)
+    assert behind([stream], location, later) is None
+    assert upkeep.compact(location, "id")
+    assert behind([stream], location, later) is not None
+
+
+def test_a_linked_file_is_as_young_as_its_commit(tmp_path: Path) -> None:
+    made = datafile.of_rows(str(tmp_path), SCHEMA)
+    made.write(SCHEMA.empty_table())
+    added = made.close()
+    os.utime(tmp_path / added.path, (0, 0))
+    (tmp_path / "t").mkdir()
+    put = FinishedFile(str(tmp_path), added.path, added.size, added.stats).put(str(tmp_path / "t"))
+    assert (tmp_path / "t" / put.path).stat().st_mtime > time.time() - 60

@@ -235,6 +235,8 @@ def test_the_shorthands_are_the_same_in_sql_and_python(place: Place) -> None:
         ({"group_by": "folder", "on_move": "rekey"}, "cannot follow"),
         ({"group_by": None, "group_quiet": "3s"}, "group_quiet is about sets"),
         ({"group_complete": "size > 3"}, "aggregate"),
+        ({"group_complete": "max(last_modified_time) < now()"}, "although no file of the set changes"),
+        ({"group_by": "relative_path) or (1=1"}, "cannot be read"),
         ({"group_complete": "count(nothing) > 3"}, "names a column 'nothing'"),
     ],
 )
