@@ -33,6 +33,23 @@ def check_sets(spec: FileJobSpec | FileJob) -> None:
         _check_complete(spec.group_complete)
 
 
+#: Functions whose values change by themselves.
+_VARYING = frozenset(
+    [
+        "now",
+        "current_timestamp",
+        "current_date",
+        "current_datetime",
+        "localtimestamp",
+        "unix_timestamp",
+        "rand",
+        "randn",
+        "random",
+        "uuid",
+    ]
+)
+
+
 def check_where(text: str) -> None:
     """Raises InvalidValueError unless ``text`` is a condition on a file's columns."""
     _check_columns("condition", text, "A condition is about one file's columns only.")
@@ -66,10 +83,8 @@ def _check_complete(text: str) -> None:
             f"The condition {text!r} must be on all files of a set: use aggregate functions.",
             "For example: count(*) >= 2, or bool_or(relative_path LIKE '%.json').",
         )
-    by_time = (exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentDatetime, exp.Localtimestamp)
-    varying = (*by_time, exp.Rand, exp.Randn, exp.Uuid, exp.Window)
-    named = {one.name.lower() for one in parsed.find_all(exp.Anonymous)}
-    if parsed.find(*varying) or named & {"now", "localtimestamp", "unix_timestamp", "random"}:
+    called = {one.name if isinstance(one, exp.Anonymous) else one.sql_name() for one in parsed.find_all(exp.Func)}
+    if parsed.find(exp.Window) or {name.lower() for name in called} & _VARYING:
         raise InvalidValueError(
             f"The condition {text!r} may become true although no file of the set changes, and nobody looks at it then.",
             "To wait until the files have rested, use group_quiet.",
