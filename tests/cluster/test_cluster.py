@@ -50,7 +50,7 @@ def summary(cluster: Cluster, name: str) -> dict[str, int]:
 
 
 def begun(cluster: Cluster, job: str) -> bool:
-    return any(batch["state"] == "intent" for batch in cluster.volstream("list", "batches", job, json=True))
+    return any(batch["state"] == "intent" for batch in cluster.volstream("list", "batches", "--job", job, json=True))
 
 
 def test_a_job_writes_few_and_many_rows(cluster: Cluster) -> None:

@@ -42,7 +42,7 @@ def given_up(session: SparkSession, seconds: float) -> Iterator[None]:
 
 
 class _Stall:
-    """Notes whether tasks run. Called with Spark's progress reports, which come only while there is progress.
+    """Notes whether tasks run. Called with Spark's progress reports.
 
     Attributes:
         found: no task ran for too long.
@@ -52,14 +52,17 @@ class _Stall:
     def __init__(self, session: SparkSession, seconds: float) -> None:
         self._session = session
         self._seconds = seconds
-        self._running = 0
+        self._running = self._completed = 0
         self._since = time.monotonic()
         self.found = False
         self.over = Stop()
 
     def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        del stages, operation_id, done
-        self._running, self._since = inflight_tasks, time.monotonic()
+        del operation_id, done
+        completed = sum(stage.num_completed_tasks for stage in stages or ())
+        if inflight_tasks or completed != self._completed:
+            self._since = time.monotonic()
+        self._running, self._completed = inflight_tasks, completed
 
     def watch(self) -> None:
         """Runs in its own thread until it is over."""
