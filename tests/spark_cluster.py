@@ -24,7 +24,7 @@ from tests.waiting import eventually
 from volstream import config
 from volstream.jvm import jars, java
 
-#: The user of Spark, which Hadoop asks for its name: nobody; that of volstream, and their group.
+#: Spark runs as ``nobody``, because Hadoop requires a user with a name; volstream as another user of the same group.
 _SPARK, _OURS, _GROUP = 65_534, 54_321, 54_322
 
 _MASTER = "org.apache.spark.deploy.master.Master"

@@ -51,7 +51,7 @@ def arrow(file):
 """
 
 
-TOKEN = "a token that nobody guesses"
+TOKEN = "a long enough token"
 
 
 class Ways:

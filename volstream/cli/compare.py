@@ -15,11 +15,9 @@ from volstream.model.text import counted
 from volstream.model.units import format_size
 
 if TYPE_CHECKING:
-    from volstream.session import Session
-
-if TYPE_CHECKING:
     from volstream.jobs.comparison import Comparison, CostPercentiles
     from volstream.jobs.differences import Differences, Percentiles
+    from volstream.session import Session
 
 
 @click.command("compare")

@@ -24,12 +24,10 @@ from volstream.model.units import about, format_duration, format_size, local
 from volstream.model.work import PERMANENT, FailureState
 
 if TYPE_CHECKING:
-    from volstream.session import Session
-
-if TYPE_CHECKING:
     from volstream.jobs.lease import RunReport
     from volstream.jobs.logs import LogLine
     from volstream.jobs.preview import Preview
+    from volstream.session import Session
 
 
 @click.command("create-job")

@@ -175,7 +175,7 @@ def rows_of(location: str, key: str, values: Collection[str], columns: Sequence[
         wanted = pa.schema([schema.field(name) for name in columns])
         asked = sorted(values)
         paths = _candidates(table, key, asked)
-        if any(character in path for path in paths for character in "/%:"):
+        if not all(map(is_beside_the_log, paths)):
             return None
         before = deleted_rows(table, paths)
         found = [wanted.empty_table()]
@@ -208,7 +208,12 @@ def commit(location: str, marker: Marker, change: RowChanges | None = None) -> b
             raise
 
 
-def _spelled(table: DeltaTable, column: str) -> str:
+def is_beside_the_log(path: str) -> bool:
+    """True if the log names a data file in the table's own folder, by its plain name."""
+    return not any(character in path for character in "/%:")
+
+
+def spelled(table: DeltaTable, column: str) -> str:
     """Returns a column's name as a table spells it."""
     return next((field.name for field in table.schema().fields if field.name.lower() == column.lower()), column)
 
@@ -281,7 +286,7 @@ class _Commit:
         tracked = TrackedCommit(table, self.location)
         with_rows = self.change is not None and self.change.gone is not None and _is_tracked(table)
         follow = {} if self.change is None else self.change.follow
-        key = "" if self.change is None else _spelled(table, self.change.key)
+        key = "" if self.change is None else spelled(table, self.change.key)
         if follow and with_rows:  # it would have to give them other ids
             return None
         user |= tracked.info(keeps_ids=with_rows)
@@ -333,8 +338,7 @@ class _Commit:
             return []
         file = of_rows(self.location, kept.schema)
         self._files.append(file)
-        for start in range(0, kept.num_rows, GROUP_ROWS):
-            file.write(kept.slice(start, GROUP_ROWS))
+        file.write(kept)
         self._rows += kept.num_rows
         return [file.close()]
 
@@ -348,7 +352,7 @@ class _Commit:
         rules = _ColumnRules.of(table)
         names = {column.name.lower(): column.name for column in table.schema().fields}
         schema = pa.schema([pa.field(names[column.name.lower()], column.type) for column in change.schema])
-        key = _spelled(table, change.key)
+        key = spelled(table, change.key)
         written = schema if ids is None else schema.append(pa.field(ids, pa.int64()))
         added: list[AddAction] = []
         rows, root = change.rows, filesystem_of(self.location)[1]
@@ -554,7 +558,7 @@ def _without(
     lengths: dict[str, int] = {}
     size = 0
     for path in _candidates(table, key, values):
-        if any(character in path for character in "/%:"):
+        if not is_beside_the_log(path):
             return None
         file = open_file(location, path)
         at, rows = _matches(file, key, values, columns)

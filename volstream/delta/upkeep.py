@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from volstream.delta import commits, direct
-from volstream.delta.datafile import GROUP_ROWS, fitted, of_rows, open_file
+from volstream.delta.datafile import fitted, of_rows, open_file
 from volstream.delta.log import files_kept
 from volstream.delta.marker import OWNER
 from volstream.delta.places import files_of, filesystem_of, is_remote, make_durable, mapped, open_table
@@ -78,7 +78,7 @@ def compact(location: str, key: str) -> bool:
     """Puts some small files of a table together; returns True if there may be more to do.
 
     At most 64 MiB of files at a time. Does nothing if another writer comes first, if the table requires more of a commit than
-    this module knows, or if nobody asked for upkeep (:data:`UPKEEP`).
+    this module knows, or if neither a job nor a property requests upkeep (:data:`UPKEEP`).
 
     Args:
         key: text column by which rows are sorted.
@@ -86,16 +86,9 @@ def compact(location: str, key: str) -> bool:
     Raises:
         DependencyError: the table cannot be read or written.
     """
-    if is_remote(location):
-        return False
     with mapped(location):
-        try:
-            table = open_table(location)
-        except TableNotFoundError:
-            return False
-        if not (_is_wanted(table) and direct.can_commit(table, None)):
-            return False
-        return any(_compact(location, table, some, key) for some in _choices(table))
+        table = _opened(location)
+        return table is not None and any(_compact(location, table, some, key) for some in _choices(table))
 
 
 def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False) -> int:
@@ -109,14 +102,9 @@ def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False
     Raises:
         DependencyError: the table cannot be read, or a file not deleted.
     """
-    if is_remote(location):
-        return 0
     with mapped(location):
-        try:
-            table = open_table(location)
-        except TableNotFoundError:
-            return 0
-        if not (_is_wanted(table) and direct.can_commit(table, None)):
+        table = _opened(location)
+        if table is None:
             return 0
         kept = files_kept(table.metadata().configuration)
         horizon = datetime.now(UTC) - kept
@@ -165,9 +153,17 @@ def _needed(location: str, table: DeltaTable, before: float) -> Collection[str]:
     return named | {path.rpartition("/")[2] for path in named}  # a clone names its own files with their whole path
 
 
-def _is_wanted(table: DeltaTable) -> bool:
+def _opened(location: str) -> DeltaTable | None:
+    """Opens a table; None: there is none, upkeep is off, or it requires more of a commit than is known here."""
+    if is_remote(location):
+        return None
+    try:
+        table = open_table(location)
+    except TableNotFoundError:
+        return None
     properties = table.metadata().configuration
-    return properties.get(UPKEEP, "on" if OWNER in properties else "off").lower() == "on"
+    wanted = properties.get(UPKEEP, "on" if OWNER in properties else "off").lower() == "on"
+    return table if wanted and direct.can_commit(table, None) else None
 
 
 def _choices(table: DeltaTable) -> Iterator[Sequence[_File]]:
@@ -181,7 +177,7 @@ def _choices(table: DeltaTable) -> Iterator[Sequence[_File]]:
     files = [
         _File(path, size, rows, deleted.get(path, nothing))
         for path, size, rows in zip(paths, sizes, counts, strict=True)
-        if rows is not None and not any(character in path for character in "/%:")  # in another table's folder
+        if rows is not None and direct.is_beside_the_log(path)
     ]
     small = sorted((file for file in files if file.size <= _MOST_BYTES), key=lambda file: file.tier)
     for _, tier in groupby(small, key=lambda file: file.tier):
@@ -223,8 +219,8 @@ def _compact(location: str, table: DeltaTable, files: Sequence[_File], key: str)
     if not any(file.deleted.size for file in some) and len(some) < 2:
         return False
     rows = pa.concat_tables(parts)
-    by = next((name for name in rows.column_names if name.lower() == key.lower()), None)
-    ordered = rows if by is None else rows.sort_by(by)
+    by = direct.spelled(table, key)
+    ordered = rows.sort_by(by) if by in rows.column_names else rows
     return _replace(location, table, [adds[file.path] for file in some], ordered, own)
 
 
@@ -260,16 +256,14 @@ def _replace(
         return commits.on(location, table, [info, *removed])
     file = of_rows(location, rows.schema, unlisted)
     try:
-        for start in range(0, rows.num_rows, GROUP_ROWS):
-            file.write(rows.slice(start, GROUP_ROWS))
+        file.write(rows)
         added = commits.addition(file.close(), **tracked.added(rows.num_rows), dataChange=False)
         make_durable(*filesystem_of(location), folders=False)
     except BaseException:
         file.drop()
         raise
-    if commits.on(
-        location, table, [info, *removed, added, *tracked.domain()]
-    ):  # interrupted here, it may have been made
-        return True
-    file.drop()
-    return False
+    # Interrupted from here on, it may have been made, and the file stays.
+    made = commits.on(location, table, [info, *removed, added, *tracked.domain()])
+    if not made:
+        file.drop()
+    return made

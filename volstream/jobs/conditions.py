@@ -86,7 +86,7 @@ def _check_complete(text: str) -> None:
     called = {one.name if isinstance(one, exp.Anonymous) else one.sql_name() for one in parsed.find_all(exp.Func)}
     if parsed.find(exp.Window) or {name.lower() for name in called} & _VARYING:
         raise InvalidValueError(
-            f"The condition {text!r} may become true although no file of the set changes, and nobody looks at it then.",
+            f"The condition {text!r} may become true although no file of the set changes, but is checked only when one does.",
             "To wait until the files have rested, use group_quiet.",
         )
 

@@ -170,7 +170,7 @@ class Staged:
 
     def files(self) -> Sequence[FinishedFile]:
         """Returns the files with the other rows."""
-        return [FinishedFile(self.target.folder, file.name, file.size, file.stats) for file in self._written]
+        return [self._finished(file) for file in self._written]
 
     def rows(self, session: SparkSession) -> DataFrame:
         """Returns all rows."""
@@ -233,12 +233,15 @@ class Staged:
         written = [self._file_without(file, failing) for file in self._written]
         return replace(self, _records=records.dataset(), _inline=inline, _written=written)
 
+    def _finished(self, file: WrittenFile) -> FinishedFile:
+        return FinishedFile(self.target.folder, file.name, file.size, file.stats)
+
     def _without(self, rows: pa.Table, failing: pa.Array) -> pa.Table:
         return rows.filter(pc.invert(pc.is_in(rows[self.target.key], value_set=failing)))
 
     def _file_without(self, file: WrittenFile, failing: pa.Array) -> WrittenFile:
         """Returns a data file without the rows of failing files: the file itself if it has none."""
-        finished = FinishedFile(self.target.folder, file.name, file.size, file.stats)
+        finished = self._finished(file)
         keys = finished.rows([self.target.key])
         if not any(pc.any(pc.is_in(group[self.target.key], value_set=failing)).as_py() for group in keys):
             return file

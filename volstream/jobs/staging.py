@@ -94,7 +94,7 @@ def replied(outcomes: Iterable[pa.RecordBatch], target: RowsTarget) -> Iterator[
             if records.num_rows:
                 yield _reply(**{field.name: records[field.name] for field in RECORDS})
         yield from rows.end()
-    except BaseException:  # also if nobody wants the reply
+    except BaseException:  # Spark also closes this generator early, when it cancels the task
         rows.drop()
         raise
 
@@ -122,15 +122,13 @@ class _Rows:
         self._held.append(rows)
         self._held_rows += rows.num_rows
         self._held_bytes += rows.nbytes
-        goes_on = self._file is not None or bool(self._written)
-        if self._held_bytes > (_GROUP_BYTES if goes_on else INLINE_BYTES) or (
-            goes_on and self._held_rows >= _GROUP_ROWS
-        ):
+        most = _GROUP_BYTES if self._in_files else INLINE_BYTES
+        if self._held_bytes > most or (self._in_files and self._held_rows >= _GROUP_ROWS):
             self._write()
 
     def end(self) -> Iterator[pa.RecordBatch]:
         """Yields the reply's end: the rows, or the files with them."""
-        if self._held and self._file is None and not self._written:
+        if self._held and not self._in_files:
             yield _reply(inline=pa.array([_encoded(pa.concat_tables(self._held))], pa.binary()))
             return
         if self._held:
@@ -143,6 +141,11 @@ class _Rows:
         """Forgets the rows. Complete files stay, and go with their folder."""
         if self._file is not None:
             self._file.drop()
+
+    @property
+    def _in_files(self) -> bool:
+        """True once the rows are too many for a reply."""
+        return self._file is not None or bool(self._written)
 
     def _write(self) -> None:
         from volstream.delta import datafile  # takes as long as a short task

@@ -1,4 +1,4 @@
-"""How outputs get into a bucket, whoever provides it: in one request, or in parts if they are large.
+"""Writes outputs to a bucket of any provider: in one request, or in parts if they are large.
 
 What does not belong here: the requests themselves, which a provider's store makes.
 """

@@ -1,4 +1,4 @@
-"""Commands import what they use, because whoever runs them from cron or a shell waits for it each time."""
+"""Commands import only what they use: every call from cron or a shell pays for their imports."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ def test_sessions_on_a_remote_server_have_the_settings_of_our_engine_and_of_the_
         "spark.sql.ansi.enabled": "false",
     }
     assert server.settings == dict.fromkeys(opened, wanted)
-    told = capfd.readouterr()
-    assert (told.out + told.err).count("spark_conf.spark.executor.memory") == 1
+    printed = capfd.readouterr()
+    assert (printed.out + printed.err).count("spark_conf.spark.executor.memory") == 1
 
 
 class Engines:
