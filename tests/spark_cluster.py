@@ -1,6 +1,7 @@
 """A cluster of Spark on this host, as others start one: a master, two workers with one core each, and a Connect server.
 
-The processes run as another Unix user if this one is root; both users are in one group.
+The processes run as another Unix user if this one is root; both users are in one group. The workers' Python has what PySpark
+itself needs there, and no volstream.
 """
 
 from __future__ import annotations
@@ -42,19 +43,23 @@ _SETTINGS = {
 }
 
 
+#: What PySpark needs of its workers' Python: pandas and pyarrow, with what these need.
+_OF_WORKERS = ("numpy", "numpy.libs", "pandas", "pandas.libs", "pyarrow", "dateutil", "pytz", "six.py", "tzdata")
+
+
 def python_of_another_user() -> str | None:
-    """The Python with which Spark can run as another user; None: it cannot."""
+    """The Python with which volstream can run as another user; None: it cannot."""
     if os.geteuid() != 0:
         return None
     for python in (sys.executable, shutil.which(f"python{sys.version_info[0]}.{sys.version_info[1]}", path="/usr/bin")):
-        probe = [*_as(_SPARK), "env", str(python), "-c", "import volstream.jobs.staging"]
+        probe = [*_as(_OURS), "env", str(python), "-c", "import volstream.session, pyspark"]
         if python and subprocess.run(probe, capture_output=True, check=False, env=_paths()).returncode == 0:
             return python
     return None
 
 
 def _paths() -> dict[str, str]:
-    """Where Spark's Python finds packages, although it may be another one than this."""
+    """Where volstream's Python finds packages, although it may be another one than this."""
     return {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), str(Path(pyspark.__file__).parents[1])])}
 
 
@@ -71,7 +76,7 @@ def _as(user: int) -> Sequence[str]:
     ]
 
 
-def _environment(folder: Path, python: str) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     return {
         **kept,
@@ -80,8 +85,6 @@ def _environment(folder: Path, python: str) -> dict[str, str]:
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
-        "PYSPARK_PYTHON": python,
-        **_paths(),
     }
 
 
@@ -104,6 +107,11 @@ class Cluster:
             if self.other:
                 os.chown(made, user, _GROUP)
                 made.chmod(0o2770 if made == self.shared else 0o755)
+        self.packages = self.run / "packages"
+        self.packages.mkdir()
+        for name in _OF_WORKERS:
+            if (installed := Path(pyspark.__file__).parents[1] / name).exists():
+                (self.packages / name).symlink_to(installed)
         self.jars = [shutil.copy(jar, self.run) for jar in jars.installed(config.cache_directory())]
 
     @property
@@ -124,17 +132,18 @@ class Cluster:
             if port is not None:
                 eventually(lambda: _listens(port), timeout=60)  # noqa: B023  # awaited here
 
-    def volstream(self, *arguments: str, json: bool = False, **settings: str) -> Any:
-        """Runs a command as volstream's user, which must succeed; returns what it prints, or the JSON."""
+    def volstream(self, *arguments: str, json: bool = False, fails: int = 0, **settings: str) -> Any:
+        """Runs a command as volstream's user, which must end with the status ``fails``; returns what it prints, or the JSON."""
         with self.begun(*arguments, *(("--format", "json") if json else ()), **settings) as process:
             printed, said = process.communicate(timeout=240)
-        assert process.returncode == 0, said
+        assert process.returncode == fails, said
         return loads(printed) if json else printed
 
     def begun(self, *arguments: str, **settings: str) -> subprocess.Popen[str]:
         """Starts a command as volstream's user."""
         python = self.python or sys.executable
-        environment = _environment(self.ours, python) | {
+        environment = _environment(self.ours) | {
+            **_paths(),
             "VOLSTREAM_HOME": str(self.ours / "home"),
             "VOLSTREAM_SPARK_REMOTE": f"sc://127.0.0.1:{self.ports['connect']}",
             "VOLSTREAM_WAREHOUSE": str(self.shared),
@@ -204,7 +213,11 @@ class Cluster:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [*(_as(_SPARK) if self.other else ()), "bash", str(spark_class), *arguments],
-                env=_environment(self.run, self.python or sys.executable),
+                env=_environment(self.run)
+                | {
+                    "PYSPARK_PYTHON": str(Path(self.python or sys.executable).resolve()),  # no virtual environment
+                    "PYTHONPATH": str(self.packages),
+                },
                 cwd=self.run,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -345,6 +345,11 @@ class Settings(BaseSettings):
         return datetime.now(UTC) - timedelta(seconds=self.history_seconds)
 
     @property
+    def on_cluster(self) -> bool:
+        """True if functions run elsewhere than in the slots of the home's own engine."""
+        return bool(self.spark_remote) or "spark.master" in self.spark_conf
+
+    @property
     def slots(self) -> int:
         """Task slots of the home's own engine: ``cores``, or the number of CPUs available to this process, which in a container
         may be fewer than the machine's."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from tests.environments import wheel
 from tests.folders import FileWriter
 from tests.spark_cluster import Cluster
 from tests.waiting import eventually
@@ -13,6 +14,11 @@ from tests.waiting import eventually
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 ROWS = "def f(file):\n    return [{'n': number, 't': 'x' * 50} for number in range(int(file.read_text()))]\n"
+CLASHING = "import clasher\ndef f(file):\n    return {'text': f'{file.read_text()} by {clasher.VERSION}'}\n"
+FATAL = (
+    "import os\ndef f(file):\n    number = int(file.read_text())\n"
+    "    return os._exit(3) if number == 2 else {'n': number}\n"
+)
 SLOW = "import time\ndef f(file):\n    time.sleep(0.2)\n    return {'n': int(file.read_text())}\n"
 
 
@@ -29,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.stop()
 
 
-def job(cluster: Cluster, name: str, code: str, returns: str, numbers: Sequence[int]) -> None:
+def job(cluster: Cluster, name: str, code: str, returns: str, numbers: Sequence[int], *more: str) -> None:
     """A volume with a file for each number, and a job on it."""
     folder = cluster.ours / name
     folder.mkdir()
@@ -39,7 +45,7 @@ def job(cluster: Cluster, name: str, code: str, returns: str, numbers: Sequence[
     (cluster.ours / f"{name}.py").write_text(code)
     cluster.volstream("create-volume", name, str(folder), "--queue-type", "none")
     function = f"{cluster.ours}/{name}.py:f"
-    options = ("--function", function, "--into", f"of_{name}", "--returns", returns)
+    options = ("--function", function, "--into", f"of_{name}", "--returns", returns, *more)
     cluster.volstream("create-job", name, "--volume", name, *options)
 
 
@@ -59,6 +65,24 @@ def test_a_job_writes_few_and_many_rows(cluster: Cluster) -> None:
     total = sum(n * (n - 1) // 2 for n in range(0, 30_000, 1000))
     assert summary(cluster, "rows") == {"n": 435_000, "files": 29, "total": total}
     assert [*(cluster.shared / "_staging").iterdir()] == []
+
+
+def test_workers_need_neither_volstream_nor_the_packages_of_a_function(cluster: Cluster) -> None:
+    for number in "12":
+        built = wheel(cluster.ours, f"{number}.0")
+        requirements = cluster.ours / f"{number}.txt"
+        requirements.write_text(f"./{built.name}\n")
+        job(cluster, f"by_{number}", CLASHING, "text STRING", range(3), "--environment", str(requirements))
+    for number in "12":
+        cluster.volstream("run-job", f"by_{number}")
+        rows = cluster.volstream("sql", f"SELECT text FROM of_by_{number} ORDER BY text", json=True)
+        assert [row["text"] for row in rows] == [f"{name} by {number}.0" for name in range(3)]
+
+
+def test_a_file_that_kills_its_worker_is_told_from_the_others(cluster: Cluster) -> None:
+    job(cluster, "fatal", FATAL, "n INT", range(4))
+    cluster.volstream("run-job", "fatal", fails=5)
+    assert summary(cluster, "fatal") == {"n": 3, "files": 3, "total": 4}
 
 
 @pytest.mark.parametrize("victim", ["executor", "connect"])

@@ -171,6 +171,16 @@ class FileJobOptions(JobOptions):
             "Most workers at a time, each with its own copy of what the function loads.", minimum=1, maximum=_MAX_COUNT
         ),
     ] = None
+    cpus: Annotated[
+        int | None, Option("CPUs of each worker; fewer run at a time then.", minimum=1, maximum=_MAX_COUNT)
+    ] = None
+    memory: Annotated[
+        int | None, Option("Memory of each worker, in place of the setting function_memory.", form=forms.SIZE)
+    ] = None
+    gpus: Annotated[
+        int | None,
+        Option("GPUs of each worker, the only ones that its function sees.", minimum=1, maximum=_MAX_COUNT),
+    ] = None
     max_files: Annotated[int | None, Option("Most files of a batch.", minimum=1, maximum=_MAX_COUNT)] = None
     max_bytes: Annotated[int | None, Option("Most bytes of a batch.", form=forms.SIZE)] = None
 

@@ -68,6 +68,9 @@ class JobKeywords(TypedDict, total=False):
     concurrency: int | None
     rate: str | None
     parallel: int | None
+    cpus: int | None
+    memory: int | str | None
+    gpus: int | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None
@@ -95,6 +98,9 @@ class JobChanges(TypedDict, total=False):
     concurrency: int | None
     rate: str | None
     parallel: int | None
+    cpus: int | None
+    memory: int | str | None
+    gpus: int | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None
@@ -125,6 +131,9 @@ class LoadKeywords(TypedDict, total=False):
     concurrency: int | None
     rate: str | None
     parallel: int | None
+    cpus: int | None
+    memory: int | str | None
+    gpus: int | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction
 
 from volstream.delta import durable
+from volstream.delta.datafile import AddedFile
 from volstream.delta.log import actions, checkpoint_files, last_checkpoint
 from volstream.delta.places import filesystem_of, make_durable, open_table
 from volstream.errors import DependencyError
@@ -43,7 +43,7 @@ def on(location: str, table: DeltaTable, actions: Iterable[Mapping[str, Any]]) -
     return committed
 
 
-def addition(file: AddAction, **more: Any) -> Mapping[str, Any]:
+def addition(file: AddedFile, **more: Any) -> Mapping[str, Any]:
     """Returns the action that adds a new file; ``more``: fields about its rows' ids, or in place of others."""
     fields = {
         "path": file.path,

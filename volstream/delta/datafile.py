@@ -14,14 +14,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction
 
 from volstream.delta.places import filesystem_of, make_durable
+
+if TYPE_CHECKING:
+    from deltalake.transaction import AddAction
 
 #: The greatest character in UTF-8 order; appending it to a truncated text gives an upper bound.
 _GREATEST = "\U0010ffff"
@@ -34,6 +36,29 @@ _TRACKED_COLUMNS, _LONGEST = 32, 32
 
 #: The last time that the log, which has milliseconds, can store.
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000)
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A complete data file in a table's folder, which a commit can add.
+
+    Attributes:
+        path: relative to the table.
+        size: in bytes.
+        modification_time: in milliseconds.
+        stats: as in the log.
+    """
+
+    path: str
+    size: int
+    modification_time: int
+    stats: str
+
+    def action(self) -> AddAction:
+        """Returns the action with which deltalake adds the file."""
+        from deltalake.transaction import AddAction  # late: workers of a cluster may lack the package
+
+        return AddAction(self.path, self.size, {}, self.modification_time, True, self.stats)
 
 
 class NewFile:
@@ -104,8 +129,8 @@ class NewFile:
             self._minimum[name] = min(self._minimum.get(name, extremes["min"]), extremes["min"])
             self._maximum[name] = max(self._maximum.get(name, extremes["max"]), extremes["max"])
 
-    def close(self) -> AddAction:
-        """Makes the content durable (the commit does so for the name); returns the action that adds the file."""
+    def close(self) -> AddedFile:
+        """Makes the content durable; the commit does so for the name."""
         self._writer.close()
         path = f"{self._root}/{self._name}"
         make_durable(self._filesystem, path, folders=False)
@@ -118,7 +143,7 @@ class NewFile:
             "nullCount": self._nulls,
         }
         size = self._filesystem.get_file_info(path).size
-        return AddAction(self._name, size, {}, int(time.time() * 1000), True, statistics_text(statistics))
+        return AddedFile(self._name, size, int(time.time() * 1000), statistics_text(statistics))
 
     def drop(self) -> None:
         """Discards the file."""
@@ -158,7 +183,7 @@ class FinishedFile:
             for number in range(file.num_row_groups):
                 yield file.read_row_group(number, columns=columns if columns is None else list(columns))
 
-    def put(self, location: str) -> AddAction:
+    def put(self, location: str) -> AddedFile:
         """Gives the file a name in a table's folder, too. Both are local. Content stays durable; the commit does so for the name.
 
         Copies it if the folders are on different disks, or another user's file cannot have a second name.
@@ -178,7 +203,7 @@ class FinishedFile:
                 with suppress(FileNotFoundError):
                     os.unlink(f"{root}/{name}")
                 raise
-        return AddAction(name, self.size, {}, int(time.time() * 1000), True, self.stats)
+        return AddedFile(name, self.size, int(time.time() * 1000), self.stats)
 
 
 def statistics_text(statistics: Mapping[str, Any]) -> str:

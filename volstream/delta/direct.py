@@ -29,11 +29,19 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from deltalake.schema import Schema
-from deltalake.transaction import AddAction
 
 from volstream.delta import commits
 from volstream.delta.bounds import bounds_of, doubtful_files, group_bounds, has_escapes
-from volstream.delta.datafile import GROUP_ROWS, FinishedFile, NewFile, fitted, of_rows, open_file, statistics_text
+from volstream.delta.datafile import (
+    GROUP_ROWS,
+    AddedFile,
+    FinishedFile,
+    NewFile,
+    fitted,
+    of_rows,
+    open_file,
+    statistics_text,
+)
 from volstream.delta.log import (
     CHARACTERS,
     PRIMARY_KEY,
@@ -229,7 +237,7 @@ class _Commit:
     location: str
     marker: Marker
     change: RowChanges | None
-    _written: list[AddAction] | None = None
+    _written: list[AddedFile] | None = None
     _files: list[NewFile] = field(default_factory=list)
     _groups: list[pa.Table] = field(default_factory=list)  #: the rows to add, if they replace others
     _others: list[str] = field(default_factory=list)  #: paths of other new files
@@ -332,7 +340,7 @@ class _Commit:
         info = commits.info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
         return [info, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
 
-    def _write_following(self, rows: pa.Table, key: str, follow: Mapping[str, Mapping[str, Any]]) -> list[AddAction]:
+    def _write_following(self, rows: pa.Table, key: str, follow: Mapping[str, Mapping[str, Any]]) -> list[AddedFile]:
         kept = _following(rows, key, follow)
         if not kept.num_rows:
             return []
@@ -342,7 +350,7 @@ class _Commit:
         self._rows += kept.num_rows
         return [file.close()]
 
-    def _write(self, change: RowChanges, table: DeltaTable, replaced: ReplacedRows | None) -> list[AddAction] | None:
+    def _write(self, change: RowChanges, table: DeltaTable, replaced: ReplacedRows | None) -> list[AddedFile] | None:
         """Writes the rows to add, to which nothing refers yet. None: the table does not allow one of them.
 
         Args:
@@ -354,7 +362,7 @@ class _Commit:
         schema = pa.schema([pa.field(names[column.name.lower()], column.type) for column in change.schema])
         key = spelled(table, change.key)
         written = schema if ids is None else schema.append(pa.field(ids, pa.int64()))
-        added: list[AddAction] = []
+        added: list[AddedFile] = []
         rows, root = change.rows, filesystem_of(self.location)[1]
         if replaced is None and rules.allow_all and schema.names == change.schema.names:
             for finished in change.files:

@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 
 from volstream.delta import durable
 from volstream.delta.bounds import exact_bounds, is_doubtful
-from volstream.delta.datafile import NewFile, fitted, open_file
+from volstream.delta.datafile import AddedFile, NewFile, fitted, open_file
 from volstream.delta.log import DeltaLog, last_checkpoint
 from volstream.delta.places import create_table, files_of, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.errors import FencedError
@@ -181,7 +181,7 @@ class NativeTable:
         view: View,
         transactions: Mapping[str, int],
         *,
-        added: Iterable[AddAction] = (),
+        added: Iterable[AddedFile] = (),
         removed: Iterable[DataFile] = (),
         changes_data: bool = True,
         metadata: Mapping[str, Any] | None = None,
@@ -202,7 +202,7 @@ class NativeTable:
         if handle.version() != view.version:
             raise FencedError(f"The table at {self.spec.location} was changed by another process meanwhile.")
         now = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = list(added)
+        actions: list[AddAction | RemoveAction] = [file.action() for file in added]
         for action in actions:
             action.data_change = changes_data
         actions += [RemoveAction(file.path, changes_data, now, file.bytes, {}) for file in removed]

@@ -3,7 +3,8 @@
 A location is a local path or a URI, kept as text in the catalog, in plans and in Spark's SQL. The warehouse that contains the
 location determines other options of an object store, such as an endpoint (``delta.options``).
 
-No other module creates pyarrow filesystems or opens tables with deltalake.
+No other module creates pyarrow filesystems or opens tables with deltalake. Workers of a cluster write files by this module, and
+may lack deltalake: it is imported late.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import CommitProperties, PostCommitHookProperties
 from pyarrow import fs
 
 from volstream.cloud.access import Access, Keys
 from volstream.delta.options import options_of
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, StorageError
 from volstream.lifecycle.disks import disk_error, sync
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import CommitProperties, PostCommitHookProperties
 
 _S3 = ("s3", "s3a")
 
@@ -61,6 +64,8 @@ def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
 
 def is_table(location: str) -> bool:
     """True if there is a Delta table at the location. Raises DependencyError."""
+    from deltalake import DeltaTable
+
     with mapped(location):
         return DeltaTable.is_deltatable(location, options_of(location) or None)
 
@@ -73,6 +78,8 @@ def is_folder(location: str) -> bool:
 
 def open_table(location: str, version: int | None = None) -> DeltaTable:
     """Opens the table at a version, or at the newest. Raises deltalake's exceptions."""
+    from deltalake import DeltaTable
+
     return DeltaTable(location, version=version, storage_options=options_of(location) or None)
 
 
@@ -89,6 +96,8 @@ def create_table(
     hooks: PostCommitHookProperties,
 ) -> DeltaTable:
     """Creates an empty table. Raises deltalake's exceptions, and InvalidStateError for an unsafe store."""
+    from deltalake import DeltaTable
+
     _check_conditions(location)
     make_folder(location)
     return DeltaTable.create(
@@ -160,6 +169,8 @@ def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -
 def mapped(location: str) -> Iterator[None]:
     """Maps exceptions of deltalake and pyarrow, except for a missing table, to DependencyError or its subclass DiskError;
     for a location in an object store, to StorageError, which may be temporary."""
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
     try:
         yield
     except TableNotFoundError:

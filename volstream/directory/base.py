@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
-from deltalake.transaction import AddAction
 
+from volstream.delta.datafile import AddedFile
 from volstream.delta.native import DataFile, NativeTable
 from volstream.directory.ordered import PATH
 from volstream.directory.snapshot import Snapshot, combined, there
@@ -51,7 +51,7 @@ class BaseFiles:
         self._target = target
         self._file_rows = file_rows
         self._waiting: list[pa.Table] = []
-        self._added: list[Future[AddAction]] = []
+        self._added: list[Future[AddedFile]] = []
         self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="base")
 
     def __enter__(self) -> Self:
@@ -75,7 +75,7 @@ class BaseFiles:
         if count:
             self._cut(count, math.ceil(self.rows / count))
 
-    def close(self) -> Sequence[AddAction]:
+    def close(self) -> Sequence[AddedFile]:
         """Writes the pending rows; returns all files."""
         self.flush()
         return [file.result() for file in self._added]
@@ -89,13 +89,13 @@ class BaseFiles:
         remainder = rows.slice(files * size)
         self._waiting, self.rows = [remainder], remainder.num_rows
 
-    def _write(self, rows: pa.Table) -> AddAction:
+    def _write(self, rows: pa.Table) -> AddedFile:
         file = self._target.new_file()
         file.write(rows)
         return file.close()
 
 
-def write_base(target: NativeTable, tables: Iterable[pa.Table], sizes: FileSizes = SIZES) -> Sequence[AddAction]:
+def write_base(target: NativeTable, tables: Iterable[pa.Table], sizes: FileSizes = SIZES) -> Sequence[AddedFile]:
     """Writes the files of a base from sorted rows with the columns :data:`table.FILES`."""
     with BaseFiles(target, sizes.rows) as files:
         for rows in tables:
@@ -105,7 +105,7 @@ def write_base(target: NativeTable, tables: Iterable[pa.Table], sizes: FileSizes
 
 def compact(
     target: NativeTable, snapshot: Snapshot, sizes: FileSizes = SIZES
-) -> tuple[Sequence[AddAction], Sequence[DataFile]]:
+) -> tuple[Sequence[AddedFile], Sequence[DataFile]]:
     """Returns the files that a commit must add to the base and remove from it, to bring it to the newest refresh.
 
     Memory: the part of the tail being compacted, and some files of the base.

@@ -15,11 +15,10 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.transaction import AddAction
 
 from volstream.catalog import Catalog
 from volstream.definitions import Volume
-from volstream.delta.datafile import NewFile
+from volstream.delta.datafile import AddedFile, NewFile
 from volstream.delta.native import DataFile, NativeTable
 from volstream.directory import table
 from volstream.directory.base import SIZES, FileSizes, compact, write_base
@@ -92,7 +91,7 @@ class RefreshChanges:
         self._file.write(pa.table([*wrote, *changes.select(table.CHANGE.names).columns], schema=table.CHANGES))
         self.counts += Counts.of(changes)
 
-    def close(self) -> list[AddAction]:
+    def close(self) -> list[AddedFile]:
         """Returns the actions to commit."""
         return [] if self._file is None else [self._file.close()]
 
@@ -241,7 +240,7 @@ class DirectoryWriter:
         self._commit_tail(snapshot, snapshot.newest, floor=floor, added=added, removed=[*gone, *small], rewrite=True)
         return True
 
-    def _together(self, snapshot: Snapshot, files: Iterable[DataFile]) -> AddAction:
+    def _together(self, snapshot: Snapshot, files: Iterable[DataFile]) -> AddedFile:
         rows = pa.concat_tables([snapshot.tail.read(file) for file in files])
         file = self._tail.new_file()
         file.write(rows.sort_by([("refresh_id", "ascending"), ("relative_path", "ascending")]))
@@ -253,7 +252,7 @@ class DirectoryWriter:
         number: int,
         *,
         floor: int | None = None,
-        added: Iterable[AddAction] = (),
+        added: Iterable[AddedFile] = (),
         removed: Iterable[DataFile] = (),
         rewrite: bool = False,
         metadata: dict[str, object] | None = None,

@@ -10,6 +10,7 @@ import tarfile
 from pathlib import Path
 
 from volstream.errors import DependencyError, InvalidValueError
+from volstream.functions.environment import use_own_interpreter
 from volstream.functions.processes import end_of, last_line
 
 #: Suffixes of archives.
@@ -48,7 +49,12 @@ def make(path: Path, place: Path, lock: int) -> None:
         raise InvalidValueError(
             f"{path} cannot be unpacked: {error}.", "Make it with venv-pack or conda-pack."
         ) from None
-    _use_own_interpreter(path, place)
+    use_own_interpreter(place)
+    if not (place / "bin" / "python").exists():
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise InvalidValueError(
+            f"{path} has no environment of Python {version}.", "Make it with venv-pack or conda-pack, of that version."
+        )
     unpack = place / "bin" / "conda-unpack"
     if unpack.is_file():
         command = [str(place / "bin" / "python"), str(unpack)]
@@ -62,22 +68,3 @@ def _inside(member: tarfile.TarInfo, place: str) -> tarfile.TarInfo | None:
     if member.issym() and member.linkname.startswith("/") and _INTERPRETER.fullmatch(member.name):
         return None
     return tarfile.data_filter(member, place)
-
-
-def _use_own_interpreter(path: Path, place: Path) -> None:
-    """Gives a virtual environment the interpreter of this host, of which it had a link."""
-    python, about = place / "bin" / "python", place / "pyvenv.cfg"
-    if python.exists():
-        return
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if not (place / "lib" / f"python{version}").is_dir() or not about.is_file():
-        raise InvalidValueError(
-            f"{path} has no environment of Python {version}.", "Make it with venv-pack or conda-pack, of that version."
-        )
-    base = Path(sys._base_executable).resolve()  # type: ignore[attr-defined]  # as the module venv does
-    for name in ("python", "python3", f"python{version}"):
-        link = place / "bin" / name
-        link.unlink(missing_ok=True)
-        link.symlink_to(base)
-    text = about.read_text(encoding="utf-8")
-    about.write_text(re.sub(r"(?m)^home\s*=.*$", f"home = {base.parent}", text), encoding="utf-8")

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class MadeEnvironment:
     Attributes:
         id: the beginning of the hash of what defines it, and the name of its folder.
         source: the requirements file or archive; None, as ``made_on``: its maker was killed.
-        size: bytes on disk.
+        size: bytes on disk, with its archive for other hosts.
     """
 
     id: str
@@ -70,6 +71,24 @@ class EnvironmentStore:
                     self._make(path, recipe, place, lock)
         return Environment(path, _python(place))
 
+    def packed(self, environment: Environment) -> Path | None:
+        """Returns an archive of an environment made here, for hosts that do not see it; None: it is a folder of the user's.
+
+        The archive is made once, and removed with the environment.
+        """
+        place = Path(environment.python).parents[1]
+        if place.parent != self._folder:
+            return None
+        packed = place.with_suffix(".tar.gz")
+        if not packed.is_file():
+            with self._locked():
+                if not packed.is_file():
+                    draft = place.with_suffix(".new")
+                    with tarfile.open(draft, "w:gz", compresslevel=1) as archive:
+                        archive.add(place, ".")
+                    draft.replace(packed)
+        return packed
+
     def id_of(self, path: str) -> str | None:
         """Returns the id of the environment that a file defines; None: it is a folder, or cannot be read."""
         try:
@@ -87,6 +106,7 @@ class EnvironmentStore:
         """Removes an environment; one in use breaks. It is made again when it is needed."""
         with self._locked():
             (self._folder / id / _MADE).unlink(missing_ok=True)  # first, so that nothing takes the rest for whole
+            (self._folder / f"{id}.tar.gz").unlink(missing_ok=True)
             shutil.rmtree(self._folder / id)
 
     def _make(self, path: str, recipe: _Recipe, place: Path, lock: int) -> None:
@@ -147,7 +167,9 @@ def _made(place: Path) -> MadeEnvironment:
         source, made_on = about["source"], datetime.fromisoformat(about["made_on"])
     except FileNotFoundError:
         source = made_on = None
-    return MadeEnvironment(place.name, source, made_on, _size(place))
+    packed = place.with_suffix(".tar.gz")
+    size = _size(place) + (packed.stat().st_size if packed.is_file() else 0)
+    return MadeEnvironment(place.name, source, made_on, size)
 
 
 def _size(place: Path) -> int:

@@ -167,6 +167,7 @@ class ChildWorker:
 
     def _start(self) -> None:
         environment = self._work.source.environment
+        environment = environment and environment.here()
         if environment is not None and environment.missing is not None:
             self._broken = FailureKind.SET_UP, environment.missing, None
             return

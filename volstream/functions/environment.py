@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 #: Packages of this interpreter that an environment without them is lent. Of PySpark only the part that unpickles functions.
@@ -38,10 +40,22 @@ class Environment:
     Attributes:
         name: the file or folder that defines it, for messages.
         python: path of the interpreter, on each worker.
+        archive: name of the folder into which Spark unpacks it on each worker, where the interpreter is then; None: it does not.
     """
 
     name: str
     python: str
+    archive: str | None = None
+
+    def here(self) -> Environment:
+        """Returns it as it is on this host."""
+        if self.archive is None:
+            return self
+        from pyspark import SparkFiles
+
+        place = Path(SparkFiles.get(self.archive))
+        use_own_interpreter(place)
+        return replace(self, python=str(place / "bin" / "python"), archive=None)
 
     @property
     def missing(self) -> str | None:
@@ -61,11 +75,20 @@ def starting(environment: Environment | None, module: str, folder: str) -> tuple
         environment: None: this interpreter.
         folder: where links can be made; the process needs them while it runs.
     """
+    root = Path(__file__).parents[2]
     if environment is None:
         # -P: a file in the current folder must not shadow a module.
-        return [sys.executable, "-P", "-m", module], os.environ
+        command = [sys.executable, "-P", "-m", module]
+        if not root.is_file():
+            return command, os.environ
+        # Brought to a worker that has no volstream, as an archive.
+        paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return command, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     own, lent = Path(folder, "volstream"), Path(folder, "lent")
-    _link(own, __name__.partition(".")[0])
+    if root.is_file():
+        own.symlink_to(root)
+    else:
+        _link(own, __name__.partition(".")[0])
     for package in _LENT:
         _link(lent, package)
     binaries = Path(environment.python).parent
@@ -73,6 +96,26 @@ def starting(environment: Environment | None, module: str, folder: str) -> tuple
     variables |= {"VIRTUAL_ENV": str(binaries.parent), "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}"}
     # -I: the packages of the user's own folder are not the environment's.
     return [environment.python, "-I", "-c", _START, str(own), str(lent), module], variables
+
+
+def use_own_interpreter(place: Path) -> None:
+    """Gives a virtual environment that was made on another host the interpreter of this one, if the version is the same.
+
+    Does nothing if it has an interpreter, or needs another version. Several processes may do this at once.
+    """
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    about = place / "pyvenv.cfg"
+    if (place / "bin" / "python").exists() or not (place / "lib" / f"python{version}").is_dir() or not about.is_file():
+        return
+    base = Path(sys._base_executable).resolve()  # type: ignore[attr-defined]  # as the module venv does
+    text = re.sub(r"(?m)^home\s*=.*$", f"home = {base.parent}", about.read_text(encoding="utf-8"))
+    draft = place / f"{about.name}.{os.getpid()}"
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(about)
+    for name in (f"python{version}", "python3", "python"):
+        draft = place / "bin" / f"{name}.{os.getpid()}"
+        draft.symlink_to(base)
+        draft.replace(place / "bin" / name)
 
 
 def _link(folder: Path, package: str) -> None:
@@ -84,6 +127,12 @@ def _link(folder: Path, package: str) -> None:
     there = Path(spec.origin).parent
     here = folder.joinpath(top, *inner)
     here.parent.mkdir(parents=True, exist_ok=True)
+    if (archive := there.parent).is_file():  # as Spark has PySpark
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(
+                folder, [name for name in packed.namelist() if name.startswith(f"{'/'.join([top, *inner])}/")]
+            )
+        return
     here.symlink_to(there.joinpath(*inner))
     if (libraries := there.with_name(f"{top}.libs")).is_dir():
         (folder / libraries.name).symlink_to(libraries)

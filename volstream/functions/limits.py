@@ -131,7 +131,9 @@ def memory_limit(size: int | None) -> Iterator[None]:
 def explain_memory(outcome: FileOutcome, limit: int | None) -> None:
     """Adds the limit to the message of an outcome that ran out of memory."""
     if outcome.kind is FailureKind.OUT_OF_MEMORY and limit is not None:
-        outcome.message = f"The function needs more than {format_size(limit)} of memory (setting function_memory)."
+        outcome.message = (
+            f"The function needs more than {format_size(limit)} of memory (option --memory, setting function_memory)."
+        )
 
 
 def _data_bytes() -> int | None:

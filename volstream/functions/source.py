@@ -1,7 +1,7 @@
 """Per-file functions: finds their source, fingerprints it, ships it, and imports it on executors.
 
 A function is named ``file.py:func`` (which includes the modules beside the file) or ``pkg.mod:func``. Code that is not
-installed is shipped as source with the job, so executors need only volstream and the function's installed dependencies.
+installed is shipped as source with the job, so executors need only the function's installed dependencies.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller, call_each, call_if_due
 from volstream.functions.child import ChildWorker
 from volstream.functions.concurrency import Calls
+from volstream.functions.gpus import Gpus
 from volstream.functions.in_flight import ManyCallsWorker
 from volstream.functions.limits import memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
@@ -63,6 +64,7 @@ class Work:
         pace: of the calls of all workers; None: unlimited.
         owner: process that started the run (``lifecycle.identity``); None: unknown.
         outputs: where files in the rows go; None: nowhere.
+        gpus: GPUs of each worker; None: none of its own.
     """
 
     source: FunctionSource
@@ -81,6 +83,7 @@ class Work:
     pace: Pace | None = None
     owner: str | None = None
     outputs: OutputTarget | None = None
+    gpus: Gpus | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes a partition of a plan; yields outcomes in the format of :meth:`OutcomeCodec.encode`."""
@@ -88,6 +91,8 @@ class Work:
         printed = TruncatedLog(self.bounds.log_batch_bytes)
         pending = _Pending(codec)
         with ExitStack() as resources:
+            if self.gpus is not None:
+                resources.enter_context(self.gpus.taken())
             if not self.apart:
                 resources.enter_context(memory_limit(self.memory_bytes))
             worker = resources.enter_context(closing(self.worker()))
@@ -156,8 +161,11 @@ class Work:
         Raises:
             ProcessLookupError: it was.
         """
-        from volstream.lifecycle.identity import is_gone  # late: environments lack the package that it needs
-
+        try:
+            from volstream.lifecycle.identity import is_gone  # late: environments lack the package that it needs
+        except ModuleNotFoundError:  # as other hosts may, which do not see the process anyway
+            yield from groups
+            return
         looked = float("-inf")
         for group in groups:
             if self.owner is not None and time.monotonic() > looked + _LOOK_SECONDS:

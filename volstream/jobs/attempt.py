@@ -14,7 +14,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.config import Settings
@@ -29,8 +29,10 @@ from volstream.functions.source import FunctionSource
 from volstream.functions.worker import Work
 from volstream.jobs import logs, plan
 from volstream.jobs.definitions import FUNCTION_BROKEN
+from volstream.jobs.environments import brought
 from volstream.jobs.load import arguments_of
 from volstream.jobs.load_columns import adopt
+from volstream.jobs.needs import gpus_of, most_workers, profile_of
 from volstream.jobs.outputs import JobOutputs, target_of
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.progress import Progress
@@ -59,6 +61,9 @@ _log = get("jobs")
 
 #: After this many attempts whose processes died, each file of the batch runs in its own child process: one file is fatal.
 _ATTEMPTS_BEFORE_ISOLATION = 2
+
+#: Options whose changes apply from the next batch.
+_AT_ONCE = ("rate", "parallel", "concurrency", "cpus", "memory", "gpus")
 
 #: A run waits longer than this for the job's rate before a batch; workers, which hold slots of the engine, wait less.
 LONG_WAIT_SECONDS = 1.0
@@ -194,7 +199,7 @@ class BatchExecutor:
 
     def apply_changes(self, job: FileJob) -> None:
         """Takes over what a user has changed since the run began and the next batch can follow."""
-        self._job = replace(self._job, rate=job.rate, parallel=job.parallel, concurrency=job.concurrency)
+        self._job = replace(self._job, **{name: getattr(job, name) for name in _AT_ONCE})
 
     @property
     def job(self) -> FileJob:
@@ -357,7 +362,7 @@ class BatchExecutor:
         if batch.files:
             with self._services.session() as session:
                 files = self._files_to_run(session, open_plan, batch)
-                staged = stage(location, target, files, work, self._job, batch.files, batch=batch.id)
+                staged = stage(self._services, location, target, files, work, self._job, batch.files, batch=batch.id)
             self._called = time.monotonic()
         else:
             staged = Staged.of(location, target, iter(()))
@@ -493,7 +498,7 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         of_job(job),
         job.timeout,
         job.isolate,
-        settings.function_memory,
+        job.memory or settings.function_memory,
         settings.fetch_ahead_bytes,
         bounds(settings),
         # A pickled one cannot change, and its annotations may resolve only where it was pickled.
@@ -503,6 +508,7 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         pace=pace_of(job),
         owner=new_owner(),
         outputs=None if job.outputs_to is None else target_of(job),
+        gpus=gpus_of(job, settings),
     )
 
 
@@ -518,23 +524,34 @@ def target_of_rows(job: FileJob, location: str, batch_id: str) -> RowsTarget:
 
 
 def stage(
-    location: str, target: RowsTarget, files: DataFrame, work: Work, job: FileJob, count: int, **about: str
+    services: JobServices,
+    location: str,
+    target: RowsTarget,
+    files: DataFrame,
+    work: Work,
+    job: FileJob,
+    count: int,
+    **about: str,
 ) -> Staged:
     """Runs a job's function on ``count`` files and stages the outcomes; ``about`` adds fields to the log."""
     from pyspark.errors import PySparkException
 
-    if work.pace is not None or job.parallel is not None:
-        workers = min(count, job.parallel or count, plan.processors(files))
+    most = most_workers(job, services.settings)
+    if work.pace is not None or most is not None:
+        workers = min(count, most or count, plan.processors(files))
         files = files.repartition(workers)
         work = replace(work, pace=work.pace and replace(work.pace, workers=workers))
+    session = cast("SparkSession", files.sparkSession)
+    work = replace(work, source=brought(services, session, work.source))
+    profile = profile_of(job, services.settings)
     try:
-        return Staged.run(location, target, files, work)
+        return Staged.run(location, target, files, work, profile)
     except PySparkException as error:
         if work.apart or not _worker_died(error):
             raise
         # A file kills its worker. One child process per file identifies it and lets the other files succeed.
         _log.warning("worker_died", job=str(job.name), **about, next="each file in a child process")
-        return Staged.run(location, target, files, replace(work, isolate=True))
+        return Staged.run(location, target, files, replace(work, isolate=True), profile)
 
 
 def recover(services: JobServices, job: FileJob, why: str = "Its process ended.") -> bool:

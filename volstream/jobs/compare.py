@@ -139,7 +139,7 @@ class _Run:
             session = end.enter_context(self._services.session())
             end.callback(folders.discard, location)
             planned, target = plan.work_of_rows(session, self._files), target_of_rows(other, location, "")
-            staged = stage(location, target, planned, work, other, len(self._paths))
+            staged = stage(self._services, location, target, planned, work, other, len(self._paths))
             if (broken := staged.broken()) is not None:
                 raise FunctionLoadError(
                     f"The function {other.function} cannot be set up: {broken['error_message']}",

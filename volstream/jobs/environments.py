@@ -1,13 +1,19 @@
-"""Finds the environment in which a job's function runs."""
+"""Finds the environment in which a job's function runs, and brings it to workers elsewhere."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from volstream.environments.store import EnvironmentStore
 from volstream.functions.source import FunctionSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.jobs.services import JobServices
 
 
 def located(path: str | None, directory: Path | None) -> str | None:
@@ -32,3 +38,18 @@ def equipped(source: FunctionSource, path: str | None, folder: Path | None) -> F
         return source
     assert folder is not None, "only jobs of a home have environments"
     return replace(source, environment=EnvironmentStore(folder).at(path))
+
+
+def brought(services: JobServices, session: SparkSession, source: FunctionSource) -> FunctionSource:
+    """Returns a function whose environment the session's workers have.
+
+    On a Spark that others started, they get a copy; except of a folder, which they must see under the same path.
+    """
+    environment = source.environment
+    if environment is None or not services.settings.spark_remote:
+        return source
+    packed = EnvironmentStore(services.settings.environments_directory).packed(environment)
+    if packed is None:
+        return source
+    services.gateway.bring(session, packed)
+    return replace(source, environment=replace(environment, archive=packed.name.partition(".")[0]))

@@ -109,7 +109,7 @@ def differ(limits: Limits, other: Limits) -> bool:
 def bounds(settings: Settings) -> Bounds:
     """Returns the bounds of a file's results by the settings; rows are also bounded by the memory of the home's own engine."""
     room = settings.driver_memory // settings.slots // _COPIES
-    if room >= settings.result_row_bytes or settings.spark_remote or "spark.master" in settings.spark_conf:
+    if room >= settings.result_row_bytes or settings.on_cluster:
         return Bounds(
             settings.result_row_bytes, settings.result_file_bytes, settings.log_file_bytes, settings.log_batch_bytes
         )

@@ -85,8 +85,8 @@ class Staged:
     _written: Sequence[WrittenFile] = ()
 
     @classmethod
-    def run(cls, location: str, target: RowsTarget, files: DataFrame, work: Work) -> Staged:
-        """Runs the function on ``files`` (rows of a plan).
+    def run(cls, location: str, target: RowsTarget, files: DataFrame, work: Work, profile: Any = None) -> Staged:
+        """Runs the function on ``files`` (rows of a plan), with Spark's resource profile if there is one.
 
         Raises:
             StorageError: the store grants the workers no access.
@@ -96,7 +96,7 @@ class Staged:
         work = replace(work, store=copy(work.store))
         if work.outputs is not None:
             work = replace(work, outputs=replace(work.outputs, store=copy(work.outputs.store)))
-        replies = batches(files.mapInArrow(Task(work, target), to_ddl(REPLY)))
+        replies = batches(files.mapInArrow(Task(work, target), to_ddl(REPLY), profile=profile))
         return cls.of(location, target, replies)
 
     @classmethod

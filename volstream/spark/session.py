@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from volstream.errors import EngineLostError
@@ -73,6 +74,7 @@ class SparkGateway:
         self._watch: Watch | None = None
         self._ended: str | None = None
         self._on_server: dict[str, str] | None = None  # settings of sessions on a server that others started
+        self._brought: dict[str, set[Path]] = {}  # archives that a session has, by its id
 
     @property
     def attached(self) -> bool:
@@ -176,6 +178,16 @@ class SparkGateway:
         if self._watch is not None:
             self._watch.stop()
 
+    def bring(self, session: SparkSession, archive: Path) -> None:
+        """Makes workers of a session on a remote server unpack an archive, under its name without suffix."""
+        from volstream.spark.shipped import bring_folder
+
+        brought = self._brought.setdefault(session.session_id, set())
+        if archive not in brought:
+            with self.explaining():
+                bring_folder(session, archive)
+            brought.add(archive)
+
     @contextmanager
     def _until_released(self, connection: SparkConnection) -> Iterator[SparkSession]:
         try:
@@ -223,9 +235,12 @@ class SparkGateway:
         connection = self._keep(opened(address), address)
         if isinstance(address, EngineAddress):
             return connection
+        from volstream.spark.shipped import bring_code
+
         try:
             with self.explaining():
                 self._adjust(connection.session, address.conf)
+                bring_code(connection.session)
         except BaseException:
             self._release(connection)
             raise
@@ -276,6 +291,7 @@ class SparkGateway:
         connection.release()
         with self._lock:
             self._open.pop(connection.session.session_id, None)
+            self._brought.pop(connection.session.session_id, None)
 
     def _lose(self, reason: str) -> None:
         reason = (noted_cause(self._address) if self._address is not None else None) or reason

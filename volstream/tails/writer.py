@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from deltalake.transaction import AddAction, CommitProperties, Transaction
+from deltalake.transaction import CommitProperties, Transaction
 
 from volstream.delta import folders
+from volstream.delta.datafile import AddedFile
 from volstream.delta.log import DeltaLog
 from volstream.delta.native import DataFile, NativeTable, View
 from volstream.delta.options import options_of
@@ -229,7 +230,7 @@ class TailWriter:
         except pa.ArrowException as error:
             raise InvalidStateError(f"The rows do not fit the table at {self.target}: {error}.", remedy) from None
 
-    def _merged(self, tail: Tail, files: Iterable[DataFile]) -> AddAction:
+    def _merged(self, tail: Tail, files: Iterable[DataFile]) -> AddedFile:
         rows = pa.concat_tables([tail.view.read(source) for source in files])
         file = self._table.new_file()
         file.write(rows.sort_by([(ARRIVAL, "ascending"), (POSITION, "ascending")]))

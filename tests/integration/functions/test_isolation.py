@@ -141,7 +141,10 @@ def test_a_function_that_exceeds_its_memory_fails_only_its_file(run: Runner, sto
     code = f"def f(file):\n    if file.name == 'b': bytearray({1024 * MIB})\n    return {{'n': 1}}"
     table = run(code, files, isolate=isolate, memory_bytes=300 * MIB, store=Frozen(files))
     assert failed(table) == {
-        "b": (FailureKind.OUT_OF_MEMORY, "The function needs more than 300.0 MiB of memory (setting function_memory).")
+        "b": (
+            FailureKind.OUT_OF_MEMORY,
+            "The function needs more than 300.0 MiB of memory (option --memory, setting function_memory).",
+        )
     }
     assert [row for _, row in results(table) if row] == [{"n": 1}] * 2
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime
+from typing import Any
 
+import psutil
 import pytest
 import structlog.testing
 
@@ -13,7 +15,7 @@ from tests.integration.conftest import Place, session_on
 from tests.running import IN_FLIGHT
 from tests.waiting import eventually
 from volstream.definitions import FileJob
-from volstream.errors import InvalidValueError
+from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.inspection.runs import backlog
 from volstream.model.work import FailureKind, FailureState
 
@@ -150,6 +152,41 @@ def test_a_job_has_as_many_workers_as_it_may(place: Place) -> None:
     place.session.jobs.alter("j", parallel=1)
     place.session.jobs.replay("j")
     assert len({row[1] for row in place.table()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("needs", "lacking"),
+    [
+        ({"cpus": 2}, {"cpus": 1000}),
+        ({"memory": psutil.virtual_memory().total // 2}, {"memory": psutil.virtual_memory().total}),
+        ({"gpus": 2}, {"gpus": 3}),
+    ],
+    ids=["cpus", "memory", "gpus"],
+)
+def test_as_many_workers_run_as_this_host_has_room_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch, needs: dict[str, Any], lacking: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7, 8")
+    put(place, 8)
+    place.job("import os, time\ndef f(file):\n    time.sleep(0.05)\n    return {'n': os.getpid()}\n", **needs)
+    place.run()
+    assert len({row[1] for row in place.table()}) == 1
+    place.session.jobs.alter("j", **lacking)
+    with pytest.raises(InvalidStateError, match=r"Each worker of the job j needs .* for workers"):
+        place.session.jobs.replay("j")
+
+
+def test_each_worker_sees_its_own_gpus(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,8")
+    put(place, 8)
+    code = (
+        "import os, time\ndef f(file):\n    time.sleep(0.05)\n"
+        "    return {'n': os.environ['CUDA_VISIBLE_DEVICES'], 'p': os.getpid()}\n"
+    )
+    place.job(code, gpus=1, returns="n STRING, p INT")
+    place.run()
+    assert {row[0] for row in place.table("n")} == {"7", "8"}
+    assert len(place.rows(f"SELECT DISTINCT n, p FROM {place.at}")) == 2
 
 
 def test_what_a_function_counts_is_summed_up_by_batch_run_and_job(place: Place) -> None:

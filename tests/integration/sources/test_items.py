@@ -213,5 +213,5 @@ def test_a_projection_follows_its_table(session: Session) -> None:
     assert [(row.id, row.age) for row in session.sql("SELECT * FROM ages").collect()] == [("2", "18")]
     with pytest.raises(VolstreamError, match="An item has no name"):
         people.project("broken", projected.nameless, primary_key="name")
-    with pytest.raises(InvalidValueError, match="at the top of a module"):
-        people.project("broken", lambda item: item)
+    people.project("same", lambda item: item, primary_key="id")
+    assert session.sql("SELECT id FROM same").collect() == session.sql("SELECT id FROM people").collect()

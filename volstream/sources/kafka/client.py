@@ -43,6 +43,8 @@ _NO_ID = str(Uuid(0, 0))
 
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
+_SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+
 #: How the client begins its message for properties that do not fit together, or with the capabilities of this host.
 _TOGETHER = "Failed to create consumer"
 
@@ -210,7 +212,8 @@ class TopicReader(Closeable):
                 ) from raised
             self._admin.poll(0)  # a request without an answer does not know why: its connections do, and tell it now
             said = f"{error.str()} ({self._said})" if self._said else error.str()
-            raise BrokerError(f"The Kafka brokers {self._brokers} gave an unexpected answer: {said}.") from raised
+            what = "do not answer" if error.code() in _SILENT else "cannot be read"
+            raise BrokerError(f"The Kafka brokers {self._brokers} {what}: {said}.") from raised
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
