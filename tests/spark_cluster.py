@@ -217,6 +217,10 @@ class Cluster:
                 | {
                     "PYSPARK_PYTHON": str(Path(self.python or sys.executable).resolve()),  # no virtual environment
                     "PYTHONPATH": str(self.packages),
+                    # A master that starts again then knows its applications.
+                    "SPARK_MASTER_OPTS": (
+                        f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={self.run}/master"
+                    ),
                 },
                 cwd=self.run,
                 stdin=subprocess.DEVNULL,

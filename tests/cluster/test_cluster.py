@@ -26,7 +26,7 @@ SLOW = "import time\ndef f(file):\n    time.sleep(0.2)\n    return {'n': int(fil
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
     for above in (folder, *folder.parents[:2]):
-        above.chmod(0o755)
+        above.chmod(above.stat().st_mode | 0o055)
     made = Cluster(folder)
     try:
         made.start()
@@ -85,7 +85,7 @@ def test_a_file_that_kills_its_worker_is_told_from_the_others(cluster: Cluster) 
     assert summary(cluster, "fatal") == {"n": 3, "files": 3, "total": 4}
 
 
-@pytest.mark.parametrize("victim", ["executor", "connect"])
+@pytest.mark.parametrize("victim", ["executor", "connect", "worker-0", "master"])
 def test_each_file_counts_once_after_a_process_was_killed(cluster: Cluster, victim: str) -> None:
     name = f"killed_{victim.replace('-', '_')}"
     job(cluster, name, SLOW, "n INT", range(100))
