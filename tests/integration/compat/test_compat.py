@@ -120,6 +120,7 @@ def test_a_save_consumes_exactly_what_it_saves_whatever_was_read_before(compat: 
     assert {batch.state for batch in compat.home.session.batches.list()} == {BatchState.COMMITTED}
 
 
+@pytest.mark.long
 def test_reading_consumes_nothing(compat: Compat, capsys: pytest.CaptureFixture[str]) -> None:
     before = compat.home.offset()
     frame = compat.table().select("id").order_by("id")

@@ -263,7 +263,7 @@ def test_rows_end_where_they_are_too_large_and_it_is_said(page: Page) -> None:
     queries.stop()
 
 
-@pytest.mark.parametrize("ended", ["by time", "by stopping"])
+@pytest.mark.parametrize("ended", [pytest.param("by time", marks=pytest.mark.long), "by stopping"])
 def test_a_query_that_runs_is_ended(page: Page, ended: str) -> None:
     queries = Queries(page.place.session, max_seconds=60.0 if ended == "by stopping" else 2.0)
     queries.run("SELECT 1", 1)

@@ -134,6 +134,7 @@ def test_files_that_failed_for_good_in_another_process_are_one_alert_that_is_ale
     assert (paused["event"], paused["severity"]) == ("pause", "warning")
 
 
+@pytest.mark.long
 def test_what_happened_before_alerts_were_asked_for_is_not_told(world: World, receiver: Receiver) -> None:
     world.fail("old.jpg")
     set_paused(world.catalog, world.job.name, paused=True)
@@ -144,6 +145,7 @@ def test_what_happened_before_alerts_were_asked_for_is_not_told(world: World, re
     assert [payload["why"] for payload in receiver.payloads] == ["1 file failed for good, such as new.jpg: no EXIF"]
 
 
+@pytest.mark.long
 def test_what_happens_while_no_daemon_runs_is_told_by_the_next(world: World, receiver: Receiver) -> None:
     with world.daemon():
         pass

@@ -92,7 +92,9 @@ def _rely_on_it(location: str) -> None:
     durable.sync(location, head[1], head[0])
 
 
-@pytest.mark.parametrize("use", [_commit_directly, _make_a_checkpoint, _rely_on_it])
+@pytest.mark.parametrize(
+    "use", [_commit_directly, *(pytest.param(use, marks=pytest.mark.long) for use in (_make_a_checkpoint, _rely_on_it))]
+)
 @pytest.mark.parametrize(
     "interval",
     [pytest.param("2", id="with a checkpoint"), pytest.param("10", id="without", marks=pytest.mark.long)],

@@ -168,12 +168,17 @@ TIMES = [
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        ([-0.0, -0.0], pa.float64()),
-        ([-0.0, 1.0], pa.float64()),
-        ([-0.0, 1.0], pa.float32()),
         ([0.0, -0.0, 1.0], pa.float64()),
-        ([float("nan"), 1.0], pa.float64()),
-        *(([moment], pa.timestamp("us", "UTC")) for moment in TIMES),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in [
+                ([-0.0, -0.0], pa.float64()),
+                ([-0.0, 1.0], pa.float64()),
+                ([-0.0, 1.0], pa.float32()),
+                ([float("nan"), 1.0], pa.float64()),
+                *(([moment], pa.timestamp("us", "UTC")) for moment in TIMES),
+            ]
+        ),
         ([*TIMES, None], pa.timestamp("us", "UTC")),
         ([2**63 - 1, -(2**63)], pa.int64()),
         ([moment.date() for moment in TIMES], pa.date32()),

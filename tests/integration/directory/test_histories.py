@@ -65,7 +65,7 @@ def net(before: State, after: State) -> set[tuple[str, bool, bool, int]]:
     }
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.long) for n in range(6, 300))])
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 300))])
 def test_the_directory_agrees_with_a_model_at_every_refresh_and_between_any_two(tmp_path: Path, seed: int) -> None:
     directory = Directory(tmp_path, sizes=FileSizes(rows=4, few_rows=2, small_files=3))
     rng = random.Random(seed)

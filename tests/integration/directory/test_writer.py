@@ -140,7 +140,7 @@ else:
 POINTS = ("refresh.intent", "refresh.committed", "refresh.first", "compaction.written", "compaction.committed")
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [POINTS[0], *(pytest.param(point, marks=pytest.mark.long) for point in POINTS[1:])])
 def test_a_killed_writer_leaves_a_directory_that_the_next_one_repairs(tmp_path: Path, point: str) -> None:
     directory = Directory(tmp_path)
     first = point in ("refresh.first",)

@@ -272,7 +272,7 @@ class f:
     ("body", "kind", "message"),
     [
         ("import os; os._exit(3)", FailureKind.WORKER_DIED, "ended with exit status 3"),
-        ("await asyncio.sleep(60)", FailureKind.TIMED_OUT, "ran longer than 2s"),
+        pytest.param("await asyncio.sleep(60)", FailureKind.TIMED_OUT, "ran longer than 2s", marks=pytest.mark.long),
         pytest.param(
             "import ctypes; ctypes.PyDLL(None).sleep(60)",
             FailureKind.TIMED_OUT,

@@ -106,6 +106,7 @@ def test_a_key_of_several_columns_and_types_is_merged_by_spark(connection: Conne
     assert commit(connection, "k") == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "first", "second"),
     [
@@ -173,7 +174,7 @@ def test_streams_see_committed_rows_and_queries_see_all(connection: Connection) 
             marks=pytest.mark.long,
         ),
         pytest.param("INSERT OVERWRITE t VALUES ('c', 3)", [("c", 3)], marks=pytest.mark.long),
-        ("INSERT INTO t VALUES ('c', 3)", [("a", 1), ("b", 2), ("c", 3)]),
+        pytest.param("INSERT INTO t VALUES ('c', 3)", [("a", 1), ("b", 2), ("c", 3)], marks=pytest.mark.long),
         pytest.param("ALTER TABLE t ADD COLUMNS (m INT)", [("a", 1, None), ("b", 2, None)], marks=pytest.mark.long),
     ],
 )
@@ -198,6 +199,7 @@ def test_a_shallow_clone_has_what_has_arrived(connection: Connection) -> None:
     assert rows(connection, "SELECT * FROM c") == [("a", 1)]
 
 
+@pytest.mark.long
 def test_rows_whose_column_others_renamed_are_not_shown_without_it(connection: Connection) -> None:
     schema = connection.get_schema()
     connection.cursor().execute("CREATE TABLE t (id INT, n INT) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")

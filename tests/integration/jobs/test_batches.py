@@ -63,7 +63,7 @@ def test_a_batch_of_which_outcomes_are_missing_is_not_committed_but_repeated(
     assert place.table("_file_path") == [("a",), ("b",), ("c",)]
 
 
-@pytest.mark.parametrize("limit", [{"max_files": 2}, {"max_bytes": 2}])
+@pytest.mark.parametrize("limit", [{"max_files": 2}, pytest.param({"max_bytes": 2}, marks=pytest.mark.long)])
 def test_a_batch_that_ended_its_engine_is_recut_by_lower_limits(place: Place, limit: dict[str, Any]) -> None:
     for name in "abcdef":
         place.put(name)

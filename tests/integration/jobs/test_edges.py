@@ -97,6 +97,7 @@ def test_resetting_a_stream_during_its_job_duplicates_no_row(place: Place) -> No
     assert place.table() == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.long
 def test_a_repeated_range_duplicates_no_row(place: Place) -> None:
     change(place, a="1", b="22")
     place.job(COUNT)
@@ -272,7 +273,7 @@ def test_a_job_whose_run_died_mid_batch_can_be_dropped_without_running_it(place:
     assert marked >= intent.marker_sequence
 
 
-@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("force", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_job_in_the_middle_of_a_batch_can_only_be_dropped_by_force(place: Place, force: bool) -> None:
     change(place, a="1")
     gate = place.folder.parent / "gate"

@@ -119,6 +119,7 @@ def test_a_job_that_paused_itself_goes_on_with_the_next_call(run: Run, home: Hom
     assert run(sized())[0] == [("a", 1)]
 
 
+@pytest.mark.long
 def test_options_are_those_of_the_call(run: Run, home: Home, tmp_path: Path) -> None:
     (tmp_path / "files" / "a").write_text("a")
     run(sized(), retries=7, on_change=True)
@@ -133,6 +134,7 @@ def test_options_are_those_of_the_call(run: Run, home: Home, tmp_path: Path) -> 
         run(sized(), retrys=1)
 
 
+@pytest.mark.long
 def test_a_job_that_does_something_else_is_not_taken(run: Run, home: Home, tmp_path: Path) -> None:
     (tmp_path / "files" / "a").write_text("a")
     run(sized())
@@ -141,6 +143,7 @@ def test_a_job_that_does_something_else_is_not_taken(run: Run, home: Home, tmp_p
         run(sized(), tmp_path / "others")
 
 
+@pytest.mark.long
 def test_a_folder_around_the_home_can_be_taken(run: Run, tmp_path: Path) -> None:
     (tmp_path / "files" / "a").write_text("a")
     assert run(sized(), tmp_path)[0] == [("files/a", 1)]

@@ -443,7 +443,7 @@ def test_new_columns_evolve_the_table_and_another_type_is_rejected_before_any_fi
     assert not place.session.jobs.failures("j")
 
 
-@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("changed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_file_that_is_back_as_it_was_is_processed_without_a_change_of_the_directory(
     place: Place, changed: bool
 ) -> None:

@@ -33,9 +33,7 @@ def found(place: Place) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize(
     "create",
     [
-        pytest.param(
-            create, id=name, marks=pytest.mark.long if name in ("with tracked changes", "of other spelling") else ()
-        )
+        pytest.param(create, id=name, marks=() if name in ("its own", "that only Spark writes") else pytest.mark.long)
         for name, create in TABLES.items()
     ],
 )

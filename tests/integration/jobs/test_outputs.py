@@ -200,6 +200,7 @@ def test_a_path_goes_from_one_file_to_another_in_one_batch(target: Target) -> No
     target.check()
 
 
+@pytest.mark.long
 def test_a_file_and_a_folder_can_exchange_their_name(target: Target) -> None:
     target.place.put("a", "->x/1")
     target.create()
@@ -251,7 +252,9 @@ def test_a_path_that_is_not_allowed_is_the_functions_failure(target: Target, pat
     assert target.everything == {}
 
 
-@pytest.mark.parametrize("how", ["isolate", "async", "group", "path"])
+@pytest.mark.parametrize(
+    "how", ["async", *(pytest.param(how, marks=pytest.mark.long) for how in ("isolate", "group", "path"))]
+)
 def test_every_way_of_calling_a_function_writes_its_files(target: Target, how: str) -> None:
     made = "{'n': 1, 'made': volstream.OutputFile(file.name, data=file.read_bytes())}"
     bodies = {
@@ -414,6 +417,7 @@ def test_a_dropped_job_leaves_its_outputs_or_takes_them_along(target: Target) ->
     assert target.everything == {}
 
 
+@pytest.mark.long
 def test_a_comparison_and_a_trial_write_nothing(target: Target) -> None:
     session = target.place.session
     target.place.put("a", "one")

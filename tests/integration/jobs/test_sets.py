@@ -48,7 +48,14 @@ def put(place: Place, **texts: str) -> None:
 
 
 @pytest.mark.parametrize("isolate", EVERYWHERE)
-@pytest.mark.parametrize("group_by", ["folder", "split(relative_path, '/')[0]", "lower(split(relative_path, '/')[0])"])
+@pytest.mark.parametrize(
+    "group_by",
+    [
+        "folder",
+        pytest.param("split(relative_path, '/')[0]", marks=pytest.mark.long),
+        "lower(split(relative_path, '/')[0])",
+    ],
+)
 def test_a_set_is_processed_whole_whenever_one_of_its_files_changes(place: Place, group_by: str, isolate: bool) -> None:
     put(place, a_1="x", a_2="y", b_1="z")
     place.refresh()
@@ -176,6 +183,7 @@ def test_a_set_whose_file_changes_while_it_is_read_is_processed_again(place: Pla
     assert rows(place) == {"a": "x+late"}
 
 
+@pytest.mark.long
 def test_columns_are_inferred_from_whole_sets(place: Place) -> None:
     put(place, a_1="x", a_2="y", b_1="z")
     place.refresh()

@@ -20,6 +20,7 @@ def gone(place: Place, *names: str) -> None:
     place.refresh()
 
 
+@pytest.mark.long
 def test_a_file_that_came_and_went_after_the_point_of_a_reset_leaves_no_rows(place: Place) -> None:
     given(place, old="1")
     place.job(COUNT)
@@ -34,6 +35,7 @@ def test_a_file_that_came_and_went_after_the_point_of_a_reset_leaves_no_rows(pla
     assert place.run().progress.batches == 0
 
 
+@pytest.mark.long
 def test_after_a_reset_failed_files_keep_their_rows(place: Place) -> None:
     bad = "def f(file):\n    text = file.read_text()\n    assert text != 'bad'\n    return {'n': len(text)}\n"
     given(place, a="aa", b="b")

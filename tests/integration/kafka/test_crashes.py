@@ -48,6 +48,7 @@ def test_a_kill_at_any_named_point_loses_and_doubles_nothing(kept: Kept, point: 
     assert numbers(kept) == [*range(30_000)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [2, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_kills_at_random_of_two_that_read_at_once_lose_and_double_nothing(kept: Kept, kills: int) -> None:
     chosen = random.Random(kills)

@@ -157,6 +157,7 @@ def test_events_are_received_and_committed_without_an_engine(without_engine: Ses
     assert DeltaTable(f"{session.home.warehouse}/tables/public/s").count() == 40
 
 
+@pytest.mark.long
 def test_old_events_are_deleted_once_the_engine_is_up_and_others_stay(
     settings: Settings, gateway: SparkGateway
 ) -> None:

@@ -175,6 +175,7 @@ def _lookups() -> int:
     return sum(isinstance(item, Lookup) for item in gc.get_objects())
 
 
+@pytest.mark.long
 def test_a_table_is_made_immutable_with_all_that_was_inserted(session: Session) -> None:
     table = session.source.create_table("frozen", "id", data=[{"id": 1, "n": 1}])
     with pytest.raises(InvalidValueError, match="has no versions"):

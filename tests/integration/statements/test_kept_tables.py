@@ -58,6 +58,7 @@ def test_rows_of_a_jobs_table_are_written_by_the_job(place: Place) -> None:
     assert home.rows("SELECT * FROM t$") == []
 
 
+@pytest.mark.long
 def test_a_job_adds_no_columns_to_a_table_in_use_unless_it_may(place: Place) -> None:
     home = Home(place.session)
     home.sql(f"CREATE SCHEMA {home.schema}; CREATE TABLE empty$ (id INT); CREATE TABLE fits$ AS SELECT 1 AS N")

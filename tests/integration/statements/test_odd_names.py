@@ -18,6 +18,7 @@ pytestmark = pytest.mark.timeout(240)
 ODD = ["${env:HOME}", "${spark.app.name}", "${x}", "$", "$x", "\\u0024{x}", "it's", 'a "b" `c`', "a\\b", "%_", "a\nb"]
 
 
+@pytest.mark.long
 def test_files_with_odd_names_are_added_changed_and_removed(place: Place) -> None:
     plain = [("0", 1), ("z", 1)]
     for name in ("0", *ODD, "z"):

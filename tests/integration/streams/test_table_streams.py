@@ -223,8 +223,13 @@ def test_a_table_whose_log_is_damaged_can_be_dropped_and_created_again(home: Hom
     ("failing", "said"),
     [
         ("CREATE TABLE t$ (v INT DEFAULT no_such())", "no_such"),
-        ("CREATE TABLE t$ AS SELECT if(id = 9, raise_error('nine'), 1) AS v FROM range(10)", r"\] nine"),
-        ("CREATE OR REPLACE TABLE t$ AS SELECT NULL AS v", "VOID"),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in [
+                ("CREATE TABLE t$ AS SELECT if(id = 9, raise_error('nine'), 1) AS v FROM range(10)", r"\] nine"),
+                ("CREATE OR REPLACE TABLE t$ AS SELECT NULL AS v", "VOID"),
+            ]
+        ),
         ("CREATE TABLE t$ AS SELECT if(age > 30, raise_error('old'), id) AS v FROM s$", r"\] old"),
     ],
 )
@@ -381,6 +386,7 @@ def test_a_key_that_two_added_rows_have_is_told_without_an_update(home: Home) ->
         home.rows(KINDS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [
