@@ -60,7 +60,7 @@ class Oss:
         roles: external id by role ARN.
         conditions: ``If-None-Match: *`` of a PUT is respected. OSS does not document its effect in S3's protocol.
         faults: responses to the next requests, whatever they are.
-        uploads: the content type and the parts of uploads in parts, by id.
+        uploads: bucket, key, content type and parts of uploads in parts, by id.
         log: the last requests, as ``METHOD /bucket/key``.
         tell: receives the body of each message; None: no notifications.
     """
@@ -74,7 +74,7 @@ class Oss:
     log: deque[str] = field(default_factory=lambda: deque(maxlen=1000))
     tell: Callable[[bytes], object] | None = None
     buckets: dict[str, dict[str, Object]] = field(default_factory=dict)
-    uploads: dict[str, tuple[str, dict[int, bytes]]] = field(default_factory=dict)
+    uploads: dict[str, tuple[str, str, str, dict[int, bytes]]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def objects(self, bucket: str) -> dict[str, Object]:
@@ -337,6 +337,8 @@ class Handler(BaseHTTPRequestHandler):
                     self.oss.delete(self.bucket, key, "DeleteObjects")
                 gone = "".join(f"<Deleted><Key>{quote(key)}</Key></Deleted>" for key in keys)
                 self._xml(f"<DeleteResult><EncodingType>url</EncodingType>{gone}</DeleteResult>")
+            case "GET" if "uploads" in self.query:
+                self._uploads()
             case "GET" | "HEAD" if self.query.get("list-type") == "2":
                 self._list()
             case _:
@@ -383,11 +385,27 @@ class Handler(BaseHTTPRequestHandler):
             + f"{contents}{prefixes}</ListBucketResult>"
         )
 
+    def _uploads(self) -> None:
+        """Lists the uploads in parts, all at once."""
+        prefix = self.query.get("prefix", "")
+        encode = quote if self.query.get("encoding-type") == "url" else escape
+        listed = "".join(
+            f"<Upload><Key>{encode(key)}</Key><UploadId>{identity}</UploadId><Initiated>{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.000Z}</Initiated></Upload>"
+            for identity, (bucket, key, _, _) in self.oss.uploads.items()
+            if bucket == self.bucket and key.startswith(prefix)
+        )
+        self._xml(
+            f"<ListMultipartUploadsResult><Bucket>{self.bucket}</Bucket>"
+            + ("<EncodingType>url</EncodingType>" if encode is quote else "")
+            + "<KeyMarker/><UploadIdMarker/><NextKeyMarker/><NextUploadIdMarker/>"
+            + f"<IsTruncated>false</IsTruncated>{listed}</ListMultipartUploadsResult>"
+        )
+
     def _upload(self) -> None:
         """Handles requests about an upload in parts."""
         if "uploads" in self.query:
             identity = secrets.token_hex(16).upper()
-            self.oss.uploads[identity] = (self.headers.get("Content-Type", ""), {})
+            self.oss.uploads[identity] = (self.bucket, self.key, self.headers.get("Content-Type", ""), {})
             self._xml(
                 f"<InitiateMultipartUploadResult><Bucket>{self.bucket}</Bucket><Key>{escape(self.key)}</Key>"
                 f"<UploadId>{identity}</UploadId></InitiateMultipartUploadResult>"
@@ -396,7 +414,7 @@ class Handler(BaseHTTPRequestHandler):
         identity = self.query["uploadId"]
         if identity not in self.oss.uploads:
             raise Refusal(404, "NoSuchUpload")
-        content_type, parts = self.oss.uploads[identity]
+        _, _, content_type, parts = self.oss.uploads[identity]
         if self.command == "DELETE":
             del self.oss.uploads[identity]
             self._answer(204)

@@ -87,6 +87,8 @@ def _amazon(needs: Sequence[RequiredAccess], region: str | None, role_arn: str |
             actions = ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
             places = [f"{resource}/{_literal(root)}*" for root in written]
             statements.append({"Effect": "Allow", "Action": actions, "Resource": places})
+            # The parts that killed workers left. AWS cannot limit it to a prefix.
+            statements.append({"Effect": "Allow", "Action": ["s3:ListBucketMultipartUploads"], "Resource": [resource]})
         # For a bucket with a key of its own, the bucket alone stands for all of its objects.
         encrypted["s3"] += [resource, *(f"{resource}/{_literal(root)}*" for root in roots)]
     queues = encrypted["sqs"] = [
@@ -134,6 +136,7 @@ def _alibaba(needs: Sequence[RequiredAccess], region: str, account: str) -> list
             statements.append(
                 {"Effect": "Allow", "Action": actions, "Resource": [f"{resource}/{root}*" for root in written]}
             )
+            statements.append({"Effect": "Allow", "Action": ["oss:ListMultipartUploads"], "Resource": [resource]})
     places = [_mns_name(queue, region, account) for queue in sorted({need.queue for need in needs if need.queue})]
     if places:
         statements += [

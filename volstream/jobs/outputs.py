@@ -372,6 +372,12 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
             "Name another volume or another outputs_prefix; or let the volume ignore that folder: '<outputs_prefix>/**' and "
             "'<outputs_prefix>'.",
         )
+    if source is not None and (circle := _way_back(catalog, job, source, place)):
+        raise InvalidStateError(
+            f"The outputs of the job {job.name} would come back to the volume {source.name}, which it processes, by the "
+            f"jobs {', '.join(str(other.name) for other in circle)}.",
+            "Name another volume or another outputs_prefix for one of them.",
+        )
     for other in catalog.jobs.list(statement=None):
         if other.name == job.name or not isinstance(other, FileJob) or other.outputs_to is None:
             continue
@@ -381,6 +387,29 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
                 f"The job {other.name} writes its outputs to the same folder of the volume {theirs.name}.",
                 "Give each of them an outputs_prefix of its own.",
             )
+
+
+def _way_back(catalog: Catalog, job: FileJob, source: Volume, place: str) -> Sequence[FileJob]:
+    """Returns the jobs by which the files at a place lead to others in the volume that a job processes; empty: by none."""
+    others: list[tuple[FileJob, Volume, str]] = []
+    for other in catalog.jobs.list(statement=None):
+        if not isinstance(other, FileJob) or other.name == job.name or other.outputs_to is None:
+            continue
+        stream = catalog.streams.by_id(other.stream_id)
+        volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
+        target = catalog.volumes.find(Name.parse(other.outputs_to))
+        if volume is not None and target is not None:
+            others.append((other, volume, _place_of(target, other.outputs_prefix)))
+    ways: list[tuple[tuple[FileJob, ...], str]] = [((), place)]
+    seen: set[str] = set()
+    for way, reached in ways:
+        if way and _would_contain(source, reached):
+            return way
+        for other, volume, target_place in others:
+            if other.id not in seen and _would_contain(volume, reached):
+                seen.add(other.id)
+                ways.append(((*way, other), target_place))
+    return ()
 
 
 def _has_outputs(job: Job) -> bool:

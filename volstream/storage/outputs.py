@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import BinaryIO, ClassVar, TypeVar
 
-from volstream.errors import StorageError
+from volstream.errors import StorageDeniedError, StorageError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage.bucket import BucketPlace
@@ -63,7 +63,10 @@ class BucketOutputs(ABC):
         return etag
 
     def remove_folder(self, path: str) -> None:
-        """See :meth:`TakesOutputs.remove_folder`."""
+        """See :meth:`TakesOutputs.remove_folder`. Forgets unfinished uploads, too, if it may list them."""
+        with suppress(StorageDeniedError):
+            for unfinished, upload in [*self._uploads(f"{path}/")]:
+                self._abort_parts(unfinished, upload)
         for entry in self.list(f"{path}/", Selection(ignores=())):
             if isinstance(entry, FileInfo):
                 self.remove(entry.relative_path)
@@ -130,6 +133,10 @@ class BucketOutputs(ABC):
     @abstractmethod
     def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]]) -> str:
         """Makes an object of the parts, given their numbers and etags; returns its etag."""
+
+    @abstractmethod
+    def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Yields the unfinished uploads in parts below a prefix: the object's path, and the upload's id."""
 
     @abstractmethod
     def _abort_parts(self, path: str, upload: str) -> None:

@@ -170,6 +170,15 @@ class S3Store(BucketOutputs):
         etag: str = reply["ETag"]
         return etag
 
+    def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
+        with self._errors(prefix):
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self._place.bucket, Prefix=self._place.root + prefix
+            )
+            for page in pages:
+                for upload in page.get("Uploads", ()):
+                    yield upload["Key"].removeprefix(self._place.root), upload["UploadId"]
+
     def _abort_parts(self, path: str, upload: str) -> None:
         with self._errors(path):
             self._client.abort_multipart_upload(**self._at(path), UploadId=upload)

@@ -20,7 +20,7 @@ from volstream.model.selection import Selection
 from volstream.storage import open_store
 from volstream.storage.base import HasDetails, ObjectStore, TakesOutputs
 from volstream.storage.memory import MemoryStore
-from volstream.storage.outputs import PART_BYTES
+from volstream.storage.outputs import PART_BYTES, BucketOutputs
 
 ALL = Selection(ignores=())
 
@@ -168,6 +168,16 @@ def test_a_folder_of_outputs_is_removed_with_all_in_it_and_nothing_else(place: P
     outputs.remove("d")
     outputs.remove("d")
     assert set(listed(place.store)) == {"a/bc"}
+
+
+def test_unfinished_uploads_are_forgotten_with_their_folder(place: Place, outputs: TakesOutputs) -> None:
+    if not isinstance(outputs, BucketOutputs):
+        pytest.skip("only buckets have uploads")
+    for path in ("a/b/ü 1", "a/b/2", "a/bc"):
+        upload = outputs._begin_parts(path, None)
+        outputs._put_part(path, upload, 1, b"x")
+    outputs.remove_folder("a/b")
+    assert [path for path, _ in outputs._uploads("a/")] == ["a/bc"]
 
 
 def test_outputs_are_written_by_a_pickled_store(place: Place, outputs: TakesOutputs) -> None:

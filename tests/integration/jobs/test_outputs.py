@@ -458,6 +458,19 @@ def test_a_definition_that_cannot_work_is_refused(target: Target) -> None:
         create("k", f"{code}:f", "u", volume="w", returns="made FILE", outputs_to="open")
 
 
+def test_jobs_that_feed_each_other_in_a_circle_are_refused(target: Target) -> None:
+    session = target.place.session
+    code = target.place.folder.parent / "code" / "job.py"
+    target.create()
+    session.volumes.create("w", str(_folder(target, "w")), queue_type=QueueType.NONE)
+    create: Callable[..., object] = session.jobs.create
+    create("next", f"{code}:f", "of_next", volume="out", returns="made FILE", outputs_to="w")
+    with pytest.raises(InvalidStateError, match=r"would come back to the volume w, .*, by the jobs j, next\."):
+        create("last", f"{code}:f", "of_last", volume="w", returns="made FILE", outputs_to="v", outputs_prefix="again")
+    session.jobs.drop("next")
+    create("last", f"{code}:f", "of_last", volume="w", returns="made FILE", outputs_to="v", outputs_prefix="again")
+
+
 def test_many_outputs_of_many_files_are_exactly_those_that_rows_name(target: Target) -> None:
     for number in range(60):
         target.place.put(f"d{number % 7}/{number}", f"{number}")
