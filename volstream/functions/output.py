@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import unicodedata
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,6 +34,9 @@ FILE = pa.struct(
 
 #: Folder of a volume with files of attempts; hidden, so that volumes ignore it by default.
 STAGING = ".volstream-outputs"
+
+#: Categories of Unicode: control characters, and separators of lines and of paragraphs.
+_NOT_IN_PATHS = frozenset({"Cc", "Zl", "Zp"})
 
 #: Longest part of a path, and longest path, in bytes: what file systems and buckets allow, with room for a volume's prefix.
 _LONGEST_PART, _LONGEST_PATH = 255, 900
@@ -147,8 +151,10 @@ def problem_of(path: object, prefix: str = "") -> str | None:
     parts = path.split("/")
     if not {"", ".", ".."}.isdisjoint(parts):
         return "has an empty part, '.' or '..'"
-    if not is_utf8(path) or not path.isprintable():
-        return "has characters that cannot be printed"
+    if not is_utf8(path):
+        return "is not Unicode"
+    if any(unicodedata.category(character) in _NOT_IN_PATHS for character in path):
+        return "has control characters or line breaks"
     if len(path.encode()) > _LONGEST_PATH or any(len(part.encode()) > _LONGEST_PART for part in parts):
         return f"is too long: a part may have {_LONGEST_PART} bytes, all of it {_LONGEST_PATH}"
     if parts[0] == STAGING:

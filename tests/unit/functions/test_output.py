@@ -96,7 +96,9 @@ def test_nothing_is_written_without_a_store() -> None:
     assert (row["a"]["size"], row["a"]["etag"], staged) == (5, None, [])
 
 
-@pytest.mark.parametrize("path", ["a", "a b/ü", ".hidden", "a" * 255])
+@pytest.mark.parametrize(
+    "path", ["a", "a b/ü", ".hidden", "a" * 255, "Screenshot at 9.41\u202fAM", "a\u00a0b", "👩\u200d🔬.png"]
+)
 def test_paths_that_are_allowed(path: str) -> None:
     assert problem_of(path) is None
 
@@ -114,6 +116,7 @@ def test_paths_that_are_allowed(path: str) -> None:
         "\udcff",
         "a\0",
         "a\tb",
+        "a\u2028b",
         "a" * 256,
         "é" * 128,
         "a/" * 500 + "b",
