@@ -58,6 +58,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "run-job": "job",
         "run-source": "source",
         "replay": "job",
+        "verify": "verify",
+        "heal": "verify",
         "pause": "job",
         "resume": "job",
         "retry": "failure",

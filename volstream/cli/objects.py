@@ -59,7 +59,17 @@ _FIRST = (
 )
 
 #: What helps only those who look for a fault in volstream, besides ids.
-_LAST = ("declared", "clean", "may_have_strays", "failed_batches", "owns_stream", "dynamic", "fingerprint", "id")
+_LAST = (
+    "declared",
+    "clean",
+    "may_have_strays",
+    "failed_batches",
+    "verified_version",
+    "owns_stream",
+    "dynamic",
+    "fingerprint",
+    "id",
+)
 
 #: Default number of rows in a list.
 _LIMIT = 1000

@@ -445,6 +445,7 @@ class FileJob(SetOptions, FileJobOptions, Job):
         may_have_strays: the result table may have rows of files that left the volume unseen by the stream: it was reset, or
             another job wrote them. The next run looks for them.
         failed_batches: batches in a row of which every file failed.
+        verified_version: version of the table up to which no other writer changed rows, or what it changed was put right.
     """
 
     function: str
@@ -460,6 +461,7 @@ class FileJob(SetOptions, FileJobOptions, Job):
     clean: bool = False
     may_have_strays: bool = False
     failed_batches: int = 0
+    verified_version: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

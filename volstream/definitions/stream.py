@@ -62,6 +62,7 @@ class Stream(StreamOptions):
         source_id: the volume's id, or the table's name.
         table_id: Delta's id of the table that the offset belongs to; None while the offset is EMPTY.
         offset: refresh or version up to which, inclusively, all changes are consumed; None: EMPTY, before the first.
+        began_after: the version at which it was created, whose rows it does not return; None: it began with all.
         initial: until the first committed consumption, the rows present at ``offset`` are returned.
         sequence: number of the last INTENT.
     """
@@ -76,3 +77,4 @@ class Stream(StreamOptions):
     initial: bool
     sequence: int
     created_on: datetime
+    began_after: int | None = None

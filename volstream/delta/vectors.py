@@ -70,6 +70,22 @@ def file_of(descriptor: Mapping[str, Any] | None) -> str | None:
     return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
 
 
+def positions(location: str, descriptor: Mapping[str, Any]) -> np.ndarray:
+    """Returns the positions of the deleted rows that a vector has. Raises FileNotFoundError if its file is gone."""
+    if descriptor["storageType"] == "i":
+        encoded = descriptor["pathOrInlineDv"].encode()
+        vector = base64.b85decode(encoded.translate(_PYTHON_ALPHABET))[: descriptor["sizeInBytes"]]
+    else:
+        name = file_of(descriptor)
+        if name is None:
+            raise FileNotFoundError(descriptor["pathOrInlineDv"])
+        filesystem, root = filesystem_of(location)
+        with filesystem.open_input_file(f"{root}/{name}") as file:
+            file.seek(descriptor.get("offset", 1) + 4)
+            vector = file.read(descriptor["sizeInBytes"])
+    return np.array(BitMap64.deserialize(vector[4:]).to_array(), np.int64)
+
+
 def deleted_rows(table: DeltaTable, files: Collection[str]) -> Mapping[str, np.ndarray]:
     """Returns the positions of deleted rows, by data file; files without deleted rows are left out."""
     deleted: dict[str, np.ndarray] = {}

@@ -27,7 +27,7 @@ from volstream.functions.pace import Pace
 from volstream.functions.schema import key_column, of_job, of_table
 from volstream.functions.source import FunctionSource
 from volstream.functions.worker import Work
-from volstream.jobs import logs, plan
+from volstream.jobs import ledger, logs, plan
 from volstream.jobs.definitions import FUNCTION_BROKEN
 from volstream.jobs.environments import brought
 from volstream.jobs.load import arguments_of
@@ -241,6 +241,8 @@ class BatchExecutor:
         def directly(marker: Marker) -> bool:
             return put_batch(self._job, open_plan, batch, self._location, done.staged, marker)
 
+        entries = Marker(intent.app_id(), intent.marker_sequence, {"batch": batch.id})
+        ledger.record(ledger.location_of(self._services.warehouse, self._job.id), batch.id, entries, done.staged)
         self._services.consumer.write(intent, outcome.counts(), commit, directly=directly)
         self._preparation.used()
         seconds = done.seconds + time.monotonic() - began

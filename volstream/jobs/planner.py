@@ -108,6 +108,29 @@ class Planner:
         self._write_replay(spark, job, covered, both, location)
         return self._cut(job, PlanKind.REPLAY, covered, location, both)
 
+    def delivered_files(self, session: SparkSession, job: FileJob, covered: Range) -> DataFrame:
+        """Returns the rows of a plan for the files that :meth:`of_replay` would plan without a condition, lazily."""
+        _compile_if_large(session, covered)
+        return self._replayed_files(session, job, covered, _replayed(job, None))
+
+    def stray_files(self, session: SparkSession, job: FileJob, covered: Range, table: str) -> DataFrame:
+        """Returns the rows of a plan for removals of the files that have rows, but are not in the directory at the start of the
+        range, lazily."""
+        assert covered.from_version is not None, "something was delivered"
+        snapshot = _source(covered).snapshot()
+        if job.group_by is not None:
+            return sets.strays(session, job, snapshot, covered.from_version, table)
+        # Rows of files that a narrower condition leaves out stay.
+        return plan.stray_files(session, snapshot, covered.from_version, "true", table)
+
+    def of_repair(
+        self, job: FileJob, kind: PlanKind, covered: Range, files: DataFrame, count: int
+    ) -> tuple[Plan, Sequence[Batch]]:
+        """Plans files that a verification found wrong, given as rows of a plan and their number."""
+        location = self._new_location()
+        plan.write_frame(files, location, count)
+        return self._cut(job, kind, covered, location, job.where)
+
     def sample(
         self, spark: Spark, job: FileJob, covered: Range, where: str | None, maximum: int
     ) -> tuple[pa.Table, int]:
@@ -152,7 +175,7 @@ class Planner:
                 return plan.within(self._replayed_files(session, job, covered, open_plan.where), batch)
             case _:
                 raise InvalidStateError(
-                    f"The list of files that batch {batch.id} retried is not kept after its end.",
+                    f"The list of files that batch {batch.id} took is not kept after its end.",
                     f"Its rows have _batch_id = '{batch.id}'; for its failures: volstream describe batch {batch.id}.",
                 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +11,7 @@ from datetime import UTC, datetime
 from volstream.definitions import PAUSED_BY_USER, FileJob, JobState, Stream, Volume, Write
 from volstream.delta import folders
 from volstream.delta.places import reached
-from volstream.errors import FencedError, NotFoundError
+from volstream.errors import FencedError, NotFoundError, StreamStaleError
 from volstream.functions.pickled import code_of
 from volstream.jobs import plan
 from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, CommitPreparation, StagedBatch, recover
@@ -21,6 +22,7 @@ from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
 from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import Limits
+from volstream.jobs.verify import Verification, compared
 from volstream.lifecycle import faults
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
@@ -82,6 +84,32 @@ class FileRunner:
             As :meth:`run`.
         """
         return self._lead(stop, observe, lambda run: run.replay(where, is_cancelled))
+
+    def verify(
+        self,
+        *,
+        fix: bool = False,
+        heal: bool = False,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+    ) -> tuple[Verification, RunReport]:
+        """Compares the table with the files that were delivered; calls the function only to fix what is wrong.
+
+        Args:
+            fix: process the files that are wrong again, and remove rows that no file explains.
+            heal: do so although the stream's history is gone: compare with the files that are there now, and continue from them.
+
+        Raises:
+            As :meth:`run`.
+        """
+        found = Verification()
+
+        def act(run: _Run) -> None:
+            nonlocal found
+            found = run.verify(fix=fix or heal, heal=heal)
+
+        report = self._lead(stop, observe, act)
+        return found, report
 
     def preview(self) -> Preview:
         """Returns what a run would do now, without doing it."""
@@ -197,6 +225,47 @@ class _Run:
     def _drop(self, open_plan: Plan) -> None:
         self._services.catalog.consumptions.drop_plan(open_plan)
         folders.discard(open_plan.location)
+
+    def verify(self, *, fix: bool, heal: bool) -> Verification:
+        """Recovers, compares, and with ``fix`` processes what is wrong."""
+        consumptions = self._services.catalog.consumptions
+        self.report.recovered = recover(self._services, self._job)
+        if fix:
+            self._begin()
+            unfinished = consumptions.open_plan(self._job.stream_id)
+            if unfinished is not None:
+                self._process(unfinished)
+        unfinished = consumptions.open_plan(self._job.stream_id)
+        stream = self._services.stream(self._job)
+        try:
+            covered, kind = self._services.reader.delivered(stream), PlanKind.REPAIR
+        except StreamStaleError:
+            if not heal:
+                raise
+            covered, kind = self._services.reader.present(stream), PlanKind.STREAM
+        if covered is None or self._ended:
+            return Verification()
+        folder = f"{self._services.staging}/verify-{uuid.uuid4().hex}"
+        planned: Planned | None = None
+        try:
+            with self._services.session() as session:
+                compared_ = compared(self._services, session, self._job, covered, unfinished, folder)
+                found = compared_.found
+                if fix and (found.count or kind is PlanKind.STREAM):
+                    self._make_table()
+                    # If the plan's files were lost, those of the whole range would be planned, with rows that are there.
+                    self._job = self._services.catalog.jobs.change(self._job, clean=False)
+                    range_ = covered if kind is PlanKind.REPAIR else replace(covered, from_version=None)
+                    planned = self._services.planner.of_repair(self._job, kind, range_, compared_.repair(), found.count)
+        finally:
+            folders.discard(folder)
+        if planned is not None and not self._open(*planned, stream) and kind is PlanKind.STREAM:
+            consumptions.advance(stream, covered.to_version, covered.table_id)
+        if fix and not self._ended:
+            found = replace(found, fixed=found.count - self.report.progress.failed)
+        if found.is_right and not self._ended:
+            self._job = self._services.catalog.jobs.change(self._job, verified_version=compared_.version)
+        return found
 
     @property
     def _ended(self) -> bool:

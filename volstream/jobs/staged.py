@@ -204,6 +204,13 @@ class Staged:
                 for output in json.loads(listed):
                     yield path, StagedOutput(*output)
 
+    def without_rows(self) -> pa.Table:
+        """Returns ``path`` and ``version`` of the files that succeeded without a row; all in memory."""
+        empty = (pc.field("rows") == 0) & pc.field("error_kind").is_null()
+        return self._records.to_table(columns=["path", "file_version"], filter=empty).rename_columns(
+            ["path", "version"]
+        )
+
     def paths(self) -> set[str]:
         """Returns the paths of the files that have an outcome; all in memory."""
         rows = self._records.to_table(columns=["path"], filter=pc.field("rows").is_valid())

@@ -59,13 +59,15 @@ class Completeness:
 
 
 class PlanKind(StrEnum):
-    """The contents of a plan. For a job: a stream's range, failed files due for a retry, current files to run again, or removed
-    files whose removal the stream does not report. For a statement or a block of Python: a stream's range."""
+    """The contents of a plan. For a job: a stream's range, failed files due for a retry, current files to run again, removed
+    files whose removal the stream does not report, or files about which the table is wrong. For a statement or a block of
+    Python: a stream's range."""
 
     STREAM = "stream"
     RETRY = "retry"
     REPLAY = "replay"
     STRAYS = "strays"
+    REPAIR = "repair"
     STATEMENT = "statement"
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from volstream.jobs.progress import Observer
     from volstream.jobs.run import FileRunner
     from volstream.jobs.services import JobServices
+    from volstream.jobs.verify import Verification
 
 
 @checked
@@ -256,7 +257,7 @@ class Jobs(Collection[Job]):
         """
         from volstream.delta import folders
         from volstream.delta.places import reached
-        from volstream.jobs import logs
+        from volstream.jobs import ledger, logs
         from volstream.jobs.definitions import drop_job
         from volstream.jobs.outputs import remove_outputs_of
 
@@ -267,6 +268,7 @@ class Jobs(Collection[Job]):
         if job is not None:
             with reached(self._home.warehouse):
                 folders.remove(logs.location_of(self._home.warehouse, job.id))
+                folders.remove(ledger.location_of(self._home.warehouse, job.id))
             if remove_outputs:
                 remove_outputs_of(self._home.catalog, self._home.settings, job)
         return dropped
@@ -430,6 +432,35 @@ class Jobs(Collection[Job]):
         stop = Stop() if stop is None else stop
         replay = self.file_runner(self._of_files(name)).replay
         return in_turn(lambda: replay(where, stop=stop, observe=observe, is_cancelled=is_cancelled), stop, waits)
+
+    def verify(
+        self,
+        name: str,
+        *,
+        fix: bool = False,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+    ) -> Verification:
+        """Compares a job's table with the files that were delivered to it, without calling the function.
+
+        Args:
+            fix: process the files that are wrong again, and remove rows that no file explains.
+
+        Raises:
+            StreamBusyError: the job is running.
+            StreamStaleError: the history of the delivered files is gone; see :meth:`heal`.
+        """
+        return self.file_runner(self._of_files(name)).verify(fix=fix, stop=stop, observe=observe)[0]
+
+    def heal(self, name: str, *, stop: Stop | None = None, observe: Observer | None = None) -> Verification:
+        """Fixes as :meth:`verify` does, also after the history of the stream is gone: then all files that are there are compared,
+        and the stream continues from them.
+
+        Raises:
+            StreamBusyError: the job is running.
+            StreamStaleError: the volume was dropped.
+        """
+        return self.file_runner(self._of_files(name)).verify(heal=True, stop=stop, observe=observe)[0]
 
     def failures(
         self,

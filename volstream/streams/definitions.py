@@ -131,6 +131,7 @@ def _stream(
         mode=spec.mode,
         offset=offset,
         initial=spec.show_initial_rows and offset is not None,
+        began_after=None if spec.show_initial_rows else offset,
         sequence=0,
         comment=spec.comment,
         created_on=datetime.now(UTC),

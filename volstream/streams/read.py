@@ -144,6 +144,19 @@ class StreamReader:
         covered = None if stream.offset is None or stream.initial else self.pin(stream)
         return None if covered is None or covered.from_version is None else dataclasses.replace(covered, initial=True)
 
+    def present(self, stream: Stream) -> Range:
+        """Returns the files that are there now, as if all of them were delivered, whatever history is kept.
+
+        Raises:
+            StreamStaleError: the source was dropped.
+        """
+        source = self._source(stream)
+        head = source.head()
+        if head is None:
+            raise _stale(stream, f"{source.noun} no longer exists")
+        version, table_id = head
+        return Range(source, table_id, version, version, True, stream.mode is StreamMode.APPEND_ONLY)
+
     def has_data(self, stream: Stream) -> bool:
         """True if a read may return rows. Checks the log, not Spark; also true for commits without data.
 

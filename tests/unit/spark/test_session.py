@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,10 +19,11 @@ from volstream.spark.session import SparkGateway
 
 
 class Server(base_pb2_grpc.SparkConnectServiceServicer):
-    """Accepts settings, and answers nothing else of use."""
+    """Accepts settings and artifacts, and answers nothing else of use."""
 
     def __init__(self) -> None:
         self.settings: dict[str, dict[str, str]] = {}
+        self.artifacts: dict[str, dict[str, bytes]] = {}
         self._server = grpc.server(ThreadPoolExecutor(4))
         base_pb2_grpc.add_SparkConnectServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
         self.url = f"sc://127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -38,6 +42,24 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
     def AnalyzePlan(self, request: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
         plan = base_pb2.AnalyzePlanResponse.Explain(explain_string="*(1) Range (0, 1048576, step=1, splits=7)")
         return base_pb2.AnalyzePlanResponse(session_id=request.session_id, explain=plan)
+
+    def ArtifactStatus(self, request: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
+        return base_pb2.ArtifactStatusesResponse(session_id=request.session_id)
+
+    def AddArtifacts(self, requests: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
+        name, content, added = "", b"", dict[str, bytes]()
+        for request in requests:
+            if request.HasField("batch"):
+                added |= {one.name: one.data.data for one in request.batch.artifacts}
+            elif request.HasField("begin_chunk"):
+                name, content = request.begin_chunk.name, request.begin_chunk.initial_chunk.data
+            else:
+                content += request.chunk.data
+        if name:
+            added[name] = content
+        self.artifacts.setdefault(request.session_id, {}).update(added)
+        told = [base_pb2.AddArtifactsResponse.ArtifactSummary(name=name, is_crc_successful=True) for name in added]
+        return base_pb2.AddArtifactsResponse(session_id=request.session_id, artifacts=told)
 
     def ReleaseSession(self, request: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
         return base_pb2.ReleaseSessionResponse(session_id=request.session_id)
@@ -74,6 +96,24 @@ def test_sessions_on_a_remote_server_have_the_settings_of_our_engine_and_of_the_
     assert server.settings == dict.fromkeys(opened, wanted)
     printed = capfd.readouterr()
     assert (printed.out + printed.err).count("spark_conf.spark.executor.memory") == 1
+
+
+def test_sessions_on_a_remote_server_bring_our_code(server: Server, tmp_path: Path) -> None:
+    gateway = SparkGateway(lambda: RemoteAddress(server.url), stall_seconds=60)
+    sessions = [gateway.session().session_id]
+    with gateway.fresh() as fresh:
+        sessions.append(fresh.session_id)
+    gateway.close()
+    first, second = (server.artifacts[session] for session in sessions)
+    assert first == second, "workers of both can take it for the same"
+    [(name, content)] = first.items()
+    assert name.startswith("pyfiles/volstream-")
+    (tmp_path / "code.zip").write_bytes(content)
+    code = "import volstream.jobs.staging as it; print(it.__file__)"
+    told = subprocess.run(
+        [sys.executable, "-P", "-c", code], env={"PYTHONPATH": f"{tmp_path}/code.zip"}, capture_output=True, text=True
+    )
+    assert told.stdout.startswith(f"{tmp_path}/code.zip/"), told.stderr
 
 
 class Engines:

@@ -84,6 +84,8 @@ def _files(home: Home, record: Batch, plan: Plan | None, query: Query) -> dict[s
     nothing["volume"] = str(volume.name)
     if plan.kind is PlanKind.RETRY:
         return {**nothing, "files_note": "The batch retried failed files; those that failed again are below."}
+    if plan.kind is PlanKind.REPAIR:
+        return {**nothing, "files_note": "The batch put right files of which the table was wrong (volstream verify)."}
     if plan.kind is PlanKind.STRAYS:
         return {**nothing, "files_note": "The batch removed rows of files that are no longer in the volume."}
     note = None if plan.where is None else f"Of these, the job takes only files with: {plan.where}"

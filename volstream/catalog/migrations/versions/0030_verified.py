@@ -1,0 +1,13 @@
+"""Streams know where they began, and jobs up to which version of their table they were verified."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0030"
+down_revision = "0029"
+
+
+def upgrade() -> None:
+    """Adds the columns; NULL: from the beginning, never verified."""
+    op.add_column("streams", sa.Column("began_after", sa.BigInteger(), nullable=True))
+    op.add_column("jobs", sa.Column("verified_version", sa.BigInteger(), nullable=True))

@@ -1,0 +1,103 @@
+"""Proof that a table is complete and right: ``verify``, ``heal``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from volstream.cli.complete import names_of
+from volstream.cli.options import common
+from volstream.cli.output import Output
+from volstream.cli.progress import watched
+from volstream.errors import FilesFailedError, InterruptedByUserError
+from volstream.model.files import printable
+from volstream.model.text import counted
+
+if TYPE_CHECKING:
+    from volstream.jobs.verify import Verification
+    from volstream.session import Session
+
+
+@click.command("verify")
+@click.argument("job", shell_complete=names_of("job"))
+@click.option("--fix", is_flag=True, help="Process what is wrong again, and remove rows that no file explains.")
+@common
+def verify_command(session: Session, output: Output, job: str, fix: bool) -> None:
+    """Compare the table of JOB with its volume, file by file, without calling the function.
+
+    Files that have changed since the last run are not compared. Exits with 5 if something is wrong and stays wrong.
+    """
+    with watched(output) as (stop, observe):
+        found = session.jobs.verify(job, fix=fix, stop=stop, observe=observe)
+    if stop:
+        raise InterruptedByUserError("Interrupted. Run it again.")
+    _show(output, job, found)
+
+
+@click.command("heal")
+@click.argument("job", shell_complete=names_of("job"))
+@common
+def heal_command(session: Session, output: Output, job: str) -> None:
+    """Make the table of JOB right again, whatever became of it or of the stream's history.
+
+    Compares the table with the files that are there, and processes only those that differ.
+    """
+    with watched(output) as (stop, observe):
+        found = session.jobs.heal(job, stop=stop, observe=observe)
+    if stop:
+        raise InterruptedByUserError("Interrupted. Run it again.")
+    _show(output, job, found)
+
+
+def _show(output: Output, job: str, found: Verification) -> None:
+    wrong = {str(problem): number for problem, number in (found.wrong or {}).items()}
+    value = {
+        "job": job,
+        "files": found.files,
+        "rows": found.rows,
+        "waiting": found.waiting,
+        "wrong": wrong,
+        "examples": [{"path": path, "problem": problem} for path, problem in found.examples],
+        "foreign_commits": [vars(commit) for commit in found.commits],
+        "seen_from": found.seen_from,
+        "unproven": found.unproven,
+        "fixed": found.fixed,
+    }
+    output.result(value, "\n".join(_lines(found, wrong)))
+    if not found.is_right:
+        left = found.count - (found.fixed or 0)
+        raise FilesFailedError(
+            f"The table is wrong about {counted(left, 'file')}.",
+            f"Put it right: volstream verify {job} --fix"
+            if found.fixed is None
+            else f"See: volstream list failures --job {job}",
+        )
+
+
+def _lines(found: Verification, wrong: dict[str, int]) -> list[str]:
+    compared = f"{counted(found.files, 'file')} compared with {counted(found.rows, 'row')}"
+    if wrong:
+        lines = [f"{compared}: {', '.join(f'{number:,} {problem}' for problem, number in wrong.items())}."]
+        lines += [f"  {problem:<9} {printable(path)}" for path, problem in found.examples]
+        if (more := found.count - len(found.examples)) > 0:
+            lines.append(f"  and {more:,} more")
+    else:
+        lines = [f"{compared}: all is right."]
+    if found.commits:
+        named = ", ".join(f"{commit.version} ({commit.operation})" for commit in found.commits[:5])
+        others = f" and {len(found.commits) - 5} more" if len(found.commits) > 5 else ""
+        lines.append(f"Other writers changed rows in {counted(len(found.commits), 'version')}: {named}{others}.")
+        if any(commit.unseen for commit in found.commits):
+            lines.append("Files of some of these are gone, so not all rows that they changed are known.")
+    if found.seen_from is not None:
+        lines.append(
+            f"What other writers changed before version {found.seen_from} is no longer known: the log was cleaned up."
+        )
+    if found.unproven:
+        lines.append(f"{counted(found.unproven, 'file')} without rows: whether they have none is not known here.")
+    if found.waiting:
+        lines.append(f"Not compared: {counted(found.waiting, 'file')} for the next run.")
+    if found.fixed is not None and found.count:
+        lines.append(f"Put right: {found.fixed:,} of {found.count:,}.")
+    return lines

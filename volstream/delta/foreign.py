@@ -1,0 +1,131 @@
+"""Rows of a table that other writers changed: according to the log, a commit that is not the table's own added or removed their
+file, or deleted rows of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from volstream.delta import folders, vectors
+from volstream.delta.datafile import open_file
+from volstream.delta.log import actions, own_file
+
+#: Of each row that others changed: its key, and the version that did.
+TOUCHED = pa.schema([("key", pa.string()), ("version", pa.int64())])
+
+
+@dataclass(frozen=True)
+class ForeignCommit:
+    """A commit of another writer that changed rows.
+
+    Attributes:
+        operation: by Delta's name, or the writer's.
+        unseen: a file that it removed is gone, so not all of its rows are known.
+    """
+
+    version: int
+    operation: str
+    unseen: bool
+
+
+@dataclass(frozen=True)
+class History:
+    """What was seen of a table's commits.
+
+    Attributes:
+        first: the first version that the log still has; greater than wanted if the log was cleaned up.
+        commits: of others.
+        own: version of the table by id of the batch that made it.
+    """
+
+    first: int
+    commits: Sequence[ForeignCommit] = ()
+    own: Mapping[str, int] = field(default_factory=dict)
+
+
+def changes(
+    location: str, key: str, after: int, until: int, batch_of: Callable[[Mapping[str, Any]], str | None], target: str
+) -> History:
+    """Writes the keys of rows that others changed after a version, as rows of :data:`TOUCHED`, into a new folder.
+
+    Args:
+        key: text column.
+        batch_of: returns the batch that made a commit, given its metadata; None: it is another writer's.
+        target: the folder.
+    """
+    first, commits, own = after + 1, list[ForeignCommit](), dict[str, int]()
+    with folders.written(target, TOUCHED) as writer:
+        for version in range(after + 1, until + 1):
+            try:
+                entries = actions(location, version, "")
+            except FileNotFoundError:
+                first = version + 1
+                continue
+            info: Mapping[str, Any] = next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
+            batch = batch_of(_metadata(info))
+            if batch is not None:
+                own[batch] = version
+                continue
+            unseen = changed = False
+            for keys in _touched(location, key, entries):
+                changed = True
+                if keys is None:
+                    unseen = True
+                    continue
+                rows = pa.table([keys, pa.array([version] * len(keys), pa.int64())], schema=TOUCHED)
+                writer.write_table(rows)
+            if changed:
+                commits.append(ForeignCommit(version, str(info.get("operation", "unknown")), unseen))
+    return History(first, commits, own)
+
+
+def _metadata(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        metadata = json.loads(info.get("userMetadata") or "{}")
+    except ValueError:
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _touched(location: str, key: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[pa.Array | None]:
+    """Yields the keys of rows that a commit added or removed, a file at a time; None: those of a file that is gone."""
+    sides: list[dict[str, Any]] = []
+    for kind in ("add", "remove"):
+        those = (entry[kind] for entry in entries if kind in entry)
+        sides.append({file["path"]: file.get("deletionVector") for file in those if file.get("dataChange", True)})
+    added, removed = sides
+    for path in added.keys() | removed.keys():
+        name = own_file(path)
+        try:
+            keys = None if name is None else _keys(location, name, key)
+            if keys is None:
+                yield None
+                continue
+            here = [_deleted(location, side[path]) for side in sides if path in side]
+        except (FileNotFoundError, KeyError):
+            yield None
+            continue
+        other = here[1] if len(here) > 1 else np.arange(len(keys))
+        at = np.setxor1d(here[0], other)
+        yield pc.unique(keys.take(pa.array(at, pa.int64())).drop_null())
+
+
+def _deleted(location: str, descriptor: Mapping[str, Any] | None) -> np.ndarray:
+    return np.empty(0, np.int64) if descriptor is None else vectors.positions(location, descriptor)
+
+
+def _keys(location: str, name: str, key: str) -> pa.Array:
+    """Returns a file's keys. Raises KeyError if it has none, FileNotFoundError."""
+    file: pq.ParquetFile
+    with open_file(location, name) as file:
+        column = next(one for one in [*file.schema_arrow.names, ""] if one.lower() == key.lower() or not one)
+        if not column:
+            raise KeyError(key)
+        return file.read(columns=[column])[column].cast(pa.string()).combine_chunks()

@@ -1,0 +1,272 @@
+"""Compares a job's table with its volume, file by file, without calling the function.
+
+A file's outcome is known by its rows, which carry its path and version; by its failure; or, if it gave no row, by the job's
+ledger. Files that have changed since they were delivered, or whose plan is not finished, are the next run's, which is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volstream.definitions import FileJob, Stream, Write
+from volstream.delta import folders, foreign
+from volstream.delta.foreign import ForeignCommit, History
+from volstream.delta.log import DeltaLog
+from volstream.functions.schema import key_column
+from volstream.jobs import ledger
+from volstream.model.work import Plan
+from volstream.spark.errors import map_spark_errors
+from volstream.spark.frames import relation
+from volstream.sqltext import table_at
+from volstream.streams.read import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.jobs.services import JobServices
+
+#: Files named in a report.
+EXAMPLES = 20
+
+
+class Problem(StrEnum):
+    """What is wrong with a file's rows.
+
+    ``MISSING``: the file has no outcome. ``OUTDATED``: its rows are those of another version. ``DOUBLED``: it has rows of several
+    batches or versions. ``FOREIGN``: another writer changed its rows. ``STRAY``: there are rows, but no such file.
+    """
+
+    MISSING = "missing"
+    OUTDATED = "outdated"
+    DOUBLED = "doubled"
+    FOREIGN = "foreign"
+    STRAY = "stray"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found.
+
+    Attributes:
+        files: number of files compared.
+        rows: of the table.
+        waiting: files that the next run processes or removes; they were not compared.
+        wrong: number of files with each problem; only those that there are.
+        examples: some of these files, with their problems.
+        commits: commits of other writers that changed rows since the table was last found right.
+        seen_from: the first version of the table whose changes by others could be looked for; None: all.
+        unproven: files without rows that may be right: the job keeps no ledger, because its warehouse is in an object store.
+        fixed: files that were wrong and have been put right; None: nothing was changed.
+    """
+
+    files: int = 0
+    rows: int = 0
+    waiting: int = 0
+    wrong: Mapping[Problem, int] | None = None
+    examples: Sequence[tuple[str, Problem]] = ()
+    commits: Sequence[ForeignCommit] = ()
+    seen_from: int | None = None
+    unproven: int = 0
+    fixed: int | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of files that are wrong."""
+        return sum((self.wrong or {}).values())
+
+    @property
+    def is_right(self) -> bool:
+        """True if nothing is wrong, or all of it was put right."""
+        return self.count <= (self.fixed or 0)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A verification, with what a repair needs.
+
+    Attributes:
+        version: of the table, when it was compared.
+        files: rows of a plan: the files that were compared, and removals of strays; lazily.
+        problems: rows ``path`` and ``problem`` of the files that are wrong; lazily.
+    """
+
+    found: Verification
+    version: int
+    files: DataFrame
+    problems: DataFrame
+
+    def repair(self) -> DataFrame:
+        """Returns the rows of a plan that puts right what is wrong, lazily."""
+        return self.files.join(self.problems.selectExpr("path AS relative_path"), "relative_path", "left_semi")
+
+
+def compared(
+    services: JobServices, session: SparkSession, job: FileJob, covered: Range, unfinished: Plan | None, folder: str
+) -> Comparison:
+    """Compares the files that were delivered with the table.
+
+    Args:
+        covered: from the version up to which files were delivered, to the newest.
+        unfinished: an open plan, whose files are not compared.
+        folder: for intermediate results; the caller removes it, after a repair.
+    """
+    stream, location, key = services.stream(job), services.table_of(job), key_column(job)
+    log = DeltaLog(location)
+    version = log.latest_version()
+    history = History(0)
+    if version is not None:
+        since = min(job.verified_version if job.verified_version is not None else -1, version)
+        history = foreign.changes(location, key, since, version, _Batches(services, job), f"{folder}/touched")
+    due = "FALSE" if unfinished is None else f"relative_path IN (SELECT path FROM {_planned(session, unfinished)})"
+    delivered = services.planner.delivered_files(session, job, covered)
+    if stream.began_after is not None:
+        delivered.createOrReplaceTempView("volstream_all")
+        delivered = session.sql(
+            f"SELECT * FROM volstream_all WHERE commit_version > {stream.began_after} OR relative_path IN "
+            f"(SELECT {key} FROM {_recorded(location, version, key)})"
+        )
+    delivered.createOrReplaceTempView("volstream_delivered")
+    files = session.sql(f"SELECT * FROM volstream_delivered WHERE NOT ({due})")
+    files.createOrReplaceTempView("volstream_files")
+    if version is not None and job.write is Write.UPSERT:
+        strays = services.planner.stray_files(session, job, covered, location)
+        strays.createOrReplaceTempView("volstream_strays")
+        strays = session.sql(f"SELECT * FROM volstream_strays WHERE NOT ({due})")
+    else:
+        strays = files.limit(0)
+    with map_spark_errors():
+        problems = _problems(services, session, job, location, version, history, folder)
+        problems = problems.union(strays.selectExpr("relative_path AS path", f"'{Problem.STRAY}' AS problem"))
+        problems.write.mode("overwrite").parquet(f"{folder}/problems")
+        counts = session.sql("SELECT count(*) AS files FROM volstream_files").toArrow()
+    found = folders.dataset(f"{folder}/problems", pa.schema([("path", pa.string()), ("problem", pa.string())]))
+    counted = found.to_table(columns=["problem"]).group_by("problem").aggregate([("problem", "count")])
+    wrong = dict(zip(map(str, counted["problem"].to_pylist()), counted["problem_count"].to_pylist(), strict=True))
+    unproven = wrong.pop(_UNPROVEN, 0)
+    named = found.filter(pc.field("problem") != _UNPROVEN).head(EXAMPLES).to_pylist()
+    extent = log.extent()
+    verification = Verification(
+        files=counts["files"][0].as_py(),
+        rows=0 if extent is None else extent.rows or 0,
+        waiting=_waiting(services, stream, unfinished),
+        wrong={Problem(name): number for name, number in sorted(wrong.items())},
+        examples=[(row["path"], Problem(row["problem"])) for row in named],
+        commits=history.commits,
+        seen_from=history.first if history.first > (job.verified_version or -1) + 1 else None,
+        unproven=unproven,
+    )
+    problems = session.read.schema("path STRING, problem STRING").parquet(f"{folder}/problems")
+    return Comparison(
+        verification, version or 0, files.unionByName(strays), problems.where(f"problem <> '{_UNPROVEN}'")
+    )
+
+
+#: Of files without rows, where no ledger is kept.
+_UNPROVEN = "unproven"
+
+
+def _problems(
+    services: JobServices,
+    session: SparkSession,
+    job: FileJob,
+    location: str,
+    version: int | None,
+    history: History,
+    folder: str,
+) -> DataFrame:
+    """Returns ``path`` and ``problem`` of the files in ``volstream_files`` that are wrong."""
+    key, kept = key_column(job), ledger.location_of(services.warehouse, job.id)
+    failing = services.catalog.failures.active(job.id)
+    relations: dict[str, pa.Table] = {
+        "volstream_failing": pa.table(
+            {"path": [failure.path for failure in failing], "version": [failure.file_version for failure in failing]},
+            schema=pa.schema([("path", pa.string()), ("version", pa.string())]),
+        ),
+        "volstream_own": pa.table(
+            {"batch": list(history.own), "wrote": list(history.own.values())},
+            schema=pa.schema([("batch", pa.string()), ("wrote", pa.int64())]),
+        ),
+    }
+    for name, rows in relations.items():
+        relation(session, rows).createOrReplaceTempView(name)
+    touched, empty = "SELECT '' AS key, 0L AS version LIMIT 0", "SELECT '' AS path, '' AS version, '' AS batch LIMIT 0"
+    if history.commits:
+        session.read.schema("key STRING, version BIGINT").parquet(f"{folder}/touched").createOrReplaceTempView(
+            "volstream_touched"
+        )
+        touched = "SELECT key, max(version) AS version FROM volstream_touched GROUP BY key"
+    if DeltaLog(kept).exists():
+        empty = f"SELECT path, version, batch FROM {table_at(kept)}"
+    by_version = job.write is Write.APPEND
+    rows = (
+        f"SELECT {key} AS path, min(_file_version) AS low, max(_file_version) AS high, min(_batch_id) AS first, "
+        f"max(_batch_id) AS last FROM {_recorded(location, version, key)} "
+        f"GROUP BY {key}{', _file_version' if by_version else ''}"
+    )
+    lacking = f"'{Problem.MISSING}'" if ledger.is_kept(kept) else f"'{_UNPROVEN}'"
+    others = (
+        ""
+        if by_version
+        else (
+            f"WHEN r.low <> r.high OR r.first <> r.last THEN '{Problem.DOUBLED}' "
+            f"WHEN r.path IS NOT NULL AND r.low <> f.version THEN '{Problem.OUTDATED}' "
+            f"WHEN t.version > coalesce(o.wrote, -1) THEN '{Problem.FOREIGN}' "
+        )
+    )
+    return session.sql(
+        "SELECT path, problem FROM (SELECT f.relative_path AS path, CASE "
+        "WHEN b.path IS NOT NULL THEN NULL "
+        f"WHEN r.path IS NULL AND e.path IS NULL THEN {lacking} {others}END AS problem "
+        "FROM (SELECT relative_path, coalesce(version_id, etag) AS version FROM volstream_files) f "
+        f"LEFT JOIN ({rows}) r ON r.path = f.relative_path{' AND r.low = f.version' if by_version else ''} "
+        "LEFT JOIN volstream_failing b ON b.path = f.relative_path AND b.version = f.version "
+        f"LEFT JOIN ({empty}) e ON e.path = f.relative_path AND e.version = f.version "
+        f"LEFT JOIN ({touched}) t ON t.key = f.relative_path "
+        "LEFT JOIN volstream_own o ON o.batch = coalesce(r.last, e.batch)) WHERE problem IS NOT NULL"
+    )
+
+
+def _recorded(location: str, version: int | None, key: str) -> str:
+    """Returns SQL for the rows of the table at a version; None: there is no table."""
+    if version is None:
+        return f"(SELECT '' AS {key}, '' AS _file_version, '' AS _batch_id LIMIT 0)"
+    return f"{table_at(location)} VERSION AS OF {version}"
+
+
+def _planned(session: SparkSession, unfinished: Plan) -> str:
+    """Returns the name of a view with the paths of a plan's files."""
+    files = session.read.schema("relative_path STRING, old_path STRING").parquet(unfinished.location)
+    paths = files.selectExpr("relative_path AS path").union(
+        files.where("old_path IS NOT NULL").selectExpr("old_path AS path")
+    )
+    paths.createOrReplaceTempView("volstream_planned")
+    return "volstream_planned"
+
+
+def _waiting(services: JobServices, stream: Stream, unfinished: Plan | None) -> int:
+    lag = services.reader.lag(stream)
+    return (lag[0] if lag is not None else 0) if unfinished is None else unfinished.files
+
+
+class _Batches:
+    """Tells which commits are a job's own, by their metadata."""
+
+    def __init__(self, services: JobServices, job: FileJob) -> None:
+        self._services = services
+        self._job = job
+
+    def __call__(self, metadata: Mapping[str, Any]) -> str | None:
+        batch = metadata.get("batch")
+        if not isinstance(batch, str):
+            return None
+        if metadata.get("stream") == self._job.stream_id:
+            return batch
+        known = self._services.catalog.consumptions.batch(batch)
+        return batch if known is not None and known.job_id == self._job.id else None
