@@ -19,12 +19,13 @@ from volstream.catalog.tables import conditions
 
 class ConditionKind(StrEnum):
     """The kind of condition: a volume cannot be refreshed, a topic cannot be read, rows that arrived for a table cannot be
-    committed, or the run of a job failed as a whole."""
+    committed, the run of a job failed as a whole, or a verification found its table wrong."""
 
     VOLUME = "volume"
     SOURCE = "source"
     TABLE = "table"
     JOB = "job"
+    PROOF = "proof"
 
 
 @dataclass(frozen=True)

@@ -218,6 +218,7 @@ jobs = Table(
     Column("may_have_strays", Boolean),
     Column("failed_batches", Integer),
     Column("verified_version", BigInteger),
+    Column("verified_on", UtcDateTime),
     _created(),
     Column("last_started", UtcDateTime),
     Column("last_ended", UtcDateTime),

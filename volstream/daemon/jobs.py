@@ -23,6 +23,7 @@ from volstream.errors import (
     unexpected,
 )
 from volstream.jobs.lease import Runner, RunReport, clear
+from volstream.jobs.run import FileRunner
 from volstream.jobs.schedule import next_due
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
@@ -76,6 +77,7 @@ class Scheduler:
         self._not_run: dict[str, str] = {}  # by job: the reason last logged
         self._seen: int | None = None  # the catalog's version when the jobs below were found without work
         self._idle_until: dict[str, float] = {}  # by job; monotonic
+        self._verified: dict[str, float] = {}  # by job; when a verification was last begun here (monotonic)
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
         self.runs: dict[tuple[str, str], int] = {}
         self.unrecorded: dict[str, str] = {}
@@ -106,17 +108,45 @@ class Scheduler:
             del self.unrecorded[name]
         for job in jobs:
             self._collect(job)
+            verifies = False
             try:
-                due = self._has_room(job) and self._engine_is_up() and self._is_due(job)
+                due = self._has_room(job) and self._engine_is_up()
+                verifies = due and self._verifies(job)
+                due = due and (verifies or self._is_due(job))
             except CatalogError:  # not the job's fault
                 raise
             except Exception as error:  # noqa: BLE001  # whatever it is, the other jobs must run
                 self._failed(job, error)
                 continue
             if due:
-                self._running[job.id] = pool.submit(self._runner_of(job).run, stop=self._stop)
+                act = self._verify if verifies else self._run
+                self._running[job.id] = pool.submit(act, job)
                 self._running[job.id].add_done_callback(lambda _: self._wake.set())
         self._wake.wait(_LOOK_SECONDS)
+
+    def _run(self, job: Job) -> RunReport:
+        return self._runner_of(job).run(stop=self._stop)
+
+    def _verify(self, job: Job) -> RunReport:
+        """Compares a job's table with its files. What is wrong is a condition of the job; that it cannot be compared, too."""
+        assert isinstance(job, FileJob), "only these are due"
+        self._verified[job.id] = time.monotonic()
+        runner = self._runner_of(job)
+        assert isinstance(runner, FileRunner)
+        found = runner.verify(stop=self._stop)
+        if not found.is_right:
+            _log.warning("table_wrong", job=str(job.name), found=found.text)
+        return RunReport()
+
+    def _verifies(self, job: Job) -> bool:
+        """Returns whether a verification of the job is due. One that fails is tried again after as long as one that succeeds."""
+        if not isinstance(job, FileJob) or job.verify_every is None or not self._serves(job):
+            return False
+        last = job.verified_on or job.created_on
+        tried = self._verified.get(job.id)
+        return (datetime.now(UTC) - last).total_seconds() >= job.verify_every and (
+            tried is None or time.monotonic() - tried >= job.verify_every
+        )
 
     def _has_room(self, job: Job) -> bool:
         """Returns whether a run of the job could begin at once. None waits for another: a job of higher priority goes first."""

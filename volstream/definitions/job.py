@@ -181,6 +181,9 @@ class FileJobOptions(JobOptions):
         int | None,
         Option("GPUs of each worker, the only ones that its function sees.", minimum=1, maximum=_MAX_COUNT),
     ] = None
+    verify_every: Annotated[
+        float | None, Option("Let the daemon compare the table with the files so often.", metavar="1d", minimum=1)
+    ] = None
     max_files: Annotated[int | None, Option("Most files of a batch.", minimum=1, maximum=_MAX_COUNT)] = None
     max_bytes: Annotated[int | None, Option("Most bytes of a batch.", form=forms.SIZE)] = None
 
@@ -445,6 +448,7 @@ class FileJob(SetOptions, FileJobOptions, Job):
         may_have_strays: the result table may have rows of files that left the volume unseen by the stream: it was reset, or
             another job wrote them. The next run looks for them.
         failed_batches: batches in a row of which every file failed.
+        verified_on: when the table was last compared with its files.
         verified_version: version of the table up to which no other writer changed rows, or what it changed was put right.
     """
 
@@ -462,6 +466,7 @@ class FileJob(SetOptions, FileJobOptions, Job):
     may_have_strays: bool = False
     failed_batches: int = 0
     verified_version: int | None = None
+    verified_on: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,6 +71,7 @@ class JobKeywords(TypedDict, total=False):
     cpus: int | None
     memory: int | str | None
     gpus: int | None
+    verify_every: float | str | timedelta | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None
@@ -101,6 +102,7 @@ class JobChanges(TypedDict, total=False):
     cpus: int | None
     memory: int | str | None
     gpus: int | None
+    verify_every: float | str | timedelta | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None
@@ -134,6 +136,7 @@ class LoadKeywords(TypedDict, total=False):
     cpus: int | None
     memory: int | str | None
     gpus: int | None
+    verify_every: float | str | timedelta | None
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None

@@ -170,7 +170,7 @@ def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
     """Returns what is wrong with a job as a whole.
 
     ``reason`` says why it paused itself, ``trouble`` why its last run failed, ``interrupted`` that this run never ended, and
-    ``code`` why its function cannot be found.
+    ``code`` why its function cannot be found, and ``wrong`` what the last verification found wrong with its table.
     """
     return {
         "job": str(job.name),
@@ -182,6 +182,7 @@ def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
         "trouble": open_runs.failed.get(job.id),
         "interrupted": job.id in open_runs.interrupted,
         "code": missing_code(job) if isinstance(job, FileJob) else None,
+        "wrong": open_runs.wrong.get(job.id),
     }
 
 

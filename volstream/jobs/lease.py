@@ -170,11 +170,13 @@ class Runs:
         in_hand: a process is running the job now.
         interrupted: the run did not end.
         failed: why the run failed as a whole.
+        wrong: what the last verification found wrong with the job's table.
     """
 
     in_hand: frozenset[str]
     interrupted: frozenset[str]
     failed: Mapping[str, str]
+    wrong: Mapping[str, str]
 
 
 def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
@@ -191,7 +193,8 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
         for identity, job in reread.items()
         if job is not None and job.unended and job.last_started == unended[identity]
     }
-    return Runs(in_hand, frozenset(interrupted), catalog.conditions.causes(ConditionKind.JOB))
+    failed, wrong = map(catalog.conditions.causes, (ConditionKind.JOB, ConditionKind.PROOF))
+    return Runs(in_hand, frozenset(interrupted), failed, wrong)
 
 
 def clear(catalog: Catalog, job: Job) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from volstream.catalog.conditions import ConditionKind
 from volstream.definitions import PAUSED_BY_USER, FileJob, JobState, Stream, Volume, Write
 from volstream.delta import folders
 from volstream.delta.places import reached
@@ -92,7 +93,7 @@ class FileRunner:
         heal: bool = False,
         stop: Stop | None = None,
         observe: Observer | None = None,
-    ) -> tuple[Verification, RunReport]:
+    ) -> Verification:
         """Compares the table with the files that were delivered; calls the function only to fix what is wrong.
 
         Args:
@@ -108,8 +109,13 @@ class FileRunner:
             nonlocal found
             found = run.verify(fix=fix or heal, heal=heal)
 
-        report = self._lead(stop, observe, act)
-        return found, report
+        if fix or heal:
+            self._lead(stop, observe, act)
+            return found
+        services = self._services
+        with held(services.catalog, self._job.id, self._job.name, services.settings.lease_seconds) as owner:
+            self._do(_Run(services, self._job, owner, stop or Stop(), observe or (lambda _: None)), act)
+        return found
 
     def preview(self) -> Preview:
         """Returns what a run would do now, without doing it."""
@@ -148,17 +154,21 @@ class FileRunner:
         services = self._services
         with lease(services.catalog, self._job, services.settings.lease_seconds, owner) as lead:
             run = _Run(services, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
-            with (
-                services.gateway.explaining(),
-                as_sql_errors(),
-                reached(services.warehouse),
-                span("job", job=str(lead.job.name)) as current,
-            ):
-                act(run)
-                done = run.report.progress
-                current.set(batches=done.batches, files=done.done_files, rows=done.rows, bytes=done.done_bytes)
+            self._do(run, act)
             lead.summary = run.summary()
             return run.report
+
+    def _do(self, run: _Run, act: Callable[[_Run], None]) -> None:
+        services = self._services
+        with (
+            services.gateway.explaining(),
+            as_sql_errors(),
+            reached(services.warehouse),
+            span("job", job=str(self._job.name)) as current,
+        ):
+            act(run)
+            done = run.report.progress
+            current.set(batches=done.batches, files=done.done_files, rows=done.rows, bytes=done.done_bytes)
 
 
 class _Run:
@@ -263,9 +273,16 @@ class _Run:
             consumptions.advance(stream, covered.to_version, covered.table_id)
         if fix and not self._ended:
             found = replace(found, fixed=found.count - self.report.progress.failed)
-        if found.is_right and not self._ended:
-            self._job = self._services.catalog.jobs.change(self._job, verified_version=compared_.version)
+        if not self._ended:
+            self._note_verified(found, compared_.version)
         return found
+
+    def _note_verified(self, found: Verification, version: int) -> None:
+        known = {"verified_version": version} if found.is_right else {}
+        self._job = self._services.catalog.jobs.change(self._job, verified_on=datetime.now(UTC), **known)
+        self._services.catalog.conditions.note(
+            ConditionKind.PROOF, self._job.id, None if found.is_right else found.text
+        )
 
     @property
     def _ended(self) -> bool:

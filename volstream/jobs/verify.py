@@ -20,6 +20,7 @@ from volstream.delta.foreign import ForeignCommit, History
 from volstream.delta.log import DeltaLog
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
+from volstream.model.text import counted
 from volstream.model.work import Plan
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
@@ -80,6 +81,12 @@ class Verification:
     def count(self) -> int:
         """Number of files that are wrong."""
         return sum((self.wrong or {}).values())
+
+    @property
+    def text(self) -> str:
+        """What is wrong, as a part of a sentence: ``3 files: 2 missing, 1 stray``."""
+        kinds = ", ".join(f"{number:,} {problem}" for problem, number in (self.wrong or {}).items())
+        return f"{counted(self.count, 'file')}: {kinds}"
 
     @property
     def is_right(self) -> bool:

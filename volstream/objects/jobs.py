@@ -450,7 +450,7 @@ class Jobs(Collection[Job]):
             StreamBusyError: the job is running.
             StreamStaleError: the history of the delivered files is gone; see :meth:`heal`.
         """
-        return self.file_runner(self._of_files(name)).verify(fix=fix, stop=stop, observe=observe)[0]
+        return self.file_runner(self._of_files(name)).verify(fix=fix, stop=stop, observe=observe)
 
     def heal(self, name: str, *, stop: Stop | None = None, observe: Observer | None = None) -> Verification:
         """Fixes as :meth:`verify` does, also after the history of the stream is gone: then all files that are there are compared,
@@ -460,7 +460,7 @@ class Jobs(Collection[Job]):
             StreamBusyError: the job is running.
             StreamStaleError: the volume was dropped.
         """
-        return self.file_runner(self._of_files(name)).verify(heal=True, stop=stop, observe=observe)[0]
+        return self.file_runner(self._of_files(name)).verify(heal=True, stop=stop, observe=observe)
 
     def failures(
         self,

@@ -239,6 +239,11 @@ def retried_file_of_a_manual_job(views: Views) -> Callable[[], object]:
     return lambda: views.shell.ok("skip", "j", "a.txt")
 
 
+def wrong_table(views: Views) -> Callable[[], object]:
+    views.catalog.conditions.note(ConditionKind.PROOF, views.job.id, "1 file: 1 missing")
+    return lambda: views.catalog.conditions.note(ConditionKind.PROOF, views.job.id, None)
+
+
 def failing_listing(views: Views) -> Callable[[], object]:
     away = views.shell.files.with_name("away")
     views.shell.ok("refresh", "v")
@@ -327,6 +332,7 @@ def run_in_hand(views: Views) -> Callable[[], object]:
         (paused_by_hand, "job", "j", False),
         (quarantined_file, "job", "j", False),
         (retried_file_of_a_manual_job, "job", "j", False),
+        (wrong_table, "job", "j", False),
         (failing_listing, "volume", "v", True),
         (held_removals, "volume", "v", False),
         (stale_stream, "stream", "late", True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -11,10 +12,16 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.integration.conftest import Place
+from tests.waiting import eventually
+from volstream.catalog.conditions import ConditionKind
+from volstream.daemon.jobs import Scheduler
 from volstream.definitions import FileJob, OnMove
 from volstream.errors import StreamStaleError
+from volstream.inspection.problems import problems
+from volstream.inspection.status import status
 from volstream.jobs import ledger
 from volstream.jobs.verify import Problem
+from volstream.lifecycle.stop import Stop
 
 #: Rows: as many as the file has characters, but at most three; a file of one character gives none. Each call is noted.
 CODE = """
@@ -178,6 +185,40 @@ def test_exactly_what_random_hands_did_wrong_is_found_and_put_right(verified: Ve
     assert verified.calls() == sorted(chosen[:90])
     assert verified.content() == right
     assert verified.jobs.verify("j").is_right
+
+
+def test_what_is_wrong_is_a_condition_until_it_is_right(verified: Verified) -> None:
+    def wrong() -> list[str]:
+        found = problems(status(verified.place.session.home), {})
+        return [one.why for one in found if one.do == "volstream verify j --fix"]
+
+    verified.sql("DELETE FROM t$ WHERE _file_path = '01'")
+    assert wrong() == []
+    verified.wrong()
+    assert wrong() == ["Its table is not as the files say: 1 file: 1 missing."]
+    verified.run()
+    assert wrong() != []
+    verified.jobs.verify("j", fix=True)
+    assert wrong() == []
+
+
+def test_a_daemon_verifies_as_often_as_asked(verified: Verified) -> None:
+    home, stop = verified.place.session.home, Stop()
+    verified.sql("DELETE FROM t$ WHERE _file_path = '01'")
+    verified.jobs.alter("j", verify_every="1s")
+    scheduler = Scheduler(
+        home.catalog, verified.jobs.runner, home.settings, home.zone, lambda _: True, stop, lambda: True
+    )
+    thread = threading.Thread(target=scheduler.run)
+    thread.start()
+    try:
+        eventually(lambda: home.catalog.conditions.of(ConditionKind.PROOF), 30)
+        assert verified.calls() == []
+        verified.jobs.alter("j", verify_every="1h")
+        eventually(lambda: not scheduler.running, 30)
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_a_stream_that_lost_its_history_is_healed_by_few_calls(verified: Verified) -> None:

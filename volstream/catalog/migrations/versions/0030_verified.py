@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from volstream.catalog.tables import UtcDateTime
+
 revision = "0030"
 down_revision = "0029"
 
@@ -11,3 +13,5 @@ def upgrade() -> None:
     """Adds the columns; NULL: from the beginning, never verified."""
     op.add_column("streams", sa.Column("began_after", sa.BigInteger(), nullable=True))
     op.add_column("jobs", sa.Column("verified_version", sa.BigInteger(), nullable=True))
+    op.add_column("jobs", sa.Column("verified_on", UtcDateTime(timezone=True), nullable=True))
+    op.add_column("jobs", sa.Column("verify_every", sa.Float(), nullable=True))
