@@ -50,6 +50,10 @@ _VARYING = frozenset(
 )
 
 
+#: Aggregate functions of Spark that the parser does not know as such.
+_AGGREGATES = frozenset(["every", "some", "bool_and"])
+
+
 def check_where(text: str) -> None:
     """Raises InvalidValueError unless ``text`` is a condition on a file's columns."""
     _check_columns("condition", text, "A condition is about one file's columns only.")
@@ -76,9 +80,7 @@ def _check_complete(text: str) -> None:
     from sqlglot import expressions as exp
 
     parsed = _check_columns("condition", text, "A condition is about the files of one set.")
-    if parsed.find(exp.AggFunc) is None or any(
-        column.find_ancestor(exp.AggFunc) is None for column in _columns(parsed)
-    ):
+    if not any(map(_is_aggregate, parsed.walk())) or not all(map(_is_aggregated, _columns(parsed))):
         raise InvalidValueError(
             f"The condition {text!r} must be on all files of a set: use aggregate functions.",
             "For example: count(*) >= 2, or bool_or(relative_path LIKE '%.json').",
@@ -89,6 +91,22 @@ def _check_complete(text: str) -> None:
             f"The condition {text!r} may become true although no file of the set changes, but is checked only when one does.",
             "To wait until the files have rested, use group_quiet.",
         )
+
+
+def _is_aggregate(node: Any) -> bool:
+    from sqlglot import expressions as exp
+
+    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATES)
+
+
+def _is_aggregated(column: Any) -> bool:
+    """Returns whether a column is in an aggregate function, or in its FILTER."""
+    from sqlglot import expressions as exp
+
+    node = column.parent
+    while node is not None and not _is_aggregate(node) and not isinstance(node, exp.Filter):
+        node = node.parent
+    return node is not None
 
 
 def _check_columns(what: str, text: str, rule: str) -> Any:
