@@ -219,6 +219,7 @@ SIZE = form("a size", "int | str", _size, metavar="1GiB", write=exact_size)
 RATE = form("a rate", "str", _rate, metavar="300/min")
 MOMENT = form("a time", "datetime | str", _moment, metavar="TIME", write=datetime.isoformat)
 TEXTS = form("a list of text", "Sequence[str] | str", _texts, _parsed_texts, write=tuple)
+CONDITIONS = form("a list of SQL conditions", "Sequence[str] | str", _texts, lambda text: (text,), write=tuple)
 RECEIVERS = form(
     "a list of names", "Sequence[str] | str", _receivers, lambda text: _receivers(_parsed_texts(text)), write=tuple
 )

@@ -181,6 +181,24 @@ class FileJobOptions(JobOptions):
         int | None,
         Option("GPUs of each worker, the only ones that its function sees.", minimum=1, maximum=_MAX_COUNT),
     ] = None
+    expect: Annotated[
+        Sequence[str],
+        Option(
+            "Rows of a file must satisfy this, or the file fails; with `rows`, how many it has.",
+            form=forms.CONDITIONS,
+            single="expect",
+            metavar="SQL",
+        ),
+    ] = ()
+    expect_warn: Annotated[
+        Sequence[str],
+        Option(
+            "Count the files whose rows do not satisfy this.",
+            form=forms.CONDITIONS,
+            single="expect-warn",
+            metavar="SQL",
+        ),
+    ] = ()
     verify_every: Annotated[
         float | None, Option("Let the daemon compare the table with the files so often.", metavar="1d", minimum=1)
     ] = None

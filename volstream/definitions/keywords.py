@@ -71,6 +71,8 @@ class JobKeywords(TypedDict, total=False):
     cpus: int | None
     memory: int | str | None
     gpus: int | None
+    expect: Sequence[str] | str
+    expect_warn: Sequence[str] | str
     verify_every: float | str | timedelta | None
     max_files: int | None
     max_bytes: int | str | None
@@ -102,6 +104,8 @@ class JobChanges(TypedDict, total=False):
     cpus: int | None
     memory: int | str | None
     gpus: int | None
+    expect: Sequence[str] | str
+    expect_warn: Sequence[str] | str
     verify_every: float | str | timedelta | None
     max_files: int | None
     max_bytes: int | str | None
@@ -136,6 +140,8 @@ class LoadKeywords(TypedDict, total=False):
     cpus: int | None
     memory: int | str | None
     gpus: int | None
+    expect: Sequence[str] | str
+    expect_warn: Sequence[str] | str
     verify_every: float | str | timedelta | None
     max_files: int | None
     max_bytes: int | str | None

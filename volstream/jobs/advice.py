@@ -15,6 +15,7 @@ _HELPS = {
     FailureKind.RAISED: "Fix the function or the file",
     FailureKind.CODE: "Fix what the function imports, or install it",
     FailureKind.WRONG_RESULT: "Fix the function, or alter-job --returns",
+    FailureKind.UNEXPECTED: "Fix the function or the file, or expect something else (alter-job --expect)",
     FailureKind.TOO_LARGE: "Return less (a path instead of contents), or raise the setting",
     FailureKind.TIMED_OUT: "Raise the limit (alter-job --timeout)",
     FailureKind.WORKER_DIED: "Fix the function or the file; what killed it is in the message",

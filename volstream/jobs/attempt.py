@@ -30,6 +30,7 @@ from volstream.functions.worker import Work
 from volstream.jobs import ledger, logs, plan
 from volstream.jobs.definitions import FUNCTION_BROKEN
 from volstream.jobs.environments import brought
+from volstream.jobs.expectations import judged
 from volstream.jobs.load import arguments_of
 from volstream.jobs.load_columns import adopt
 from volstream.jobs.needs import gpus_of, most_workers, profile_of
@@ -167,6 +168,7 @@ class BatchExecutor:
             # Nothing of the batch is committed yet, so the same files are read again, now with their new columns.
             while done.totals.new_columns and self._adopts(done.staged.new_columns()):
                 done = self._stage(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch))
+            done = self._judged(done)
             if self._outputs is not None:
                 faults.point("outputs.written")
                 checked = self._outputs.checked(open_plan, batch, done.staged)
@@ -352,6 +354,15 @@ class BatchExecutor:
         else:
             ago = pace.seconds
         return replace(pace, wait=min(pace.seconds, max(0.0, pace.seconds - ago)))
+
+    def _judged(self, done: StagedBatch) -> StagedBatch:
+        """Returns the outcomes as the job's expectations have them."""
+        if not (self._job.expect or self._job.expect_warn):
+            return done
+        with self._services.session() as session:
+            staged, warned = judged(session, self._job, done.staged)
+        totals = staged.totals()
+        return replace(done, staged=staged, totals=replace(totals, counted={**totals.counted, **warned}))
 
     def _stage_now(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> StagedBatch:
         began = time.monotonic()

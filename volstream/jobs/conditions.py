@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from volstream.definitions import OnMove
@@ -52,6 +53,35 @@ _VARYING = frozenset(
 
 #: Aggregate functions of Spark that the parser does not know as such.
 _AGGREGATES = frozenset(["every", "some", "bool_and"])
+
+
+def check_expectations(conditions: Sequence[str], columns: Sequence[str]) -> None:
+    """Raises InvalidValueError unless each is a condition on a result's columns, or on ``rows``, the number of a file's rows."""
+    known = [name.lower() for name in columns]
+    for text in conditions:
+        parsed = _parsed("expectation", text, "An expectation is about the rows of one file.")
+        names = {column.name.lower() for column in _columns(parsed)}
+        if "rows" in names and "rows" not in known:
+            if len(names) > 1:
+                raise InvalidValueError(
+                    f"The expectation {text!r} is about single rows and about their number.", "Write two of them."
+                )
+            continue
+        unknown = sorted(names - {*known})
+        if unknown:
+            raise InvalidValueError(
+                f"The expectation {text!r} names a column {unknown[0]!r}.", f"A row has: {', '.join(columns)}."
+            )
+        if any(map(_is_aggregate, parsed.walk())):
+            raise InvalidValueError(
+                f"The expectation {text!r} has an aggregate function.",
+                "Each row is looked at by itself; rows is how many a file has.",
+            )
+
+
+def names_in(text: str) -> set[str]:
+    """Returns the columns that an expression names, in lower case."""
+    return {column.name.lower() for column in _columns(tree_of(f"SELECT 1 WHERE ({text})"))}
 
 
 def check_where(text: str) -> None:
@@ -111,6 +141,15 @@ def _is_aggregated(column: Any) -> bool:
 
 def _check_columns(what: str, text: str, rule: str) -> Any:
     """Returns the tree of an expression; raises InvalidValueError if it is more than that, or of more than a file's columns."""
+    parsed = _parsed(what, text, rule)
+    unknown = sorted({column.name for column in _columns(parsed) if column.name.lower() not in COLUMNS})
+    if unknown:
+        raise InvalidValueError(f"The {what} names a column {unknown[0]!r}.", f"A file has: {', '.join(COLUMNS)}.")
+    return parsed
+
+
+def _parsed(what: str, text: str, rule: str) -> Any:
+    """Returns the tree of an expression; raises InvalidValueError if it is more than that."""
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
@@ -126,9 +165,6 @@ def _check_columns(what: str, text: str, rule: str) -> Any:
         check_calls(text)
     except SqlError as error:
         raise InvalidValueError(f"The {what} {text!r} cannot be used: {error.message}", error.remedy) from None
-    unknown = sorted({column.name for column in _columns(parsed) if column.name.lower() not in COLUMNS})
-    if unknown:
-        raise InvalidValueError(f"The {what} names a column {unknown[0]!r}.", f"A file has: {', '.join(COLUMNS)}.")
     return parsed.args["where"].this
 
 

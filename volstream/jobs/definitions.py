@@ -49,9 +49,9 @@ from volstream.errors import (
 from volstream.functions.declared import declared_apart, declared_by
 from volstream.functions.inferred import with_known
 from volstream.functions.pickled import code_of, resolved
-from volstream.functions.schema import from_ddl, of_job, to_ddl
+from volstream.functions.schema import from_ddl, of_job, of_table, to_ddl
 from volstream.functions.source import FunctionSource
-from volstream.jobs.conditions import check_sets, check_where
+from volstream.jobs.conditions import check_expectations, check_sets, check_where
 from volstream.jobs.environments import equipped, located
 from volstream.jobs.infer import Infer
 from volstream.jobs.load import loads, with_rescued
@@ -140,6 +140,7 @@ def create_job(
                 check_target(catalog, spec.into, folders.table_location(warehouse, spec.into), columns.names)
             common |= {name: getattr(spec, name) for name in ("outputs_to", "outputs_prefix")}
             job = FileJob(**common, **function)
+            _check_expected(job)
             check_outputs(catalog, job, columns, streams[0])
         case StatementJobSpec():
             job = StatementJob(**common, statement=spec.statement)
@@ -227,6 +228,7 @@ def alter_job(
     renewed = bool(changes.keys() & {"function", "returns", "environment"}) or (loads(job) and "arguments" in changes)
     if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
+    _check_expected(dataclasses.replace(job, **changes))
     changed = catalog.jobs.change(job, **changes)
     retried = (
         FailureFilter(FAILING) if changed.where != job.where else FailureFilter((FailureState.QUARANTINED,), PERMANENT)
@@ -235,6 +237,9 @@ def alter_job(
     if (changed.group_complete, changed.group_quiet) != (job.group_complete, job.group_quiet):
         held = FailureFilter((FailureState.WAITING,), (FailureKind.HELD,))
         catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=held)
+    if changed.expect != job.expect:
+        unexpected = FailureFilter(FAILING, (FailureKind.UNEXPECTED,))
+        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=unexpected)
     if renewed or changed.where != job.where:
         catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=retried)
     return changed
@@ -479,6 +484,10 @@ def _check_options(spec: FileJobSpec | FileJob) -> None:
         )
     if spec.where is not None:
         check_where(spec.where)
+
+
+def _check_expected(job: FileJob) -> None:
+    check_expectations((*job.expect, *job.expect_warn), of_table(job).names)
 
 
 def _check_idle(catalog: Catalog, job: Job) -> None:

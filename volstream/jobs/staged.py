@@ -211,26 +211,33 @@ class Staged:
             ["path", "version"]
         )
 
+    def counts(self) -> pa.Table:
+        """Returns ``path`` and ``rows`` of the files that succeeded; all in memory."""
+        succeeded = pc.field("rows").is_valid() & pc.field("error_kind").is_null()
+        return self._records.to_table(columns=["path", "rows"], filter=succeeded)
+
     def paths(self) -> set[str]:
         """Returns the paths of the files that have an outcome; all in memory."""
         rows = self._records.to_table(columns=["path"], filter=pc.field("rows").is_valid())
         return {*rows["path"].to_pylist()}
 
-    def with_failed(self, why: Mapping[str, str]) -> Staged:
+    def with_failed(self, why: Mapping[str, str], *, unexpected: bool = False) -> Staged:
         """Returns a copy of the outcomes in which some files failed.
 
         Args:
             why: messages, by path.
+            unexpected: their rows break what the job expects.
         """
+        kind = FailureKind.UNEXPECTED if unexpected else FailureKind.RAISED
         failing = pa.array(list(why), pa.string())
-        with _Records(f"{self.location}/checked") as records:
+        with _Records(f"{self.location}/{kind.value}") as records:
             for batch in self._records.to_batches(batch_size=_RECORDS):
                 failed = pc.is_in(batch["path"], value_set=failing)
                 records.add(pa.Table.from_batches([batch.filter(pc.invert(failed))]))
                 those = batch.filter(failed)
                 changed = {
                     "rows": pa.array([0] * len(those), pa.int64()),
-                    "error_kind": pa.array([FailureKind.RAISED.value] * len(those), pa.string()),
+                    "error_kind": pa.array([kind.value] * len(those), pa.string()),
                     "error_message": pa.array([why[path] for path in those["path"].to_pylist()], pa.string()),
                     "outputs": pa.nulls(len(those), pa.string()),
                 }

@@ -266,7 +266,7 @@ class FailureKind(StrEnum):
     ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and ``NEW_COLUMNS`` concern
     files that a job loads: they do not have its format, or have columns that its table lacks. ``RETRY_LATER``: the function
     asked to be called again later, or the store gets too many requests. ``HELD``: the function was not called, because a
-    set of files is not complete, or has just changed."""
+    set of files is not complete, or has just changed. ``UNEXPECTED``: the rows break what the job expects of them."""
 
     SET_UP = "set-up"
     RAISED = "raised"
@@ -276,6 +276,7 @@ class FailureKind(StrEnum):
     CODE = "code"
     WRONG_RESULT = "wrong-result"
     TOO_LARGE = "too-large"
+    UNEXPECTED = "unexpected"
     WORKER_DIED = "worker-died"
     OUT_OF_MEMORY = "out-of-memory"
     MALFORMED = "malformed"

@@ -1,4 +1,4 @@
-"""Streams know where they began, and jobs up to which version of their table they were verified."""
+"""Streams know where they began; jobs, up to which version of their table they were verified, and what they expect of rows."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,3 +15,5 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("verified_version", sa.BigInteger(), nullable=True))
     op.add_column("jobs", sa.Column("verified_on", UtcDateTime(timezone=True), nullable=True))
     op.add_column("jobs", sa.Column("verify_every", sa.Float(), nullable=True))
+    for name in ("expect", "expect_warn"):
+        op.add_column("jobs", sa.Column(name, sa.JSON(), nullable=True))
