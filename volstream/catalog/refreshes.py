@@ -119,6 +119,13 @@ class Refreshes:
             row = transaction.execute(query).one_or_none()
             return None if row is None else Refresh(**row._mapping)
 
+    def last_arrival(self, volume_id: str) -> datetime | None:
+        """Returns when a file was last new or changed; None: never, or the history of that time is deleted."""
+        arrived = refreshes.c.inserted + refreshes.c.updated > 0
+        query = select(refreshes.c.committed_on).where(refreshes.c.volume_id == volume_id, arrived)
+        with self._database.reading() as transaction:
+            return transaction.execute(query.order_by(refreshes.c.number.desc()).limit(1)).scalar_one_or_none()
+
     def ask_check(self, volume_id: str, paths: Iterable[str]) -> datetime:
         """Asks the volume's writer to check these keys again; idempotent. Returns a time that identifies the request."""
         now = datetime.now(UTC)

@@ -55,6 +55,9 @@ class VolumeOptions:
             clause=True,
         ),
     ] = None
+    expect_every: Annotated[
+        float | None, Option("Tell when no file has come or changed for so long.", metavar="2h", minimum=1)
+    ] = None
     comment: Annotated[str | None, Option(clause=True)] = None
 
 

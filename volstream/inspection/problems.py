@@ -13,7 +13,7 @@ from typing import Any
 
 from volstream.definitions import JobState, TriggerKind
 from volstream.model.text import counted, first_line, one_line
-from volstream.model.units import about
+from volstream.model.units import about, format_duration
 from volstream.model.work import FailureState
 
 
@@ -94,6 +94,11 @@ def _volumes(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[P
         name, held = volume["volume"], volume.get("held_removals")
         if volume["trouble"]:
             yield Problem(True, "volume", name, volume["trouble"], f"volstream doctor {name}")
+        if volume.get("quiet"):
+            expected = format_duration(volume["expect_every"])
+            why = f"No file has come or changed for {about(volume['quiet'])}; one is expected every {expected}."
+            do = f"See what writes the files. To expect less: volstream alter-volume {name} --expect-every"
+            yield Problem(False, "volume", name, why, do)
         if held:
             why = (
                 f"{counted(held, 'file')} missing from the store, more than the volume's limit: kept until you confirm."

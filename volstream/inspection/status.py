@@ -59,7 +59,7 @@ def health(home: Home, *, streams: bool) -> dict[str, Any]:
     failing, unread = catalog.conditions.causes(ConditionKind.VOLUME), catalog.conditions.causes(ConditionKind.SOURCE)
     return {
         "engine": engine_status(home.settings),
-        "volumes": [volume_health(volume, failing) for volume in catalog.volumes.list()],
+        "volumes": [volume_health(home, volume, failing) for volume in catalog.volumes.list()],
         "streams": [stream_health(home, stream) for stream in catalog.streams.list()] if streams else [],
         "jobs": [{**job_health(job, open_runs), "failures": {}} for job in jobs],
         "tables": [
@@ -91,7 +91,7 @@ def volume_status(home: Home, volume: Volume, failing: Mapping[str, str]) -> dic
     # Without events, listings find all changes, and none of them was missed.
     missed = listing if volume.queue_type.has_events else None
     return {
-        **volume_health(volume, failing),
+        **volume_health(home, volume, failing),
         "location": volume.location,
         "queue": volume.queue_type,
         "files": home.catalog.refreshes.file_count(volume.id),
@@ -108,9 +108,21 @@ def volume_status(home: Home, volume: Volume, failing: Mapping[str, str]) -> dic
     }
 
 
-def volume_health(volume: Volume, failing: Mapping[str, str]) -> dict[str, Any]:
-    """Returns what is wrong with a volume, of those that fail by their ids."""
-    return {"volume": str(volume.name), "held_removals": volume.held_removals, "trouble": failing.get(volume.id)}
+def volume_health(home: Home, volume: Volume, failing: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what is wrong with a volume, of those that fail by their ids. ``quiet``: for how many seconds no file has come,
+    if that is too long."""
+    quiet = None
+    if volume.expect_every is not None:
+        last = home.catalog.refreshes.last_arrival(volume.id) or volume.created_on
+        seconds = (datetime.now(UTC) - last).total_seconds()
+        quiet = seconds if seconds > volume.expect_every else None
+    return {
+        "volume": str(volume.name),
+        "held_removals": volume.held_removals,
+        "trouble": failing.get(volume.id),
+        "quiet": quiet,
+        "expect_every": volume.expect_every,
+    }
 
 
 def stream_status(home: Home, stream: Stream) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime, timedelta
@@ -257,6 +258,12 @@ def failing_listing(views: Views) -> Callable[[], object]:
     return back
 
 
+def quiet_volume(views: Views) -> Callable[[], object]:
+    views.shell.ok("alter-volume", "v", "--expect-every", "1s")
+    time.sleep(1.1)
+    return lambda: views.shell.ok("alter-volume", "v", "--expect-every", "1h")
+
+
 def held_removals(views: Views) -> Callable[[], object]:
     views.shell.ok("alter-volume", "v", "--max-removals", "1")
     views.shell.ok("refresh", "v")
@@ -333,6 +340,7 @@ def run_in_hand(views: Views) -> Callable[[], object]:
         (quarantined_file, "job", "j", False),
         (retried_file_of_a_manual_job, "job", "j", False),
         (wrong_table, "job", "j", False),
+        (quiet_volume, "volume", "v", False),
         (failing_listing, "volume", "v", True),
         (held_removals, "volume", "v", False),
         (stale_stream, "stream", "late", True),

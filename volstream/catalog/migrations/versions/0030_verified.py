@@ -1,4 +1,4 @@
-"""Streams know where they began; jobs, up to which version of their table they were verified, and what they expect of rows."""
+"""Proof: up to which version a job's table was verified, where streams began, what is expected of rows and of arrivals."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,5 +15,6 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("verified_version", sa.BigInteger(), nullable=True))
     op.add_column("jobs", sa.Column("verified_on", UtcDateTime(timezone=True), nullable=True))
     op.add_column("jobs", sa.Column("verify_every", sa.Float(), nullable=True))
+    op.add_column("volumes", sa.Column("expect_every", sa.Float(), nullable=True))
     for name in ("expect", "expect_warn"):
         op.add_column("jobs", sa.Column(name, sa.JSON(), nullable=True))
