@@ -28,7 +28,7 @@ def test_a_table_whose_log_was_cut_is_found_wrong_and_put_right(home: Home, file
     log[-1].unlink()
     found = home.run("verify", "j")
     assert found.code == 5
-    assert "4 files compared with 3 rows: 1 missing, 1 outdated." in found.stdout
+    assert "4 files compared with a table of 3 rows: 1 missing, 1 outdated." in found.stdout
     assert "outdated  a.txt" in found.stdout
     assert "volstream verify j --fix" in found.stderr
     assert "Its table is not as the files say" in home.run("status").stdout

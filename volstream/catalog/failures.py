@@ -202,7 +202,10 @@ class Failures:
                 ]
             for chunk in groups(rows, MAX_BOUND):
                 chosen = failures.c.id.in_([row.id for row in chunk])
-                transaction.execute(update(failures).where(chosen).values(state=state, next_try=next_try))
+                # What waits for more files, or was asked to wait, has not failed; nor does it because it is looked at again.
+                waits = failures.c.kind.in_(WAITING) & (failures.c.state == FailureState.WAITING)
+                becomes = case((waits, FailureState.WAITING), else_=state) if state is FailureState.RETRYING else state
+                transaction.execute(update(failures).where(chosen).values(state=becomes, next_try=next_try))
         return [row.path for row in rows]
 
     def forget(self, job_id: str, paths: Sequence[str]) -> None:

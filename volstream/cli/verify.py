@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 @click.option("--fix", is_flag=True, help="Process what is wrong again, and remove rows that no file explains.")
 @common
 def verify_command(session: Session, output: Output, job: str, fix: bool) -> None:
-    """Compare the table of JOB with its volume, file by file, without calling the function.
+    """Compare the table of JOB with the directory of its volume, file by file, without calling the function.
 
-    Files that have changed since the last run are not compared. Exits with 5 if something is wrong and stays wrong.
+    The directory is as of the last refresh. Files that have changed since the last run are not compared. Exits with 5 if
+    something is wrong and stays wrong.
     """
     with watched(output) as (stop, observe):
         found = session.jobs.verify(job, fix=fix, stop=stop, observe=observe)
@@ -41,7 +42,7 @@ def verify_command(session: Session, output: Output, job: str, fix: bool) -> Non
 def heal_command(session: Session, output: Output, job: str) -> None:
     """Make the table of JOB right again, whatever became of it or of the stream's history.
 
-    Compares the table with the files that are there, and processes only those that differ.
+    Compares the table with the directory of the volume, and processes only the files that differ.
     """
     with watched(output) as (stop, observe):
         found = session.jobs.heal(job, stop=stop, observe=observe)
@@ -56,40 +57,50 @@ def _show(output: Output, job: str, found: Verification) -> None:
         "job": job,
         "files": found.files,
         "rows": found.rows,
+        "failing": found.failing,
         "waiting": found.waiting,
         "wrong": wrong,
         "examples": [{"path": path, "problem": problem} for path, problem in found.examples],
         "foreign_commits": [vars(commit) for commit in found.commits],
         "seen_from": found.seen_from,
+        "pathless": found.pathless,
         "unproven": found.unproven,
         "fixed": found.fixed,
     }
-    output.result(value, "\n".join(_lines(found, wrong)))
+    output.result(value, "\n".join(_lines(job, found, wrong)))
     if not found.is_right:
-        left = found.count - (found.fixed or 0)
+        fixed = found.fixed is not None
         raise FilesFailedError(
-            f"The table is wrong about {counted(left, 'file')}.",
-            f"Put it right: volstream verify {job} --fix"
-            if found.fixed is None
-            else f"See: volstream list failures --job {job}",
+            f"The table is still wrong about {counted(found.count - (found.fixed or 0), 'file')}."
+            if fixed
+            else f"The table is wrong: {found.text}.",
+            f"See: volstream list failures --job {job}" if fixed else f"Put it right: volstream verify {job} --fix",
         )
 
 
-def _lines(found: Verification, wrong: dict[str, int]) -> list[str]:
-    compared = f"{counted(found.files, 'file')} compared with {counted(found.rows, 'row')}"
+def _lines(job: str, found: Verification, wrong: dict[str, int]) -> list[str]:
+    compared = f"{counted(found.files, 'file')} compared with a table of {counted(found.rows, 'row')}"
     if wrong:
         lines = [f"{compared}: {', '.join(f'{number:,} {problem}' for problem, number in wrong.items())}."]
         lines += [f"  {problem:<9} {printable(path)}" for path, problem in found.examples]
         if (more := found.count - len(found.examples)) > 0:
             lines.append(f"  and {more:,} more")
     else:
-        lines = [f"{compared}: all is right."]
-    if found.commits:
+        unknown = found.failing or found.unproven or found.pathless or not found.is_proven
+        lines = [f"{compared}: {'nothing is wrong with these' if unknown else 'all is right'}."]
+    if found.failing:
+        lines.append(f"Of these, {found.failing:,} failed, wait or are held: volstream list failures --job {job}")
+    if found.pathless:
+        lines.append(
+            f"{counted(found.pathless, 'row')} without the path of a file: another writer's, to be deleted by hand."
+        )
+    unseen = any(commit.unseen for commit in found.commits)
+    if found.commits and (found.count or unseen):
         named = ", ".join(f"{commit.version} ({commit.operation})" for commit in found.commits[:5])
         others = f" and {len(found.commits) - 5} more" if len(found.commits) > 5 else ""
         lines.append(f"Other writers changed rows in {counted(len(found.commits), 'version')}: {named}{others}.")
-        if any(commit.unseen for commit in found.commits):
-            lines.append("Files of some of these are gone, so not all rows that they changed are known.")
+        if unseen:
+            lines.append(f"Which rows is no longer known of all of these. To be sure: volstream replay {job}")
     if found.seen_from is not None:
         lines.append(
             f"What other writers changed before version {found.seen_from} is no longer known: the log was cleaned up."

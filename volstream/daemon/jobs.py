@@ -142,6 +142,9 @@ class Scheduler:
         """Returns whether a verification of the job is due. One that fails is tried again after as long as one that succeeds."""
         if not isinstance(job, FileJob) or job.verify_every is None or not self._serves(job):
             return False
+        stream = self._catalog.streams.by_id(job.stream_id)
+        if stream is None or stream.offset is None or stream.initial:
+            return False  # its first run has not ended
         last = job.verified_on or job.created_on
         tried = self._verified.get(job.id)
         return (datetime.now(UTC) - last).total_seconds() >= job.verify_every and (

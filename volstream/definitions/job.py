@@ -15,6 +15,7 @@ from volstream.definitions.stream import StreamSpec
 from volstream.errors import InvalidValueError
 from volstream.model.names import Name
 from volstream.model.text import nearest
+from volstream.model.units import exact_size, format_size
 
 
 class Write(StrEnum):
@@ -136,6 +137,21 @@ _MAX_CONCURRENCY = 1024
 _MAX_COUNT = 2**31 - 1
 
 
+def _memory(value: Any) -> int:
+    size: int = forms.SIZE.read(value)
+    if size < _LEAST_MEMORY:
+        raise InvalidValueError(
+            f"{format_size(size)} is too little memory for a worker.", "Give 64MiB or more; 300MiB, not 300."
+        )
+    return size
+
+
+#: With less a worker cannot hold what it reads and returns.
+_LEAST_MEMORY = 64 << 20
+
+_MEMORY = forms.form("a size", "int | str", _memory, metavar="1GiB", write=exact_size)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileJobOptions(JobOptions):
     """What a user says of a job on files, whatever it does with them."""
@@ -175,7 +191,7 @@ class FileJobOptions(JobOptions):
         int | None, Option("CPUs of each worker; fewer run at a time then.", minimum=1, maximum=_MAX_COUNT)
     ] = None
     memory: Annotated[
-        int | None, Option("Memory of each worker, in place of the setting function_memory.", form=forms.SIZE)
+        int | None, Option("Memory of each worker, in place of the setting function_memory.", form=_MEMORY)
     ] = None
     gpus: Annotated[
         int | None,

@@ -4,6 +4,7 @@ file, or deleted rows of it."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,12 @@ from volstream.delta import folders, vectors
 from volstream.delta.datafile import open_file
 from volstream.delta.log import actions, own_file
 
+#: A commit that replaces files by others is compared row by row if these have at most so many rows.
+_MOST_ROWS = 200_000
+
+#: Operations that change what rows have without touching their files.
+_OF_COLUMNS = frozenset({"DROP COLUMNS", "RENAME COLUMN", "CHANGE COLUMN"})
+
 #: Of each row that others changed: its key, and the version that did.
 TOUCHED = pa.schema([("key", pa.string()), ("version", pa.int64())])
 
@@ -27,7 +34,7 @@ class ForeignCommit:
 
     Attributes:
         operation: by Delta's name, or the writer's.
-        unseen: a file that it removed is gone, so not all of its rows are known.
+        unseen: it is not known row by row: a file that it removed is gone, or it changed the columns.
     """
 
     version: int
@@ -73,16 +80,18 @@ def changes(
             if batch is not None:
                 own[batch] = version
                 continue
-            unseen = changed = False
+            operation = str(info.get("operation", "unknown"))
+            unseen = operation in _OF_COLUMNS
+            changed = unseen
             for keys in _touched(location, key, entries):
-                changed = True
                 if keys is None:
-                    unseen = True
-                    continue
-                rows = pa.table([keys, pa.array([version] * len(keys), pa.int64())], schema=TOUCHED)
-                writer.write_table(rows)
+                    unseen = changed = True
+                elif len(keys):
+                    changed = True
+                    rows = pa.table([keys, pa.array([version] * len(keys), pa.int64())], schema=TOUCHED)
+                    writer.write_table(rows)
             if changed:
-                commits.append(ForeignCommit(version, str(info.get("operation", "unknown")), unseen))
+                commits.append(ForeignCommit(version, operation, unseen))
     return History(first, commits, own)
 
 
@@ -101,6 +110,10 @@ def _touched(location: str, key: str, entries: Sequence[Mapping[str, Any]]) -> I
         those = (entry[kind] for entry in entries if kind in entry)
         sides.append({file["path"]: file.get("deletionVector") for file in those if file.get("dataChange", True)})
     added, removed = sides
+    rewritten = _rewritten(location, key, added, removed)
+    if rewritten is not None:
+        yield rewritten
+        return
     for path in added.keys() | removed.keys():
         name = own_file(path)
         try:
@@ -115,6 +128,36 @@ def _touched(location: str, key: str, entries: Sequence[Mapping[str, Any]]) -> I
         other = here[1] if len(here) > 1 else np.arange(len(keys))
         at = np.setxor1d(here[0], other)
         yield pc.unique(keys.take(pa.array(at, pa.int64())).drop_null())
+
+
+def _rewritten(location: str, key: str, added: Mapping[str, Any], removed: Mapping[str, Any]) -> pa.Array | None:
+    """Returns the keys whose rows differ between the files that a commit removed and those that it added in their place; None:
+    it did not replace files, or they have too many rows to compare."""
+    if not (added.keys() - removed.keys() and removed.keys() - added.keys()):
+        return None
+    balance: Counter[tuple[str | None, str]] = Counter()
+    left = _MOST_ROWS
+    for side, sign in ((added, 1), (removed, -1)):
+        for path, descriptor in side.items():
+            name = own_file(path)
+            try:
+                if name is None:
+                    return None
+                with open_file(location, name) as file:
+                    left -= file.metadata.num_rows
+                    if left < 0:
+                        return None
+                    rows = file.read()
+                gone = {*_deleted(location, descriptor).tolist()}
+            except FileNotFoundError:
+                return None
+            column = next((one for one in rows.column_names if one.lower() == key.lower()), None)
+            if column is None:
+                return None
+            for at, row in enumerate(rows.to_pylist()):
+                if at not in gone:
+                    balance[row[column], repr(sorted(row.items()))] += sign
+    return pa.array(sorted({path for (path, _), number in balance.items() if number and path is not None}), pa.string())
 
 
 def _deleted(location: str, descriptor: Mapping[str, Any] | None) -> np.ndarray:

@@ -42,6 +42,6 @@ class RetryLater(Exception):  # noqa: N818  # it is not an error
 
     def __init__(self, reason: str = "", after: float = 60.0) -> None:
         super().__init__(reason)
-        if not 0 < after < float("inf"):
-            raise InvalidValueError(f"A function cannot be called again after {after} seconds.")
+        if not isinstance(after, int | float) or not 0 < after < float("inf"):
+            raise InvalidValueError(f"A function cannot be called again after {after!r} seconds.")
         self.after = float(after)

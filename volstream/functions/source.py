@@ -339,6 +339,10 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
     Accepts functions without an inspectable signature, such as some written in C.
     """
     if isinstance(function, type):
+        if not any("__call__" in vars(base) for base in function.__mro__):
+            raise FunctionLoadError(
+                f"{function.__name__} is a class without __call__.", "Give it a method __call__(self, file)."
+            )
         calls: list[tuple[Any, tuple[None, ...], Mapping[str, str], str]] = [
             (function, (), arguments, "set up"),
             (function.__call__, (None, None), {}, "called with a file"),
@@ -355,7 +359,7 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
         except TypeError as error:
             raise FunctionLoadError(
                 f"{getattr(function, '__name__', type(function).__name__)}{signature} cannot be {what}: {error}.",
-                "The function, or a class's __call__, takes the file first; the others are given by name.",
+                "The function, or a class's __call__, takes the file first; the others are given by name: --arg name=value.",
             ) from None
 
 
@@ -542,7 +546,8 @@ def _load_error(source: FunctionSource, error: BaseException) -> FunctionLoadErr
     remedy = ""
     if isinstance(error, ModuleNotFoundError):
         remedy = (
-            f"Install {error.name} into volstream's environment, or give the function an environment of its own."
+            f"Install {error.name} into volstream's environment, or give the function an environment of its own "
+            "(--environment)."
             if source.environment is None
             else f"Add the package of {error.name} to {source.environment.name}: the function has only the packages there."
         )

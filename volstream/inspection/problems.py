@@ -131,7 +131,7 @@ def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Prob
         stopped = _stopped(job)
         if stopped is not None:
             yield stopped
-        if job["wrong"]:
+        if job.get("wrong"):
             why = f"Its table is not as the files say: {job['wrong']}."
             yield Problem(False, "job", job["job"], why, f"volstream verify {job['job']} --fix")
         files = _files(job)

@@ -1,7 +1,7 @@
 """The ledger of a job: its files without rows, so that a file of which nothing is recorded is known to be missing.
 
-A small table beside the result tables. A batch in which every file has rows, or failed, writes nothing to it. Entries are never
-wrong to have: what counts is that of the file's current version, if the file has no rows.
+A small table beside the result tables. A batch in which every file has rows, or failed, writes nothing to it, unless one of these
+files had no rows before: an entry must not excuse rows that are lost later.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ def location_of(warehouse: str, job_id: str) -> str:
 
 
 def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None:
-    """Records the files of a batch that succeeded without a row, before the batch is committed. Does nothing if there are none,
-    or if only Spark could write a table there.
+    """Records the files of a batch that succeeded without a row, before the batch is committed, and forgets those that have rows
+    now. Does nothing if there are none of either, or if only Spark could write a table there.
 
     Raises:
         DependencyError: the ledger cannot be written.
     """
     empty = staged.without_rows()
-    if not empty.num_rows:
-        return
-    log = DeltaLog(location)
-    if not log.exists() and not direct.create(location, SCHEMA, {upkeep.UPKEEP: "on"}):
+    exists = DeltaLog(location).exists()
+    gone = [*empty[KEY].to_pylist()]
+    if exists:
+        entries = direct.rows_of(location, KEY, staged.settled(), [KEY])
+        gone += [] if entries is None else entries[KEY].to_pylist()
+    if not gone or not (exists or direct.create(location, SCHEMA, {upkeep.UPKEEP: "on"})):
         return
     rows = pa.table([*empty.columns, pa.array([batch_id] * empty.num_rows, pa.string())], schema=SCHEMA)
-    direct.commit(location, marker, RowChanges([rows], SCHEMA, KEY, empty[KEY].to_pylist()))
+    direct.commit(location, marker, RowChanges([rows], SCHEMA, KEY, {*gone}))
     if upkeep.is_due(location, 1):
         upkeep.compact(location, KEY)
 

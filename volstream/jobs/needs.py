@@ -16,6 +16,7 @@ from volstream.definitions import FileJob
 from volstream.errors import InvalidStateError
 from volstream.functions import gpus
 from volstream.functions.gpus import Gpus
+from volstream.model.text import counted
 from volstream.model.units import format_size
 
 
@@ -29,12 +30,12 @@ def most_workers(job: FileJob, settings: Settings) -> int | None:
         return job.parallel
     limits = [] if job.parallel is None else [job.parallel]
     if job.cpus is not None:
-        limits.append(_fitting(job, job.cpus, settings.slots, lambda count: f"{count} CPUs", "the engine"))
+        limits.append(_fitting(job, job.cpus, settings.slots, lambda count: counted(count, "CPU"), "the engine"))
     if job.memory is not None:
         room = psutil.virtual_memory().total - settings.driver_memory
         limits.append(_fitting(job, job.memory, room, lambda size: f"{format_size(size)} of memory", "this host"))
     if job.gpus is not None:
-        limits.append(_fitting(job, job.gpus, len(gpus.devices()), lambda count: f"{count} GPUs", "this host"))
+        limits.append(_fitting(job, job.gpus, len(gpus.devices()), lambda count: counted(count, "GPU"), "this host"))
     return min(limits, default=None)
 
 

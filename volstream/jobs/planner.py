@@ -113,6 +113,19 @@ class Planner:
         _compile_if_large(session, covered)
         return self._replayed_files(session, job, covered, _replayed(job, None))
 
+    def present_files(self, session: SparkSession, job: FileJob, covered: Range) -> DataFrame:
+        """Returns all files at the end of the range, whatever the job's condition, or its sets; ``relative_path`` and more."""
+        snapshot = _source(covered).snapshot()
+        if job.group_by is not None:
+            return sets.present(session, job, snapshot, covered.to_version)
+        return session.sql(snapshot.at_query(covered.to_version))
+
+    def directories(self, covered: Range) -> tuple[str, str]:
+        """Returns SQL for the directory at the start and at the end of a range."""
+        assert covered.from_version is not None, "something was delivered"
+        snapshot = _source(covered).snapshot()
+        return snapshot.at_query(covered.from_version), snapshot.at_query(covered.to_version)
+
     def stray_files(self, session: SparkSession, job: FileJob, covered: Range, table: str) -> DataFrame:
         """Returns the rows of a plan for removals of the files that have rows, but are not in the directory at the start of the
         range, lazily."""

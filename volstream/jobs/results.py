@@ -78,7 +78,7 @@ class ResultTables:
             if not direct.create(location, wanted, properties):
                 self._delta.create(location, to_ddl(wanted), properties | {"delta.enableDeletionVectors": "true"})
             if job.write is Write.UPSERT and log.properties().get(OWNER) == job.id:
-                return self._catalog.jobs.change(job, clean=self._shows_deletes(job))
+                return self._catalog.jobs.change(job, clean=self._shows_deletes(job), verified_version=None)
             existing = log.columns()  # a log; or another job created the table first and owns it
         log.check_plain(job.into)
         if not loads(job):

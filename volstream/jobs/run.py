@@ -12,7 +12,7 @@ from volstream.catalog.conditions import ConditionKind
 from volstream.definitions import PAUSED_BY_USER, FileJob, JobState, Stream, Volume, Write
 from volstream.delta import folders
 from volstream.delta.places import reached
-from volstream.errors import FencedError, NotFoundError, StreamStaleError
+from volstream.errors import FencedError, InvalidStateError, NotFoundError, StreamStaleError
 from volstream.functions.pickled import code_of
 from volstream.jobs import plan
 from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, CommitPreparation, StagedBatch, recover
@@ -253,13 +253,20 @@ class _Run:
             if not heal:
                 raise
             covered, kind = self._services.reader.present(stream), PlanKind.STREAM
-        if covered is None or self._ended:
+        if covered is None:
+            raise InvalidStateError(
+                f"The job {self._job.name} has not finished its first run, so there is nothing to compare.",
+                f"Run: volstream run-job {self._job.name}",
+            )
+        if self._ended:
             return Verification()
         folder = f"{self._services.staging}/verify-{uuid.uuid4().hex}"
         planned: Planned | None = None
         try:
             with self._services.session() as session:
-                compared_ = compared(self._services, session, self._job, covered, unfinished, folder)
+                compared_ = compared(
+                    self._services, session, self._job, covered, unfinished, folder, again=kind is PlanKind.STREAM
+                )
                 found = compared_.found
                 if fix and (found.count or kind is PlanKind.STREAM):
                     self._make_table()
@@ -269,16 +276,20 @@ class _Run:
                     planned = self._services.planner.of_repair(self._job, kind, range_, compared_.repair(), found.count)
         finally:
             folders.discard(folder)
+        failed_before = self.report.progress.failed
         if planned is not None and not self._open(*planned, stream) and kind is PlanKind.STREAM:
             consumptions.advance(stream, covered.to_version, covered.table_id)
+        if kind is PlanKind.STREAM and stream.began_after is not None and not self._ended:
+            current = self._services.stream(self._job)
+            self._services.catalog.streams.change(current, began_after=covered.to_version)
         if fix and not self._ended:
-            found = replace(found, fixed=found.count - self.report.progress.failed)
+            found = replace(found, fixed=found.count - (self.report.progress.failed - failed_before))
         if not self._ended:
             self._note_verified(found, compared_.version)
         return found
 
     def _note_verified(self, found: Verification, version: int) -> None:
-        known = {"verified_version": version} if found.is_right else {}
+        known = {"verified_version": version} if found.is_proven else {}
         self._job = self._services.catalog.jobs.change(self._job, verified_on=datetime.now(UTC), **known)
         self._services.catalog.conditions.note(
             ConditionKind.PROOF, self._job.id, None if found.is_right else found.text

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.definitions import FileJob, Stream, Write
+from volstream.definitions import FileJob, Write
 from volstream.delta import folders, foreign
 from volstream.delta.foreign import ForeignCommit, History
 from volstream.delta.log import DeltaLog
@@ -24,7 +25,7 @@ from volstream.model.text import counted
 from volstream.model.work import Plan
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
-from volstream.sqltext import table_at
+from volstream.sqltext import literal, table_at
 from volstream.streams.read import Range
 
 if TYPE_CHECKING:
@@ -56,24 +57,28 @@ class Verification:
     """What was found.
 
     Attributes:
-        files: number of files compared.
+        files: number of files, or sets, compared.
         rows: of the table.
+        failing: how many of these failed, wait or are held, so that the table need not have them.
         waiting: files that the next run processes or removes; they were not compared.
         wrong: number of files with each problem; only those that there are.
         examples: some of these files, with their problems.
         commits: commits of other writers that changed rows since the table was last found right.
         seen_from: the first version of the table whose changes by others could be looked for; None: all.
+        pathless: rows that name no file.
         unproven: files without rows that may be right: the job keeps no ledger, because its warehouse is in an object store.
         fixed: files that were wrong and have been put right; None: nothing was changed.
     """
 
     files: int = 0
     rows: int = 0
+    failing: int = 0
     waiting: int = 0
     wrong: Mapping[Problem, int] | None = None
     examples: Sequence[tuple[str, Problem]] = ()
     commits: Sequence[ForeignCommit] = ()
     seen_from: int | None = None
+    pathless: int = 0
     unproven: int = 0
     fixed: int | None = None
 
@@ -86,12 +91,19 @@ class Verification:
     def text(self) -> str:
         """What is wrong, as a part of a sentence: ``3 files: 2 missing, 1 stray``."""
         kinds = ", ".join(f"{number:,} {problem}" for problem, number in (self.wrong or {}).items())
-        return f"{counted(self.count, 'file')}: {kinds}"
+        pathless = f"{counted(self.pathless, 'row')} without the path of a file" if self.pathless else ""
+        return "; ".join(filter(None, [f"{counted(self.count, 'file')}: {kinds}" if kinds else "", pathless]))
 
     @property
     def is_right(self) -> bool:
         """True if nothing is wrong, or all of it was put right."""
-        return self.count <= (self.fixed or 0)
+        return self.count <= (self.fixed or 0) and not self.pathless
+
+    @property
+    def is_proven(self) -> bool:
+        """True if other writers changed nothing but what was compared, or was put right."""
+        all_compared = not (self.failing or self.waiting or any(commit.unseen for commit in self.commits))
+        return self.is_right and (all_compared or not self.commits)
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,14 @@ class Comparison:
 
 
 def compared(
-    services: JobServices, session: SparkSession, job: FileJob, covered: Range, unfinished: Plan | None, folder: str
+    services: JobServices,
+    session: SparkSession,
+    job: FileJob,
+    covered: Range,
+    unfinished: Plan | None,
+    folder: str,
+    *,
+    again: bool = False,
 ) -> Comparison:
     """Compares the files that were delivered with the table.
 
@@ -123,21 +142,31 @@ def compared(
         covered: from the version up to which files were delivered, to the newest.
         unfinished: an open plan, whose files are not compared.
         folder: for intermediate results; the caller removes it, after a repair.
+        again: the directory may have been made again, so that its versions say nothing of the stream's beginning.
     """
     stream, location, key = services.stream(job), services.table_of(job), key_column(job)
     log = DeltaLog(location)
     version = log.latest_version()
-    history = History(0)
+    history, since = History(0), -1
     if version is not None:
-        since = min(job.verified_version if job.verified_version is not None else -1, version)
+        known = job.verified_version
+        since = -1 if known is None or known > version else known
         history = foreign.changes(location, key, since, version, _Batches(services, job), f"{folder}/touched")
     due = "FALSE" if unfinished is None else f"relative_path IN (SELECT path FROM {_planned(session, unfinished)})"
     delivered = services.planner.delivered_files(session, job, covered)
+    recorded = _recorded(location, version, key)
+    touched = session.sql("SELECT '' AS key, 0L AS version LIMIT 0")
+    if history.commits:
+        touched = session.read.schema("key STRING, version BIGINT").parquet(f"{folder}/touched")
+    touched.createOrReplaceTempView("volstream_touched")
     if stream.began_after is not None:
+        began = f"commit_version > {stream.began_after}"
+        if again:
+            began = f"last_modified_time > {_moment(stream.created_on)}"
         delivered.createOrReplaceTempView("volstream_all")
         delivered = session.sql(
-            f"SELECT * FROM volstream_all WHERE commit_version > {stream.began_after} OR relative_path IN "
-            f"(SELECT {key} FROM {_recorded(location, version, key)})"
+            f"SELECT * FROM volstream_all WHERE {began} OR relative_path IN (SELECT {key} FROM {recorded}) "
+            "OR relative_path IN (SELECT key FROM volstream_touched)"
         )
     delivered.createOrReplaceTempView("volstream_delivered")
     files = session.sql(f"SELECT * FROM volstream_delivered WHERE NOT ({due})")
@@ -145,50 +174,64 @@ def compared(
     if version is not None and job.write is Write.UPSERT:
         strays = services.planner.stray_files(session, job, covered, location)
         strays.createOrReplaceTempView("volstream_strays")
-        strays = session.sql(f"SELECT * FROM volstream_strays WHERE NOT ({due})")
+        # After a reset of the stream there may be rows of files that the next run delivers again.
+        services.planner.present_files(session, job, covered).createOrReplaceTempView("volstream_present")
+        strays = session.sql(
+            f"SELECT * FROM volstream_strays WHERE NOT ({due}) "
+            "AND relative_path NOT IN (SELECT relative_path FROM volstream_present)"
+        )
     else:
         strays = files.limit(0)
     with map_spark_errors():
-        problems = _problems(services, session, job, location, version, history, folder)
+        problems = _outcomes(services, session, job, location, version, history)
         problems = problems.union(strays.selectExpr("relative_path AS path", f"'{Problem.STRAY}' AS problem"))
         problems.write.mode("overwrite").parquet(f"{folder}/problems")
-        counts = session.sql("SELECT count(*) AS files FROM volstream_files").toArrow()
+        numbers = session.sql(
+            "SELECT (SELECT count(*) FROM volstream_files) AS files, "
+            f"(SELECT count(*) FROM {recorded} WHERE {key} IS NULL) AS pathless, "
+            f"{_waiting(services, job, covered, unfinished)} AS waiting"
+        ).toArrow()
+    files_, pathless, waiting = (numbers[name][0].as_py() for name in numbers.column_names)
     found = folders.dataset(f"{folder}/problems", pa.schema([("path", pa.string()), ("problem", pa.string())]))
     counted = found.to_table(columns=["problem"]).group_by("problem").aggregate([("problem", "count")])
     wrong = dict(zip(map(str, counted["problem"].to_pylist()), counted["problem_count"].to_pylist(), strict=True))
-    unproven = wrong.pop(_UNPROVEN, 0)
-    named = found.filter(pc.field("problem") != _UNPROVEN).head(EXAMPLES).to_pylist()
+    unproven, failing = wrong.pop(_UNPROVEN, 0), wrong.pop(_FAILING, 0)
+    named = found.filter(~pc.field("problem").isin([_UNPROVEN, _FAILING])).head(EXAMPLES).to_pylist()
     extent = log.extent()
     verification = Verification(
-        files=counts["files"][0].as_py(),
+        files=files_,
         rows=0 if extent is None else extent.rows or 0,
-        waiting=_waiting(services, stream, unfinished),
+        failing=failing,
+        waiting=waiting,
         wrong={Problem(name): number for name, number in sorted(wrong.items())},
         examples=[(row["path"], Problem(row["problem"])) for row in named],
         commits=history.commits,
-        seen_from=history.first if history.first > (job.verified_version or -1) + 1 else None,
+        seen_from=history.first if history.first > since + 1 else None,
+        pathless=pathless,
         unproven=unproven,
     )
     problems = session.read.schema("path STRING, problem STRING").parquet(f"{folder}/problems")
     return Comparison(
-        verification, version or 0, files.unionByName(strays), problems.where(f"problem <> '{_UNPROVEN}'")
+        verification,
+        version or 0,
+        files.unionByName(strays),
+        problems.where(f"problem NOT IN ('{_UNPROVEN}', '{_FAILING}')"),
     )
 
 
-#: Of files without rows, where no ledger is kept.
-_UNPROVEN = "unproven"
+#: Outcomes that are no problems: of files without rows, where no ledger is kept; and of failures.
+_UNPROVEN, _FAILING = "unproven", "failing"
 
 
-def _problems(
+def _outcomes(
     services: JobServices,
     session: SparkSession,
     job: FileJob,
     location: str,
     version: int | None,
     history: History,
-    folder: str,
 ) -> DataFrame:
-    """Returns ``path`` and ``problem`` of the files in ``volstream_files`` that are wrong."""
+    """Returns ``path`` and ``problem`` of the files in ``volstream_files`` that are wrong, or not known to be right."""
     key, kept = key_column(job), ledger.location_of(services.warehouse, job.id)
     failing = services.catalog.failures.active(job.id)
     relations: dict[str, pa.Table] = {
@@ -203,12 +246,8 @@ def _problems(
     }
     for name, rows in relations.items():
         relation(session, rows).createOrReplaceTempView(name)
-    touched, empty = "SELECT '' AS key, 0L AS version LIMIT 0", "SELECT '' AS path, '' AS version, '' AS batch LIMIT 0"
-    if history.commits:
-        session.read.schema("key STRING, version BIGINT").parquet(f"{folder}/touched").createOrReplaceTempView(
-            "volstream_touched"
-        )
-        touched = "SELECT key, max(version) AS version FROM volstream_touched GROUP BY key"
+    touched = "SELECT key, max(version) AS version FROM volstream_touched GROUP BY key"
+    empty = "SELECT '' AS path, '' AS version, '' AS batch LIMIT 0"
     if DeltaLog(kept).exists():
         empty = f"SELECT path, version, batch FROM {table_at(kept)}"
     by_version = job.write is Write.APPEND
@@ -218,18 +257,19 @@ def _problems(
         f"GROUP BY {key}{', _file_version' if by_version else ''}"
     )
     lacking = f"'{Problem.MISSING}'" if ledger.is_kept(kept) else f"'{_UNPROVEN}'"
-    others = (
-        ""
-        if by_version
-        else (
+    several, others = "", ""
+    if not by_version:
+        several = (
             f"WHEN r.low <> r.high OR r.first <> r.last THEN '{Problem.DOUBLED}' "
+            f"WHEN r.path IS NOT NULL AND t.version > coalesce(o.wrote, -1) AND r.low = f.version THEN '{Problem.FOREIGN}' "
+        )
+        others = (
             f"WHEN r.path IS NOT NULL AND r.low <> f.version THEN '{Problem.OUTDATED}' "
             f"WHEN t.version > coalesce(o.wrote, -1) THEN '{Problem.FOREIGN}' "
         )
-    )
     return session.sql(
         "SELECT path, problem FROM (SELECT f.relative_path AS path, CASE "
-        "WHEN b.path IS NOT NULL THEN NULL "
+        f"{several}WHEN b.path IS NOT NULL THEN '{_FAILING}' "
         f"WHEN r.path IS NULL AND e.path IS NULL THEN {lacking} {others}END AS problem "
         "FROM (SELECT relative_path, coalesce(version_id, etag) AS version FROM volstream_files) f "
         f"LEFT JOIN ({rows}) r ON r.path = f.relative_path{' AND r.low = f.version' if by_version else ''} "
@@ -247,6 +287,10 @@ def _recorded(location: str, version: int | None, key: str) -> str:
     return f"{table_at(location)} VERSION AS OF {version}"
 
 
+def _moment(time: datetime) -> str:
+    return f"TIMESTAMP {literal(time.isoformat())}"
+
+
 def _planned(session: SparkSession, unfinished: Plan) -> str:
     """Returns the name of a view with the paths of a plan's files."""
     files = session.read.schema("relative_path STRING, old_path STRING").parquet(unfinished.location)
@@ -257,9 +301,18 @@ def _planned(session: SparkSession, unfinished: Plan) -> str:
     return "volstream_planned"
 
 
-def _waiting(services: JobServices, stream: Stream, unfinished: Plan | None) -> int:
-    lag = services.reader.lag(stream)
-    return (lag[0] if lag is not None else 0) if unfinished is None else unfinished.files
+def _waiting(services: JobServices, job: FileJob, covered: Range, unfinished: Plan | None) -> str:
+    """Returns SQL for how many files have come, changed or gone since files were delivered, or are in an unfinished plan."""
+    if unfinished is not None:
+        return str(unfinished.files)
+    if covered.from_version is None or covered.to_version <= covered.from_version:
+        return "0"
+    then, now = services.planner.directories(covered)
+    where = "true" if job.group_by is not None else job.where or "true"
+    return (
+        f"(SELECT count(*) FROM (SELECT * FROM ({now}) d) p WHERE ({where}) AND refresh_id > {covered.from_version}) + "
+        f"(SELECT count(*) FROM ({then}) o LEFT ANTI JOIN ({now}) n ON n.relative_path = o.relative_path)"
+    )
 
 
 class _Batches:

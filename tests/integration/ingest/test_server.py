@@ -295,7 +295,7 @@ def test_a_client_without_the_token_cannot_fill_the_memory(served: Served) -> No
         flight.connect(served.server.location, generic_options=[("grpc.max_send_message_length", -1)]) as stranger,
         pytest.raises(flight.FlightError) as error,
     ):
-        list(stranger.do_action(flight.Action("columns", bytes(1 << 30))))
+        list(stranger.do_action(flight.Action("columns", bytes(1 << 28))))
     assert not isinstance(error.value, flight.FlightUnauthenticatedError), "it was cut off before it was read"
     with served.connect() as connection:
         connection.cursor().execute("SELECT 1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.waiting import eventually
 from volstream.catalog.conditions import ConditionKind
 from volstream.daemon.jobs import Scheduler
 from volstream.definitions import FileJob, OnMove
-from volstream.errors import StreamStaleError
+from volstream.errors import InvalidStateError, StreamStaleError
 from volstream.inspection.problems import problems
 from volstream.inspection.status import status
 from volstream.jobs import ledger
@@ -81,37 +82,34 @@ def verified(place: Place) -> Verified:
     return verified
 
 
-WRONGS: Mapping[str, tuple[str, dict[str, Problem]]] = {
-    "deleted": ("DELETE FROM t$ WHERE _file_path IN ('01', '02')", {"01": Problem.MISSING, "02": Problem.MISSING}),
-    "deleted in part": ("DELETE FROM t$ WHERE _file_path = '03' AND n = 1", {"03": Problem.FOREIGN}),
-    "doubled": ("INSERT INTO t$ SELECT * FROM t$ WHERE _file_path = '05'", {"05": Problem.FOREIGN}),
-    "doubled by another batch": (
-        "INSERT INTO t$ SELECT n, t, _file_path, _file_version, _refresh_id, 'b', _processed_at FROM t$ WHERE _file_path = '05'",
-        {"05": Problem.DOUBLED},
-    ),
-    "changed": ("UPDATE t$ SET t = 'y' WHERE _file_path = '06' AND n = 0", {"06": Problem.FOREIGN}),
-    "of another version": ("UPDATE t$ SET _file_version = 'old' WHERE _file_path = '07'", {"07": Problem.OUTDATED}),
-    "stray": (
-        "INSERT INTO t$ (n, t, _file_path, _file_version) VALUES (1, 'x', 'gone', 'v')",
-        {"gone": Problem.STRAY},
-    ),
-    "of a file without rows": (
-        "INSERT INTO t$ SELECT n, t, '08', _file_version, _refresh_id, _batch_id, _processed_at FROM t$ WHERE _file_path = '01'",
-        {"08": Problem.OUTDATED},
-    ),
+#: Statements of another writer, and what they make wrong.
+WRONGS: Mapping[str, Mapping[str, Problem]] = {
+    "DELETE FROM t$ WHERE _file_path IN ('01', '02')": {"01": Problem.MISSING, "02": Problem.MISSING},
+    "DELETE FROM t$ WHERE _file_path = '03' AND n = 1": {"03": Problem.FOREIGN},
+    "INSERT INTO t$ SELECT * FROM t$ WHERE _file_path = '05'": {"05": Problem.FOREIGN},
+    "INSERT INTO t$ SELECT n, t, _file_path, _file_version, _refresh_id, 'b', _processed_at FROM t$ "
+    "WHERE _file_path = '09'": {"09": Problem.DOUBLED},
+    "UPDATE t$ SET t = 'y' WHERE _file_path = '06' AND n = 0": {"06": Problem.FOREIGN},
+    "UPDATE t$ SET _file_version = 'old' WHERE _file_path = '07'": {"07": Problem.OUTDATED},
+    "INSERT INTO t$ (n, t, _file_path, _file_version) VALUES (1, 'x', 'gone', 'v')": {"gone": Problem.STRAY},
+    "INSERT INTO t$ SELECT n, t, '08', _file_version, _refresh_id, _batch_id, _processed_at FROM t$ "
+    "WHERE _file_path = '10'": {"08": Problem.FOREIGN},
 }
 
 
-@pytest.mark.parametrize("wrong", WRONGS)
-def test_what_others_did_is_found_and_put_right(verified: Verified, wrong: str) -> None:
-    statement, problems = WRONGS[wrong]
-    before = verified.content()
+def test_what_others_did_is_found_and_put_right(verified: Verified) -> None:
+    before, problems = verified.content(), dict[str, Problem]()
     assert verified.wrong() == {}
-    verified.sql(statement)
-    assert verified.wrong() == problems
-    found = verified.jobs.verify("j", fix=True)
-    assert (found.count, found.fixed) == (len(problems), len(problems))
-    assert verified.calls() == sorted(path for path in problems if path != "gone")
+    for statement, made in WRONGS.items():
+        verified.sql(statement)
+        problems |= made
+    found = verified.wrong()
+    assert found.pop("08") in (Problem.FOREIGN, Problem.OUTDATED), "by how alike the files are"
+    del problems["08"]
+    assert found == problems
+    fixed = verified.jobs.verify("j", fix=True)
+    assert (fixed.count, fixed.fixed) == (9, 9)
+    assert verified.calls() == ["01", "02", "03", "05", "06", "07", "08", "09"]
     assert verified.content() == before
     assert verified.wrong() == {}
 
@@ -124,6 +122,8 @@ def test_what_is_right_whatever_happened_is_not_wrong(verified: Verified) -> Non
     verified.run()
     verified.calls()
     assert verified.wrong() == {}, "a file failed, one changed, one went"
+    found = verified.jobs.verify("j")
+    assert (found.files, found.failing, found.waiting) == (12, 1, 0)
     verified.jobs.replay("j")
     verified.calls()
     assert verified.wrong() == {}
@@ -132,7 +132,9 @@ def test_what_is_right_whatever_happened_is_not_wrong(verified: Verified) -> Non
     assert verified.wrong() == {}
     place.put("06", "waits")
     place.delete("07")
+    place.put("later", "waits, too")
     place.refresh()
+    assert verified.jobs.verify("j").waiting == 3
     verified.sql("DELETE FROM t$ WHERE _file_path IN ('06', '07')")
     assert verified.wrong() == {}, "the next run is about these files"
     verified.run()
@@ -140,6 +142,7 @@ def test_what_is_right_whatever_happened_is_not_wrong(verified: Verified) -> Non
     assert verified.wrong() == {}
 
 
+@pytest.mark.long
 def test_a_restore_is_put_right(verified: Verified) -> None:
     version = DeltaTable(verified.location).version()
     for number in range(3):
@@ -159,6 +162,7 @@ def test_a_restore_is_put_right(verified: Verified) -> None:
     assert verified.content() == right
 
 
+@pytest.mark.long
 def test_exactly_what_random_hands_did_wrong_is_found_and_put_right(verified: Verified) -> None:
     place, chance = verified.place, random.Random(1)
     for number in range(300):
@@ -202,6 +206,7 @@ def test_what_is_wrong_is_a_condition_until_it_is_right(verified: Verified) -> N
     assert wrong() == []
 
 
+@pytest.mark.long
 def test_a_daemon_verifies_as_often_as_asked(verified: Verified) -> None:
     home, stop = verified.place.session.home, Stop()
     verified.sql("DELETE FROM t$ WHERE _file_path = '01'")
@@ -219,6 +224,105 @@ def test_a_daemon_verifies_as_often_as_asked(verified: Verified) -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_file_that_had_no_rows_once_is_asked_for_those_that_it_has_now(place: Place) -> None:
+    for number in range(4):
+        place.put(f"{number}", "x" * (number % 2 + 1))
+    verified = Verified(place)
+    verified.run()
+    job = place.folder.parent / "code" / "job.py"
+    job.write_text(job.read_text().replace("len(text) - 1", "len(text)"))
+    verified.jobs.replay("j")
+    verified.calls()
+    assert verified.wrong() == {}
+    shutil.rmtree(verified.location)
+    found = verified.jobs.verify("j", fix=True)
+    assert found.wrong == {Problem.MISSING: 4}
+    assert verified.calls() == ["0", "1", "2", "3"]
+    assert len(verified.content()) == 6
+
+
+@pytest.mark.long
+def test_a_table_that_was_made_again_is_looked_at_from_its_beginning(verified: Verified) -> None:
+    for number in range(3):
+        verified.place.put("03", f"again {number}")
+        verified.run()
+    assert verified.jobs.verify("j").is_right
+    shutil.rmtree(verified.location)
+    verified.jobs.replay("j")
+    verified.calls()
+    verified.sql("UPDATE t$ SET t = 'bad' WHERE _file_path = '01'")
+    assert verified.wrong() == {"01": Problem.FOREIGN}
+
+
+@pytest.mark.long
+def test_files_that_a_reset_stream_delivers_again_are_no_strays(verified: Verified) -> None:
+    place = verified.place
+    catalog = place.session.home.catalog
+    stream = catalog.streams.by_id(place.session.jobs.get("j").stream_id)
+    assert stream is not None
+    place.put("new", "xx")
+    place.put("03", "changed")
+    verified.run()
+    verified.calls()
+    place.session.streams.reset(str(stream.name), to_version=stream.offset)
+    assert verified.wrong() == {}
+
+
+@pytest.mark.long
+def test_a_change_that_cannot_be_seen_is_told_until_it_is_overwritten(verified: Verified) -> None:
+    assert verified.jobs.verify("j").is_proven
+    verified.sql("UPDATE t$ SET t = 'bad' WHERE _file_path = '03'")
+    verified.sql("OPTIMIZE t$")
+    table = DeltaTable(verified.location)
+    live = {name.rsplit("/", 1)[-1] for name in table.file_uris()}
+    for path in Path(verified.location).glob("*.parquet"):
+        if path.name not in live:
+            path.unlink()
+    for _ in range(2):
+        found = verified.jobs.verify("j")
+        assert (found.is_right, found.is_proven) == (True, False)
+        assert [commit.operation for commit in found.commits] == ["UPDATE"]
+    verified.jobs.replay("j")
+    verified.calls()
+    assert [one for one in verified.content() if one[3] == "bad"] == []
+
+
+def test_a_writer_that_rewrites_whole_files_is_blamed_for_what_it_changed(verified: Verified) -> None:
+    verified.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')")
+    verified.sql("DELETE FROM t$ WHERE _file_path = '01'")
+    assert verified.wrong() == {"01": Problem.MISSING}
+    verified.sql("UPDATE t$ SET t = 'bad' WHERE _file_path = '02' AND n = 0")
+    assert verified.wrong() == {"01": Problem.MISSING, "02": Problem.FOREIGN}
+
+
+@pytest.mark.long
+def test_rows_without_a_path_are_told(verified: Verified) -> None:
+    verified.sql("INSERT INTO t$ (n, t, _file_version) VALUES (77, 'z', 'v'), (78, 'z', NULL)")
+    found = verified.jobs.verify("j")
+    assert (found.count, found.pathless, found.is_right) == (0, 2, False)
+    assert found.text == "2 rows without the path of a file"
+
+
+@pytest.mark.long
+def test_a_failed_file_excuses_no_doubled_rows(verified: Verified) -> None:
+    verified.place.put("03", "bad")
+    verified.run()
+    verified.calls()
+    assert verified.wrong() == {}
+    verified.sql(
+        "INSERT INTO t$ SELECT n, t, _file_path, _file_version, _refresh_id, 'b', _processed_at FROM t$ WHERE _file_path = '03'"
+    )
+    assert verified.wrong() == {"03": Problem.DOUBLED}
+
+
+@pytest.mark.long
+def test_a_dropped_column_is_not_all_right(verified: Verified) -> None:
+    verified.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    verified.sql("ALTER TABLE t$ DROP COLUMN t")
+    found = verified.jobs.verify("j")
+    assert (found.is_proven, [commit.operation for commit in found.commits]) == (False, ["DROP COLUMNS"])
 
 
 def test_a_stream_that_lost_its_history_is_healed_by_few_calls(verified: Verified) -> None:
@@ -252,6 +356,7 @@ def test_a_stream_that_lost_its_history_is_healed_by_few_calls(verified: Verifie
 def test_a_job_from_now_on_is_not_asked_for_what_was_there(place: Place) -> None:
     place.put("old", "xx")
     place.refresh()
+    time.sleep(0.1)
     place.session.streams.create("later", volume="v")
     verified = Verified(place, volume=None, stream="later")
     place.put("new", "xx")
@@ -260,9 +365,16 @@ def test_a_job_from_now_on_is_not_asked_for_what_was_there(place: Place) -> None
     assert verified.wrong() == {}
     verified.sql("DELETE FROM t$")
     assert verified.wrong() == {"new": Problem.MISSING}
+    directory = next(Path(place.session.home.warehouse).rglob(f"*{place.volume.id}*"))
+    shutil.rmtree(directory)
+    place.refresh()
+    assert verified.jobs.heal("j").fixed == 1
+    assert verified.calls() == ["new"]
+    assert verified.wrong() == {}
 
 
-def test_moved_files_sets_and_logs_of_versions_are_verified(place: Place) -> None:
+@pytest.mark.long
+def test_sets_are_verified(place: Place) -> None:
     place.put("a/1", "xx")
     place.put("a/2", "xx")
     place.put("b/1", "x")
@@ -276,6 +388,21 @@ def test_moved_files_sets_and_logs_of_versions_are_verified(place: Place) -> Non
     found = session.jobs.verify("j", fix=True)
     assert (dict(found.examples), found.fixed) == ({"a": Problem.MISSING}, 1)
     assert session.jobs.verify("j").is_right
+
+
+def test_a_job_that_never_ran_has_nothing_to_compare(place: Place) -> None:
+    place.put("a", "xx")
+    place.refresh()
+    verified = Verified(place)
+    for act in (verified.jobs.verify, verified.jobs.heal):
+        with pytest.raises(InvalidStateError, match="has not finished its first run"):
+            act("j")
+
+
+@pytest.mark.long
+def test_a_paused_job_is_verified(verified: Verified) -> None:
+    verified.jobs.pause("j")
+    assert verified.jobs.verify("j").is_right
 
 
 def test_a_ledger_has_the_files_without_rows_only(verified: Verified) -> None:
