@@ -30,6 +30,7 @@ def _session(home: Path) -> Session:
     return Session(config.load(home, settle_seconds=0.01, catalog_url="", warehouse=""))
 
 
+@pytest.mark.long
 def test_a_constantly_refreshed_directory_is_backed_up_as_of_one_refresh(tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()

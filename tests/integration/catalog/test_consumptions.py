@@ -341,6 +341,7 @@ except (FencedError, StreamBusyError):
     assert stream_of(catalog, job).sequence == 1
 
 
+@pytest.mark.long
 def test_exactly_one_of_several_racing_recoverers_resolves_an_intent(url: str, catalog: Catalog, job: Job) -> None:
     _, (batch,) = objects.store_plan(catalog, job)
     intent = catalog.consumptions.begin(batch, owner="gone", target=TARGET)

@@ -76,6 +76,7 @@ def test_the_newest_migration_is_the_one_the_code_expects(catalog: Catalog) -> N
     assert found == database.SCHEMA_REVISION
 
 
+@pytest.mark.long
 def test_processes_that_start_together_on_a_new_database_migrate_it_once(new_database: NewDatabase) -> None:
     urls = [new_database(False) for _ in range(4)]
     code = """

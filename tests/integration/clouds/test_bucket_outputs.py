@@ -23,6 +23,7 @@ def f(file):
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_a_bucket_has_exactly_the_outputs_that_rows_name(cloud: Cloud, tmp_path: Path, gateway: SparkGateway) -> None:
     keys, kind = cloud.access.keys, cloud.access.provider

@@ -262,6 +262,7 @@ def test_a_stream_on_an_unlisted_volume_gives_an_empty_table(place: Place) -> No
     assert place.rows(f"SELECT * FROM delta.`{place.session.home.warehouse}/tables/public/names`") == []
 
 
+@pytest.mark.long
 def test_frames_and_sessions_have_the_methods_of_hosted_platforms(compat: Compat, tmp_path: Path) -> None:
     session = compat.session
     frame = compat.table()

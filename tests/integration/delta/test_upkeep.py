@@ -120,6 +120,7 @@ def test_a_commit_that_comes_first_is_kept_and_nothing_is_left_behind(
     assert [name for name, _ in present(location)] == [f"{number:02}" for number in range(1, 22) if number != 3]
 
 
+@pytest.mark.long
 def test_rows_keep_their_ids_and_the_feed_shows_nothing(gateway: SparkGateway, tmp_path: Path) -> None:
     location, spark = make(tmp_path, tracked=True), gateway.session()
     table = f"delta.`{location}`"

@@ -93,6 +93,7 @@ def test_writers_that_must_follow_each_other_and_write_at_once_write_everything_
     assert ids(everything(location)) == [f"{number:02}" for number in range(20)]
 
 
+@pytest.mark.long
 def test_many_small_flushes_leave_few_files(location: str) -> None:
     tail = TailWriter(location)
     for number in range(1, 140):

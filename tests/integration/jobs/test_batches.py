@@ -63,6 +63,7 @@ def test_a_batch_of_which_outcomes_are_missing_is_not_committed_but_repeated(
     assert place.table("_file_path") == [("a",), ("b",), ("c",)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [{"max_files": 2}, pytest.param({"max_bytes": 2}, marks=pytest.mark.long)])
 def test_a_batch_that_ended_its_engine_is_recut_by_lower_limits(place: Place, limit: dict[str, Any]) -> None:
     for name in "abcdef":
@@ -135,6 +136,7 @@ def test_a_batch_is_read_back_from_its_plan_and_later_from_the_history_of_the_di
         place.session.batches.read("nowhere")
 
 
+@pytest.mark.long
 def test_a_batch_knows_its_removals_and_its_failures(place: Place) -> None:
     for name in "abc":
         place.put(name, name)

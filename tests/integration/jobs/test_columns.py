@@ -108,6 +108,7 @@ def test_files_that_failed_for_their_columns_heal_once_the_columns_are_adopted(p
     ]
 
 
+@pytest.mark.long
 def test_a_missing_module_is_not_retried_until_the_code_changes(place: Place) -> None:
     place.put("a", "1")
     place.job("def f(file):\n    import no_such_module\n    return {'n': 1}")

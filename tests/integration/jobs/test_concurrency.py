@@ -27,7 +27,7 @@ def put(place: Place, count: int) -> None:
     place.refresh()
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_job_limits_the_calls_in_flight(place: Place, isolate: bool) -> None:
     for at in range(40):
         place.put(f"{at}.txt", "x" * at)
@@ -118,6 +118,7 @@ def f(file):
 """
 
 
+@pytest.mark.long
 def test_a_job_keeps_its_rate_over_workers_batches_and_runs(place: Place) -> None:
     def add(names: str) -> None:
         for name in names:
@@ -158,8 +159,12 @@ def test_a_job_has_as_many_workers_as_it_may(place: Place) -> None:
     ("needs", "lacking"),
     [
         ({"cpus": 2}, {"cpus": 1000}),
-        ({"memory": psutil.virtual_memory().total // 2}, {"memory": psutil.virtual_memory().total}),
-        ({"gpus": 2}, {"gpus": 3}),
+        pytest.param(
+            {"memory": psutil.virtual_memory().total // 2},
+            {"memory": psutil.virtual_memory().total},
+            marks=pytest.mark.long,
+        ),
+        pytest.param({"gpus": 2}, {"gpus": 3}, marks=pytest.mark.long),
     ],
     ids=["cpus", "memory", "gpus"],
 )

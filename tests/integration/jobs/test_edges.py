@@ -203,6 +203,7 @@ def test_failures_of_a_dead_attempt_do_not_count(place: Place) -> None:
     assert len(found) == 2
 
 
+@pytest.mark.long
 def test_a_batch_with_nothing_to_write_is_still_committed(place: Place) -> None:
     change(place, a="1", b="22")
     place.job("def f(file):\n    return None\n")
@@ -273,6 +274,7 @@ def test_a_job_whose_run_died_mid_batch_can_be_dropped_without_running_it(place:
     assert marked >= intent.marker_sequence
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("force", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_job_in_the_middle_of_a_batch_can_only_be_dropped_by_force(place: Place, force: bool) -> None:
     change(place, a="1")

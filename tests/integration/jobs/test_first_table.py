@@ -156,6 +156,7 @@ def test_a_folder_without_files_gives_an_empty_table_if_the_columns_are_declared
     assert run(count) == ([], "No file has changed.\n")
 
 
+@pytest.mark.long
 def test_a_function_of_a_file_is_read_from_it(run: Run, home: Home, tmp_path: Path) -> None:
     (tmp_path / "files" / "a").write_text("a")
     code = tmp_path / "code.py"

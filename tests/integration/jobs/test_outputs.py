@@ -130,6 +130,7 @@ def test_a_failed_file_keeps_its_output(target: Target) -> None:
     target.check()
 
 
+@pytest.mark.long
 def test_a_replay_replaces_outputs(target: Target) -> None:
     target.place.put("a", "one")
     target.create()
@@ -141,6 +142,7 @@ def test_a_replay_replaces_outputs(target: Target) -> None:
     target.check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on_move", [pytest.param("rekey", marks=pytest.mark.long), "rerun"])
 def test_outputs_of_a_moved_file_are_those_of_its_rows(target: Target, on_move: str) -> None:
     target.place.put("a", "same")
@@ -239,7 +241,7 @@ def test_what_volstream_did_not_write_is_never_replaced_or_removed(target: Targe
         ("up//x", "has an empty part"),
         ("up/", "has an empty part"),
         ("down/x", "'down/x' is outside of the job's folder up/"),
-        ("up/a\nb", "cannot be printed"),
+        ("up/a\nb", "has control characters or line breaks"),
         ("up/" + "a" * 256, "is too long"),
     ],
 )

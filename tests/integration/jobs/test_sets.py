@@ -51,7 +51,7 @@ def put(place: Place, **texts: str) -> None:
 @pytest.mark.parametrize(
     "group_by",
     [
-        "folder",
+        pytest.param("folder", marks=pytest.mark.long),
         pytest.param("split(relative_path, '/')[0]", marks=pytest.mark.long),
         "lower(split(relative_path, '/')[0])",
     ],

@@ -114,6 +114,7 @@ def test_what_others_did_is_found_and_put_right(verified: Verified) -> None:
     assert verified.wrong() == {}
 
 
+@pytest.mark.long
 def test_what_is_right_whatever_happened_is_not_wrong(verified: Verified) -> None:
     place = verified.place
     place.put("bad", "bad")
@@ -191,6 +192,7 @@ def test_exactly_what_random_hands_did_wrong_is_found_and_put_right(verified: Ve
     assert verified.jobs.verify("j").is_right
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_a_condition_until_it_is_right(verified: Verified) -> None:
     def wrong() -> list[str]:
         found = problems(status(verified.place.session.home), {})
@@ -353,6 +355,7 @@ def test_a_stream_that_lost_its_history_is_healed_by_few_calls(verified: Verifie
     assert verified.calls() == ["next"]
 
 
+@pytest.mark.long
 def test_a_job_from_now_on_is_not_asked_for_what_was_there(place: Place) -> None:
     place.put("old", "xx")
     place.refresh()

@@ -277,6 +277,7 @@ def test_a_definition_is_checked_before_it_is_stored(kept: Kept) -> None:
     assert "NOWHERE" in kept.error()
 
 
+@pytest.mark.long
 def test_a_reader_that_is_stopped_leaves_the_rest_for_later(kept: Kept) -> None:
     topic = kept.broker.topic()
     kept.broker.send(topic, "1")

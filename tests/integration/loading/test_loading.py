@@ -336,6 +336,7 @@ def nested_orc(depth: int) -> bytes:
     return b"ORC" + footer + script + bytes([len(script)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("depth", [pytest.param(3000, marks=pytest.mark.long), 30_000])
 def test_a_file_that_ends_its_reader_ends_nothing_else(place: Place, depth: int) -> None:
     (place.folder / "a.orc").write_bytes(nested_orc(depth))

@@ -37,6 +37,7 @@ def test_the_snippets_of_the_document_run(without_engine: Session) -> None:
     assert table.get("user1") == SIMBA
 
 
+@pytest.mark.long
 def test_the_newest_item_of_a_key_is_found_wherever_it_is(session: Session) -> None:
     table = session.source.create_table("t", "id")
     table.insert_all({"id": number, "n": 0} for number in range(3000))

@@ -74,6 +74,7 @@ def session(settings: Settings, gateway: SparkGateway) -> Iterator[Session]:
         yield session
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [name if name in _TRIED else pytest.param(name, marks=pytest.mark.long) for name in WRITERS]
 )
@@ -274,6 +275,7 @@ def test_no_error_of_an_upload_shows_what_signs_its_url(session: Session, uri: s
     assert "T0PS3CR3T" not in f"{caught.value} {caught.value.remedy}"
 
 
+@pytest.mark.long
 def test_fields_of_objects_have_any_name(session: Session, tmp_path: Path) -> None:
     rows = [{"id": "1", "of": {"x-y": 1, "a.b": "text", "c`d": None, "e:int>": True}}]
     columns = pa.struct([("x-y", pa.int64()), ("a.b", pa.string()), ("c`d", pa.string()), ("e:int>", pa.bool_())])
