@@ -79,6 +79,17 @@ def test_workers_need_neither_volstream_nor_the_packages_of_a_function(cluster: 
         assert [row["text"] for row in rows] == [f"{name} by {number}.0" for name in range(3)]
 
 
+def test_a_worker_has_the_cpus_that_its_job_asks_for(cluster: Cluster) -> None:
+    job(cluster, "one", SLOW, "n INT", range(4), "--cpus", "1")
+    cluster.volstream("run-job", "one")
+    assert summary(cluster, "one") == {"n": 4, "files": 4, "total": 6}
+    job(cluster, "two", SLOW, "n INT", range(4), "--cpus", "2")
+    with cluster.begun("run-job", "two", executor_wait_seconds="5") as process:
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 4, said
+    assert "none as large as the job needs" in said
+
+
 def test_a_file_that_kills_its_worker_is_told_from_the_others(cluster: Cluster) -> None:
     job(cluster, "fatal", FATAL, "n INT", range(4))
     cluster.volstream("run-job", "fatal", fails=5)

@@ -34,7 +34,7 @@ def given_up(session: SparkSession, seconds: float) -> Iterator[None]:
             raise
         raise NoExecutorError(
             f"Spark has run no task of this for {format_duration(seconds)} (executor_wait_seconds).",
-            "Its cluster may have no executors, or others use them all: see its master.",
+            "Its cluster may have no executors, none as large as the job needs, or others use them all: see its master.",
         ) from error
     finally:
         stall.over.set()
