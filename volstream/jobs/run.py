@@ -246,6 +246,8 @@ class _Run:
             if unfinished is not None:
                 self._process(unfinished)
         unfinished = consumptions.open_plan(self._job.stream_id)
+        if unfinished is not None and not self._services.has_files(self._job, unfinished):
+            unfinished = None  # the next run drops it
         stream = self._services.stream(self._job)
         try:
             covered, kind = self._services.reader.delivered(stream), PlanKind.REPAIR
@@ -264,16 +266,18 @@ class _Run:
         planned: Planned | None = None
         try:
             with self._services.session() as session:
-                compared_ = compared(
+                comparison = compared(
                     self._services, session, self._job, covered, unfinished, folder, again=kind is PlanKind.STREAM
                 )
-                found = compared_.found
+                found = comparison.found
                 if fix and (found.count or kind is PlanKind.STREAM):
                     self._make_table()
                     # If the plan's files were lost, those of the whole range would be planned, with rows that are there.
                     self._job = self._services.catalog.jobs.change(self._job, clean=False)
-                    range_ = covered if kind is PlanKind.REPAIR else replace(covered, from_version=None)
-                    planned = self._services.planner.of_repair(self._job, kind, range_, compared_.repair(), found.count)
+                    delivered = covered if kind is PlanKind.REPAIR else replace(covered, from_version=None)
+                    planned = self._services.planner.of_repair(
+                        self._job, kind, delivered, comparison.repair(), found.count
+                    )
         finally:
             folders.discard(folder)
         failed_before = self.report.progress.failed
@@ -285,7 +289,7 @@ class _Run:
         if fix and not self._ended:
             found = replace(found, fixed=found.count - (self.report.progress.failed - failed_before))
         if not self._ended:
-            self._note_verified(found, compared_.version)
+            self._note_verified(found, comparison.version)
         return found
 
     def _note_verified(self, found: Verification, version: int) -> None:

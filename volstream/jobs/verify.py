@@ -152,7 +152,7 @@ def compared(
         known = job.verified_version
         since = -1 if known is None or known > version else known
         history = foreign.changes(location, key, since, version, _Batches(services, job), f"{folder}/touched")
-    due = "FALSE" if unfinished is None else f"relative_path IN (SELECT path FROM {_planned(session, unfinished)})"
+    _planned(session, unfinished).createOrReplaceTempView("volstream_planned")
     delivered = services.planner.delivered_files(session, job, covered)
     recorded = _recorded(location, version, key)
     touched = session.sql("SELECT '' AS key, 0L AS version LIMIT 0")
@@ -169,17 +169,14 @@ def compared(
             "OR relative_path IN (SELECT key FROM volstream_touched)"
         )
     delivered.createOrReplaceTempView("volstream_delivered")
-    files = session.sql(f"SELECT * FROM volstream_delivered WHERE NOT ({due})")
+    files = session.sql(_without("volstream_delivered", "volstream_planned"))
     files.createOrReplaceTempView("volstream_files")
     if version is not None and job.write is Write.UPSERT:
         strays = services.planner.stray_files(session, job, covered, location)
         strays.createOrReplaceTempView("volstream_strays")
         # After a reset of the stream there may be rows of files that the next run delivers again.
         services.planner.present_files(session, job, covered).createOrReplaceTempView("volstream_present")
-        strays = session.sql(
-            f"SELECT * FROM volstream_strays WHERE NOT ({due}) "
-            "AND relative_path NOT IN (SELECT relative_path FROM volstream_present)"
-        )
+        strays = session.sql(_without(f"({_without('volstream_strays', 'volstream_planned')})", "volstream_present"))
     else:
         strays = files.limit(0)
     with map_spark_errors():
@@ -191,15 +188,15 @@ def compared(
             f"(SELECT count(*) FROM {recorded} WHERE {key} IS NULL) AS pathless, "
             f"{_waiting(services, job, covered, unfinished)} AS waiting"
         ).toArrow()
-    files_, pathless, waiting = (numbers[name][0].as_py() for name in numbers.column_names)
+    compared_files, pathless, waiting = (numbers[name][0].as_py() for name in numbers.column_names)
     found = folders.dataset(f"{folder}/problems", pa.schema([("path", pa.string()), ("problem", pa.string())]))
-    counted = found.to_table(columns=["problem"]).group_by("problem").aggregate([("problem", "count")])
-    wrong = dict(zip(map(str, counted["problem"].to_pylist()), counted["problem_count"].to_pylist(), strict=True))
+    kinds = found.to_table(columns=["problem"]).group_by("problem").aggregate([("problem", "count")])
+    wrong = dict(zip(map(str, kinds["problem"].to_pylist()), kinds["problem_count"].to_pylist(), strict=True))
     unproven, failing = wrong.pop(_UNPROVEN, 0), wrong.pop(_FAILING, 0)
     named = found.filter(~pc.field("problem").isin([_UNPROVEN, _FAILING])).head(EXAMPLES).to_pylist()
     extent = log.extent()
     verification = Verification(
-        files=files_,
+        files=compared_files,
         rows=0 if extent is None else extent.rows or 0,
         failing=failing,
         waiting=waiting,
@@ -291,14 +288,17 @@ def _moment(time: datetime) -> str:
     return f"TIMESTAMP {literal(time.isoformat())}"
 
 
-def _planned(session: SparkSession, unfinished: Plan) -> str:
-    """Returns the name of a view with the paths of a plan's files."""
+def _planned(session: SparkSession, unfinished: Plan | None) -> DataFrame:
+    """Returns the paths of a plan's files, as ``relative_path``."""
+    if unfinished is None:
+        return session.sql("SELECT '' AS relative_path LIMIT 0")
     files = session.read.schema("relative_path STRING, old_path STRING").parquet(unfinished.location)
-    paths = files.selectExpr("relative_path AS path").union(
-        files.where("old_path IS NOT NULL").selectExpr("old_path AS path")
-    )
-    paths.createOrReplaceTempView("volstream_planned")
-    return "volstream_planned"
+    return files.select("relative_path").union(files.where("old_path IS NOT NULL").select("old_path"))
+
+
+def _without(files: str, others: str) -> str:
+    """Returns SQL for files, less those whose paths are among others."""
+    return f"SELECT f.* FROM {files} f LEFT ANTI JOIN {others} o ON o.relative_path = f.relative_path"
 
 
 def _waiting(services: JobServices, job: FileJob, covered: Range, unfinished: Plan | None) -> str:

@@ -21,6 +21,7 @@ from volstream.errors import InvalidStateError, StreamStaleError
 from volstream.inspection.problems import problems
 from volstream.inspection.status import status
 from volstream.jobs import ledger
+from volstream.jobs.run import _Run
 from volstream.jobs.verify import Problem
 from volstream.lifecycle.stop import Stop
 
@@ -400,6 +401,21 @@ def test_a_job_that_never_ran_has_nothing_to_compare(place: Place) -> None:
     for act in (verified.jobs.verify, verified.jobs.heal):
         with pytest.raises(InvalidStateError, match="has not finished its first run"):
             act("j")
+
+
+@pytest.mark.long
+def test_files_of_an_unfinished_plan_are_not_compared(verified: Verified, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified.sql("DELETE FROM t$ WHERE _file_path IN ('01', '02')")
+    monkeypatch.setattr(_Run, "_process", lambda run, _: run._stop.set())
+    verified.jobs.verify("j", fix=True)
+    monkeypatch.undo()
+    found = verified.jobs.verify("j")
+    assert (found.wrong, found.waiting, found.is_proven) == ({}, 2, False)
+    shutil.rmtree(Path(verified.place.session.home.warehouse, "_plans"))
+    assert verified.wrong() == {"01": Problem.MISSING, "02": Problem.MISSING}
+    verified.jobs.verify("j", fix=True)
+    assert verified.calls() == ["01", "02"]
+    assert verified.wrong() == {}
 
 
 @pytest.mark.long
