@@ -25,7 +25,7 @@ from tests.waiting import eventually
 from volstream import config
 from volstream.jvm import jars, java
 
-#: Spark runs as ``nobody``, because Hadoop requires a user with a name; volstream as another user of the same group.
+#: Hadoop refuses users without a name, so Spark runs as ``nobody``. volstream runs as another user of the same group.
 _SPARK, _OURS, _GROUP = 65_534, 54_321, 54_322
 
 _MASTER = "org.apache.spark.deploy.master.Master"

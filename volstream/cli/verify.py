@@ -11,6 +11,7 @@ from volstream.cli.options import common
 from volstream.cli.output import Output
 from volstream.cli.progress import watched
 from volstream.errors import FilesFailedError, InterruptedByUserError
+from volstream.lifecycle.stop import Stop
 from volstream.model.files import printable
 from volstream.model.text import counted
 
@@ -31,9 +32,7 @@ def verify_command(session: Session, output: Output, job: str, fix: bool) -> Non
     """
     with watched(output) as (stop, observe):
         found = session.jobs.verify(job, fix=fix, stop=stop, observe=observe)
-    if stop:
-        raise InterruptedByUserError("Interrupted. Run it again.")
-    _show(output, job, found)
+    _show(output, job, found, stop)
 
 
 @click.command("heal")
@@ -46,20 +45,19 @@ def heal_command(session: Session, output: Output, job: str) -> None:
     """
     with watched(output) as (stop, observe):
         found = session.jobs.heal(job, stop=stop, observe=observe)
+    _show(output, job, found, stop)
+
+
+def _show(output: Output, job: str, found: Verification, stop: Stop) -> None:
     if stop:
         raise InterruptedByUserError("Interrupted. Run it again.")
-    _show(output, job, found)
-
-
-def _show(output: Output, job: str, found: Verification) -> None:
-    wrong = {str(problem): number for problem, number in (found.wrong or {}).items()}
     value = {
         "job": job,
         "files": found.files,
         "rows": found.rows,
         "failing": found.failing,
         "waiting": found.waiting,
-        "wrong": wrong,
+        "wrong": {str(problem): number for problem, number in found.wrong.items()},
         "examples": [{"path": path, "problem": problem} for path, problem in found.examples],
         "foreign_commits": [vars(commit) for commit in found.commits],
         "seen_from": found.seen_from,
@@ -67,7 +65,7 @@ def _show(output: Output, job: str, found: Verification) -> None:
         "unproven": found.unproven,
         "fixed": found.fixed,
     }
-    output.result(value, "\n".join(_lines(job, found, wrong)))
+    output.result(value, "\n".join(_lines(job, found)))
     if not found.is_right:
         fixed = found.fixed is not None
         raise FilesFailedError(
@@ -78,10 +76,10 @@ def _show(output: Output, job: str, found: Verification) -> None:
         )
 
 
-def _lines(job: str, found: Verification, wrong: dict[str, int]) -> list[str]:
+def _lines(job: str, found: Verification) -> list[str]:
     compared = f"{counted(found.files, 'file')} compared with a table of {counted(found.rows, 'row')}"
-    if wrong:
-        lines = [f"{compared}: {', '.join(f'{number:,} {problem}' for problem, number in wrong.items())}."]
+    if found.wrong:
+        lines = [f"{compared}: {found.kinds}."]
         lines += [f"  {problem:<9} {printable(path)}" for path, problem in found.examples]
         if (more := found.count - len(found.examples)) > 0:
             lines.append(f"  and {more:,} more")
@@ -94,12 +92,11 @@ def _lines(job: str, found: Verification, wrong: dict[str, int]) -> list[str]:
         lines.append(
             f"{counted(found.pathless, 'row')} without the path of a file: another writer's, to be deleted by hand."
         )
-    unseen = any(commit.unseen for commit in found.commits)
-    if found.commits and (found.count or unseen):
+    if found.commits and (found.count or found.has_unseen):
         named = ", ".join(f"{commit.version} ({commit.operation})" for commit in found.commits[:5])
         others = f" and {len(found.commits) - 5} more" if len(found.commits) > 5 else ""
         lines.append(f"Other writers changed rows in {counted(len(found.commits), 'version')}: {named}{others}.")
-        if unseen:
+        if found.has_unseen:
             lines.append(f"Which rows is no longer known of all of these. To be sure: volstream replay {job}")
     if found.seen_from is not None:
         lines.append(

@@ -142,14 +142,13 @@ class Scheduler:
         """Returns whether a verification of the job is due. One that fails is tried again after as long as one that succeeds."""
         if not isinstance(job, FileJob) or job.verify_every is None or not self._serves(job):
             return False
+        last, tried = job.verified_on or job.created_on, self._verified.get(job.id)
+        if (datetime.now(UTC) - last).total_seconds() < job.verify_every:
+            return False
+        if tried is not None and time.monotonic() - tried < job.verify_every:
+            return False
         stream = self._catalog.streams.by_id(job.stream_id)
-        if stream is None or stream.offset is None or stream.initial:
-            return False  # its first run has not ended
-        last = job.verified_on or job.created_on
-        tried = self._verified.get(job.id)
-        return (datetime.now(UTC) - last).total_seconds() >= job.verify_every and (
-            tried is None or time.monotonic() - tried >= job.verify_every
-        )
+        return stream is not None and stream.offset is not None and not stream.initial  # its first run has ended
 
     def _has_room(self, job: Job) -> bool:
         """Returns whether a run of the job could begin at once. None waits for another: a job of higher priority goes first."""

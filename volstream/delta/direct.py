@@ -156,11 +156,6 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
     return True
 
 
-def is_possible(location: str) -> bool:
-    """True if tables there can be created and written without Spark."""
-    return not is_remote(location)
-
-
 def can_write(location: str, key: str) -> bool:
     """True if rows can be added, and removed by a column, without Spark; False if the table does not exist."""
     if is_remote(location):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from volstream.delta import folders, vectors
 from volstream.delta.datafile import open_file
@@ -34,7 +33,7 @@ class ForeignCommit:
 
     Attributes:
         operation: by Delta's name, or the writer's.
-        unseen: it is not known row by row: a file that it removed is gone, or it changed the columns.
+        unseen: the log does not say which rows it changed: a vacuum deleted a file that it removed, or it changed columns.
     """
 
     version: int
@@ -104,7 +103,8 @@ def _metadata(info: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _touched(location: str, key: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[pa.Array | None]:
-    """Yields the keys of rows that a commit added or removed, a file at a time; None: those of a file that is gone."""
+    """Yields the keys of rows that a commit added or removed, a file at a time; None: a vacuum deleted the
+    file, or it has no keys."""
     sides: list[dict[str, Any]] = []
     for kind in ("add", "remove"):
         those = (entry[kind] for entry in entries if kind in entry)
@@ -117,16 +117,14 @@ def _touched(location: str, key: str, entries: Sequence[Mapping[str, Any]]) -> I
     for path in added.keys() | removed.keys():
         name = own_file(path)
         try:
-            keys = None if name is None else _keys(location, name, key)
-            if keys is None:
-                yield None
-                continue
-            here = [_deleted(location, side[path]) for side in sides if path in side]
+            if name is None:
+                raise FileNotFoundError(path)
+            keys = _keys(location, name, key)
+            deleted, *other = [_deleted(location, side[path]) for side in sides if path in side]
         except (FileNotFoundError, KeyError):
             yield None
             continue
-        other = here[1] if len(here) > 1 else np.arange(len(keys))
-        at = np.setxor1d(here[0], other)
+        at = np.setxor1d(deleted, other[0] if other else np.arange(len(keys)))
         yield pc.unique(keys.take(pa.array(at, pa.int64())).drop_null())
 
 
@@ -149,10 +147,8 @@ def _rewritten(location: str, key: str, added: Mapping[str, Any], removed: Mappi
                         return None
                     rows = file.read()
                 gone = {*_deleted(location, descriptor).tolist()}
-            except FileNotFoundError:
-                return None
-            column = next((one for one in rows.column_names if one.lower() == key.lower()), None)
-            if column is None:
+                column = _spelled(rows.column_names, key)
+            except (FileNotFoundError, KeyError):
                 return None
             for at, row in enumerate(rows.to_pylist()):
                 if at not in gone:
@@ -165,10 +161,15 @@ def _deleted(location: str, descriptor: Mapping[str, Any] | None) -> np.ndarray:
 
 
 def _keys(location: str, name: str, key: str) -> pa.Array:
-    """Returns a file's keys. Raises KeyError if it has none, FileNotFoundError."""
-    file: pq.ParquetFile
+    """Returns a file's keys. Raises FileNotFoundError; KeyError if the file has none."""
     with open_file(location, name) as file:
-        column = next(one for one in [*file.schema_arrow.names, ""] if one.lower() == key.lower() or not one)
-        if not column:
-            raise KeyError(key)
+        column = _spelled(file.schema_arrow.names, key)
         return file.read(columns=[column])[column].cast(pa.string()).combine_chunks()
+
+
+def _spelled(columns: Sequence[str], key: str) -> str:
+    """Returns the key's column as a file spells it. Raises KeyError if the file has none."""
+    for column in columns:
+        if column.lower() == key.lower():
+            return column
+    raise KeyError(key)

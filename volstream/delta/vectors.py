@@ -66,15 +66,19 @@ def file_of(descriptor: Mapping[str, Any] | None) -> str | None:
     if descriptor is None or descriptor["storageType"] != "u":
         return None
     prefix, encoded = descriptor["pathOrInlineDv"][:-20], descriptor["pathOrInlineDv"][-20:]
-    name = uuid.UUID(bytes=base64.b85decode(encoded.encode().translate(_PYTHON_ALPHABET)))
+    name = uuid.UUID(bytes=_decoded(encoded))
     return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
 
 
+def _decoded(text: str) -> bytes:
+    return base64.b85decode(text.encode().translate(_PYTHON_ALPHABET))
+
+
 def positions(location: str, descriptor: Mapping[str, Any]) -> np.ndarray:
-    """Returns the positions of the deleted rows that a vector has. Raises FileNotFoundError if its file is gone."""
+    """Returns the positions of the deleted rows that a vector has. Raises FileNotFoundError if a
+    vacuum deleted its file."""
     if descriptor["storageType"] == "i":
-        encoded = descriptor["pathOrInlineDv"].encode()
-        vector = base64.b85decode(encoded.translate(_PYTHON_ALPHABET))[: descriptor["sizeInBytes"]]
+        vector = _decoded(descriptor["pathOrInlineDv"])[: descriptor["sizeInBytes"]]
     else:
         name = file_of(descriptor)
         if name is None:

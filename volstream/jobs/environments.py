@@ -51,5 +51,4 @@ def brought(services: JobServices, session: SparkSession, source: FunctionSource
     packed = EnvironmentStore(services.settings.environments_directory).packed(environment)
     if packed is None:
         return source
-    services.gateway.bring(session, packed)
-    return replace(source, environment=replace(environment, archive=packed.name.partition(".")[0]))
+    return replace(source, environment=replace(environment, archive=services.gateway.bring(session, packed)))

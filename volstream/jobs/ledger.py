@@ -14,6 +14,7 @@ from volstream.delta import direct, upkeep
 from volstream.delta.direct import RowChanges
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
+from volstream.delta.places import is_remote
 
 if TYPE_CHECKING:
     from volstream.jobs.staged import Staged
@@ -35,6 +36,8 @@ def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None
     Raises:
         DependencyError: the ledger cannot be written.
     """
+    if not is_kept(location):
+        return
     empty = staged.without_rows()
     exists = DeltaLog(location).exists()
     gone = [*empty[KEY].to_pylist()]
@@ -51,4 +54,4 @@ def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None
 
 def is_kept(location: str) -> bool:
     """True if files without rows are known: if there are none recorded, there were none."""
-    return direct.is_possible(location)
+    return not is_remote(location)

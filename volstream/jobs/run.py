@@ -98,7 +98,8 @@ class FileRunner:
 
         Args:
             fix: process the files that are wrong again, and remove rows that no file explains.
-            heal: do so although the stream's history is gone: compare with the files that are there now, and continue from them.
+            heal: fix, too, and if the directory no longer keeps what the stream needs, compare with its present files and let the
+                stream continue from these.
 
         Raises:
             As :meth:`run`.
@@ -239,8 +240,9 @@ class _Run:
     def verify(self, *, fix: bool, heal: bool) -> Verification:
         """Recovers, compares, and with ``fix`` processes what is wrong."""
         consumptions = self._services.catalog.consumptions
-        self.report.recovered = recover(self._services, self._job)
-        if fix:
+        if not fix:
+            self.report.recovered = recover(self._services, self._job)
+        else:
             self._begin()
             unfinished = consumptions.open_plan(self._job.stream_id)
             if unfinished is not None:

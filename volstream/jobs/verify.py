@@ -7,7 +7,7 @@ ledger. Files that have changed since they were delivered, or whose plan is not 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,7 @@ class Verification:
     rows: int = 0
     failing: int = 0
     waiting: int = 0
-    wrong: Mapping[Problem, int] | None = None
+    wrong: Mapping[Problem, int] = field(default_factory=dict)
     examples: Sequence[tuple[str, Problem]] = ()
     commits: Sequence[ForeignCommit] = ()
     seen_from: int | None = None
@@ -85,14 +85,24 @@ class Verification:
     @property
     def count(self) -> int:
         """Number of files that are wrong."""
-        return sum((self.wrong or {}).values())
+        return sum(self.wrong.values())
+
+    @property
+    def kinds(self) -> str:
+        """The numbers of wrong files: ``2 missing, 1 stray``."""
+        return ", ".join(f"{number:,} {problem}" for problem, number in self.wrong.items())
 
     @property
     def text(self) -> str:
         """What is wrong, as a part of a sentence: ``3 files: 2 missing, 1 stray``."""
-        kinds = ", ".join(f"{number:,} {problem}" for problem, number in (self.wrong or {}).items())
+        files = f"{counted(self.count, 'file')}: {self.kinds}" if self.wrong else ""
         pathless = f"{counted(self.pathless, 'row')} without the path of a file" if self.pathless else ""
-        return "; ".join(filter(None, [f"{counted(self.count, 'file')}: {kinds}" if kinds else "", pathless]))
+        return "; ".join(filter(None, [files, pathless]))
+
+    @property
+    def has_unseen(self) -> bool:
+        """True if the log does not say which rows some commits of others changed."""
+        return any(commit.unseen for commit in self.commits)
 
     @property
     def is_right(self) -> bool:
@@ -102,7 +112,7 @@ class Verification:
     @property
     def is_proven(self) -> bool:
         """True if other writers changed nothing but what was compared, or was put right."""
-        all_compared = not (self.failing or self.waiting or any(commit.unseen for commit in self.commits))
+        all_compared = not (self.failing or self.waiting or self.has_unseen)
         return self.is_right and (all_compared or not self.commits)
 
 
@@ -180,7 +190,7 @@ def compared(
     else:
         strays = files.limit(0)
     with map_spark_errors():
-        problems = _outcomes(services, session, job, location, version, history)
+        problems = _outcomes(services, session, job, recorded, history)
         problems = problems.union(strays.selectExpr("relative_path AS path", f"'{Problem.STRAY}' AS problem"))
         problems.write.mode("overwrite").parquet(f"{folder}/problems")
         numbers = session.sql(
@@ -224,11 +234,14 @@ def _outcomes(
     services: JobServices,
     session: SparkSession,
     job: FileJob,
-    location: str,
-    version: int | None,
+    recorded: str,
     history: History,
 ) -> DataFrame:
-    """Returns ``path`` and ``problem`` of the files in ``volstream_files`` that are wrong, or not known to be right."""
+    """Returns ``path`` and ``problem`` of the files in ``volstream_files`` that are wrong, or not known to be right.
+
+    Args:
+        recorded: SQL for the rows of the table.
+    """
     key, kept = key_column(job), ledger.location_of(services.warehouse, job.id)
     failing = services.catalog.failures.active(job.id)
     relations: dict[str, pa.Table] = {
@@ -250,7 +263,7 @@ def _outcomes(
     by_version = job.write is Write.APPEND
     rows = (
         f"SELECT {key} AS path, min(_file_version) AS low, max(_file_version) AS high, min(_batch_id) AS first, "
-        f"max(_batch_id) AS last FROM {_recorded(location, version, key)} "
+        f"max(_batch_id) AS last FROM {recorded} "
         f"GROUP BY {key}{', _file_version' if by_version else ''}"
     )
     lacking = f"'{Problem.MISSING}'" if ledger.is_kept(kept) else f"'{_UNPROVEN}'"

@@ -448,13 +448,13 @@ class Jobs(Collection[Job]):
 
         Raises:
             StreamBusyError: the job is running.
-            StreamStaleError: the history of the delivered files is gone; see :meth:`heal`.
+            StreamStaleError: the directory no longer keeps the history of the delivered files; see :meth:`heal`.
         """
         return self.file_runner(self._of_files(name)).verify(fix=fix, stop=stop, observe=observe)
 
     def heal(self, name: str, *, stop: Stop | None = None, observe: Observer | None = None) -> Verification:
-        """Fixes as :meth:`verify` does, also after the history of the stream is gone: then all files that are there are compared,
-        and the stream continues from them.
+        """Fixes as :meth:`verify` does. If the directory no longer keeps what the stream needs, compares its present files, from
+        which the stream continues.
 
         Raises:
             StreamBusyError: the job is running.

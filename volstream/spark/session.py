@@ -178,15 +178,17 @@ class SparkGateway:
         if self._watch is not None:
             self._watch.stop()
 
-    def bring(self, session: SparkSession, archive: Path) -> None:
-        """Makes workers of a session on a remote server unpack an archive, under its name without suffix."""
+    def bring(self, session: SparkSession, archive: Path) -> str:
+        """Makes workers of a session on a remote server unpack an archive; returns the folder's name for ``SparkFiles.get``."""
         from volstream.spark.shipped import bring_folder
 
+        name = archive.name.partition(".")[0]
         brought = self._brought.setdefault(session.session_id, set())
         if archive not in brought:
             with self.explaining():
-                bring_folder(session, archive)
+                bring_folder(session, archive, name)
             brought.add(archive)
+        return name
 
     @contextmanager
     def _until_released(self, connection: SparkConnection) -> Iterator[SparkSession]:

@@ -27,9 +27,9 @@ def bring_code(session: SparkSession) -> None:
     session.addArtifact(_code(), pyfile=True)
 
 
-def bring_folder(session: SparkSession, archive: Path) -> None:
-    """Makes workers of a session unpack an archive, where ``SparkFiles.get`` finds it by its name without suffix."""
-    session.addArtifact(f"{archive}#{archive.name.partition('.')[0]}", archive=True)
+def bring_folder(session: SparkSession, archive: Path, name: str) -> None:
+    """Makes workers of a session unpack an archive, where ``SparkFiles.get`` finds it by this name."""
+    session.addArtifact(f"{archive}#{name}", archive=True)
 
 
 @functools.cache

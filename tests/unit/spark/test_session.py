@@ -58,8 +58,8 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
         if name:
             added[name] = content
         self.artifacts.setdefault(request.session_id, {}).update(added)
-        told = [base_pb2.AddArtifactsResponse.ArtifactSummary(name=name, is_crc_successful=True) for name in added]
-        return base_pb2.AddArtifactsResponse(session_id=request.session_id, artifacts=told)
+        summaries = [base_pb2.AddArtifactsResponse.ArtifactSummary(name=name, is_crc_successful=True) for name in added]
+        return base_pb2.AddArtifactsResponse(session_id=request.session_id, artifacts=summaries)
 
     def ReleaseSession(self, request: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
         return base_pb2.ReleaseSessionResponse(session_id=request.session_id)
@@ -110,10 +110,10 @@ def test_sessions_on_a_remote_server_bring_our_code(server: Server, tmp_path: Pa
     assert name.startswith("pyfiles/volstream-")
     (tmp_path / "code.zip").write_bytes(content)
     code = "import volstream.jobs.staging as it; print(it.__file__)"
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-P", "-c", code], env={"PYTHONPATH": f"{tmp_path}/code.zip"}, capture_output=True, text=True
     )
-    assert told.stdout.startswith(f"{tmp_path}/code.zip/"), told.stderr
+    assert done.stdout.startswith(f"{tmp_path}/code.zip/"), done.stderr
 
 
 class Engines:
