@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from volstream.functions.outcomes import FileOutcome
@@ -54,7 +54,12 @@ class ThreadLimit:
         with self._lock:
             self._over = True
         if self.interrupted:
-            _raise_in(self._thread, None)
+            # Takes the place of a pending error. To cancel that would leave CPython 3.11 looking for it: each instruction of all
+            # threads is slower from then on, and a profiler or debugger hangs at the next call.
+            with suppress(TimeLimitError):
+                _raise_in(self._thread, TimeLimitError)
+                while True:
+                    pass
 
 
 #: The limits of running calls, by thread.
@@ -144,7 +149,6 @@ def _data_bytes() -> int | None:
         return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Makes a thread raise an error; None: cancels one not raised yet."""
-    wanted = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), wanted)
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    """Makes a thread raise an error, at its next Python instruction."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))

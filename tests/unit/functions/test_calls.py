@@ -162,6 +162,7 @@ def test_calls_keep_their_pace(run: Runner, code: str, isolate: bool) -> None:
     assert times[-1] - began >= 0.4e9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isolate", EVERYWHERE)
 def test_calls_of_groups_that_are_repeated_keep_their_pace(run: Runner, tmp_path: Path, isolate: bool) -> None:
     code = (

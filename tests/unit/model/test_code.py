@@ -34,6 +34,7 @@ def hasty() -> Iterator[None]:
     gc.callbacks.remove(turn)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("hasty")
 def test_threads_may_parse_at_once() -> None:
     with ThreadPoolExecutor(8) as pool:

@@ -15,7 +15,7 @@ from volstream.errors import InvalidValueError
 from volstream.model.names import Name
 from volstream.pipelines.complete import complete
 from volstream.pipelines.export import to_toml
-from volstream.pipelines.keys import KEYS, defaults
+from volstream.pipelines.keys import BOOKKEEPING, KEYS, defaults
 from volstream.pipelines.model import Definition, Kind
 from volstream.pipelines.plan import compare
 from volstream.pipelines.read import read
@@ -36,6 +36,9 @@ TRICKY = st.sampled_from(
     ["${var:x}", "$${env:Y}", "$$${var:z}", "a\n'''\n", "'", '"', "\\", "a\nb", "\r\n", "\x7f", "\u202e"]
 )
 SAID = TEXT | TRICKY
+PROPERTY = SAID.filter(
+    lambda key: not key.startswith(BOOKKEEPING) and key not in ("change_tracking", "data_retention_days")
+)
 NAME = st.builds(
     Name, st.sampled_from(["public", "bronze", "a b"]), st.from_regex(r"[a-z_][a-z0-9_ ]{0,9}x", fullmatch=True)
 )
@@ -92,7 +95,7 @@ GIVEN: Mapping[Kind, st.SearchStrategy[dict[str, Any]]] = {
             lambda one: {"kind": "kafka", "brokers": ("b:1",), "topic": "T", "format": "bytes", **one}
         ),
     ),
-    Kind.TABLE: some(properties=texts(SAID), partitioned_by=st.just(("n",))).map(lambda one: {"columns": "n INT", **one}),
+    Kind.TABLE: some(properties=texts(PROPERTY), partitioned_by=st.just(("n",))).map(lambda one: {"columns": "n INT", **one}),
     Kind.STREAM: st.tuples(
         st.one_of(st.builds(lambda one: {"volume": one}, NAMES), st.builds(lambda one: {"table": one}, NAMES)),
         some(mode=st.just("append-only"), identity=st.just(("a", "b")), comment=SAID, show_initial_rows=st.just(True)),
