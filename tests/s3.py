@@ -29,14 +29,20 @@ def warehouse_in_s3() -> Iterator[Mapping[str, str]]:
         if os.environ.get("CI"):
             pytest.fail(str(error))
         pytest.skip(str(error))
+    with bucket("warehouse") as options:
+        yield {"WAREHOUSE": "s3://warehouse/here", "WAREHOUSE_OPTIONS": json.dumps(options)}
+
+
+@contextmanager
+def bucket(name: str) -> Iterator[dict[str, str]]:
+    """A new bucket; yields the options with which a warehouse there is reached."""
     with moto() as url:
         keys = {"aws_access_key_id": "AKIATEST", "aws_secret_access_key": SECRET}
-        boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys).create_bucket(Bucket="warehouse")
-        options = {
+        boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys).create_bucket(Bucket=name)
+        yield {
             "AWS_ENDPOINT_URL": url,
             "AWS_ALLOW_HTTP": "true",
             "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": "AKIATEST",
             "AWS_SECRET_ACCESS_KEY": SECRET,
         }
-        yield {"WAREHOUSE": "s3://warehouse/here", "WAREHOUSE_OPTIONS": json.dumps(options)}

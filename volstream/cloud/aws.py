@@ -157,6 +157,25 @@ def supports_conditional_writes(access: Access, bucket: str, key: str) -> bool:
     return False
 
 
+def create_object(access: Access, bucket: str, key: str, content: bytes) -> bool:
+    """Writes a small object unless it exists; returns False if another one is there.
+
+    A repeated request finds what the first one wrote, whose answer was lost: equal content is ours.
+    """
+    store = client(access, "s3")
+    while True:
+        try:
+            store.put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
+        except ClientError as error:
+            if status(error) == 409:  # of two at once: it is not decided yet
+                continue
+            if status(error) != 412:
+                raise
+            there = store.get_object(Bucket=bucket, Key=key)["Body"].read()
+            return bool(there == content)
+        return True
+
+
 @contextmanager
 def errors(
     what: str,

@@ -6,9 +6,7 @@ What does not belong here: which rows a commit changes (``direct``), and which f
 from __future__ import annotations
 
 import json
-import os
 import time
-import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -22,7 +20,7 @@ from deltalake.exceptions import DeltaError
 from volstream.delta import durable
 from volstream.delta.datafile import AddedFile
 from volstream.delta.log import actions, checkpoint_files, last_checkpoint
-from volstream.delta.places import filesystem_of, make_durable, open_table
+from volstream.delta.places import create_file, filesystem_of, open_table
 from volstream.errors import DependencyError
 
 #: Fields of an action about the ids of a file's rows.
@@ -130,20 +128,5 @@ def _checkpoint(location: str, version: int) -> None:
 
 def put(location: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
     """Writes a commit to a table's log under a number; returns False if the number is taken."""
-    filesystem, root = filesystem_of(location)
-    log = f"{root}/_delta_log"
-    target, draft = f"{log}/{version:020d}.json", f"{log}/.{uuid.uuid4().hex}.tmp"
-    try:
-        with open(draft, "x", encoding="utf-8") as file:
-            file.writelines(json.dumps(action, ensure_ascii=False) + "\n" for action in actions)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(draft, target)
-        except FileExistsError:
-            return False
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(draft)
-    make_durable(filesystem, target)
-    return True
+    content = "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions).encode()
+    return create_file(f"{location}/_delta_log/{version:020d}.json", content)

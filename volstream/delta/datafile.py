@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 
-from volstream.delta.places import filesystem_of, make_durable
+from volstream.delta.places import filesystem_of, make_durable, remove_file
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
@@ -149,8 +150,7 @@ class NewFile:
         """Discards the file."""
         with suppress(OSError):
             self._writer.close()
-        with suppress(FileNotFoundError):
-            self._filesystem.delete_file(f"{self._root}/{self._name}")
+        remove_file(self._filesystem, f"{self._root}/{self._name}")
 
 
 def of_rows(location: str, schema: pa.Schema, unlisted: Collection[str] = ()) -> NewFile:
@@ -184,12 +184,16 @@ class FinishedFile:
                 yield file.read_row_group(number, columns=columns if columns is None else list(columns))
 
     def put(self, location: str) -> AddedFile:
-        """Gives the file a name in a table's folder, too. Both are local. Content stays durable; the commit does so for the name.
+        """Gives the file a name in a table's folder, too, of the same store. Content stays durable; the commit does so for the
+        name.
 
-        Copies it if the folders are on different disks, or another user's file cannot have a second name.
+        Copies it in an object store, or if the folders are on different disks, or another user's file cannot have a second name.
         """
         (_, source), (filesystem, root) = filesystem_of(self.folder), filesystem_of(location)
         name = _new_name()
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            filesystem.copy_file(f"{source}/{self.name}", f"{root}/{name}")
+            return AddedFile(name, self.size, int(time.time() * 1000), self.stats)
         try:
             os.link(f"{source}/{self.name}", f"{root}/{name}")
             os.utime(f"{root}/{name}")  # else a vacuum could take it for the remains of a crash

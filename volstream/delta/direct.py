@@ -3,8 +3,8 @@
 deltalake cannot do that: it rewrites whole files, and accepts a transaction number that was already used. So this module
 implements the commit according to the Delta protocol: it computes the commit against the newest version, puts it into the log
 under the next number if that is free, else recomputes it. Only for tables that require nothing else of a commit (constraints,
-partitions, column mapping), on a local file system, where a file can be created without overwriting another. If changes are
-tracked, it can only add rows, or replace rows of a primary key.
+partitions, column mapping), where a file can be created without overwriting another: on a local file system, and in S3. If
+changes are tracked, it can only add rows, or replace rows of a primary key.
 
 What does not belong here: tables written by a single process (``native``), and commits that need Spark (``writer``).
 """
@@ -12,12 +12,10 @@ What does not belong here: tables written by a single process (``native``), and 
 from __future__ import annotations
 
 import json
-import os
 import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -51,7 +49,16 @@ from volstream.delta.log import (
     length_of,
 )
 from volstream.delta.marker import Marker
-from volstream.delta.places import files_of, filesystem_of, is_remote, make_durable, make_folder, mapped, open_table
+from volstream.delta.places import (
+    can_create,
+    files_of,
+    filesystem_of,
+    make_durable,
+    make_folder,
+    mapped,
+    open_table,
+    remove_file,
+)
 from volstream.delta.tracking import (
     FEATURES,
     ReplacedRows,
@@ -99,9 +106,10 @@ class RowChanges:
             reads them again.
         schema: schema of ``rows``.
         key: text column that selects the rows to remove.
-        gone: values of ``key`` whose rows are removed. None: the commit only adds rows.
+        gone: values of ``key`` whose rows are removed. None: the commit only adds rows, or replaces all.
         files: more rows to add. The table gets the files themselves, or their rows if it requires more of a row.
         follow: rows of ``gone`` that stay, with other values: new values by column, by the value of ``key``.
+        overwrite: remove all other rows.
     """
 
     rows: Iterable[pa.Table]
@@ -110,6 +118,7 @@ class RowChanges:
     gone: Collection[str] | None
     files: Sequence[FinishedFile] = ()
     follow: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    overwrite: bool = False
 
 
 def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, tracked: bool = False) -> bool:
@@ -121,7 +130,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
     Raises:
         DependencyError: the folder cannot be written.
     """
-    if is_remote(location):
+    if not can_create(location):
         return False
     text = Schema.from_arrow(schema).to_json()
     if has_type(json.loads(text), "timestamp_ntz"):
@@ -158,7 +167,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
 
 def can_write(location: str, key: str) -> bool:
     """True if rows can be added, and removed by a column, without Spark; False if the table does not exist."""
-    if is_remote(location):
+    if not can_create(location):
         return False
     with mapped(location):
         try:
@@ -173,7 +182,7 @@ def rows_of(location: str, key: str, values: Collection[str], columns: Sequence[
     Raises:
         DependencyError: the table cannot be read.
     """
-    if is_remote(location):
+    if not can_create(location):
         return None
     with mapped(location):
         table = open_table(location)
@@ -205,7 +214,7 @@ def commit(location: str, marker: Marker, change: RowChanges | None = None) -> b
         DependencyError: the table cannot be read or written.
         StorageError: too many concurrent commits.
     """
-    if is_remote(location):
+    if not can_create(location):
         return False
     with mapped(location):
         writing = _Commit(location, marker, change)
@@ -280,8 +289,7 @@ class _Commit:
         for file in self._files:
             file.drop()
         for path in self._others:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+            remove_file(filesystem_of(self.location)[0], path)
         self._files, self._others, self._groups, self._rows = [], [], [], 0
 
     def _actions(self, table: DeltaTable) -> Sequence[Mapping[str, Any]] | None:
@@ -303,14 +311,18 @@ class _Commit:
                 commits.info("WRITE", {"mode": "Append", "partitionBy": "[]"}, isBlindAppend=True, **user),
                 transaction,
             ]
-        removed = _without(
-            table,
-            self.location,
-            key,
-            self.change.gone or (),
-            now,
-            with_rows=with_rows or bool(follow),
-            most_bytes=_FOLLOWING_BYTES if follow else None,
+        removed = (
+            _whole(table, self.location, now)
+            if self.change.overwrite
+            else _without(
+                table,
+                self.location,
+                key,
+                self.change.gone or (),
+                now,
+                with_rows=with_rows or bool(follow),
+                most_bytes=_FOLLOWING_BYTES if follow else None,
+            )
         )
         if removed is None:
             return None
@@ -337,7 +349,9 @@ class _Commit:
             "numOutputRows": str(self._rows),
             "numOutputBytes": str(sum(file.size for file in self._written)),
         }
-        info = commits.info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
+        info = commits.info(
+            "WRITE", mode, isBlindAppend=self.change.gone is None and not self.change.overwrite, operationMetrics=metrics, **user
+        )
         return [info, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
 
     def _write_following(self, rows: pa.Table, key: str, follow: Mapping[str, Mapping[str, Any]]) -> list[AddedFile]:
@@ -539,6 +553,15 @@ class _Removed:
 
     actions: Sequence[Mapping[str, Any]]
     rows: ReplacedRows | None = None
+
+
+def _whole(table: DeltaTable, location: str, now: int) -> _Removed:
+    """Returns the actions that remove all rows."""
+    paths = files_of(table)["path"].to_pylist()
+    adds = commits.adds(location, table.version(), paths)
+    if adds.keys() != {*paths}:
+        raise _OvertakenError
+    return _Removed([commits.removal(adds[path], now) for path in paths])
 
 
 def _without(

@@ -14,7 +14,8 @@ import os
 import stat
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from deltalake.transaction import CommitProperties, PostCommitHookProperties
 
 _S3 = ("s3", "s3a")
+
+#: Buckets, with what reaches them, whose store writes on a condition.
+_safe: set[tuple[str, Access]] = set()
 
 #: Mode of a folder that a group may write, and whose content belongs to that group.
 _OF_GROUP = stat.S_ISGID | stat.S_IWGRP
@@ -98,7 +102,8 @@ def create_table(
     """Creates an empty table. Raises deltalake's exceptions, and InvalidStateError for an unsafe store."""
     from deltalake import DeltaTable
 
-    _check_conditions(location)
+    if urlsplit(location).scheme in _S3 and not can_create(location):
+        raise DependencyError(f"Commits to {location} require boto3.", "Run: pip install 'volstream[s3]'.")
     make_folder(location)
     return DeltaTable.create(
         location,
@@ -157,6 +162,64 @@ def replace_file(location: str, content: bytes) -> None:
     make_durable(filesystem, os.path.dirname(path), folders=False)
 
 
+def can_create(location: str) -> bool:
+    """True if :func:`create_file` is possible below ``location``: on a local file system, and in a store of S3's kind.
+
+    The first call for a store that is not Amazon's sends it a few requests.
+
+    Raises:
+        InvalidStateError: the store ignores the condition, so that nothing may be committed to it.
+        DependencyError: the store cannot be asked.
+    """
+    if not is_remote(location):
+        return True
+    place = urlsplit(location)
+    if place.scheme not in _S3 or find_spec("boto3") is None:
+        return False
+    access = _access(tuple(sorted(options_of(location).items())))
+    if (place.netloc, access) not in _safe:
+        _check_conditions(access, place.netloc, place.path.strip("/"))
+        _safe.add((place.netloc, access))
+    return True
+
+
+def create_file(location: str, content: bytes) -> bool:
+    """Writes a small file unless it exists, durable on return; returns False if another one is there.
+
+    Raises:
+        DependencyError: an object store cannot be reached. The file may be there nevertheless.
+    """
+    if is_remote(location):
+        from volstream.cloud import aws
+
+        place = urlsplit(location)
+        with aws.errors(f"Writing {location}"):
+            access = _access(tuple(sorted(options_of(location).items())))
+            return aws.create_object(access, place.netloc, place.path.lstrip("/"), content)
+    filesystem, path = filesystem_of(location)
+    draft = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(draft, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+    make_durable(filesystem, path)
+    return True
+
+
+def remove_file(filesystem: fs.FileSystem, path: str) -> None:
+    """Deletes a file, if it is there."""
+    with suppress(FileNotFoundError):
+        filesystem.delete_file(path)
+
+
 def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -> None:
     """Makes files, and with ``folders`` their names, survive a power cut. Object stores guarantee that."""
     if not isinstance(filesystem, fs.LocalFileSystem):
@@ -205,38 +268,36 @@ def _has_folders(location: str) -> bool:
     return not is_remote(location) or location.startswith(("hdfs://", "viewfs://"))
 
 
-def _check_conditions(location: str) -> None:
+def _check_conditions(access: Access, bucket: str, folder: str) -> None:
     """Raises InvalidStateError if a store lets one writer overwrite another one's commit.
 
-    deltalake writes each commit on the condition that it does not exist. Some S3-compatible stores silently ignore that.
+    Each commit is written on the condition that it does not exist. Some S3-compatible stores silently ignore that.
     """
-    place, options = urlsplit(location), options_of(location)
-    endpoint = options.get("AWS_ENDPOINT_URL")
-    if place.scheme not in _S3 or _is_amazon_s(endpoint):
+    if _is_amazon_s(access.endpoint):
         return
-    try:
-        from volstream.cloud import aws
-    except ImportError:
-        raise DependencyError(
-            f"Testing whether the store at {endpoint} is safe for several writers requires boto3.",
-            "Run: pip install 'volstream[s3]'.",
-        ) from None
-    keys = None
-    if "AWS_ACCESS_KEY_ID" in options:
-        keys = Keys(
-            options["AWS_ACCESS_KEY_ID"], options.get("AWS_SECRET_ACCESS_KEY", ""), options.get("AWS_SESSION_TOKEN")
-        )
-    access = Access("s3", options.get("AWS_REGION"), endpoint, credentials="static" if keys else "env", keys=keys)
-    with aws.errors(f"The warehouse's store at {endpoint}"):
-        safe = aws.supports_conditional_writes(
-            access, place.netloc, f"{place.path.strip('/')}/_probe-{uuid.uuid4().hex}"
-        )
+    from volstream.cloud import aws
+
+    with aws.errors(f"The warehouse's store at {access.endpoint}"):
+        safe = aws.supports_conditional_writes(access, bucket, f"{folder}/_probe-{uuid.uuid4().hex}")
     if not safe:
         raise InvalidStateError(
-            f"The store at {endpoint} ignores If-None-Match on PUT requests, so two writers could overwrite each other's "
-            "commits.",
+            f"The store at {access.endpoint} ignores If-None-Match on PUT requests, so two writers could overwrite each "
+            "other's commits.",
             "Keep the warehouse on a file system, or in a store that supports it.",
         )
+
+
+@functools.cache
+def _access(options: tuple[tuple[str, str], ...]) -> Access:
+    """Returns what reaches the store of a warehouse with such options."""
+    settings = dict(options)
+    keys = None
+    if "AWS_ACCESS_KEY_ID" in settings:
+        keys = Keys(
+            settings["AWS_ACCESS_KEY_ID"], settings.get("AWS_SECRET_ACCESS_KEY", ""), settings.get("AWS_SESSION_TOKEN")
+        )
+    endpoint, source = settings.get("AWS_ENDPOINT_URL"), "static" if keys else "env"
+    return Access("s3", settings.get("AWS_REGION"), endpoint, credentials=source, keys=keys)
 
 
 def _is_amazon_s(endpoint: str | None) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, groupby
@@ -21,12 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from pyarrow import fs
 
 from volstream.delta import commits, direct
 from volstream.delta.datafile import fitted, of_rows, open_file
 from volstream.delta.log import files_kept
 from volstream.delta.marker import OWNER
-from volstream.delta.places import files_of, filesystem_of, is_remote, make_durable, mapped, open_table
+from volstream.delta.places import can_create, files_of, filesystem_of, make_durable, mapped, open_table, remove_file
 from volstream.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
 from volstream.delta.vectors import deleted_rows, file_of
 
@@ -111,32 +111,24 @@ def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False
         if not kept or is_needed(horizon):  # or it was not understood
             return 0
         before = horizon.timestamp()
-        root = filesystem_of(location)[1]
-        places = [root, f"{root}/{FEED}"] if os.path.isdir(f"{root}/{FEED}") else [root]
+        filesystem, root = filesystem_of(location)
+        folders = (fs.FileSelector(folder, allow_not_found=True) for folder in (root, f"{root}/{FEED}"))
         old = [
-            entry.path
-            for entry in chain.from_iterable(map(os.scandir, places))
-            if _is_of_a_table(entry.name)
-            if _is_older(entry, before)
+            file.path
+            for file in chain.from_iterable(map(filesystem.get_file_info, folders))
+            if _is_of_a_table(file.base_name)
+            if file.type == fs.FileType.File and file.mtime.timestamp() < before
         ]
         needed = _needed(location, table, before) if old else frozenset[str]()
         unneeded = [path for path in old if os.path.basename(path) not in needed]
         for path in unneeded:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+            remove_file(filesystem, path)
         return len(unneeded)
 
 
 def _is_of_a_table(name: str) -> bool:
     vector = name.startswith("deletion_vector_") and name.endswith(".bin")
     return vector or (name.endswith(".parquet") and not name.startswith((".", "_")))
-
-
-def _is_older(entry: os.DirEntry[str], before: float) -> bool:
-    try:
-        return entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < before
-    except FileNotFoundError:  # a commit that another one overtook drops its files
-        return False
 
 
 def _needed(location: str, table: DeltaTable, before: float) -> Collection[str]:
@@ -155,7 +147,7 @@ def _needed(location: str, table: DeltaTable, before: float) -> Collection[str]:
 
 def _opened(location: str) -> DeltaTable | None:
     """Opens a table; None: there is none, upkeep is off, or it requires more of a commit than is known here."""
-    if is_remote(location):
+    if not can_create(location):
         return None
     try:
         table = open_table(location)

@@ -14,7 +14,7 @@ from volstream.delta import direct, upkeep
 from volstream.delta.direct import RowChanges
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
-from volstream.delta.places import is_remote
+from volstream.delta.places import can_create
 
 if TYPE_CHECKING:
     from volstream.jobs.staged import Staged
@@ -54,4 +54,4 @@ def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None
 
 def is_kept(location: str) -> bool:
     """True if files without rows are known: if there are none recorded, there were none."""
-    return not is_remote(location)
+    return can_create(location)

@@ -66,7 +66,7 @@ class Verification:
         commits: commits of other writers that changed rows since the table was last found right.
         seen_from: the first version of the table whose changes by others could be looked for; None: all.
         pathless: rows that name no file.
-        unproven: files without rows that may be right: the job keeps no ledger, because its warehouse is in an object store.
+        unproven: files without rows that may be right: the job keeps no ledger, because only Spark can write to its warehouse.
         fixed: files that were wrong and have been put right; None: nothing was changed.
     """
 

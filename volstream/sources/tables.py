@@ -13,7 +13,7 @@ import pyarrow as pa
 from volstream.definitions import Source, SourceType
 from volstream.delta import direct, folders
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
-from volstream.delta.places import is_remote
+from volstream.delta.places import can_create
 from volstream.errors import AlreadyExistsError, InvalidStateError
 from volstream.ingest.sources import end
 from volstream.model.names import Name
@@ -83,13 +83,13 @@ def create(home: Home, source: Source, columns: pa.Schema) -> None:
 
     Raises:
         AlreadyExistsError: the name is taken, by a source, a table or a stream.
-        InvalidStateError: the warehouse is in an object store.
+        InvalidStateError: only Spark can create tables in the warehouse.
     """
     # By the settings, so that a rehearsal in another folder has the same message.
-    if is_remote(home.settings.warehouse_path):
+    if not can_create(home.settings.warehouse_path):
         raise InvalidStateError(
-            f"The warehouse {home.settings.warehouse_path} is in an object store, where only Spark creates tables.",
-            "Keep sources in a home with a local warehouse.",
+            f"The warehouse {home.settings.warehouse_path} is in a store where only Spark creates tables.",
+            "Keep sources in a home whose warehouse is a folder or in S3.",
         )
     check_free(home, source.name)
     location = folders.table_location(home.warehouse, source.name)

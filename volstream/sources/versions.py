@@ -97,7 +97,7 @@ def add(home: Home, source: Source, version: int | None, items: pa.Table) -> Non
         if existing is not None:
             if not has(existing):
                 raise differs(source, version)
-        elif not _begin(location, version, items):
+        elif not direct.commit(location, _marker(version), RowChanges([items], items.schema, "", None, overwrite=True)):
             staged = f"{home.warehouse}/_staging/version-{source.id}-{version}"
             try:
                 with folders.written(staged, items.schema) as file:
@@ -116,12 +116,6 @@ def present(home: Home, source: Source, version: int) -> int | None:
         return delta
     state = DeltaLog(folders.table_location(home.warehouse, source.name)).state(_marker(version).app_id)
     return None if state is None or state.transaction is None else state.version
-
-
-def _begin(location: str, version: int, items: pa.Table) -> bool:
-    """Fills a table that nobody has written yet, without Spark; returns False if there is more to do."""
-    added = RowChanges([items], items.schema, "", None)
-    return DeltaLog(location).latest_version() == 0 and direct.commit(location, _marker(version), added)
 
 
 def overwrite(

@@ -41,6 +41,7 @@ def ended(site: Site, path: str) -> dict[str, Any]:
     return site.json(path)
 
 
+@pytest.mark.long
 def test_other_code_is_compared_from_the_page_and_writes_nothing(busy: Site) -> None:
     before = busy.json("/jobs/j")["preview"], busy.json("/jobs/j")["batches"]
     begun = busy.post("/jobs/j/compare", 202, function=code(busy, OTHER), sample="100", both="1")

@@ -240,6 +240,7 @@ def test_a_job_has_receivers_of_its_own_or_none(world: World, receiver: Receiver
     assert [(post.path, post.json["event"]) for post in receiver.posts] == [("/team", "failure"), ("/", "pause")]
 
 
+@pytest.mark.long
 def test_an_alert_waits_through_restarts_until_its_receiver_is_back(tmp_path: Path, shell: Shell) -> None:
     with receiving() as first:
         port = first.port

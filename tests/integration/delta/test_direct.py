@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
@@ -14,21 +16,54 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
+from pyarrow import fs
 
 from tests.interrupts import interrupted
-from volstream.delta import direct
+from tests.s3 import bucket
+from volstream.delta import direct, log, options
 from volstream.delta.direct import RowChanges
 from volstream.delta.log import CHARACTERS
 from volstream.delta.marker import Marker
+from volstream.delta.places import filesystem_of, open_table
 
 SCHEMA = pa.schema([("label", pa.string()), ("score", pa.float64()), ("path", pa.string()), ("n", pa.int64())])
 
 
-@pytest.fixture
-def location(tmp_path: Path) -> str:
+#: Of the bucket, as for a process that works on it.
+_WAREHOUSE = "s3://tables"
+
+
+@pytest.fixture(scope="module")
+def bucket_options() -> Iterator[Mapping[str, str]]:
+    with bucket("tables") as found:
+        yield found
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     place = str(tmp_path / "t")
+    if request.param == "bucket":
+        place = f"{_WAREHOUSE}/{uuid.uuid4().hex}"
+        options.know(_WAREHOUSE, request.getfixturevalue("bucket_options"))
     assert direct.create(place, SCHEMA, {"volstream.job": "j"})
-    return place
+    yield place
+    options.know(_WAREHOUSE, {})
+
+
+def files(location: str) -> set[str]:
+    """The table's files beside its log."""
+    filesystem, root = filesystem_of(location)
+    return {file.base_name for file in filesystem.get_file_info(fs.FileSelector(root)) if file.is_file}
+
+
+def log_has(location: str, name: str) -> bool:
+    filesystem, root = filesystem_of(location)
+    return bool(filesystem.get_file_info(f"{root}/_delta_log/{name}").type == fs.FileType.File)
+
+
+EVERYWHERE = pytest.mark.parametrize(
+    "location", ["folder", pytest.param("bucket", marks=pytest.mark.long)], indirect=True
+)
 
 
 def change(paths: Sequence[str], number: int, gone: Sequence[str] | None = ()) -> RowChanges:
@@ -41,22 +76,22 @@ def marker(number: int, **told: object) -> Marker:
 
 
 def present(location: str) -> list[tuple[str, int]]:
-    query = QueryBuilder().register("t", DeltaTable(location))
+    query = QueryBuilder().register("t", open_table(location))
     rows = pa.RecordBatchReader.from_stream(query.execute("SELECT path, n FROM t")).read_all().to_pylist()
     return sorted((row["path"], row["n"]) for row in rows)
 
 
 def adds(location: str, version: int) -> list[dict[str, object]]:
-    lines = Path(location, "_delta_log", f"{version:020d}.json").read_text().splitlines()
-    return [action["add"] for action in map(json.loads, lines) if "add" in action]
+    return [action["add"] for action in log.actions(location, version, '"add"') if "add" in action]
 
 
 def test_a_table_is_created_once_and_keeps_its_first_owner(location: str) -> None:
     assert direct.create(location, SCHEMA, {"volstream.job": "another"})
-    assert DeltaTable(location).metadata().configuration["volstream.job"] == "j"
-    assert DeltaTable(location).version() == 0
+    assert open_table(location).metadata().configuration["volstream.job"] == "j"
+    assert open_table(location).version() == 0
 
 
+@EVERYWHERE
 def test_rows_of_removed_keys_go_and_others_stay_across_many_commits_and_checkpoints(location: str) -> None:
     names = [f"folder's/${{x}}/{number:03d}\\".replace("0", "é") for number in range(200)]
     choice, model = random.Random(7), dict[str, int]()
@@ -66,7 +101,7 @@ def test_rows_of_removed_keys_go_and_others_stay_across_many_commits_and_checkpo
         assert direct.commit(location, marker(number), change(come, number, gone))
         model = {path: n for path, n in model.items() if path not in gone} | dict.fromkeys(come, number)
         assert present(location) == sorted(model.items())
-    assert Path(location, "_delta_log", f"{40:020d}.checkpoint.parquet").exists()
+    assert log_has(location, f"{40:020d}.checkpoint.parquet")
 
 
 def test_a_file_is_removed_once_all_of_its_rows_are(location: str) -> None:
@@ -74,7 +109,7 @@ def test_a_file_is_removed_once_all_of_its_rows_are(location: str) -> None:
     direct.commit(location, marker(2), change(["b"], 2, ["b"]))
     direct.commit(location, marker(3), change([], 3, ["a"]))
     assert present(location) == [("b", 2)]
-    assert len(DeltaTable(location).file_uris()) == 1
+    assert len(open_table(location).file_uris()) == 1
 
 
 def test_without_keys_rows_are_appended(location: str) -> None:
@@ -87,20 +122,22 @@ def test_a_used_number_cannot_commit_again(location: str) -> None:
     assert direct.commit(location, marker(5, fence=5))
     assert direct.commit(location, marker(5, attempt="late"), change(["a"], 1))
     assert present(location) == []
-    assert DeltaTable(location).version() == 1
-    assert len(list(Path(location).glob("*.parquet"))) == 0, "nothing is left of a commit that was not made"
+    assert open_table(location).version() == 1
+    assert files(location) == set(), "nothing is left of a commit that was not made"
 
 
 def _try_to_commit(location: str, number: int, who: int) -> None:
     direct.commit(location, marker(number, who=who), change([f"{who}-{number}"], number, [f"{1 - who}-{number - 1}"]))
 
 
+@EVERYWHERE
 def test_exactly_one_of_two_processes_makes_each_commit(location: str) -> None:
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    know = partial(options.know, _WAREHOUSE, options.options_of(location))
+    with ProcessPoolExecutor(2, get_context("spawn"), know) as pool:
         for number in range(1, 26):
             for future in [pool.submit(_try_to_commit, location, number, who) for who in (0, 1)]:
                 future.result()
-    table = DeltaTable(location)
+    table = open_table(location)
     assert table.version() == 25
     winners = [
         json.loads(entry["userMetadata"])["who"] for entry in reversed(table.history()) if "userMetadata" in entry
@@ -134,11 +171,11 @@ def test_an_interruption_after_the_commit_keeps_the_committed_files(
 
 def test_an_interruption_before_the_commit_leaves_no_file(location: str) -> None:
     direct.commit(location, marker(8), change(["a"], 1))
-    files = set(Path(location).iterdir())
+    before = files(location)
     with interrupted("return", "volstream.delta.direct._Commit._write"):
         direct.commit(location, marker(9), change(["b"], 2))
     assert present(location) == [("a", 1)]
-    assert set(Path(location).iterdir()) == files
+    assert files(location) == before
 
 
 @pytest.mark.parametrize(
@@ -192,17 +229,18 @@ def test_rows_that_do_not_fit_a_table_that_was_replaced_meanwhile_are_left_to_sp
     schema = pa.schema([("path", pa.string()), *columns.items()])
     rows = pa.Table.from_pylist([{"path": "a"}], schema=schema)
     assert not direct.commit(location, marker(1), RowChanges([rows], schema, "path", None))
-    assert DeltaTable(location).version() == 0
+    assert open_table(location).version() == 0
 
 
 @pytest.mark.parametrize("text", ["a\u2028b", "a\x85b"], ids=["line separator", "next line"])
 def test_a_table_whose_statistics_have_a_line_end_that_is_none_in_json_can_be_written(location: str, text: str) -> None:
     rows = pa.table([["x"], [0.5], [text], [1]], schema=SCHEMA)
-    write_deltalake(location, rows, mode="append")
+    write_deltalake(location, rows, mode="append", storage_options=options.options_of(location))
     assert direct.commit(location, marker(1), change(["b"], 2, [text]))
     assert present(location) == [("b", 2)]
 
 
+@pytest.mark.parametrize("location", ["folder"], indirect=True)
 def test_rows_of_files_without_statistics_can_be_removed(location: str) -> None:
     direct.commit(location, marker(1), change(["a", "b"], 1))
     entry = Path(location, "_delta_log", f"{1:020d}.json")

@@ -175,6 +175,7 @@ def test_one_path_for_two_files_of_a_batch_fails_the_second_and_names_both(targe
     target.check()
 
 
+@pytest.mark.long
 def test_the_path_of_another_files_committed_row_is_not_given_away(target: Target) -> None:
     target.place.put("b", "->x")
     target.create()
@@ -473,6 +474,7 @@ def test_jobs_that_feed_each_other_in_a_circle_are_refused(target: Target) -> No
     create("last", f"{code}:f", "of_last", volume="w", returns="made FILE", outputs_to="v", outputs_prefix="again")
 
 
+@pytest.mark.long
 def test_many_outputs_of_many_files_are_exactly_those_that_rows_name(target: Target) -> None:
     for number in range(60):
         target.place.put(f"d{number % 7}/{number}", f"{number}")

@@ -166,6 +166,7 @@ def test_a_set_fails_is_retried_explained_replayed_and_compared_as_one(place: Pl
     assert (found.differences.differing, found.differences.same) == (1, 1)
 
 
+@pytest.mark.long
 def test_a_set_whose_file_changes_while_it_is_read_is_processed_again(place: Place) -> None:
     put(place, a_1="x", a_2="y")
     place.refresh()
@@ -195,6 +196,7 @@ def test_columns_are_inferred_from_whole_sets(place: Place) -> None:
     assert rows(place) == {"a": "x+y"}
 
 
+@pytest.mark.long
 def test_rows_of_keys_that_left_the_volume_unseen_are_removed(place: Place) -> None:
     put(place, b_1="y")
     place.refresh()

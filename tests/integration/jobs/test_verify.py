@@ -98,6 +98,7 @@ WRONGS: Mapping[str, Mapping[str, Problem]] = {
 }
 
 
+@pytest.mark.long
 def test_what_others_did_is_found_and_put_right(verified: Verified) -> None:
     before, problems = verified.content(), dict[str, Problem]()
     assert verified.wrong() == {}
@@ -292,6 +293,7 @@ def test_a_change_that_cannot_be_seen_is_told_until_it_is_overwritten(verified: 
     assert [one for one in verified.content() if one[3] == "bad"] == []
 
 
+@pytest.mark.long
 def test_a_writer_that_rewrites_whole_files_is_blamed_for_what_it_changed(verified: Verified) -> None:
     verified.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')")
     verified.sql("DELETE FROM t$ WHERE _file_path = '01'")

@@ -518,6 +518,7 @@ def test_columns_that_a_restore_took_back_leave_the_net_changes(home: Home) -> N
         home.sql("SELECT * FROM added$")
 
 
+@pytest.mark.long
 def test_change_tracking_stays_on_while_a_stream_needs_it(home: Home) -> None:
     """Rules R-7 and R-23 of docs/streams.md."""
     home.tracked()
