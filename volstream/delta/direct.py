@@ -350,7 +350,11 @@ class _Commit:
             "numOutputBytes": str(sum(file.size for file in self._written)),
         }
         info = commits.info(
-            "WRITE", mode, isBlindAppend=self.change.gone is None and not self.change.overwrite, operationMetrics=metrics, **user
+            "WRITE",
+            mode,
+            isBlindAppend=self.change.gone is None and not self.change.overwrite,
+            operationMetrics=metrics,
+            **user,
         )
         return [info, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
 
