@@ -1,6 +1,6 @@
-"""Compiles the engine's extension of Spark into its jar: ``python -m tests.extension``. Needs a JDK.
+"""Compiles the engine's extensions of Spark and Delta into their jar: ``python -m tests.extension``. Needs a JDK, and Delta's jars.
 
-The jar is in the repository because those who install volstream have no compiler; it holds the source that it was made from.
+The jar is in the repository because those who install volstream have no compiler; it holds the sources that it was made from.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from volstream import config
 from volstream.jvm import jars
 
-SOURCE = jars.EXTENSION.with_name("NoReflection.java")
+SOURCES = sorted(jars.EXTENSION.parent.glob("*.java"))
 
 #: The same for every build, so that the jar changes only with its contents.
 _TIME = (2026, 1, 1, 0, 0, 0)
@@ -22,10 +23,11 @@ _TIME = (2026, 1, 1, 0, 0, 0)
 def main() -> int:
     """Writes the jar."""
     with tempfile.TemporaryDirectory() as folder:
-        classes = f"{jars.pyspark_directory()}/jars/*"
-        subprocess.run(["javac", "--release", "17", "-g:none", "-cp", classes, "-d", folder, SOURCE], check=True)
+        delta = map(str, jars.installed(config.cache_directory()))
+        classes = ":".join([f"{jars.pyspark_directory()}/jars/*", *delta])
+        subprocess.run(["javac", "--release", "17", "-g:none", "-cp", classes, "-d", folder, *SOURCES], check=True)
         with zipfile.ZipFile(jars.EXTENSION, "w") as jar:
-            for path in (*sorted(Path(folder).rglob("*.class")), SOURCE):
+            for path in (*sorted(Path(folder).rglob("*.class")), *SOURCES):
                 jar.writestr(zipfile.ZipInfo(f"volstream/{path.name}", _TIME), path.read_bytes())
     return 0
 

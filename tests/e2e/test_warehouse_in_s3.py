@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.homes import Daemon, Home, patiently, write
-from tests.s3 import SECRET, warehouse_in_s3
+from tests.s3 import SECRET, Overtaking, warehouse_in_s3
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
@@ -22,6 +22,26 @@ def read(file):
 def test_a_job_a_statement_and_the_daemon_work_on_a_warehouse_in_s3(tmp_path: Path) -> None:
     with warehouse_in_s3() as settings:
         _use(tmp_path, settings)
+
+
+def test_a_commit_of_spark_that_is_overtaken_in_a_bucket_comes_after_the_other_one(tmp_path: Path) -> None:
+    home = Home(tmp_path, seconds=300)
+    other = b'{"commitInfo":{"timestamp":1,"operation":"WRITE","operationParameters":{"mode":"Append"}}}\n'
+    with warehouse_in_s3() as settings:
+        options = json.loads(settings["WAREHOUSE_OPTIONS"])
+        proxy = Overtaking(options["AWS_ENDPOINT_URL"], "Hadoop")
+        settings = {**settings, "WAREHOUSE_OPTIONS": json.dumps({**options, "AWS_ENDPOINT_URL": proxy.url})}
+        try:
+            home.ok("sql", "CREATE TABLE t (n INT)", **settings)
+            proxy.overtake(f"/t/_delta_log/{1:020d}.json", other)
+            home.ok("sql", "INSERT INTO t VALUES (1), (2)", **settings)
+            assert len(proxy.overtaken) == 1
+            history = json.loads(home.ok("sql", "DESCRIBE HISTORY t", "--format", "json", **settings))
+            assert [row["version"] for row in history] == [2, 1, 0]
+            assert json.loads(home.ok("sql", "SELECT sum(n) AS n FROM t", "--format", "json", **settings)) == [{"n": 3}]
+        finally:
+            home.run("engine", "stop", "--now", **settings)
+            proxy.close()
 
 
 def _use(tmp_path: Path, settings: Mapping[str, str]) -> None:
@@ -64,6 +84,7 @@ def _use(tmp_path: Path, settings: Mapping[str, str]) -> None:
         ok("refresh", "v")
         ok("run-job", "j")
         assert rows("SELECT _file_path, text FROM t") == [("a.txt", "again"), ("below/c.txt", "c")]
+        assert "right" in ok("verify", "j")
 
         ok(
             "sql",

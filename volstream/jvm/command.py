@@ -13,7 +13,7 @@ from pathlib import Path
 from volstream.config import Settings
 from volstream.jvm import connectors
 from volstream.jvm.codegen import INTERPRETED
-from volstream.jvm.jars import EXTENSION_CLASS
+from volstream.jvm.jars import EXTENSION_CLASS, LOG_STORE_CLASS
 from volstream.jvm.java import Java
 
 #: Packages that Spark's own launcher opens (``JavaModuleOptions``).
@@ -149,6 +149,8 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         # With it, every session has its own Python workers, and the process that forks them outlives the session. volstream
         # ships functions as source itself.
         "spark.sql.artifact.isolation.enabled": "false",
+        # No commit replaces that of another engine.
+        **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE_CLASS for scheme in ("file", "s3", "s3a")},
         **connectors.properties(settings),
     } | settings.spark_conf
     values["spark.sql.extensions"] = f"{values['spark.sql.extensions']},{EXTENSION_CLASS}".lstrip(",")

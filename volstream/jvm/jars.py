@@ -53,9 +53,11 @@ DELTA = tuple(
 
 SET_UP = "Run: volstream setup."
 
-#: volstream's own jar, part of the package: an extension of Spark whose functions call no Java methods and open no files.
+#: volstream's own jar, part of the package: an extension of Spark whose functions call no Java methods and open no files, and
+#: a log store of Delta whose commits replace none.
 EXTENSION = Path(__file__).with_name("extension") / "volstream-extension.jar"
 EXTENSION_CLASS = "volstream.NoReflection"
+LOG_STORE_CLASS = "volstream.ConditionalLogStore"
 
 #: Time for some megabytes over a slow line; Ivy's own time-outs are per connection.
 _FETCH_SECONDS = 600.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -102,3 +104,32 @@ def test_only_one_of_spark_and_a_direct_commit_with_the_same_number_counts(
     with delta.marked(Marker("volstream:s", 2, {"attempt": "late"}), location) as spark:
         delta.append(spark, spark.createDataFrame(rows(["c"], 3)), location)  # Delta passes over it in silence
     assert [row.path for row in gateway.session().sql(f"SELECT path FROM delta.`{location}`").collect()] == ["a"]
+
+
+@pytest.mark.long
+def test_no_commit_is_lost_while_spark_and_direct_commits_race(gateway: SparkGateway, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    direct.create(location, SCHEMA, {})
+    over = threading.Event()
+
+    def others() -> int:
+        number = 0
+        while not over.wait(0.05):  # Spark needs a moment to come first
+            number += 1
+            added = RowChanges([rows([f"direct/{number}"], number)], SCHEMA, "path", None)
+            assert direct.commit(location, Marker("volstream:s", number, {}), added)
+        return number
+
+    spark = gateway.session()
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(others)
+        try:
+            for number in range(20):
+                spark.sql(f"INSERT INTO delta.`{location}` (path, n) VALUES ('spark', {number})").collect()
+        finally:
+            over.set()
+        counted = made.result()
+    assert counted > 20
+    found = spark.sql(f"SELECT path, n FROM delta.`{location}`").collect()
+    wanted = [*(("spark", number) for number in range(20)), *((f"direct/{n}", n) for n in range(1, counted + 1))]
+    assert sorted((row.path, row.n) for row in found) == sorted(wanted)

@@ -15,7 +15,7 @@ from volstream import config
 from volstream.config import Settings
 from volstream.jvm import command
 from volstream.jvm.command import Files
-from volstream.jvm.jars import EXTENSION, EXTENSION_CLASS
+from volstream.jvm.jars import EXTENSION, EXTENSION_CLASS, LOG_STORE_CLASS
 from volstream.jvm.java import Java
 
 JAVA = Java(Path("/usr/bin/java"), 17, "")
@@ -143,8 +143,10 @@ def test_settings_of_a_user_do_not_remove_the_extension_without_reflection(tmp_p
         assert values["spark.sql.extensions"] == wanted
 
 
-def test_the_extension_in_the_jar_was_compiled_from_its_source() -> None:
+@pytest.mark.parametrize("name", [EXTENSION_CLASS, LOG_STORE_CLASS])
+def test_what_is_in_the_jar_was_compiled_from_its_source(name: str) -> None:
     with zipfile.ZipFile(EXTENSION) as jar:
-        assert f"{EXTENSION_CLASS.replace('.', '/')}.class" in jar.namelist()
-        source = EXTENSION.with_name("NoReflection.java")
-        assert jar.read(f"volstream/{source.name}") == source.read_bytes(), "run: python -m tests.extension"
+        path = name.replace(".", "/")
+        assert f"{path}.class" in jar.namelist()
+        source = EXTENSION.with_name(f"{name.partition('.')[2]}.java")
+        assert jar.read(f"{path}.java") == source.read_bytes(), "run: python -m tests.extension"
