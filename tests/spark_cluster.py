@@ -136,7 +136,7 @@ class Cluster:
         """Runs a command as volstream's user, which must end with the status ``fails``; returns what it prints, or the JSON."""
         with self.begun(*arguments, *(("--format", "json") if json else ()), **settings) as process:
             printed, said = process.communicate(timeout=240)
-        assert process.returncode == fails, said
+        assert process.returncode == fails, f"{said}\n{printed}"
         return loads(printed) if json else printed
 
     def begun(self, *arguments: str, **settings: str) -> subprocess.Popen[str]:
@@ -159,6 +159,12 @@ class Cluster:
             text=True,
             umask=0o022,
         )
+
+    def hide(self, folder: Path) -> None:
+        """Makes a folder volstream's user's alone."""
+        if self.other:
+            os.chown(folder, _OURS, _GROUP)
+        folder.chmod(0o700)
 
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)

@@ -67,6 +67,33 @@ def test_a_job_writes_few_and_many_rows(cluster: Cluster) -> None:
     assert [*(cluster.shared / "_staging").iterdir()] == []
 
 
+def test_the_doctor_asks_the_server_and_its_workers(cluster: Cluster) -> None:
+    asked = checks(cluster)
+    assert {check["state"] for check in asked if check["what"] in ("server", "settings", "workers")} == {"ok"}
+    assert any("as nobody, Python 3." in check["said"] for check in asked)
+
+
+def test_what_workers_cannot_reach_is_told_in_one_sentence(cluster: Cluster) -> None:
+    job(cluster, "hidden", SLOW, "n INT", range(2))
+    cluster.hide(cluster.ours / "hidden")
+    try:
+        told = "cannot read the volume"
+        assert any(told in check["said"] for check in checks(cluster, fails=4))
+        with cluster.begun("run-job", "hidden") as process:
+            _, said = process.communicate(timeout=120)
+        assert process.returncode == 4, said
+        assert "The Spark server cannot do this work: nobody on " in said
+        assert told in said
+    finally:
+        (cluster.ours / "hidden").chmod(0o755)
+    cluster.volstream("run-job", "hidden")
+    assert summary(cluster, "hidden") == {"n": 2, "files": 2, "total": 1}
+
+
+def checks(cluster: Cluster, fails: int = 0) -> list[dict[str, str]]:
+    return list(cluster.volstream("doctor", "--cluster", json=True, fails=fails))
+
+
 def test_workers_need_neither_volstream_nor_the_packages_of_a_function(cluster: Cluster) -> None:
     for number in "12":
         built = wheel(cluster.ours, f"{number}.0")

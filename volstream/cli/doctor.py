@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -27,15 +28,21 @@ _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
     is_flag=True,
     help="Write an object into VOLUME, time its way into the directory, and delete it. The volume's jobs see it.",
 )
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Ask the server of spark_remote, and run a small task in each of its slots: settings, Python, access to files.",
+)
 @creating_home
-def doctor_command(session: Session, output: Output, volume: str | None, canary: bool) -> None:
+def doctor_command(session: Session, output: Output, volume: str | None, canary: bool, cluster: bool) -> None:
     """Check the home and what VOLUME needs: credentials, bucket, queue, wiring, daemon. Starts no Spark."""
+    from volstream.inspection.cluster import examine_cluster
     from volstream.inspection.doctor import CheckState, examine
 
     if canary and volume is None:
         raise click.UsageError("--canary needs a volume.")
     checks = []
-    for check in examine(session.home, volume, canary=canary):
+    for check in chain(examine(session.home, volume, canary=canary), examine_cluster(session.home) if cluster else ()):
         checks.append(check)
         if not output.as_json:
             said = "\n".join([check.said, *([check.fix] if check.fix else [])]).replace("\n", f"\n{'':20}")

@@ -92,8 +92,9 @@ def _home(home: Home) -> Iterator[Check]:
     from volstream.jvm import connectors, java
 
     yield home_check(home.settings.home)
-    yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
-    yield _try("jars", lambda: f"{counted(len(connectors.installed(home.settings)), 'file')} installed")
+    if not home.settings.spark_remote:
+        yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
+        yield _try("jars", lambda: f"{counted(len(connectors.installed(home.settings)), 'file')} installed")
     yield _try(
         "catalog", lambda: f"{home.catalog.database.describe()}, {counted(len(home.catalog.volumes.list()), 'volume')}"
     )

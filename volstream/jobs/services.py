@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from volstream.config import Settings
 from volstream.definitions import FileJob, Job, Stream
 from volstream.delta import folders
 from volstream.delta.writer import DeltaWriter
-from volstream.jobs import plan
+from volstream.jobs import handshake, plan
 from volstream.jobs.planner import Planner
 from volstream.jobs.results import ResultTables
 from volstream.model.work import Plan
@@ -40,6 +41,8 @@ class JobServices:
         self.planner = Planner(catalog, self.reader, settings)
         self.consumer = Consumer(catalog, self.delta)
         self.results = ResultTables(catalog, self.delta, self.warehouse)
+        self._shaking = threading.Lock()
+        self._shaken = False
 
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
@@ -54,7 +57,15 @@ class JobServices:
                 yield session
                 return
             with given_up(session, self.settings.executor_wait_seconds):
+                self._shake_hands(session)
                 yield session
+
+    def _shake_hands(self, session: SparkSession) -> None:
+        """Checks once whether a Spark that others started can do jobs' work. Raises EngineError."""
+        with self._shaking:
+            if not self._shaken:
+                handshake.check(session, handshake.places_of(self.catalog, self.warehouse))
+                self._shaken = True
 
     def stream(self, job: Job) -> Stream:
         """Returns the stream of a job."""

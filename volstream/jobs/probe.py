@@ -1,0 +1,44 @@
+"""What a worker of a Spark that others started says of itself: imports only what such a worker has."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+
+from volstream.delta.options import know
+from volstream.delta.places import filesystem_of
+
+#: Packages that workers need for volumes in a store, by its scheme.
+_PACKAGES = {"s3": "boto3", "oss": "oss2"}
+
+
+def look(warehouse: str, options: Mapping[str, str], folders: Sequence[str], schemes: Sequence[str]) -> str:
+    """Runs in a worker; returns its answer as JSON."""
+    host, user, problems = socket.gethostname(), getpass.getuser(), list[str]()
+    if options:
+        know(warehouse, options)
+    try:
+        filesystem, root = filesystem_of(warehouse)
+        probe = f"{root}/_probe-{uuid.uuid4().hex}"
+        with filesystem.open_output_stream(probe) as file:
+            file.write(b"x")
+        filesystem.delete_file(probe)
+    except OSError as error:
+        problems.append(f"{user} on {host} cannot write to the warehouse {warehouse}: {error}.")
+    for folder in folders:
+        try:
+            os.scandir(folder).close()
+        except OSError as error:
+            problems.append(f"{user} on {host} cannot read the volume {folder}: {error.strerror}.")
+    problems += [
+        f"the Python of {host} lacks {_PACKAGES[scheme]}, for volumes in {scheme}://."
+        for scheme in schemes
+        if scheme in _PACKAGES and find_spec(_PACKAGES[scheme]) is None
+    ]
+    return json.dumps({"host": host, "user": user, "python": platform.python_version(), "problems": problems})
