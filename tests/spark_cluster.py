@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 import pyspark
+import yaml
 
 from tests.waiting import eventually
 from volstream import config
@@ -32,15 +33,13 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
-#: What docs/operations/cluster.md asks of a server.
-_SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.changelogV2.enabled": "true",
-    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.ui.enabled": "false",
-}
+#: The Connect server of deploy/docker, with what docs/operations/cluster.md asks of one.
+_SERVER = yaml.safe_load((Path(__file__).parents[1] / "deploy" / "docker" / "compose.spark.yml").read_text())[
+    "services"
+]["spark-connect"]
+_SETTINGS = dict(
+    part.removeprefix("--conf=").split("=", 1) for part in _SERVER["command"] if part.startswith("--conf=")
+)
 
 
 #: What PySpark needs of its workers' Python: pandas and pyarrow, with what these need.
@@ -112,7 +111,7 @@ class Cluster:
         for name in _OF_WORKERS:
             if (installed := Path(pyspark.__file__).parents[1] / name).exists():
                 (self.packages / name).symlink_to(installed)
-        self.jars = [shutil.copy(jar, self.run) for jar in jars.installed(config.cache_directory())]
+        self.jars = [shutil.copy(jar, self.run) for jar in (*jars.installed(config.cache_directory()), jars.EXTENSION)]
 
     @property
     def master(self) -> str:
@@ -194,6 +193,8 @@ class Cluster:
         values = {
             **_SETTINGS,
             "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
             "spark.driver.extraClassPath": class_path,
             "spark.executor.extraClassPath": class_path,
             "spark.executor.memory": "512m",

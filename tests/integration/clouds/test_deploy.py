@@ -154,6 +154,24 @@ def test_the_compose_file_waits_for_the_daemon_and_contains_no_password() -> Non
     assert (ROOT / build["dockerfile"]).is_file()
 
 
+def test_the_compose_file_with_spark_reaches_its_own_server_and_publishes_no_port() -> None:
+    (base,), (compose,) = (documents(DEPLOY / "docker" / name) for name in ("compose.yml", "compose.spark.yml"))
+    services = compose["services"]
+    assert not any("ports" in service for service in services.values())
+    command = services["spark-connect"]["command"]
+    address = services["daemon"]["environment"]["VOLSTREAM_SPARK_REMOTE"]
+    assert address == services["init"]["environment"]["VOLSTREAM_SPARK_REMOTE"] == "sc://spark-connect:15002"
+    assert "--conf=spark.connect.grpc.binding.port=15002" in command
+    assert "--conf=spark.driver.host=spark-connect" in command
+    volumes = {**base["volumes"], **compose["volumes"]}
+    for name in ("spark-master", "spark-worker", "spark-connect"):
+        assert {volume.split(":")[0] for volume in services[name]["volumes"]} <= set(volumes)
+        assert services[name]["image"] == base["services"]["daemon"]["image"]
+    wanted = re.findall(r"^- `(spark\.[\w.]+)=(\S+)`$", (ROOT / "docs" / "operations" / "cluster.md").read_text(), re.M)
+    assert len(wanted) == 5
+    assert {f"--conf={key}={value}" for key, value in wanted} <= set(command)
+
+
 def test_the_systemd_unit_waits_for_the_daemon_and_keeps_what_it_writes_private() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None, comment_prefixes=("#",))
     unit.optionxform = str  # type: ignore[assignment,method-assign]  # systemd's names have capitals
