@@ -95,7 +95,7 @@ class Connectors:
         Raises:
             InvalidValueError: an unknown format or property, no brokers, or a secret that would be stored.
             AlreadyExistsError: the name is taken.
-            InvalidStateError: the warehouse is in an object store.
+            InvalidStateError: only Spark can create tables in the warehouse.
             DependencyError: the client is not installed.
         """
         from volstream.sources.kafka.definition import create_topic_table
