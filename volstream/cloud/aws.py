@@ -5,10 +5,13 @@ The only module that imports boto3. The requests themselves are made by stores a
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, lru_cache
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -45,6 +48,9 @@ _ANY_REGION = "us-east-1"
 
 #: A long-lived worker receives new keys again and again, each with an access of its own.
 _MAX_HELD = 64
+
+#: How often a store may refuse two requests that create one object, before it is an error.
+_CONFLICTS = 10
 
 _OPTIONS: Mapping[str, Any] = {
     "connect_timeout": 5,
@@ -160,20 +166,26 @@ def supports_conditional_writes(access: Access, bucket: str, key: str) -> bool:
 def create_object(access: Access, bucket: str, key: str, content: bytes) -> bool:
     """Writes a small object unless it exists; returns False if another one is there.
 
-    A repeated request finds what the first one wrote, whose answer was lost: equal content is ours.
+    A repeated request finds what the first one wrote, whose answer was lost: equal content is ours. Of two requests at once a
+    store may refuse both; then it is asked again.
     """
     store = client(access, "s3")
-    while True:
+    for attempt in count(1):
         try:
             store.put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
         except ClientError as error:
-            if status(error) == 409:  # of two at once: it is not decided yet
-                continue
-            if status(error) != 412:
+            if status(error) not in (409, 412):
                 raise
-            there = store.get_object(Bucket=bucket, Key=key)["Body"].read()
+            try:
+                there = store.get_object(Bucket=bucket, Key=key)["Body"].read()
+            except ClientError as missing:
+                if status(missing) != 404 or attempt == _CONFLICTS:
+                    raise error from missing
+                time.sleep(random.uniform(0.02, 0.2) * attempt)  # not for security
+                continue
             return bool(there == content)
         return True
+    raise AssertionError("unreachable")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from volstream.delta import owners
-from volstream.delta.places import filesystem_of, make_folder, replace_file
-from volstream.errors import DependencyError, InvalidStateError
+from volstream.delta.places import filesystem_of, is_remote, make_folder, replace_file
+from volstream.errors import DependencyError, InvalidStateError, InvalidValueError
 from volstream.log import get
 from volstream.model.names import Name, similar
 
@@ -28,6 +29,9 @@ _log = get("warehouse")
 
 #: The file in a warehouse that identifies the catalog of its tables.
 CATALOG = "_catalog.json"
+
+#: Names that every library writes alike in a URI.
+_IN_URIS = re.compile(r"[\w.+=~'-]+/[\w.+=~'-]+", re.ASCII)
 
 
 def _claim(warehouse: str) -> None:
@@ -59,7 +63,15 @@ def table_location(warehouse: str, name: Name) -> str:
 
 
 def own_location(warehouse: str, name: Name) -> str:
-    """Returns the location at which a table with this name is created."""
+    """Returns the location at which a table with this name is created.
+
+    Raises:
+        InvalidValueError: the warehouse is in an object store, whose clients read the name differently in a URI.
+    """
+    if is_remote(warehouse) and not _IN_URIS.fullmatch(f"{name.schema}/{name.name}"):
+        raise InvalidValueError(
+            f"A table in an object store cannot be named {name}.", "Use ASCII letters, digits, and _ - . + = ~ '."
+        )
     return f"{warehouse}/tables/{name.schema}/{name.name}"
 
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _S3 = ("s3", "s3a")
 
+#: Characters that libraries read differently in the URI of an object.
+_NO_MARKS = frozenset("?#%")
+
 #: Buckets, with what reaches them, whose store writes on a condition.
 _safe: set[tuple[str, Access]] = set()
 
@@ -54,6 +57,8 @@ def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
     """
     place = urlsplit(location)
     if place.scheme in _S3 and is_remote(location):
+        if not _NO_MARKS.isdisjoint(location):
+            raise InvalidValueError(f"{location} is not a valid location for tables.", "Name it without ?, # and %.")
         options = tuple(sorted(options_of(location).items()))
         return _s3(options), f"{place.netloc}{place.path}".rstrip("/")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -42,7 +42,19 @@ def alone(home: Home, name: Name) -> Iterator[None]:
     with lease(home.catalog.leases, of_version(str(name)), new_owner(), purpose, home.settings.lease_seconds) as other:
         if other is not None:
             raise ObjectInUseError(f"Another process is making a version of {name}.", "Wait for it to end.")
+        _note_lost(home, name)
         yield
+
+
+def _note_lost(home: Home, name: Name) -> None:
+    """Records versions whose makers died between the commit and :func:`note`."""
+    source, log = home.catalog.sources.find(name), DeltaLog(folders.table_location(home.warehouse, name))
+    if source is None or not source.immutable or not log.exists():
+        return
+    noted = source.options.get("versions", {})
+    for commit in log.commits_after(max(map(int, noted.values()), default=0)):
+        if "version" in commit.metadata:
+            note(home, source, int(commit.metadata["version"]), commit.version)
 
 
 def number_for(source: Source, version: int | None) -> int:
@@ -109,13 +121,9 @@ def add(home: Home, source: Source, version: int | None, items: pa.Table) -> Non
 
 
 def present(home: Home, source: Source, version: int) -> int | None:
-    """Returns the Delta version of a version of the table, also if its maker died before :func:`note`; None: there is none."""
+    """Returns the Delta version of a version of the table; None: there is none."""
     stored = home.catalog.sources.find(source.name)
-    delta = None if stored is None else delta_version(stored, version)
-    if delta is not None:
-        return delta
-    state = DeltaLog(folders.table_location(home.warehouse, source.name)).state(_marker(version).app_id)
-    return None if state is None or state.transaction is None else state.version
+    return None if stored is None else delta_version(stored, version)
 
 
 def overwrite(
@@ -148,7 +156,7 @@ class VersionReader:
     def __init__(self, home: Home, name: Name) -> None:
         self._home = home
         self._name = name
-        self._lookup = lru_cache(_KEPT_LOOKUPS)(partial(Lookup, folders.table_location(home.warehouse, name)))
+        self._lookup = lru_cache(_KEPT_LOOKUPS)(self._looked_up)
 
     def get(self, key: object, version: int | None = None) -> Mapping[str, Any] | None:
         """Returns a row, by column, or None.
@@ -167,7 +175,7 @@ class VersionReader:
             raise InvalidValueError(
                 f"The table {self._name} has no version {wanted}.", f"Its versions: {', '.join(map(str, existing))}."
             )
-        lookup = self._lookup((str(source.primary_key),), delta)
+        lookup = self._lookup(source.id, str(source.primary_key), delta)
         try:
             return lookup.get(key)
         except (TypeError, OverflowError, pa.ArrowException):
@@ -175,14 +183,20 @@ class VersionReader:
                 f"{source.primary_key} cannot be {key!r:.60}.", "Give a value of its type."
             ) from None
 
+    def _looked_up(self, source_id: str, key: str, delta: int) -> Lookup:
+        """Returns the rows of a Delta version, by key; of a table of the same name there is one per ``source_id``."""
+        del source_id
+        return Lookup(folders.table_location(self._home.warehouse, self._name), (key,), delta)
 
-def note(home: Home, source: Source, version: int) -> None:
-    """Records that the newest Delta version is a version of the table, unless that is known."""
+
+def note(home: Home, source: Source, version: int, delta: int | None = None) -> None:
+    """Records that a Delta version, by default the newest one, is a version of the table, unless that is known."""
     source = home.catalog.sources.get(source.name)
     versions = source.options.get("versions", {})
     if str(version) not in versions:
-        newest = DeltaLog(folders.table_location(home.warehouse, source.name)).latest_version()
-        options = {**source.options, "versions": {**versions, str(version): newest}}
+        if delta is None:
+            delta = DeltaLog(folders.table_location(home.warehouse, source.name)).latest_version()
+        options = {**source.options, "versions": {**versions, str(version): delta}}
         home.catalog.sources.change(source, options=options, immutable=True)
 
 

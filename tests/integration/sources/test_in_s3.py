@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tests.s3 import bucket
 from tests.tails import no_spark
 from volstream import config
+from volstream.cloud import aws
+from volstream.cloud.access import Access
 from volstream.delta.places import is_table, open_table
-from volstream.errors import AlreadyExistsError
+from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from volstream.session import Session
 
 
@@ -60,3 +64,33 @@ def test_versions_of_items_are_kept_in_a_bucket(session: Session) -> None:
         session.source.create_table("v", "id", data=[{"id": 3}], immutable=True, version=1)
     session.source.drop("v")
     assert not is_table(f"{session.home.warehouse}/tables/public/v")
+
+
+@pytest.mark.parametrize("name", ["`a#b`", "`?x`", "`my table`", "`p%20q`", "`ä`"])
+def test_a_name_that_is_another_one_in_a_uri_is_refused_and_harms_no_table(session: Session, name: str) -> None:
+    session.source.create_stream("a").upload(1)
+    session.source.close()
+    with pytest.raises(InvalidValueError, match="cannot be named"):
+        session.source.create_stream(name)
+    with pytest.raises(NotFoundError):
+        session.source.drop(name)
+    assert count(session, "a") == 1
+
+
+@pytest.mark.parametrize("answer", [409, 412])
+def test_a_store_may_refuse_what_is_there_with_either_status(answer: int) -> None:
+    class Store:
+        there = b""
+
+        def put_object(self, **_: object) -> None:
+            raise ClientError({"ResponseMetadata": {"HTTPStatusCode": answer}}, "PutObject")
+
+        def get_object(self, **_: object) -> dict[str, io.BytesIO]:
+            return {"Body": io.BytesIO(self.there)}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aws, "client", lambda *_: Store())
+        Store.there = b"theirs"
+        assert not aws.create_object(Access("s3"), "b", "k", b"ours")
+        Store.there = b"ours"
+        assert aws.create_object(Access("s3"), "b", "k", b"ours"), "the first request had arrived"

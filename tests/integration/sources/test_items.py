@@ -14,11 +14,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.integration.sources import projected
+from tests.interrupts import interrupted
 from tests.tails import no_spark
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, VolstreamError
 from volstream.model.names import Name
+from volstream.objects.items import ItemTable
 from volstream.session import Session
 from volstream.sources.versions import VersionReader
 from volstream.tails.commit import commit_tail
@@ -217,3 +219,21 @@ def test_a_projection_follows_its_table(session: Session) -> None:
         people.project("broken", projected.nameless, primary_key="name")
     people.project("same", lambda item: item, primary_key="id")
     assert session.sql("SELECT id FROM same").collect() == session.sql("SELECT id FROM people").collect()
+
+
+def test_a_version_whose_maker_died_before_it_noted_it_is_found(without_engine: Session) -> None:
+    source = without_engine.source
+
+    def create(number: int, version: int | None = None) -> ItemTable:
+        return source.create_table("v", "id", data=[{"id": number}], immutable=True, version=version)
+
+    with interrupted("call", "volstream.sources.versions.note"):
+        create(1, version=1)
+    table = create(2)
+    with interrupted("call", "volstream.sources.versions.note"):
+        create(3, version=3)
+    create(4)
+    assert [table.get(number, version=number) for number in (1, 2, 3, 4)] == [{"id": number} for number in (1, 2, 3, 4)]
+    create(1, version=1)  # as before
+    with pytest.raises(AlreadyExistsError):
+        create(2, version=1)

@@ -4,6 +4,7 @@ import io.delta.storage.S3SingleDriverLogStore;
 import java.io.ByteArrayOutputStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
@@ -15,6 +16,7 @@ import java.nio.file.StandardOpenOption;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.UUID;
+import java.util.concurrent.ThreadLocalRandom;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
@@ -60,6 +62,7 @@ public final class ConditionalLogStore extends S3SingleDriverLogStore {
             } catch (IOException error) {
                 byte[] there = read(store, path);
                 if (there == null && attempt < ATTEMPTS && error.toString().contains("ConditionalRequestConflict")) {
+                    pause(attempt);
                     continue;
                 }
                 if (there == null) {
@@ -81,6 +84,15 @@ public final class ConditionalLogStore extends S3SingleDriverLogStore {
             return isFolder(path.getFileSystem(configuration)) || super.isPartialWriteVisible(path, configuration);
         } catch (IOException error) {
             throw new UncheckedIOException(error);
+        }
+    }
+
+    private static void pause(int attempt) throws IOException {
+        try {
+            Thread.sleep(ThreadLocalRandom.current().nextLong(20, 200) * attempt);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+            throw new InterruptedIOException();
         }
     }
 
