@@ -86,7 +86,7 @@ broker: java
 test:
 	@$(MAKE) --no-print-directory -j 2 .venv/packages test-services
 	@$(MAKE) --no-print-directory -j 2 engine broker compiled-and-linted
-	$(BIN)/python -m pytest -n 4 -m 'not long' tests/unit
+	$(BIN)/python -m pytest -n 3 -m 'not long' tests/unit
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' --durations=40 tests/integration
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e
 

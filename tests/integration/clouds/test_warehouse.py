@@ -215,6 +215,7 @@ def test_a_writer_that_read_before_another_writers_commit_is_fenced(home: Home) 
     slow.commit(slow.open(), {"app": 2})
 
 
+@pytest.mark.long
 def test_an_unreachable_store_is_a_transient_error(home: Home) -> None:
     nowhere = home.options | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     options.know(home.warehouse, nowhere | {"AWS_MAX_RETRIES": "0", "AWS_RETRY_TIMEOUT": "1s"})

@@ -113,6 +113,7 @@ def world(tmp_path: Path, receiver: Receiver) -> Iterator[World]:
     made.home.close()
 
 
+@pytest.mark.long
 def test_files_that_failed_for_good_in_another_process_are_one_alert_that_is_alerted_once(
     world: World, receiver: Receiver
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_run_that_fails_is_alerted_once_although_it_is_tried_again_and_again(
     assert receiver.payloads[0]["why"] == "Its run failed: The bucket b does not exist."
 
 
+@pytest.mark.long
 def test_volumes_and_the_engine_that_stand_still_are_told(world: World, receiver: Receiver) -> None:
     world.engine = {"state": "restarting", "reason": "no Java"}
     with world.daemon():

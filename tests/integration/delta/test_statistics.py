@@ -165,6 +165,7 @@ TIMES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("values", "kind"),
     [

@@ -88,6 +88,7 @@ def upsert(location: str, number: int, upserted: Mapping[str, int], deleted: Col
     return direct.commit(location, Marker("test", number, {}), change)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("turns", [3, pytest.param(40, marks=pytest.mark.long)])
 def test_rows_of_a_key_keep_their_ids_and_their_changes_are_those_of_spark(
     gateway: SparkGateway, tmp_path: Path, turns: int

@@ -46,6 +46,7 @@ def run(home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Calla
 Run = Callable[..., tuple[list[Any], str]]
 
 
+@pytest.mark.long
 def test_a_second_call_does_what_changed(run: Run, home: Home, tmp_path: Path) -> None:
     files = tmp_path / "files"
     for name in ("a", "b"):

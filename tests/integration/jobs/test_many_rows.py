@@ -33,7 +33,7 @@ def found(place: Place) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize(
     "create",
     [
-        pytest.param(create, id=name, marks=() if name in ("its own", "that only Spark writes") else pytest.mark.long)
+        pytest.param(create, id=name, marks=() if name == "its own" else pytest.mark.long)
         for name, create in TABLES.items()
     ],
 )

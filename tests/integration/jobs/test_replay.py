@@ -27,6 +27,7 @@ def new_code(place: Place, text: str = NEGATIVE) -> None:
     (place.folder.parent / "code" / "job.py").write_text(text)
 
 
+@pytest.mark.long
 def test_a_replay_replaces_results_and_leaves_newer_changes_to_the_stream(place: Place) -> None:
     given(place, a="1", b="22", c="333", d="4444")
     place.put("b", "55555")

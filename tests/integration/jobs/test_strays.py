@@ -51,6 +51,7 @@ def test_after_a_reset_failed_files_keep_their_rows(place: Place) -> None:
     assert place.table() == [("b", 1)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("again", ["job", pytest.param("volume", marks=pytest.mark.long)])
 def test_a_table_that_a_new_job_takes_over_has_rows_of_the_files_that_are_there(place: Place, again: str) -> None:
     given(place, old="1", a="aa", c="cc")

@@ -330,6 +330,7 @@ def test_a_dropped_column_is_not_all_right(verified: Verified) -> None:
     assert (found.is_proven, [commit.operation for commit in found.commits]) == (False, ["DROP COLUMNS"])
 
 
+@pytest.mark.long
 def test_a_stream_that_lost_its_history_is_healed_by_few_calls(verified: Verified) -> None:
     place = verified.place
     place.put("03", "changed")

@@ -89,6 +89,7 @@ def test_a_broker_that_comes_back_is_read_on(kept: Kept) -> None:
         eventually(lambda: not kept.error() and not found.failing, 20)
 
 
+@pytest.mark.long
 def test_messages_that_are_lost_are_told_for_as_long_as_the_daemon_runs(kept: Kept) -> None:
     topic = kept.broker.topic()
     kept.create("t", topic)
@@ -105,6 +106,7 @@ def test_messages_that_are_lost_are_told_for_as_long_as_the_daemon_runs(kept: Ke
         eventually(lambda: not kept.error(), 20)
 
 
+@pytest.mark.long
 def test_of_two_daemons_one_reads_and_the_other_takes_over(kept: Kept) -> None:
     topic = kept.broker.topic()
     kept.create("t", topic)

@@ -138,6 +138,7 @@ def test_partitions_that_are_added_are_read_from_their_first_message(kept: Kept)
     assert kept.read() == [(0, 0, "1"), (0, 1, "3"), (1, 0, "2")]
 
 
+@pytest.mark.long
 def test_of_two_that_read_at_once_one_gets_on_and_nothing_is_there_twice(kept: Kept) -> None:
     topic = kept.broker.topic(2)
     kept.broker.send(topic, "1", "2")

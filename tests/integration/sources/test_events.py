@@ -116,6 +116,7 @@ def test_half_a_character_in_an_event_is_stored_escaped(without_engine: Session)
     assert stored == [r'{"a":"\ud800\u00e9"}', '{"a":"é"}']
 
 
+@pytest.mark.long
 def test_streams_and_dynamic_tables_follow_events(session: Session) -> None:
     stream = session.source.create_stream("clicks")
     session.sql("CREATE STREAM new_clicks ON TABLE clicks").collect()

@@ -98,6 +98,7 @@ def _duplicates(spark: SparkSession, queries: dict[str, Query], keys: dict[str, 
         yield names[row["number"]], row["more"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("seed", "tables", "steps"),

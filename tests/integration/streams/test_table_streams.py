@@ -344,7 +344,7 @@ def test_with_a_primary_key_a_delete_and_an_insert_become_an_update(home: Home) 
 @pytest.mark.parametrize(
     ("kind", "value", "other"),
     [
-        ("VARIANT", "parse_json('1')", "parse_json('2')"),
+        pytest.param("VARIANT", "parse_json('1')", "parse_json('2')", marks=pytest.mark.long),
         *(
             pytest.param(*one, marks=pytest.mark.long)
             for one in [

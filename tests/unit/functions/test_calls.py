@@ -142,6 +142,7 @@ def test_a_file_has_no_more_than_a_hundred_counts(run: Runner, store: MemoryStor
 PACED = "import time\n{0}def f(file):\n    return {{'n': time.monotonic_ns()}}\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "isolate"),
     [

@@ -71,6 +71,7 @@ NUMBERS = st.one_of(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE", "DECIMAL(30,6)", "INT", "BIGINT", "STRING", "ARRAY<DOUBLE>", None])
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(NUMBERS, min_size=1, max_size=5))

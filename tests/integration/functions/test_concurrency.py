@@ -138,6 +138,7 @@ def test_after_an_interruption_code_can_be_profiled_and_debugged() -> None:
     subprocess.run([sys.executable, "-c", _PROFILED], timeout=20, check=True)
 
 
+@pytest.mark.long
 def test_an_interruption_that_comes_too_late_does_not_hit_the_next_file(run: Runner, store: MemoryStore) -> None:
     code = "import time\ndef f(file):\n    time.sleep(0.11 if file.size % 2 else 0.0)\n    return {'n': file.size}"
     table = run(code, put(store, 120), concurrency=4, timeout_seconds=0.1)
