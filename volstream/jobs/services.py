@@ -11,8 +11,10 @@ from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.definitions import FileJob, Job, Stream
 from volstream.delta import folders
+from volstream.delta.options import options_of
 from volstream.delta.writer import DeltaWriter
 from volstream.jobs import handshake, plan
+from volstream.jobs.handshake import Places
 from volstream.jobs.planner import Planner
 from volstream.jobs.results import ResultTables
 from volstream.model.work import Plan
@@ -61,10 +63,10 @@ class JobServices:
                 yield session
 
     def _shake_hands(self, session: SparkSession) -> None:
-        """Checks once whether a Spark that others started can do jobs' work. Raises EngineError."""
+        """Checks once whether a Spark that others started can do jobs' work, whatever becomes of volumes. Raises EngineError."""
         with self._shaking:
             if not self._shaken:
-                handshake.check(session, handshake.places_of(self.catalog, self.warehouse))
+                handshake.check(session, Places(self.warehouse, options_of(self.warehouse)))
                 self._shaken = True
 
     def stream(self, job: Job) -> Stream:
