@@ -26,7 +26,7 @@ from tests.waiting import eventually
 from volstream import config
 from volstream.jvm import jars, java
 
-#: Hadoop refuses users without a name, so Spark runs as ``nobody``. volstream runs as another user of the same group.
+#: Hadoop rejects a user without a name, so the tests run Spark as ``nobody``, and volstream as another user of the same group.
 _SPARK, _OURS, _GROUP = 65_534, 54_321, 54_322
 
 _MASTER = "org.apache.spark.deploy.master.Master"

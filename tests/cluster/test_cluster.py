@@ -70,7 +70,7 @@ def test_a_job_writes_few_and_many_rows(cluster: Cluster) -> None:
 def test_the_doctor_asks_the_server_and_its_workers(cluster: Cluster) -> None:
     asked = checks(cluster)
     assert {check["state"] for check in asked if check["what"] in ("server", "settings", "workers")} == {"ok"}
-    assert any("as nobody, Python 3." in check["said"] for check in asked)
+    assert any("as user nobody with Python 3." in check["said"] for check in asked)
 
 
 def test_a_volume_that_workers_cannot_read_is_told_by_the_doctor_and_stops_no_other_job(cluster: Cluster) -> None:
@@ -78,7 +78,7 @@ def test_a_volume_that_workers_cannot_read_is_told_by_the_doctor_and_stops_no_ot
     cluster.hide(cluster.ours / "hidden")
     try:
         assert any(
-            "nobody on" in check["said"] and "cannot read the volume" in check["said"]
+            "user nobody on" in check["said"] and "cannot read the volume" in check["said"]
             for check in checks(cluster, fails=4)
         )
         job(cluster, "seen", SLOW, "n INT", range(2))

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -170,22 +169,22 @@ def create_object(access: Access, bucket: str, key: str, content: bytes) -> bool
     store may refuse both; then it is asked again.
     """
     store = client(access, "s3")
-    for attempt in count(1):
+    attempt = 1
+    while True:
         try:
             store.put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
+            return True
         except ClientError as error:
             if status(error) not in (409, 412):
                 raise
-            try:
-                there = store.get_object(Bucket=bucket, Key=key)["Body"].read()
-            except ClientError as missing:
-                if status(missing) != 404 or attempt == _CONFLICTS:
-                    raise error from missing
-                time.sleep(random.uniform(0.02, 0.2) * attempt)  # not for security
-                continue
-            return bool(there == content)
-        return True
-    raise AssertionError("unreachable")
+            refused = error
+        try:
+            return bool(store.get_object(Bucket=bucket, Key=key)["Body"].read() == content)
+        except ClientError as missing:
+            if status(missing) != 404 or attempt == _CONFLICTS:
+                raise refused from missing
+        time.sleep(random.uniform(0.02, 0.2) * attempt)  # not for security
+        attempt += 1
 
 
 @contextmanager

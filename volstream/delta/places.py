@@ -181,7 +181,7 @@ def can_create(location: str) -> bool:
     place = urlsplit(location)
     if place.scheme not in _S3 or find_spec("boto3") is None:
         return False
-    access = _access(tuple(sorted(options_of(location).items())))
+    access = _access(location)
     if (place.netloc, access) not in _safe:
         _check_conditions(access, place.netloc, place.path.strip("/"))
         _safe.add((place.netloc, access))
@@ -199,7 +199,7 @@ def create_file(location: str, content: bytes) -> bool:
 
         place = urlsplit(location)
         with aws.errors(f"Writing {location}"):
-            access = _access(tuple(sorted(options_of(location).items())))
+            access = _access(location)
             return aws.create_object(access, place.netloc, place.path.lstrip("/"), content)
     filesystem, path = filesystem_of(location)
     draft = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}.tmp"
@@ -217,6 +217,15 @@ def create_file(location: str, content: bytes) -> bool:
             os.unlink(draft)
     make_durable(filesystem, path)
     return True
+
+
+def try_writing(location: str) -> None:
+    """Writes a file below a location, and deletes it. Raises OSError."""
+    filesystem, root = filesystem_of(location)
+    probe = f"{root}/_probe-{uuid.uuid4().hex}"
+    with filesystem.open_output_stream(probe) as file:
+        file.write(b"x")
+    filesystem.delete_file(probe)
 
 
 def remove_file(filesystem: fs.FileSystem, path: str) -> None:
@@ -292,10 +301,9 @@ def _check_conditions(access: Access, bucket: str, folder: str) -> None:
         )
 
 
-@functools.cache
-def _access(options: tuple[tuple[str, str], ...]) -> Access:
-    """Returns what reaches the store of a warehouse with such options."""
-    settings = dict(options)
+def _access(location: str) -> Access:
+    """Returns what reaches the store of a location."""
+    settings = options_of(location)
     keys = None
     if "AWS_ACCESS_KEY_ID" in settings:
         keys = Keys(

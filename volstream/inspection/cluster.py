@@ -45,5 +45,5 @@ def examine_cluster(home: Home) -> Iterator[Check]:
         yield from (Check("workers", CheckState.FAILED, said, _DOCS) for said in problems)
         if not problems:
             first = of_host[0]
-            said = f"{counted(len(of_host), 'task')} on {host}, as {first.user}, Python {first.python}"
+            said = f"{counted(len(of_host), 'task')} ran on {host} as user {first.user} with Python {first.python}"
             yield Check("workers", CheckState.OK, said)

@@ -123,15 +123,11 @@ def home_check(home: Path) -> Check:
 
 
 def _writes(warehouse: str) -> str:
-    from volstream.delta.places import filesystem_of, make_folder
+    from volstream.delta.places import make_folder, try_writing
 
-    filesystem, path = filesystem_of(warehouse)
-    probe = f"{path}/_probe-{uuid.uuid4().hex}"
     try:
         make_folder(warehouse)
-        with filesystem.open_output_stream(probe) as file:
-            file.write(b"x")
-        filesystem.delete_file(probe)
+        try_writing(warehouse)
     except OSError as error:
         raise DependencyError(f"{warehouse} cannot be written: {error}.", "Correct the setting `warehouse`.") from None
     return warehouse

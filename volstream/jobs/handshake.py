@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from volstream.catalog import Catalog
 
-#: Settings that only a server can have, and what each has, or begins with, or contains.
+#: Settings that only a server can have, and the value of each; a list must contain it.
 _REQUIRED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

@@ -7,12 +7,11 @@ import json
 import os
 import platform
 import socket
-import uuid
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 from volstream.delta.options import know
-from volstream.delta.places import filesystem_of
+from volstream.delta.places import try_writing
 
 #: Packages that workers need for volumes in a store, by its scheme.
 _PACKAGES = {"s3": "boto3", "oss": "oss2"}
@@ -24,18 +23,14 @@ def look(warehouse: str, options: Mapping[str, str], folders: Sequence[str], sch
     if options:
         know(warehouse, options)
     try:
-        filesystem, root = filesystem_of(warehouse)
-        probe = f"{root}/_probe-{uuid.uuid4().hex}"
-        with filesystem.open_output_stream(probe) as file:
-            file.write(b"x")
-        filesystem.delete_file(probe)
+        try_writing(warehouse)
     except OSError as error:
-        problems.append(f"{user} on {host} cannot write to the warehouse {warehouse}: {error}.")
+        problems.append(f"user {user} on {host} cannot write to the warehouse {warehouse}: {error}.")
     for folder in folders:
         try:
             os.scandir(folder).close()
         except OSError as error:
-            problems.append(f"{user} on {host} cannot read the volume {folder}: {error.strerror}.")
+            problems.append(f"user {user} on {host} cannot read the volume {folder}: {error.strerror}.")
     problems += [
         f"the Python of {host} lacks {_PACKAGES[scheme]}, for volumes in {scheme}://."
         for scheme in schemes
