@@ -10,7 +10,20 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import chart, directories, ingest, processes, queues, report, scale, scenarios, soak, tables, waits
+from benchmarks import (
+    chart,
+    directories,
+    growth,
+    ingest,
+    processes,
+    queues,
+    report,
+    scale,
+    scenarios,
+    soak,
+    tables,
+    waits,
+)
 from benchmarks.contenders import CHECKOUT, OTHERS, Contender, Raw, SparkFiles, Volstream
 from benchmarks.files import Tree
 from benchmarks.report import Figures
@@ -24,9 +37,9 @@ _PARTS = ("files", "slow", "cold", "live")
 _SCALE, _TABLES, _QUEUES, _BURST, _WAIT = "scale", "tables", "queues", "burst", "wait"
 
 #: So do these, which need no engine.
-_DIRECTORY, _CLI, _SOAK, _INGEST = "directory", "cli", "soak", "ingest"
+_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH = "directory", "cli", "soak", "ingest", "growth"
 
-_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _DIRECTORY, _CLI, _SOAK, _INGEST)
+_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH)
 
 _console = Console(width=100)
 
@@ -57,6 +70,7 @@ _console = Console(width=100)
 @click.option(
     "--refreshes", type=int, help="Again after so many: for scale none, for directory 500; for soak in all, 1000000."
 )
+@click.option("--commits", type=int, default=growth.COMMITS, show_default=True, help="For growth.")
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
 def main(
     counts: tuple[int, ...],
@@ -68,6 +82,7 @@ def main(
     messages: tuple[int, ...],
     kinds: tuple[str, ...],
     refreshes: int | None,
+    commits: int,
     save: bool,
 ) -> None:
     """Measures volstream and its alternatives; wrong rows end it with an error."""
@@ -91,6 +106,8 @@ def main(
             _measure_command(scratch, max(counts), rounds)
         if _SOAK in parts:
             _measure_soak(scratch, refreshes or soak.REFRESHES)
+        if _GROWTH in parts:
+            _measure_growth(home, commits)
         if _BURST in parts:
             _measure_burst(home, tree, max(given, default=directories.BURST), rounds)
         if _WAIT in parts:
@@ -188,6 +205,17 @@ def _measure_soak(scratch: Path, refreshes: int) -> None:
     soak.draw(steps, Path(__file__).with_name("soak.png"))
     for name, factor in soak.growth(steps).items():
         _say(f"{name}: {factor:.2f} times what it was a third earlier")
+
+
+def _measure_growth(home: Path, commits: int) -> None:
+    costs: list[growth.Cost] = []
+    try:
+        with Session(home) as session:
+            for cost in growth.run(session, home.parent / "growth", commits):
+                _say(f"{cost.commits:,} commits")
+                costs.append(cost)
+    finally:
+        _console.print(growth.table(costs))
 
 
 def _measure_burst(home: Path, tree: Tree, count: int, rounds: int) -> None:

@@ -259,9 +259,9 @@ class Settings(BaseSettings):
     A commit takes seconds regardless of batch size: once it is half of the total, larger batches look no faster and are avoided.
     """
     batch_max_files: int = Field(default=100_000, gt=0)
-    """Maximum number of files in a batch, unless the job sets ``--max-files``."""
+    """Maximum number of files in a batch, for every eight slots of a cluster; unless the job sets ``--max-files``."""
     batch_max_bytes: Bytes = 1 << 30
-    """Maximum number of bytes in a batch, unless the job sets ``--max-bytes``."""
+    """Maximum number of bytes in a batch, for every eight slots of a cluster; unless the job sets ``--max-bytes``."""
     function_memory: BytesOrNone = 4 << 30
     """Memory limit of a job's function, in each worker (Linux); ``none``: no limit."""
     fetch_ahead_bytes: Bytes = 64 << 20

@@ -74,7 +74,7 @@ def changes(
             except FileNotFoundError:
                 first = version + 1
                 continue
-            info: Mapping[str, Any] = next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
+            info = _info(entries)
             batch = batch_of(_metadata(info))
             if batch is not None:
                 own[batch] = version
@@ -92,6 +92,17 @@ def changes(
             if changed:
                 commits.append(ForeignCommit(version, operation, unseen))
     return History(first, commits, own)
+
+
+def may_change(entries: Sequence[Mapping[str, Any]], batch_of: Callable[[Mapping[str, Any]], str | None]) -> bool:
+    """True if a commit with these actions is another writer's and may have changed rows."""
+    info = _info(entries)
+    changed = (entry[kind].get("dataChange", True) for entry in entries for kind in ("add", "remove") if kind in entry)
+    return batch_of(_metadata(info)) is None and (info.get("operation") in _OF_COLUMNS or any(changed))
+
+
+def _info(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
 
 
 def _metadata(info: Mapping[str, Any]) -> Mapping[str, Any]:

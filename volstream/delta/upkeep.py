@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain, groupby
 from typing import Any
 from urllib.parse import unquote
@@ -22,9 +22,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
-from volstream.delta import commits, direct
+from volstream.delta import commits, direct, history
 from volstream.delta.datafile import fitted, of_rows, open_file
-from volstream.delta.log import files_kept
 from volstream.delta.marker import OWNER
 from volstream.delta.places import can_create, files_of, filesystem_of, make_durable, mapped, open_table, remove_file
 from volstream.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
@@ -35,6 +34,9 @@ UPKEEP = "volstream.upkeep"
 
 #: A table is looked at after so many commits.
 COMMITS = 8
+
+#: Old versions, and files that nothing needs any more, are looked for after so many.
+_CLEAN_COMMITS = 250
 
 #: By location: commits of this process since it looked at the table.
 _since: dict[str, int] = {}
@@ -74,6 +76,11 @@ def is_due(location: str, new: int) -> bool:
     return commits_since >= COMMITS
 
 
+def is_old(version: int, new: int) -> bool:
+    """True if old versions of a table at ``version`` are to be looked for: every 250 commits. ``new``: as of :func:`is_due`."""
+    return version // _CLEAN_COMMITS > (version - max(new, COMMITS)) // _CLEAN_COMMITS
+
+
 def compact(location: str, key: str) -> bool:
     """Puts some small files of a table together; returns True if there may be more to do.
 
@@ -94,7 +101,8 @@ def compact(location: str, key: str) -> bool:
 def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False) -> int:
     """Deletes files in a table's folder that no version needs which can still be read; returns their number. Lists the folder.
 
-    These are files removed, and change feeds written, before the table's retention, and remains of crashes of that age.
+    These are files removed, and change feeds written, before the time that :mod:`~volstream.delta.history` tells, and remains of
+    crashes of that age.
 
     Args:
         is_needed: tells whether somebody still needs versions before a time; then nothing is deleted.
@@ -106,9 +114,8 @@ def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False
         table = _opened(location)
         if table is None:
             return 0
-        kept = files_kept(table.metadata().configuration)
-        horizon = datetime.now(UTC) - kept
-        if not kept or is_needed(horizon):  # or it was not understood
+        horizon = history.horizon(location, table.metadata().configuration)
+        if horizon is None or is_needed(horizon):
             return 0
         before = horizon.timestamp()
         filesystem, root = filesystem_of(location)
@@ -124,6 +131,19 @@ def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False
         for path in unneeded:
             remove_file(filesystem, path)
         return len(unneeded)
+
+
+def trim(
+    location: str, until: int, may_go: Callable[[int, Sequence[Mapping[str, Any]]], bool]
+) -> tuple[int, int] | None:
+    """Deletes the log's entries of old versions (:func:`volstream.delta.history.trim`), unless upkeep is off.
+
+    Raises:
+        DependencyError: the table cannot be read, or a file not deleted.
+    """
+    with mapped(location):
+        table = _opened(location)
+        return None if table is None else history.trim(location, table, until, may_go)
 
 
 def _is_of_a_table(name: str) -> bool:

@@ -50,6 +50,10 @@ def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None
     direct.commit(location, marker, RowChanges([rows], SCHEMA, KEY, {*gone}))
     if upkeep.is_due(location, 1):
         upkeep.compact(location, KEY)
+        version = DeltaLog(location).latest_version() or 0
+        if upkeep.is_old(version, 1):
+            upkeep.trim(location, version, lambda *_: True)
+            upkeep.clean(location)
 
 
 def is_kept(location: str) -> bool:

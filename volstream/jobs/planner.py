@@ -41,10 +41,11 @@ Spark = Callable[[], "AbstractContextManager[SparkSession]"]
 class Planner:
     """Makes plans, which are invisible until opened; re-creates their files if they were deleted."""
 
-    def __init__(self, catalog: Catalog, reader: StreamReader, settings: Settings) -> None:
+    def __init__(self, catalog: Catalog, reader: StreamReader, settings: Settings, slots: Callable[[], int]) -> None:
         self._catalog = catalog
         self._reader = reader
         self._settings = settings
+        self._slots = slots
 
     def of_range(self, spark: Spark, job: FileJob, covered: Range) -> tuple[Plan, Sequence[Batch]]:
         """Plans the net changes of a stream's range that meet the job's condition."""
@@ -240,13 +241,12 @@ class Planner:
         maximum, target = self._maximum(job), self._settings.batch_seconds
         rate = sizing.typical_rate(self._catalog.consumptions.measured(job.id))
         limits = maximum if rate is None else rate.limits(target, maximum)
-        first = maximum.first() if rate is None else limits
+        first = maximum.first(self._slots()) if rate is None else limits
         identity = location.rpartition("/")[2]
         return plan.cut(identity, job, kind, covered, location, limits, first=first, where=where)
 
     def _maximum(self, job: FileJob) -> Limits:
-        settings = self._settings
-        maximum = Limits(job.max_files or settings.batch_max_files, job.max_bytes or settings.batch_max_bytes)
+        maximum = sizing.maximum(self._settings, self._slots(), job.max_files, job.max_bytes)
         if job.rate is None:
             return maximum
         measured = self._catalog.consumptions.measured(job.id)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from volstream.catalog import Catalog
-from volstream.definitions import FileJob, OnMove, StreamMode, Write
-from volstream.delta import direct, folders, upkeep
+from volstream.definitions import FileJob, OnMove, SourceKind, Stream, StreamMode, Write
+from volstream.delta import direct, folders, foreign, upkeep
 from volstream.delta.log import DeltaLog, types_of
 from volstream.delta.marker import OWNER, Marker
 from volstream.delta.upkeep import UPKEEP
@@ -44,8 +44,22 @@ _WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
 #: Files are put together for about this long at a time.
 _UPKEEP_SECONDS = 1.0
 
-#: Files that nothing needs any more are looked for after this many commits.
-_CLEAN_COMMITS = 500
+
+class OwnCommits:
+    """Tells which commits to a table are a job's own: returns the batch of their metadata, or None."""
+
+    def __init__(self, catalog: Catalog, job: FileJob) -> None:
+        self._catalog = catalog
+        self._job = job
+
+    def __call__(self, metadata: Mapping[str, Any]) -> str | None:
+        batch = metadata.get("batch")
+        if not isinstance(batch, str):
+            return None
+        if metadata.get("stream") == self._job.stream_id:
+            return batch
+        known = self._catalog.consumptions.batch(batch)
+        return batch if known is not None and known.job_id == self._job.id else None
 
 
 class ResultTables:
@@ -108,11 +122,27 @@ class ResultTables:
                 if stop or time.monotonic() > began + _UPKEEP_SECONDS:
                     break
             version = DeltaLog(location).latest_version() or 0
-            if version // _CLEAN_COMMITS > (version - max(commits, upkeep.COMMITS)) // _CLEAN_COMMITS:
+            if upkeep.is_old(version, commits):
                 streams = self._catalog.streams.list(source_id=str(job.into))
+                self._trim(job, location, version, streams)
                 upkeep.clean(location, lambda horizon: behind(streams, location, horizon) is not None)
         except Exception as error:  # noqa: BLE001  # the run is over: a table that is not light is no failure of it
             _log.warning("upkeep_failed", job=str(job.name), reason=reason_of(error))
+
+    def _trim(self, job: FileJob, location: str, version: int, streams: Iterable[Stream]) -> None:
+        """Deletes the log's entries of old versions, but for what streams have not consumed, and changes of other writers that no
+        ``verify`` has seen."""
+        offsets = [stream.offset for stream in streams if stream.source_kind is SourceKind.TABLE]
+        until = min((offset for offset in offsets if offset is not None), default=version)
+        own = OwnCommits(self._catalog, job)
+        proven = -1 if job.verified_version is None else job.verified_version
+
+        def may_go(number: int, actions: Sequence[Mapping[str, Any]]) -> bool:
+            return job.write is not Write.UPSERT or number <= proven or not foreign.may_change(actions, own)
+
+        forgotten = upkeep.trim(location, until, may_go)
+        if forgotten is not None and forgotten[0] <= proven + 1 < forgotten[1]:
+            self._catalog.jobs.change(job, verified_version=forgotten[1] - 1)
 
     def _shows_deletes(self, job: FileJob) -> bool:
         """Returns whether the job receives deletes; if not, a path that returns is an INSERT although its old rows exist."""

@@ -40,7 +40,7 @@ class JobServices:
         self.staging = f"{self.warehouse}/_staging"
         self.delta = DeltaWriter(gateway)
         self.reader = StreamReader(catalog, self.warehouse)
-        self.planner = Planner(catalog, self.reader, settings)
+        self.planner = Planner(catalog, self.reader, settings, self._slots)
         self.consumer = Consumer(catalog, self.delta)
         self.results = ResultTables(catalog, self.delta, self.warehouse)
         self._shaking = threading.Lock()
@@ -61,6 +61,10 @@ class JobServices:
             with given_up(session, self.settings.executor_wait_seconds):
                 self._shake_hands(session)
                 yield session
+
+    def _slots(self) -> int:
+        """Returns the task slots of the engine."""
+        return (self.gateway.server_slots or 1) if self.settings.spark_remote else self.settings.slots
 
     def _shake_hands(self, session: SparkSession) -> None:
         """Checks once whether a Spark that others started can do jobs' work, whatever becomes of volumes. Raises EngineError."""

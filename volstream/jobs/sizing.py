@@ -17,6 +17,9 @@ from volstream.model.work import Batch, WaitingBatches
 #: Size of a job's first batch, before any was measured: enough to measure, little to lose.
 FIRST_FILES = 1000
 
+#: The settings' maximum, and the first batch, suit an engine with up to so many slots; on a cluster batches grow.
+_SLOTS = 8
+
 #: Duration of a batch of a job with a rate.
 _PACED_SECONDS = 10.0
 
@@ -34,14 +37,24 @@ class Limits:
     files: int
     bytes: int
 
-    def first(self) -> Limits:
-        """Returns the limits of a first batch, which measures the rate."""
-        return Limits(min(self.files, FIRST_FILES), self.bytes)
+    def first(self, slots: int) -> Limits:
+        """Returns the limits of a first batch, which measures the rate, on an engine with so many slots."""
+        return Limits(min(self.files, FIRST_FILES * _growth(slots)), self.bytes)
 
     def paced(self, calls: float, files_per_call: int) -> Limits:
         """Returns the limits of a batch for ``calls`` per second: short, because its workers hold slots while they wait."""
         maximum = max(1, int(calls * _PACED_SECONDS)) * files_per_call
         return Limits(min(self.files, maximum), self.bytes)
+
+
+def maximum(settings: Settings, slots: int, files: int | None, size: int | None) -> Limits:
+    """Returns the maximum size of a job's batches: ``files`` and ``size``, if given, else as the settings say for ``slots``."""
+    growth = _growth(slots)
+    return Limits(files or settings.batch_max_files * growth, size or settings.batch_max_bytes * growth)
+
+
+def _growth(slots: int) -> int:
+    return max(1, math.ceil(slots / _SLOTS))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +21,7 @@ from volstream.delta.foreign import ForeignCommit, History
 from volstream.delta.log import DeltaLog
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
+from volstream.jobs.results import OwnCommits
 from volstream.model.text import counted
 from volstream.model.work import Plan
 from volstream.spark.errors import map_spark_errors
@@ -161,7 +162,7 @@ def compared(
     if version is not None:
         known = job.verified_version
         since = -1 if known is None or known > version else known
-        history = foreign.changes(location, key, since, version, _Batches(services, job), f"{folder}/touched")
+        history = foreign.changes(location, key, since, version, OwnCommits(services.catalog, job), f"{folder}/touched")
     _planned(session, unfinished).createOrReplaceTempView("volstream_planned")
     delivered = services.planner.delivered_files(session, job, covered)
     recorded = _recorded(location, version, key)
@@ -326,20 +327,3 @@ def _waiting(services: JobServices, job: FileJob, covered: Range, unfinished: Pl
         f"(SELECT count(*) FROM (SELECT * FROM ({now}) d) p WHERE ({where}) AND refresh_id > {covered.from_version}) + "
         f"(SELECT count(*) FROM ({then}) o LEFT ANTI JOIN ({now}) n ON n.relative_path = o.relative_path)"
     )
-
-
-class _Batches:
-    """Tells which commits are a job's own, by their metadata."""
-
-    def __init__(self, services: JobServices, job: FileJob) -> None:
-        self._services = services
-        self._job = job
-
-    def __call__(self, metadata: Mapping[str, Any]) -> str | None:
-        batch = metadata.get("batch")
-        if not isinstance(batch, str):
-            return None
-        if metadata.get("stream") == self._job.stream_id:
-            return batch
-        known = self._services.catalog.consumptions.batch(batch)
-        return batch if known is not None and known.job_id == self._job.id else None

@@ -45,6 +45,8 @@ _ON_OTHER_SERVERS = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
 #: How many tasks Spark makes of a range by default: as many as there are slots.
 _SLOTS = re.compile(r"\bRange \(.*\bsplits=(\d+)")
 
@@ -80,6 +82,12 @@ class SparkGateway:
     def attached(self) -> bool:
         """True if the engine was requested."""
         return self._address is not None
+
+    @property
+    def server_slots(self) -> int | None:
+        """Task slots of a server that others started; None: no session was opened yet, or there was no executor."""
+        found = (self._on_server or {}).get(_SHUFFLE_PARTITIONS)
+        return None if found is None else int(found)
 
     @property
     def lost(self) -> str | None:
@@ -254,7 +262,7 @@ class SparkGateway:
             # Explaining takes no executor; with none yet, two slots are assumed.
             numbers: Any = session.range(1 << 20)
             found = _SLOTS.search(numbers._explain_string())
-            slots = {"spark.sql.shuffle.partitions": found.group(1)} if found else {}
+            slots = {_SHUFFLE_PARTITIONS: found.group(1)} if found else {}
             values = {**_ON_OTHER_SERVERS, **slots, **conf}
             self._on_server = {key: value for key, value in values.items() if session.conf.isModifiable(key)}
             for key in sorted(conf.keys() - self._on_server.keys()):

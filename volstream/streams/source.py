@@ -19,6 +19,7 @@ from volstream.changelog.feed import ChangeFeed
 from volstream.changelog.tracked import SnapshotDifference, TrackedChanges
 from volstream.definitions import SourceKind, Stream
 from volstream.delta import durable, folders
+from volstream.delta.history import RETENTION
 from volstream.delta.keeper import INCIDENTAL, WRITERS
 from volstream.delta.log import DeltaLog, Schema, is_on, retention
 from volstream.delta.marker import OWNER
@@ -34,8 +35,6 @@ from volstream.streams.volume_source import VolumeSource
 #: The properties that a stream on a table requires.
 NEEDED = ("delta.enableRowTracking", "delta.enableChangeDataFeed")
 
-#: How long Delta keeps old versions, and the files that only these need.
-RETENTION = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
 MAX_DAYS = 36500
 
 #: Delta's name for the commit that gives ids to a table's existing rows when change tracking begins.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
@@ -11,11 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from volstream.definitions import SourceKind
-from volstream.delta import commits, datafile, direct, upkeep
+from volstream.delta import commits, datafile, direct, history, upkeep
 from volstream.delta.datafile import FinishedFile
 from volstream.delta.direct import RowChanges
 from volstream.delta.marker import Marker
@@ -176,7 +178,7 @@ def test_files_go_once_no_version_that_can_be_read_needs_them(tmp_path: Path, mo
     age(8 * 86_400)
     assert upkeep.clean(location) == 1  # the others were removed from the table just now
     old = DeltaTable(location).version()
-    monkeypatch.setattr(upkeep, "files_kept", lambda _: timedelta(seconds=1))
+    monkeypatch.setattr(history, "files_kept", lambda _: timedelta(seconds=1))
     commit(location, 41, ["a", "b"], None)
     time.sleep(1.1)
     assert upkeep.clean(location) > 30
@@ -192,6 +194,82 @@ def test_files_go_once_no_version_that_can_be_read_needs_them(tmp_path: Path, mo
         present(location, old - 20)
     commit(location, 42, [], ["3"])
     assert len(present(location)) == 8
+
+
+def log_of(location: str) -> list[str]:
+    return sorted(path.name for path in (Path(location) / "_delta_log").iterdir())
+
+
+def _any(*_: object) -> bool:
+    return True
+
+
+def test_the_last_versions_can_be_read_and_what_only_older_ones_need_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gateway: SparkGateway
+) -> None:
+    for name, value in {"VERSIONS": 50, "READING": timedelta(0), "_FORGOTTEN": 20, "_SPARSE": 20}.items():
+        monkeypatch.setattr(history, name, value)
+    location, model, known = make(tmp_path), dict[str, int](), dict[int, list[tuple[str, int]]]()
+    for number in range(1, 181):
+        commit(location, number, [f"{number % 40:02}"], [f"{number % 40:02}"])
+        model[f"{number % 40:02}"] = number
+        known[DeltaTable(location).version()] = sorted(model.items())
+        if number % 8 == 0:
+            upkeep.compact(location, "id")
+        if number % 45 == 0:
+            newest = DeltaTable(location).version()
+            upkeep.trim(location, newest, _any)
+            upkeep.clean(location)
+            for version in range(max(1, newest - 50), newest + 1):
+                assert present(location, version) == known.get(version, known.get(version - 1))
+    newest = DeltaTable(location).version()
+    entries = [name for name in log_of(location) if name.endswith(".json")]
+    assert 50 <= len(entries) <= 60
+    assert len([name for name in log_of(location) if "checkpoint.parquet" in name]) < 8
+    hint = json.loads((Path(location) / "_delta_log" / "_last_checkpoint").read_text())
+    assert hint["version"] > newest - 10
+    newest_checkpoint = pq.read_table(Path(location) / "_delta_log" / f"{hint['version']:020d}.checkpoint.parquet")
+    assert newest_checkpoint.num_rows == hint["size"] < 120
+    assert len(list(Path(location).glob("*.parquet"))) < 150
+    session = gateway.session()
+    table = f"delta.`{location}`"
+    assert session.sql(f"SELECT count(*), sum(n) FROM {table}").collect() == [(40, sum(model.values()))]
+    session.sql(f"DELETE FROM {table} WHERE id = '07'")
+    commit(location, 181, ["new"], ["08"])
+    assert sorted(row.id for row in session.sql(f"SELECT id FROM {table}").collect()) == [
+        *(f"{n:02}" for n in range(40) if n not in (7, 8)),
+        "new",
+    ]
+    with pytest.raises(Exception, match=r"(?i)log|version"):
+        present(location, newest - 120)
+
+
+def test_versions_that_someone_needs_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "VERSIONS", 10)
+    monkeypatch.setattr(history, "_SPARSE", 10)
+    location = make(tmp_path)
+    for number in range(1, 61):
+        commit(location, number, [f"{number}"], None)
+    assert upkeep.trim(location, 34, _any) == (0, 30)  # a stream
+    assert upkeep.trim(location, 60, lambda version, actions: version != 45 and bool(actions)) == (30, 40)
+    assert len(present(location, 40)) == 40
+    assert upkeep.trim(location, 60, _any) == (40, 50)
+    assert upkeep.trim(location, 60, _any) is None
+    assert log_of(location)[0] == f"{50:020d}.checkpoint.parquet"
+
+
+@pytest.mark.parametrize("property", ["logRetentionDuration", "deletedFileRetentionDuration"])
+def test_a_table_with_a_retention_keeps_all_versions_for_that_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, property: str
+) -> None:
+    monkeypatch.setattr(history, "VERSIONS", 10)
+    monkeypatch.setattr(history, "READING", timedelta(0))
+    location = make(tmp_path, kept="on", **{property: "interval 3 days"})  # type: ignore[arg-type]
+    for number in range(1, 31):
+        commit(location, number, ["a"], ["a"])
+    assert upkeep.trim(location, 30, _any) is None
+    assert upkeep.clean(location) == 0
+    assert [present(location, version) for version in range(1, 31)] == [[("a", version)] for version in range(1, 31)]
 
 
 @pytest.mark.parametrize("kept", ["interval 1 month", "interval 0 days"])

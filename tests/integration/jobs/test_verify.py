@@ -17,6 +17,7 @@ from tests.waiting import eventually
 from volstream.catalog.conditions import ConditionKind
 from volstream.daemon.jobs import Scheduler
 from volstream.definitions import FileJob, OnMove
+from volstream.delta import history, upkeep
 from volstream.errors import InvalidStateError, StreamStaleError
 from volstream.inspection.problems import problems
 from volstream.inspection.status import status
@@ -261,6 +262,37 @@ def test_a_table_that_was_made_again_is_looked_at_from_its_beginning(verified: V
 
 
 @pytest.mark.long
+@pytest.mark.long
+def test_a_log_that_is_kept_short_hides_nothing(verified: Verified, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "VERSIONS", 8)
+    monkeypatch.setattr(upkeep, "_CLEAN_COMMITS", 4)
+    monkeypatch.setattr(upkeep, "COMMITS", 1)
+
+    def live(number: int) -> list[int]:
+        for each in range(number):
+            verified.place.put("00", "x" * (each % 3 + 2))
+            verified.run()
+        return sorted(int(path.name[:20]) for path in Path(verified.location, "_delta_log").glob("*.json"))
+
+    entries = live(20)
+    assert entries[0] > 0
+    job = verified.place.session.home.catalog.jobs.list()[0]
+    assert isinstance(job, FileJob)
+    assert job.verified_version == entries[0] - 1
+    verified.calls()
+    found = verified.jobs.verify("j")
+    assert found.is_right
+    assert found.seen_from is None
+    first = live(1)[0]
+    verified.sql("DELETE FROM t$ WHERE _file_path = '03' AND n = 1")
+    changed = DeltaTable(verified.location).version()
+    assert first < live(20)[0] <= changed
+    verified.calls()
+    assert verified.wrong() == {"03": Problem.FOREIGN}
+    assert verified.jobs.verify("j", fix=True).fixed == 1
+    assert live(18)[0] > changed
+
+
 def test_files_that_a_reset_stream_delivers_again_are_no_strays(verified: Verified) -> None:
     place = verified.place
     catalog = place.session.home.catalog

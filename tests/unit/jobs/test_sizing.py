@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests import objects
 from volstream import config
+from volstream.config import Settings
 from volstream.functions.bounds import Bounds
 from volstream.jobs import sizing
 from volstream.jobs.sizing import Limits, Rate
@@ -32,8 +33,8 @@ def waiting(count: int, files: int, size: int, most_files: int, most_bytes: int)
 def test_an_unmeasured_job_begins_with_a_batch_that_measures() -> None:
     assert sizing.latest([], 30) is None
     assert sizing.typical_rate([]) is None
-    assert MOST.first() == Limits(1000, 1 << 30)
-    assert Limits(7, 100).first() == Limits(7, 100)
+    assert MOST.first(2) == Limits(1000, 1 << 30)
+    assert Limits(7, 100).first(200) == Limits(7, 100)
 
 
 def test_the_speed_of_a_job_is_measured_over_enough_of_its_newest_batches() -> None:
@@ -115,3 +116,16 @@ def test_a_row_is_no_larger_than_the_engine_has_room_for(tmp_path: Path) -> None
 )
 def test_batches_of_a_job_with_a_rate_take_ten_seconds_at_most(calls: float, files_per_call: int, files: int) -> None:
     assert Limits(10_000, 99).paced(calls, files_per_call) == Limits(files, 99)
+
+
+def test_batches_grow_with_the_slots_of_a_cluster_unless_the_job_says_how_large_they_are(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, batch_max_files=100, batch_max_bytes=1000)
+    assert [sizing.maximum(settings, slots, None, None) for slots in (1, 8, 9, 200)] == [
+        Limits(100, 1000),
+        Limits(100, 1000),
+        Limits(200, 2000),
+        Limits(2500, 25_000),
+    ]
+    assert sizing.maximum(settings, 200, 70, None) == Limits(70, 25_000)
+    assert sizing.maximum(settings, 200, None, 70) == Limits(2500, 70)
+    assert sizing.maximum(Settings(home=tmp_path), 200, None, None).first(200) == Limits(25_000, 25 << 30)
