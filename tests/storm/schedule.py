@@ -72,6 +72,8 @@ POINTS = (
     "recover.fence",
     "recover.fenced",
     "catalog.migrate",
+    "history.trimmed",
+    "history.written",
 )
 
 

@@ -192,6 +192,12 @@ class Storm:
         variables = {
             MARK: self._victims.mark,
             "TMPDIR": str(self._temporary),
+            "PYTHONPATH": os.pathsep.join(
+                [
+                    str(Path(__file__).with_name("early")),
+                    *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+                ]
+            ),
             **_SETTINGS,
             **self._preload.variables,
             **self._clock.variables,

@@ -24,6 +24,7 @@ from pyarrow import fs
 
 from volstream.delta.log import actions, checkpoint_files, files_kept, keeps_log_short, last_checkpoint
 from volstream.delta.places import create_file, filesystem_of, remove_file, replace_file
+from volstream.lifecycle import faults
 
 #: So many versions can be read again.
 VERSIONS = 500
@@ -88,6 +89,7 @@ def trim(
     for entry in entries:  # oldest first: what is left of an interrupted run can be read
         if entry.version < begin or (_CHECKPOINT.fullmatch(entry.name) and entry.version not in kept):
             remove_file(filesystem, f"{root}/_delta_log/{entry.name}")
+            faults.point("history.trimmed")
     before = horizon(location, properties)
     if before is not None:
         _forget(location, table, before)
@@ -141,6 +143,7 @@ def _forget(location: str, table: DeltaTable, before: datetime) -> None:
         pq.write_table(light, log / made)
         content = (log / made).read_bytes()
     if create_file(f"{location}/_delta_log/{made}", content):
+        faults.point("history.written")
         hint = f'{{"version":{version},"size":{light.num_rows},"sizeInBytes":{len(content)}}}'
         replace_file(f"{location}/_delta_log/_last_checkpoint", hint.encode())
 

@@ -1,0 +1,33 @@
+"""Makes the tables of a storm's processes forget old versions after tens of commits, not thousands."""
+
+import sys
+from datetime import timedelta
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+_EARLY: dict[str, dict[str, Any]] = {
+    "volstream.delta.history": {"VERSIONS": 10, "READING": timedelta(minutes=5), "_FORGOTTEN": 10},
+    "volstream.delta.upkeep": {"_CLEAN_COMMITS": 8},
+}
+
+
+class _Early:
+    """Changes constants of modules once these are imported."""
+
+    @staticmethod
+    def find_spec(name: str, path: list[str] | None, _: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path) if name in _EARLY else None
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def changed(module: ModuleType) -> None:
+                execute(module)
+                assert vars(module).keys() >= _EARLY[name].keys()
+                vars(module).update(_EARLY[name])
+
+            spec.loader.exec_module = changed  # type: ignore[method-assign]
+        return spec
+
+
+sys.meta_path.insert(0, _Early)  # type: ignore[arg-type]
