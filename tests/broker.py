@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # it lists no exports
 
+from tests.ports import free_ports
 from tests.waiting import eventually
 from volstream import config
 from volstream.errors import JavaError
@@ -109,7 +109,7 @@ class Broker:
         self._folder = folder
         self._java = [str(java.find().executable), *_JVM, "-cp", ":".join(map(str, class_path))]
         self._process: subprocess.Popen[bytes] | None = None
-        port, controller = _free_ports(2)
+        port, controller = free_ports(2)
         self.address = f"127.0.0.1:{port}"
         self._settings = folder / "server.properties"
         settings = {
@@ -224,17 +224,6 @@ def broker() -> Iterator[Broker]:
         if os.environ.get("CI"):
             pytest.fail(str(error))
         pytest.skip(str(error))
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 def main() -> int:

@@ -22,6 +22,7 @@ import psutil
 import pyspark
 import yaml
 
+from tests.ports import free_ports
 from tests.waiting import eventually
 from volstream import config
 from volstream.jvm import jars, java
@@ -98,7 +99,7 @@ class Cluster:
     def __post_init__(self) -> None:
         self.other = self.python is not None
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.ports = dict(zip(("master", "connect"), _free_ports(2), strict=True))
+        self.ports = dict(zip(("master", "connect"), free_ports(2), strict=True))
         self.run = self.folder / "spark"
         self.shared, self.ours = self.folder / "warehouse", self.folder / "ours"
         for made, user in ((self.run, _SPARK), (self.shared, _OURS), (self.ours, _OURS)):
@@ -236,14 +237,6 @@ class Cluster:
                 start_new_session=True,
                 umask=0o007,
             )
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def _listens(port: int) -> bool:

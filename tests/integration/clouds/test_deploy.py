@@ -1,4 +1,7 @@
-"""The files under ``deploy/``: each checked by the linter of its format, if there is one, and against the code it refers to."""
+"""The files under ``deploy/``: each checked by the linter of its format, if there is one, and against the code it refers to.
+
+The chart has tests of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -32,10 +34,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 def documents(path: Path) -> Iterator[Any]:
     yield from yaml.safe_load_all(path.read_text())
-
-
-MANIFESTS = [document for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")) for document in documents(path)]
-DAEMONS = [document for document in MANIFESTS if document["kind"] == "Deployment"]
 
 
 def seconds(text: str) -> float:
@@ -85,52 +83,11 @@ def _actions(policy: Any) -> set[str]:
     return {action for one in actions for action in ([one] if isinstance(one, str) else one)}
 
 
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
-@pytest.mark.parametrize("version", ["1.29", "1.34"])
-def test_the_kubernetes_manifests_conform_to_their_schemas(manifest: Any, version: str) -> None:
-    kubernetes_validate.validate(manifest, version, strict=True)
-
-
-@pytest.mark.parametrize("daemon", DAEMONS, ids=lambda one: one["metadata"]["name"])
-def test_a_pod_has_time_to_shut_down_and_runs_alone(daemon: Any) -> None:
-    pod = daemon["spec"]["template"]["spec"]
-    assert pod["terminationGracePeriodSeconds"] >= SHUTDOWN_SECONDS + ENGINE_SECONDS
-    assert daemon["spec"]["strategy"]["type"] == "Recreate"
-    assert daemon["spec"]["replicas"] == 1
-    assert pod["securityContext"]["runAsNonRoot"]
-    (container,) = pod["containers"]
-    assert container["image"] == f"volstream:{PROJECT['version']}"
-    for name, path in (("startupProbe", "healthz"), ("livenessProbe", "healthz"), ("readinessProbe", "readyz")):
-        assert f"http://127.0.0.1:{PORT}/{path}" in container[name]["exec"]["command"][-1]
-
-
-def test_each_virtual_cluster_has_one_daemon_with_valid_settings() -> None:
-    (text,) = (manifest["data"]["volstream.toml"] for manifest in MANIFESTS if manifest["kind"] == "ConfigMap")
-    settings = tomllib.loads(text)
-    assert set(settings) <= set(Settings.model_fields)
-    clusters = [daemon["spec"]["template"]["spec"]["containers"][0]["args"][2] for daemon in DAEMONS]
-    assert sorted(clusters) == sorted(["DEFAULT", *settings["virtual_clusters"]])
-    assert all("use_ssl=true" in one["spark_remote"] for one in settings["virtual_clusters"].values())
-    assert seconds(settings["shutdown_seconds"]) == SHUTDOWN_SECONDS
-
-
-def test_the_manifests_refer_only_to_what_exists() -> None:
-    names = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in MANIFESTS}
-    for daemon in DAEMONS:
-        pod = daemon["spec"]["template"]["spec"]
-        volumes = {volume["name"]: volume for volume in pod["volumes"]}
-        for container in (*pod["initContainers"], *pod["containers"]):
-            assert {mount["name"] for mount in container["volumeMounts"]} <= set(volumes)
-        assert ("ConfigMap", volumes["settings"]["configMap"]["name"]) in names
-        assert ("PersistentVolumeClaim", volumes["warehouse"]["persistentVolumeClaim"]["claimName"]) in names
-        assert ("ServiceAccount", pod["serviceAccountName"]) in names
-
-
 def test_the_image_has_the_versions_of_pyproject_and_does_not_run_as_root() -> None:
     text = (DEPLOY / "docker" / "Dockerfile").read_text()
     pinned = set(re.findall(r'"([a-z-]+(?:\[[a-z]+\])?==[^"]+)"', text))
     assert pinned == {one for one in PROJECT["dependencies"] if "==" in one}
-    assert text.rindex("USER 10001") < text.index("RUN volstream setup\n")
+    assert text.rindex("USER 10001") < text.index("RUN volstream setup --s3\n")
     assert f"http://127.0.0.1:{PORT}/healthz" in text
     (extras,) = re.findall(r"whl\)\[([a-z0-9,]+)\]", text)
     assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
