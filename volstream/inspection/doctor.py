@@ -12,9 +12,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_volume
@@ -43,6 +45,9 @@ _TRIED = 10
 
 #: Time limit of a canary.
 _CANARY_SECONDS = 60.0
+
+#: A daemon on this host has so long to answer.
+_ANSWER_SECONDS = 2.0
 
 #: With a shorter time-out, messages could be redelivered while their effect is being committed, if this process stalls.
 _LEAST_VISIBILITY = 30.0
@@ -100,11 +105,13 @@ def _home(home: Home) -> Iterator[Check]:
     )
     yield _try("warehouse", lambda: _writes(home.warehouse))
     status = engine_status(home.settings)
-    if status is None or status.kind != "daemon":
+    if status is not None and status.kind == "daemon":
+        yield Check("daemon", CheckState.OK, f"{status.state}, pid {status.pid}, up {about(status.up_seconds)}")
+    elif home.settings.spark_remote and _answers(home.settings.http_port):  # such a daemon does not own the home
+        yield Check("daemon", CheckState.OK, f"answers on port {home.settings.http_port}")
+    else:
         fix = "Run: volstream daemon (or run refresh and run-job from a scheduler)."
         yield Check("daemon", CheckState.WARNING, "No daemon is running in this home.", fix)
-    else:
-        yield Check("daemon", CheckState.OK, f"{status.state}, pid {status.pid}, up {about(status.up_seconds)}")
     try:
         wrong = problems(health(home, streams=True), {})
     except CatalogError:  # see above
@@ -112,6 +119,14 @@ def _home(home: Home) -> Iterator[Check]:
     for problem in wrong:
         state = CheckState.FAILED if problem.severe else CheckState.WARNING
         yield Check(f"{problem.kind} {problem.name}".rstrip(), state, problem.why, problem.do)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=_ANSWER_SECONDS) as response:
+            return bool(response.status == HTTPStatus.OK)
+    except OSError:
+        return False
 
 
 def home_check(home: Path) -> Check:
