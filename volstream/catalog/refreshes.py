@@ -146,6 +146,12 @@ class Refreshes:
         with self._database.reading() as transaction:
             return {row.path: row.asked_on for row in transaction.execute(query)}
 
+    def asked_count(self, volume_id: str) -> int:
+        """Returns how many requested keys are not checked yet."""
+        query = select(func.count()).select_from(key_checks).where(key_checks.c.volume_id == volume_id)
+        with self._database.reading() as transaction:
+            return int(transaction.execute(query).scalar_one())
+
     def is_asked(self, volume_id: str, path: str) -> bool:
         """True if a requested key has not been checked yet."""
         query = select(key_checks.c.path).where(

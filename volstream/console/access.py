@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Callable
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -21,6 +22,9 @@ from volstream.console.hosts import host_of
 #: Paths that need no token: probes, metrics, and files that are the same in every installation.
 _OPEN = ("/healthz", "/readyz", "/metrics")
 _OPEN_BELOW = "/static/"
+
+#: Events are posted with a token of their volume, which whoever takes them checks.
+_POSTED = re.compile(r"/volumes/[^/]+/events")
 
 #: Methods that change nothing.
 _SAFE = ("GET", "HEAD")
@@ -88,18 +92,20 @@ class Access:
         path = request.scope["path"]
         if self._token is None or path in _OPEN or path.startswith(_OPEN_BELOW):
             return None
+        if request.method == "POST" and _POSTED.fullmatch(path):
+            return None
         token = request.query_params.get("token")
         if token is not None and request.method in _SAFE:
-            if not _same(token, self._token):
+            if not same(token, self._token):
                 return self._refuse(request, 401, "The token is wrong: it belongs to another home, or was replaced.")
             return self._accept_token(request)
-        bearer = _bearer(request.headers)
-        if bearer is not None:
-            if not _same(bearer, self._token):
+        token = bearer(request.headers)
+        if token is not None:
+            if not same(token, self._token):
                 return self._refuse(request, 401, "The token is wrong.")
             request.scope.setdefault("state", {})["who"] = "api"
             return None
-        if not _same(_cookies(request.headers).get(cookie_name(request), ""), cookie_value(self._token)):
+        if not same(_cookies(request.headers).get(cookie_name(request), ""), cookie_value(self._token)):
             return self._refuse(request, 401, "The token is missing.")
         if request.method not in _SAFE and not is_same_origin(request.headers, request.scope["scheme"]):
             return self._refuse(request, 403, "Actions must come from a page of this console.")
@@ -147,7 +153,8 @@ def is_same_origin(headers: Headers, scheme: str) -> bool:
     return (parts.scheme, parts.netloc.lower()) == (scheme, headers.get("host", "").lower())
 
 
-def _bearer(headers: Headers) -> str | None:
+def bearer(headers: Headers) -> str | None:
+    """Returns the token of an ``Authorization: Bearer`` header."""
     kind, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else None
 
@@ -156,6 +163,6 @@ def _cookies(headers: Headers) -> dict[str, str]:
     return cookie_parser(headers.get("cookie", ""))
 
 
-def _same(sent: str, wanted: str) -> bool:
+def same(sent: str, wanted: str) -> bool:
     """Compares in a time that does not depend on the content."""
     return hmac.compare_digest(sent.encode("utf-8", "surrogatepass"), wanted.encode())

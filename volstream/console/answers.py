@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,8 +23,9 @@ from volstream.errors import (
     VolstreamError,
 )
 from volstream.model.documents import to_json
+from volstream.volumes.posted import BehindError
 
-#: Bytes of a form, seconds for it to arrive, and its fields.
+#: Bytes of a form, seconds for a body to arrive, and fields of a form.
 _MAX_FORM, _FORM_SECONDS, _MAX_FIELDS = 1 << 20, 10.0, 10_000
 
 _TITLES = {
@@ -34,6 +36,7 @@ _TITLES = {
     405: "Method not allowed",
     409: "Not now",
     421: "Unknown host",
+    429: "Later",
     500: "A bug in volstream",
     503: "Service unavailable",
 }
@@ -51,17 +54,23 @@ def query_of(request: Request) -> Query:
     return Query({name: request.query_params.getlist(name) for name in names})
 
 
-async def form_of(request: Request) -> Query:
-    """Returns the parameters in the body, which is a form. Raises HTTPException if it is too large, or arrives too slowly."""
+async def body_of(request: Request, most: int = _MAX_FORM) -> bytes:
+    """Returns the body. Raises HTTPException if it is larger than ``most`` bytes, or arrives too slowly."""
     body = b""
     try:
         async with asyncio.timeout(_FORM_SECONDS):
             async for part in request.stream():
                 body += part
-                if len(body) > _MAX_FORM:
-                    raise HTTPException(413, "The form is too large.")
+                if len(body) > most:
+                    raise HTTPException(413, "The body is too large.")
     except (TimeoutError, ClientDisconnect):
-        raise HTTPException(408, "The form did not arrive.") from None
+        raise HTTPException(408, "The body did not arrive.") from None
+    return body
+
+
+async def form_of(request: Request) -> Query:
+    """Returns the parameters in the body, which is a form. Raises HTTPException as :func:`body_of`."""
+    body = await body_of(request)
     try:
         fields = parse_qs(body.decode("ascii"), errors="surrogateescape", max_num_fields=_MAX_FIELDS)
     except ValueError:
@@ -101,8 +110,12 @@ def error_answer(request: Request, error: Exception) -> Response:
         kind, message, remedy = "Refused", str(error.detail), ""
     else:
         kind, message, remedy = "Bug", f"{type(error).__name__}: {error}", "Please report it with the daemon's log."
-    if wants_json(request):
-        return json_answer({"error": {"type": kind, "message": message, "remedy": remedy}}, status)
+    posted = request.method == "POST" and "text/html" not in request.headers.get("accept", "")  # not by a form of ours
+    if posted or wants_json(request):
+        answer = json_answer({"error": {"type": kind, "message": message, "remedy": remedy}}, status)
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            answer.headers["retry-after"] = "10"
+        return answer
     title = _TITLES.get(status, _TITLES[400])
     return page_answer(request, "error.html", {"title": title, "message": message, "remedy": remedy}, status)
 
@@ -114,6 +127,8 @@ def status_of(error: Exception) -> int:
             return error.status_code
         case NotFoundError():
             return 404
+        case BehindError():
+            return 429
         case InvalidStateError() | ObjectInUseError() | StreamBusyError():
             return 409
         case UserError():

@@ -23,9 +23,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from volstream.catalog.audit import AuditEntry
 from volstream.catalog.database import Database
-from volstream.console.access import Access
+from volstream.console.access import Access, bearer, same
 from volstream.console.actions import ACTIONS, Action, ActionResult, Actions
-from volstream.console.answers import error_answer, form_of, json_answer, page_answer, query_of, refusal, wants_json
+from volstream.console.answers import (
+    body_of,
+    error_answer,
+    form_of,
+    json_answer,
+    page_answer,
+    query_of,
+    refusal,
+    wants_json,
+)
 from volstream.console.hosts import LOOPBACK, known_hosts, token_of
 from volstream.console.live import LiveEvents
 from volstream.console.openapi import document
@@ -34,12 +43,13 @@ from volstream.console.queries import Queries
 from volstream.console.query import Query
 from volstream.console.rendering import STATIC
 from volstream.console.routes import PAGES, Page, PageRequest
-from volstream.errors import CatalogError, VolstreamError
+from volstream.errors import CatalogError, UserError, VolstreamError
 from volstream.inspection.doctor import examine
 from volstream.inspection.problems import problems
 from volstream.inspection.status import status
 from volstream.log import get
 from volstream.session import Session
+from volstream.volumes import posted
 
 T = TypeVar("T")
 
@@ -82,6 +92,7 @@ class Console:
         self._live = LiveEvents(Database(settings.database_url), self._probed)
         self._actions = Actions(session, self._live.tell)
         self._making = CapacityLimiter(_MAX_MAKING)
+        self._taking = CapacityLimiter(1)
         self._version = version("volstream")
         access = Middleware(Access, hosts=known_hosts(settings), token=token_of(settings), refuse=refusal)
         self.app = _application([*_probe_routes(healthy, self._readiness, collector), *self._routes()], access)
@@ -115,6 +126,7 @@ class Console:
             Route("/events", self._events),
             Route("/openapi.json", self._openapi),
             Route("/volumes/{volume}/content", self._content),
+            Route("/volumes/{volume}/events", self._posted, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
         return [*pages, *actions, *others]
@@ -183,6 +195,24 @@ class Console:
         path = query_of(request).text("path") or ""
         kind, content = await self._in_thread(lambda: picture(self._session.home, request.path_params["volume"], path))
         return Response(content, media_type=kind, headers={"content-security-policy": "default-src 'none'; sandbox"})
+
+    async def _posted(self, request: Request) -> Response:
+        """Takes events for a volume. The answer follows once they are noted, so that a sender may rely on it."""
+        given = bearer(request.headers) or query_of(request).text("token") or request.headers.get("authorization", "")
+        body = await body_of(request, posted.MAX_BYTES)
+
+        def take() -> Response:
+            catalog = self._session.home.catalog
+            secret = token_of(self._session.home.settings)
+            try:
+                volume = posted.posted_to(catalog, request.path_params["volume"])
+            except UserError:  # whoever has no token learns nothing of what there is
+                volume = None
+            if volume is None or not same(given, posted.token_of(secret, volume)):
+                raise HTTPException(401, "The token is not that of a volume that takes events.")
+            return json_answer({"files": posted.accept(catalog, volume, body)})
+
+        return await anyio.to_thread.run_sync(take, limiter=self._taking)
 
     async def _events(self, request: Request) -> Response:
         del request

@@ -41,6 +41,8 @@ def document(version: str) -> dict[str, Any]:
         paths.setdefault(path, {})["post"] = _posted(path, _summary(action.work), action.parameters, waits=action.waits)
     cancel = "/tasks/{task}/cancel"
     paths[cancel] = {"post": _posted(cancel, "Cancels a queued or running task.", {})}
+    events = "/volumes/{volume}/events"
+    paths[events] = {"post": _posted(events, "Takes events for a volume with the queue type webhook, as JSON.", {})}
     paths["/sql"]["post"] = _posted("/sql", "Runs a query.", {"q": "The query.", "limit": "Rows, up to 500."})
     paths["/doctor"]["post"] = _posted("/doctor", "Checks the home.", {"volume": "Also check this volume."})
     return {

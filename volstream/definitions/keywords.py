@@ -26,7 +26,7 @@ class VolumeKeywords(TypedDict, total=False):
     """Options of a volume."""
 
     connection: str | Name | None
-    queue_type: QueueType | Literal["local", "poll", "sqs", "mns", "memory", "none"] | None
+    queue_type: QueueType | Literal["local", "poll", "sqs", "mns", "memory", "webhook", "none"] | None
     queue_name: str | None
     virtual_cluster: str
     recursive: bool

@@ -21,6 +21,7 @@ class QueueType(StrEnum):
     SQS = "sqs"
     MNS = "mns"
     MEMORY = "memory"
+    WEBHOOK = "webhook"
     NONE = "none"
 
     @property

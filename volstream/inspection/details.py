@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from volstream.catalog.conditions import Condition, ConditionKind
+from volstream.console import hosts
 from volstream.definitions import (
     Connection,
     DynamicJob,
     FileJob,
     Function,
     Job,
+    QueueType,
     Source,
     SourceDefinition,
     SourceKind,
@@ -25,6 +28,7 @@ from volstream.inspection.runs import next_retry, outcome
 from volstream.jobs.lease import Runs, runs_of
 from volstream.model.names import Name
 from volstream.model.work import Batch, Failure
+from volstream.volumes import posted
 from volstream.volumes.access import policies
 
 if TYPE_CHECKING:
@@ -102,6 +106,13 @@ def described_batch(home: Home, batch: Batch, failures: Iterable[Failure]) -> di
     }
 
 
+def _events_url(home: Home, volume: Volume) -> str:
+    """Returns where senders post events of a volume, with their token."""
+    settings = home.settings
+    token = posted.token_of(hosts.token_of(settings), volume)
+    return f"{hosts.address_of(settings, settings.http_port)}/volumes/{quote(str(volume.name))}/events?token={token}"
+
+
 def _state(home: Home, stream: Stream) -> dict[str, Any]:
     try:
         home.reader.pin(stream)
@@ -120,6 +131,7 @@ def _more(home: Home, item: Object) -> dict[str, Any]:
         case Volume():
             last = catalog.refreshes.last(item.id)
             return {
+                **({"events_url": _events_url(home, item)} if item.queue_type is QueueType.WEBHOOK else {}),
                 "files": catalog.refreshes.file_count(item.id),
                 "rejected": catalog.refreshes.rejected_count(item.id),
                 "completeness": next(map(values, catalog.refreshes.reconciles(item.id)), None),

@@ -1,4 +1,5 @@
-"""A queue without messages: for volumes refreshed only on demand or by the scheduled reconcile."""
+"""A queue without messages: for volumes refreshed only on demand or by the scheduled reconcile, and for those whose events are
+posted to the daemon, which notes them in the catalog (:mod:`volstream.volumes.posted`)."""
 
 from __future__ import annotations
 

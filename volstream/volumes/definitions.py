@@ -171,7 +171,7 @@ def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
     """Returns the requested queue type, or the location's default; raises InvalidValueError if the type is unsuitable."""
     scheme = scheme_of(location)
     own = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY, "s3": QueueType.SQS, "oss": QueueType.MNS}[scheme]
-    suitable = (own, QueueType.POLL, QueueType.NONE)
+    suitable = (own, QueueType.WEBHOOK, QueueType.POLL, QueueType.NONE)
     named = scheme not in PROVIDERS or spec.queue_name
     chosen = spec.queue_type or (own if named else QueueType.POLL)
     if chosen not in suitable:
