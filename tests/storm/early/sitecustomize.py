@@ -1,4 +1,4 @@
-"""Makes the tables of a storm's processes forget old versions after tens of commits, not thousands."""
+"""Makes the tables of a storm's processes forget old versions after a few commits, not hundreds."""
 
 import sys
 from datetime import timedelta
@@ -7,8 +7,9 @@ from types import ModuleType
 from typing import Any
 
 _EARLY: dict[str, dict[str, Any]] = {
-    "volstream.delta.history": {"VERSIONS": 10, "READING": timedelta(minutes=5), "_FORGOTTEN": 10},
-    "volstream.delta.upkeep": {"_CLEAN_COMMITS": 8},
+    "volstream.delta.history": {"VERSIONS": 3, "READING": timedelta(minutes=5), "_FORGOTTEN": 2},
+    "volstream.delta.commits": {"_CHECKPOINT_COMMITS": 2},
+    "volstream.delta.upkeep": {"_CLEAN_COMMITS": 4},
 }
 
 
