@@ -12,9 +12,11 @@ from rich.console import Console
 
 from benchmarks import (
     chart,
+    cluster,
     directories,
     growth,
     ingest,
+    leader,
     processes,
     queues,
     report,
@@ -34,19 +36,24 @@ RESULTS, CHART = CHECKOUT / "benchmarks" / "results.json", CHECKOUT / "benchmark
 _PARTS = ("files", "slow", "cold", "live")
 
 #: These have separate figures; the first takes as long as all others together.
-_SCALE, _TABLES, _QUEUES, _BURST, _WAIT = "scale", "tables", "queues", "burst", "wait"
+_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER = "scale", "tables", "queues", "burst", "wait", "cluster"
 
 #: So do these, which need no engine.
 _DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH = "directory", "cli", "soak", "ingest", "growth"
 
-_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH)
+_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER, _DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH)
 
 _console = Console(width=100)
 
 
 @click.command()
 @click.option(
-    "--files", "counts", multiple=True, type=int, envvar="BENCH_N", help="2000 and 10000; for directory 100000."
+    "--files",
+    "counts",
+    multiple=True,
+    type=int,
+    envvar="BENCH_N",
+    help="2000 and 10000; for directory 100000, for cluster 20000.",
 )
 @click.option("--rounds", type=int, default=3, show_default=True)
 @click.option(
@@ -64,7 +71,7 @@ _console = Console(width=100)
     type=click.Choice([*OTHERS]),
     help="Compare it, too, with the files: installs it into an environment of its own.",
 )
-@click.option("--rows", "sizes", multiple=True, type=int, help="For scale, tables and directory.")
+@click.option("--rows", "sizes", multiple=True, type=int, help="For scale, tables, directory and cluster.")
 @click.option("--messages", multiple=True, type=int, help="For queues: 100 and 1000.")
 @click.option("--queue", "kinds", multiple=True, type=click.Choice([*queues.KINDS]), help="For queues: both.")
 @click.option(
@@ -112,6 +119,8 @@ def main(
             _measure_burst(home, tree, max(given, default=directories.BURST), rounds)
         if _WAIT in parts:
             _measure_wait(home, max(given, default=1_000), rounds)
+        if _CLUSTER in parts:
+            _measure_cluster(home, max(given, default=20_000), max(sizes, default=1_000_000), rounds)
         if _INGEST in parts:
             _measure_ingest(home, rounds)
         if _SCALE in parts:
@@ -247,6 +256,21 @@ def _measure_wait(home: Path, count: int, rounds: int) -> None:
         finally:
             _console.print(figures.table())
             report.write(figures, home.parent / "wait.json")
+
+
+def _measure_cluster(home: Path, count: int, rows: int, rounds: int) -> None:
+    steps, jobs = Figures(), Figures()
+    try:
+        with Session(home) as session:
+            leader.measure(session, home.parent, rows, steps)
+        _console.print(leader.table(steps, rows))
+        cluster.measure(home, home.parent / "cluster", count, rounds, jobs)
+    finally:
+        _console.print(jobs.table())
+        if (ratio := cluster.ratio(jobs)) is not None:
+            _console.print(f"On the cluster, to the engine: {ratio:.2f}")
+        report.write(steps, home.parent / "leader.json")
+        report.write(jobs, home.parent / "cluster.json")
 
 
 def _measure_ingest(home: Path, rounds: int) -> None:

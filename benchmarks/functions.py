@@ -15,6 +15,9 @@ SLOW_SECONDS = 0.005
 #: Seconds that :func:`waiting` waits.
 WAIT_SECONDS = 0.2
 
+#: Seconds that :func:`sleeping` waits.
+SLEEP_SECONDS = 0.02
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -62,3 +65,9 @@ async def waiting(file: Readable) -> dict[str, int]:
     size = len(file.read_bytes())
     await asyncio.sleep(WAIT_SECONDS)
     return {"n": size}
+
+
+def sleeping(file: Readable) -> dict[str, int]:
+    """Waits without using a processor: as many calls run at once as there are slots."""
+    time.sleep(SLEEP_SECONDS)
+    return {"n": len(file.read_bytes())}

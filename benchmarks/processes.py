@@ -97,10 +97,12 @@ def daemon(home: Path) -> Iterator[None]:
         process.wait(LIMIT_SECONDS)
 
 
-def command(home: Path, *arguments: str) -> None:
-    """Runs a command of volstream, without showing its output."""
+def command(home: Path, *arguments: str, **settings: object) -> str:
+    """Runs a command of volstream; returns its output."""
     line = [_VOLSTREAM, *arguments, "--home", str(home)]
-    subprocess.run(line, check=True, capture_output=True, timeout=LIMIT_SECONDS)
+    environment = os.environ | {f"VOLSTREAM_{name.upper()}": str(value) for name, value in settings.items()}
+    done = subprocess.run(line, check=True, capture_output=True, text=True, timeout=LIMIT_SECONDS, env=environment)
+    return done.stdout
 
 
 def _timed(line: list[str]) -> float:
