@@ -20,6 +20,7 @@ import pyarrow as pa
 from rich.table import Table
 
 from volstream.delta import direct, history, upkeep
+from volstream.delta.keeper import UPKEEP
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
 from volstream.delta.places import open_table
@@ -73,7 +74,7 @@ class _Live:
     def __init__(self, folder: Path) -> None:
         self.location = str(folder)
         self.random, self.paths, self.commits = Random(1), list[str](), 0
-        direct.create(self.location, _SCHEMA, {upkeep.UPKEEP: "on"})
+        direct.create(self.location, _SCHEMA, {UPKEEP: "on"})
 
     def commit(self) -> tuple[float, float]:
         """Commits once; returns the seconds of the commit and of the upkeep after it."""
@@ -94,9 +95,8 @@ class _Live:
             while upkeep.compact(self.location, _PATH):
                 pass
             version = DeltaLog(self.location).latest_version() or 0
-            if upkeep.is_old(version, 1):
-                upkeep.trim(self.location, version, lambda *_: True)
-                upkeep.clean(self.location)
+            if upkeep.is_old(self.location, version, 1):
+                upkeep.clean(self.location, may_go=lambda *_: True)
         return committed - began, time.perf_counter() - committed
 
 

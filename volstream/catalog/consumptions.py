@@ -467,6 +467,13 @@ class Consumptions:
         mine = select(batches.c.id).where(batches.c.job_id == job_id)
         transaction.execute(delete(intents).where(intents.c.batch_id.in_(mine)))
 
+    def open_versions(self, location: str) -> Sequence[int]:
+        """Returns the versions of the table at a location after which open attempts may have committed to it."""
+        with self._database.reading() as transaction:
+            found = transaction.execute(select(intents.c.targets).where(intents.c.state == "intent")).scalars()
+            targets = [Target(**target) for listed in found for target in listed]
+        return [target.version for target in targets if target.location == location]
+
     def open_plans(self) -> Sequence[str]:
         """Returns the ids of plans whose files may still be needed."""
         with self._database.reading() as transaction:

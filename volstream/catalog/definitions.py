@@ -112,6 +112,13 @@ class Definitions(Generic[T]):
                 transaction.execute(update(self._table).where(self._table.c.id == value.id).values(**different))
         return changed
 
+    def replace(self, value: T, name: str, new: object) -> None:
+        """Stores a new value of an attribute, unless another process has changed it since ``value`` was read."""
+        column = self._table.c[name]
+        same = column.is_not_distinct_from(self._columns(value)[name])
+        with self._database.transaction() as transaction:
+            transaction.execute(update(self._table).where(self._table.c.id == value.id, same).values({name: new}))
+
     def add(self, transaction: Transaction, value: T) -> None:
         """Stores a new object. Raises AlreadyExistsError."""
         if not self._database.add_missing(transaction, self._table, ["schema_name", "name"], [self._columns(value)]):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @common
 def console_command(session: Session, output: Output, print_only: bool) -> None:
     """Open the console of the home's daemon in a browser. The URL contains the home's token: do not share it."""
-    from volstream.console.hosts import url_of
     from volstream.engine.control import engine_status
+    from volstream.lifecycle.hosts import url_of
 
     settings = session.home.settings
     status = engine_status(settings)

@@ -35,7 +35,6 @@ from volstream.console.answers import (
     refusal,
     wants_json,
 )
-from volstream.console.hosts import LOOPBACK, known_hosts, token_of
 from volstream.console.live import LiveEvents
 from volstream.console.openapi import document
 from volstream.console.pictures import may_be_picture, picture
@@ -47,6 +46,7 @@ from volstream.errors import CatalogError, UserError, VolstreamError
 from volstream.inspection.doctor import examine
 from volstream.inspection.problems import problems
 from volstream.inspection.status import status
+from volstream.lifecycle.hosts import LOOPBACK, known_hosts, token_of
 from volstream.log import get
 from volstream.session import Session
 from volstream.volumes import posted

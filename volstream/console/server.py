@@ -17,8 +17,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from volstream.config import Settings
-from volstream.console.hosts import LOOPBACK
 from volstream.errors import InvalidValueError, PortInUseError
+from volstream.lifecycle.hosts import LOOPBACK
 
 #: See :class:`HttpServer`.
 _SILENT_SECONDS = 10.0

@@ -15,13 +15,13 @@ from pyarrow import flight
 
 from volstream.config import Settings
 from volstream.console.app import probes
-from volstream.console.hosts import LOOPBACK
 from volstream.console.server import HttpServer
 from volstream.daemon.strangers import UnauthenticatedConnections
 from volstream.daemon.tails import Committer
 from volstream.errors import InvalidValueError, PortInUseError, TailFullError, VolstreamError
 from volstream.ingest.local import LocalTable, LocalTables
 from volstream.ingest.wire import COLUMNS, decoded, encoded, to_flight
+from volstream.lifecycle.hosts import LOOPBACK
 from volstream.lifecycle.privacy import check_token, secret_in
 from volstream.lifecycle.stop import Stop
 from volstream.log import get

@@ -9,7 +9,6 @@ from typing import Any
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.console.app import Console
-from volstream.console.hosts import address_of
 from volstream.console.rendering import url
 from volstream.console.server import HttpServer, tls_of
 from volstream.daemon.alerts import AlertService
@@ -29,6 +28,7 @@ from volstream.engine.lock import Owner
 from volstream.engine.process import Engine
 from volstream.errors import CatalogError, InterruptedByUserError
 from volstream.lifecycle.backoff import Backoff
+from volstream.lifecycle.hosts import address_of
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import Supervisor, run_loop
 from volstream.log import get

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote
 
+from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
 from volstream.delta.places import filesystem_of, make_folder, mapped, open_table
@@ -37,12 +38,17 @@ def copy_table(location: str, version: int, target: str) -> None:
         StorageError: files of the version were removed before they could be copied.
         DependencyError: a table cannot be read or written.
     """
-    there = _inside(location)
+    there = sorted(
+        _inside(location), key=lambda name: not name.startswith(_LOG)
+    )  # runs delete entries sooner than data
     nested = tuple({f"{name.partition(f'/{_LOG}')[0]}/" for name in there if f"/{_LOG}" in name})
     names = [name for name in there if not name.startswith(nested) and _belongs(name, version)]
     missing = {unquote(name) for name in copy_files(location, names, target)}
     with mapped(target):
-        copied = open_table(target)
+        try:
+            copied = open_table(target)
+        except TableNotFoundError:
+            raise StorageError(f"The log of {location} was cleaned up while it was copied.", "Try again.") from None
         needed = missing.intersection(map(unquote, copied.get_add_actions()["path"].to_pylist())) if missing else set()
         needed |= {name for name in missing if name.startswith("deletion_vector")}
     if needed or copied.version() != version:
@@ -96,5 +102,5 @@ def _belongs(name: str, version: int) -> bool:
         return True
     entry = name.removeprefix(_LOG).removeprefix(".")  # Hadoop's checksum files are hidden files
     number = entry[:_DIGITS]
-    # The pointer to the last checkpoint may name a later one; readers work without it.
+    # The pointer to the last checkpoint may name a later one; readers look for it without.
     return int(number) <= version if number.isdecimal() else not entry.startswith("_last_checkpoint")

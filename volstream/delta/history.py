@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,10 +22,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from pyarrow import fs
+from deltalake.exceptions import DeltaError
 
-from volstream.delta.log import actions, checkpoint_files, files_kept, keeps_log_short, last_checkpoint
-from volstream.delta.places import create_file, filesystem_of, remove_file, replace_file
+from volstream.delta.log import (
+    actions,
+    checkpoint_files,
+    complete_checkpoints,
+    files_kept,
+    keeps_log_short,
+    last_checkpoint,
+    log_files,
+)
+from volstream.delta.places import create_file, filesystem_of, open_table, remove_file, replace_file
 from volstream.lifecycle import faults
 
 #: So many versions can be read again.
@@ -41,89 +51,103 @@ _SPARSE = 100
 #: A checkpoint that names so many removed files that no version needs is replaced by one without them.
 _FORGOTTEN = 1000
 
-_CHECKPOINT = re.compile(r"\d{20}\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
-_ENTRY = re.compile(r"\d{20}\..+")
+#: Log entries read at once: in a bucket each takes a request.
+_READERS = 16
+
+_COMMIT = re.compile(r"\d{20}\.json")
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..+")
+
+#: Files of a version, some of them hidden.
+_ENTRY = re.compile(r"\.?(\d{20})\..+")
+
+#: Tells of a version and its actions whether it may be forgotten.
+MayGo = Callable[[int, Sequence[Mapping[str, Any]]], bool]
 
 
-def horizon(location: str, properties: Mapping[str, str]) -> datetime | None:
-    """Returns the time before which a table's files may have been removed for no kept version to need them; None: no time."""
+def is_by_number(properties: Mapping[str, str]) -> bool:
+    """True if a table with these properties forgets versions by number, because nobody said for how long to keep them."""
+    return keeps_log_short(properties) and not any(name in properties for name in RETENTION)
+
+
+def horizon(properties: Mapping[str, str]) -> datetime | None:
+    """Returns the time before which files that no kept version needs may have been removed, to be deleted; None: none may."""
     kept = files_kept(properties)
     if not kept:  # or it was not understood
         return None
-    now = datetime.now(UTC)
-    if not _by_number(properties):
-        return now - kept
-    first = min((entry for entry in _entries(location) if entry.name.endswith(".json")), default=None)
-    return now - kept if first is None else max(now - kept, min(first.made, now) - READING)
+    return datetime.now(UTC) - (READING if is_by_number(properties) else kept)
 
 
-def trim(
-    location: str, table: DeltaTable, until: int, may_go: Callable[[int, Sequence[Mapping[str, Any]]], bool]
-) -> tuple[int, int] | None:
-    """Deletes the log's entries of old versions, and makes a checkpoint without files that no version needs, if that helps.
+def trim(location: str, table: DeltaTable, until: int, may_go: MayGo, note: Callable[[int, int], object]) -> None:
+    """Deletes the log's entries of old versions.
 
     Args:
         table: at its newest version.
         until: the oldest version that somebody needs.
-        may_go: tells whether a version with its actions may be forgotten; it and later ones are kept, if not.
-
-    Returns:
-        The first of the versions that were forgotten, and the first that can still be read; None if all are kept.
+        may_go: if it says no of a version, that version and later ones are kept.
+        note: called before anything is deleted, with the first version that the log had, and the first that it will have.
     """
-    properties = table.metadata().configuration
-    if not _by_number(properties):
-        return None
-    entries = sorted(_entries(location))
-    commits = [entry.version for entry in entries if entry.name.endswith(".json")]
-    checkpoints = sorted({entry.version for entry in entries if _CHECKPOINT.fullmatch(entry.name)})
-    begin = min(until, table.version() - VERSIONS)
+    entries = sorted((int(found[1]), name) for name in log_files(location) if (found := _ENTRY.fullmatch(name)))
+    commits = [version for version, name in entries if _COMMIT.fullmatch(name)]
+    # What readers begin with stays, although it may be older than others.
+    begin = min(until, table.version() - VERSIONS, last_checkpoint(location)[0])
     for version in commits:
         if version >= begin:
             break
         if not may_go(version, actions(location, version, "")):
             begin = version
             break
-    begin = max((version for version in checkpoints if version <= begin), default=0)
+    checkpoints = [*complete_checkpoints(name for _, name in entries)]
+    begin = next((at for at in reversed(checkpoints) if at <= begin and _opens(location, at)), 0)
+    if commits and commits[0] < begin:
+        note(commits[0], begin)
+    hint = last_checkpoint(location)[0]
+    sparse = {version // _SPARSE: version for version in reversed(checkpoints)}
+    kept = {begin, hint, *checkpoints[-2:], *sparse.values()}
+    superseded = {version for version in checkpoints if version not in kept}
     filesystem, root = filesystem_of(location)
-    kept = {begin, *checkpoints[-2:], *{version // _SPARSE: version for version in reversed(checkpoints)}.values()}
-    for entry in entries:  # oldest first: what is left of an interrupted run can be read
-        if entry.version < begin or (_CHECKPOINT.fullmatch(entry.name) and entry.version not in kept):
-            remove_file(filesystem, f"{root}/_delta_log/{entry.name}")
+    for version, name in entries:  # oldest first: what is left of an interrupted run can be read
+        if version < begin or (version in superseded and _CHECKPOINT.fullmatch(name)):
+            remove_file(filesystem, f"{root}/_delta_log/{name}")
             faults.point("history.trimmed")
-    before = horizon(location, properties)
-    if before is not None:
-        _forget(location, table, before)
-    return (commits[0], begin) if commits and commits[0] < begin else None
 
 
-def _by_number(properties: Mapping[str, str]) -> bool:
-    return keeps_log_short(properties) and not any(name in properties for name in RETENTION)
+def needed(location: str, until: int) -> Iterator[Mapping[str, Any]]:
+    """Yields the ``remove`` and ``cdc`` actions of the versions after ``until`` that the log has."""
+    versions = [int(name[:20]) for name in log_files(location) if _COMMIT.fullmatch(name)]
+    read = partial(_named, location)
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="log") as pool:
+        for found in pool.map(read, (version for version in sorted(versions) if version > until)):
+            yield from found
 
 
-@dataclass(frozen=True, order=True)
-class _Entry:
-    """A file of the log."""
-
-    version: int
-    name: str
-    made: datetime
+def _named(location: str, version: int) -> Sequence[Mapping[str, Any]]:
+    with suppress(FileNotFoundError):  # deleted by another process
+        entries = actions(location, version, '"path"')
+        return [entry[kind] for entry in entries for kind in ("remove", "cdc") if kind in entry]
+    return []
 
 
-def _entries(location: str) -> Iterable[_Entry]:
+def _opens(location: str, version: int) -> bool:
+    """True if a version can be read from its checkpoint, which a power cut may have emptied."""
     filesystem, root = filesystem_of(location)
-    for file in filesystem.get_file_info(fs.FileSelector(f"{root}/_delta_log", allow_not_found=True)):
-        if file.type == fs.FileType.File and _ENTRY.fullmatch(file.base_name):
-            yield _Entry(int(file.base_name[:20]), file.base_name, file.mtime)
+    names = [name for name in log_files(location) if name.startswith(f"{version:020d}.checkpoint.")]
+    try:
+        for name in names:
+            pq.read_metadata(f"{root}/_delta_log/{name}", filesystem=filesystem)
+        open_table(location, version)
+    except (DeltaError, OSError, pa.ArrowInvalid):
+        return False
+    return True
 
 
-def _forget(location: str, table: DeltaTable, before: datetime) -> None:
+def forget(location: str, table: DeltaTable, before: datetime) -> None:
     """Makes a checkpoint of a table's version without the files that were removed before a time, if these are many.
 
     deltalake makes it, of a copy of the log.
     """
     newest, version = last_checkpoint(location), table.version()
     files = checkpoint_files(location, newest)
-    if len(files) != 1 or newest[0] == version:
+    if len(files) != 1 or newest[0] == version or not is_by_number(table.metadata().configuration):
         return
     filesystem, root = filesystem_of(location)
     removed = pq.read_table(files[0], columns=["remove"], filesystem=filesystem)

@@ -12,6 +12,9 @@ from volstream.model.names import Name
 #: Table property; the value ``any`` lets statements and real-time streams also write to a job's table.
 WRITERS = "volstream.writers"
 
+#: Table property: ``on`` or ``off``. Without it, tables that a job keeps are looked after (:mod:`volstream.delta.upkeep`).
+UPKEEP = "volstream.upkeep"
+
 #: Columns of a file's rows that differ each time a job writes them, regardless of the function's result.
 INCIDENTAL = frozenset({"_file_version", "_refresh_id", "_batch_id", "_processed_at"})
 

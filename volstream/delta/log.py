@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -424,14 +425,37 @@ class DeltaLog:
 
 
 def last_checkpoint(location: str) -> tuple[int, int]:
-    """Returns version and number of parts (0: not split) of a table's newest checkpoint; -1 if none is recorded."""
+    """Returns version and number of parts (0: not split) of a table's newest checkpoint; -1 if there is none.
+
+    Looks for it where none is recorded, as in a copy of a table.
+    """
     filesystem, path = filesystem_of(location)
     try:
         with filesystem.open_input_stream(f"{path}/_delta_log/_last_checkpoint") as stream:
             hint = json.loads(stream.read())
         return int(hint["version"]), int(hint.get("parts") or 0)
     except (FileNotFoundError, ValueError, KeyError):
-        return -1, 0
+        return max(complete_checkpoints(log_files(location)).items(), default=(-1, 0))
+
+
+def log_files(location: str) -> Sequence[str]:
+    """Returns the names of the files in a table's log."""
+    filesystem, path = filesystem_of(location)
+    found = filesystem.get_file_info(fs.FileSelector(f"{path}/_delta_log", allow_not_found=True))
+    return [file.base_name for file in found if file.type == fs.FileType.File]
+
+
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+
+
+def complete_checkpoints(names: Iterable[str]) -> dict[int, int]:
+    """Returns the versions of which all parts of a checkpoint are among the files of a log, in order, with the number of parts
+    (0: not split)."""
+    parts: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for name in names:
+        if found := _CHECKPOINT.fullmatch(name):
+            parts[int(found[1]), int(found[3] or 0)] += 1
+    return {version: wanted for (version, wanted), there in sorted(parts.items()) if there >= (wanted or 1)}
 
 
 def checkpoint_files(location: str, checkpoint: tuple[int, int]) -> Sequence[str]:

@@ -6,12 +6,13 @@ Files of similar size are put together, so that each row is rewritten a few time
 
 from __future__ import annotations
 
-import os
+import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain, groupby
+from math import inf
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,13 +25,13 @@ from pyarrow import fs
 
 from volstream.delta import commits, direct, history
 from volstream.delta.datafile import fitted, of_rows, open_file
+from volstream.delta.history import MayGo
+from volstream.delta.keeper import UPKEEP
+from volstream.delta.log import files_kept
 from volstream.delta.marker import OWNER
 from volstream.delta.places import can_create, files_of, filesystem_of, make_durable, mapped, open_table, remove_file
 from volstream.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
 from volstream.delta.vectors import deleted_rows, file_of
-
-#: Table property: ``on`` or ``off``. Without it, tables that a job keeps are looked after.
-UPKEEP = "volstream.upkeep"
 
 #: A table is looked at after so many commits.
 COMMITS = 8
@@ -40,6 +41,9 @@ _CLEAN_COMMITS = 250
 
 #: By location: commits of this process since it looked at the table.
 _since: dict[str, int] = {}
+
+#: By location: the version at which this process last asked whether there are old ones.
+_looked: dict[str, int] = {}
 
 #: So many files of similar size become one.
 _FILES = 16
@@ -52,6 +56,10 @@ _MOST_MEMORY = 256 << 20
 
 #: A file is rewritten once this part of its rows is deleted.
 _DELETED = 0.5
+
+
+def _nothing(*_: int) -> None:
+    """Takes no note."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +84,11 @@ def is_due(location: str, new: int) -> bool:
     return commits_since >= COMMITS
 
 
-def is_old(version: int, new: int) -> bool:
+def is_old(location: str, version: int, new: int) -> bool:
     """True if old versions of a table at ``version`` are to be looked for: every 250 commits. ``new``: as of :func:`is_due`."""
-    return version // _CLEAN_COMMITS > (version - max(new, COMMITS)) // _CLEAN_COMMITS
+    looked = _looked.get(location, version - max(new, COMMITS))
+    _looked[location] = version
+    return version // _CLEAN_COMMITS != looked // _CLEAN_COMMITS
 
 
 def compact(location: str, key: str) -> bool:
@@ -98,14 +108,17 @@ def compact(location: str, key: str) -> bool:
         return table is not None and any(_compact(location, table, some, key) for some in _choices(table))
 
 
-def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False) -> int:
-    """Deletes files in a table's folder that no version needs which can still be read; returns their number. Lists the folder.
+def clean(
+    location: str, until: int | None = None, may_go: MayGo | None = None, note: Callable[[int, int], object] = _nothing
+) -> int:
+    """Forgets old versions, as :mod:`~volstream.delta.history` describes, and deletes the files in a table's folder that no
+    version needs which can still be read; returns the number of these files. Lists the folder.
 
-    These are files removed, and change feeds written, before the time that :mod:`~volstream.delta.history` tells, and remains of
-    crashes of that age.
+    Also deletes what crashes left; what may be another writer's, who has not committed it yet, only after the table's retention.
 
     Args:
-        is_needed: tells whether somebody still needs versions before a time; then nothing is deleted.
+        until: the oldest version that somebody needs; None: nobody needs an old one.
+        may_go, note: of :func:`volstream.delta.history.trim`; None: no version is forgotten.
 
     Raises:
         DependencyError: the table cannot be read, or a file not deleted.
@@ -114,36 +127,45 @@ def clean(location: str, is_needed: Callable[[datetime], bool] = lambda _: False
         table = _opened(location)
         if table is None:
             return 0
-        horizon = history.horizon(location, table.metadata().configuration)
-        if horizon is None or is_needed(horizon):
+        properties = table.metadata().configuration
+        horizon, kept = history.horizon(properties), files_kept(properties)
+        if horizon is None:
             return 0
-        before = horizon.timestamp()
+        oldest, by_number = table.version() if until is None else until, history.is_by_number(properties)
+        if by_number and may_go is not None:
+            history.trim(location, table, oldest, may_go, note)
         filesystem, root = filesystem_of(location)
         folders = (fs.FileSelector(folder, allow_not_found=True) for folder in (root, f"{root}/{FEED}"))
         old = [
-            file.path
+            file
             for file in chain.from_iterable(map(filesystem.get_file_info, folders))
             if _is_of_a_table(file.base_name)
-            if file.type == fs.FileType.File and file.mtime.timestamp() < before
+            if file.type == fs.FileType.File and file.mtime < horizon
         ]
-        needed = _needed(location, table, before) if old else frozenset[str]()
-        unneeded = [path for path in old if os.path.basename(path) not in needed]
+        if not old:
+            return 0
+        needed, removed = _needed(location, table, horizon.timestamp())
+        week = datetime.now(UTC) - kept
+        needed |= _names(
+            action
+            for action in history.needed(location, -1 if by_number else oldest)
+            # Who needs no version in particular has no claim to files that were removed long ago.
+            if action.get("deletionTimestamp", inf) >= week.timestamp() * 1000 or until is not None
+        )
+        unneeded = [
+            file.path
+            for file in old
+            if file.base_name not in needed
+            and (file.base_name in removed or _OURS.fullmatch(file.base_name) or file.mtime < week)
+        ]
         for path in unneeded:
             remove_file(filesystem, path)
+        history.forget(location, table, horizon)
         return len(unneeded)
 
 
-def trim(
-    location: str, until: int, may_go: Callable[[int, Sequence[Mapping[str, Any]]], bool]
-) -> tuple[int, int] | None:
-    """Deletes the log's entries of old versions (:func:`volstream.delta.history.trim`), unless upkeep is off.
-
-    Raises:
-        DependencyError: the table cannot be read, or a file not deleted.
-    """
-    with mapped(location):
-        table = _opened(location)
-        return None if table is None else history.trim(location, table, until, may_go)
+#: Names of files that volstream writes: it commits them at once.
+_OURS = re.compile(r"part-[0-9a-f]{32}\.parquet|cdc-[0-9a-f-]{36}\.parquet")
 
 
 def _is_of_a_table(name: str) -> bool:
@@ -151,18 +173,27 @@ def _is_of_a_table(name: str) -> bool:
     return vector or (name.endswith(".parquet") and not name.startswith((".", "_")))
 
 
-def _needed(location: str, table: DeltaTable, before: float) -> Collection[str]:
-    """Returns the files of a version, and those that versions after ``before`` removed."""
+def _needed(location: str, table: DeltaTable, before: float) -> tuple[set[str], set[str]]:
+    """Returns the names of the files of a version and of those removed since ``before``; and of those removed earlier, as far as
+    the newest checkpoint and what follows it tell."""
     paths = files_of(table)["path"].to_pylist()
-    kept: list[Mapping[str, Any]] = [*commits.adds(location, table.version(), paths).values()]
-    kept += [
-        entry
-        for entry in commits.removed(location, table.version())
-        if (entry.get("deletionTimestamp") or 0) >= before * 1000
-    ]
-    vectors = (file_of(entry.get("deletionVector")) for entry in kept)
-    named = {*paths, *(unquote(entry["path"]) for entry in kept), *(name for name in vectors if name is not None)}
-    return named | {path.rpartition("/")[2] for path in named}  # a clone names its own files with their whole path
+    removed: tuple[list[Mapping[str, Any]], ...] = ([], [])
+    for entry in commits.removed(location, table.version()):
+        removed[(entry.get("deletionTimestamp") or 0) < before * 1000].append(entry)
+    needed = _names([{"path": path} for path in paths])
+    needed |= _names(chain(commits.adds(location, table.version(), paths).values(), removed[0]))
+    return needed, _names(removed[1])
+
+
+def _names(actions: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Returns the names of the files of actions, without their folders: a clone names its own with their whole path."""
+    names = set[str]()
+    for action in actions:
+        vector = file_of(action.get("deletionVector"))
+        names |= {
+            path.rpartition("/")[2] for path in (action["path"], unquote(action["path"]), vector) if path is not None
+        }
+    return names
 
 
 def _opened(location: str) -> DeltaTable | None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from volstream.catalog.conditions import Condition, ConditionKind
-from volstream.console import hosts
 from volstream.definitions import (
     Connection,
     DynamicJob,
@@ -26,6 +25,7 @@ from volstream.definitions.options import keys
 from volstream.errors import VolstreamError
 from volstream.inspection.runs import next_retry, outcome
 from volstream.jobs.lease import Runs, runs_of
+from volstream.lifecycle import hosts
 from volstream.model.names import Name
 from volstream.model.work import Batch, Failure
 from volstream.volumes import posted

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from volstream.delta import direct, upkeep
 from volstream.delta.direct import RowChanges
+from volstream.delta.keeper import UPKEEP
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
 from volstream.delta.places import can_create
@@ -44,16 +45,15 @@ def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None
     if exists:
         entries = direct.rows_of(location, KEY, staged.settled(), [KEY])
         gone += [] if entries is None else entries[KEY].to_pylist()
-    if not gone or not (exists or direct.create(location, SCHEMA, {upkeep.UPKEEP: "on"})):
+    if not gone or not (exists or direct.create(location, SCHEMA, {UPKEEP: "on"})):
         return
     rows = pa.table([*empty.columns, pa.array([batch_id] * empty.num_rows, pa.string())], schema=SCHEMA)
     direct.commit(location, marker, RowChanges([rows], SCHEMA, KEY, {*gone}))
     if upkeep.is_due(location, 1):
         upkeep.compact(location, KEY)
         version = DeltaLog(location).latest_version() or 0
-        if upkeep.is_old(version, 1):
-            upkeep.trim(location, version, lambda *_: True)
-            upkeep.clean(location)
+        if upkeep.is_old(location, version, 1):
+            upkeep.clean(location, may_go=lambda *_: True)
 
 
 def is_kept(location: str) -> bool:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from volstream.catalog import Catalog
-from volstream.definitions import FileJob, OnMove, SourceKind, Stream, StreamMode, Write
+from volstream.definitions import FileJob, OnMove, SourceKind, StreamMode, Write
 from volstream.delta import direct, folders, foreign, upkeep
+from volstream.delta.keeper import UPKEEP, keeper_of
 from volstream.delta.log import DeltaLog, types_of
 from volstream.delta.marker import OWNER, Marker
-from volstream.delta.upkeep import UPKEEP
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError, reason_of
 from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl
@@ -26,7 +26,6 @@ from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.work import Batch, Plan
 from volstream.sqltext import MAX_NAMED, literal, one_of, quote_column, table_at
-from volstream.streams.source import behind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,27 +121,40 @@ class ResultTables:
                 if stop or time.monotonic() > began + _UPKEEP_SECONDS:
                     break
             version = DeltaLog(location).latest_version() or 0
-            if upkeep.is_old(version, commits):
-                streams = self._catalog.streams.list(source_id=str(job.into))
-                self._trim(job, location, version, streams)
-                upkeep.clean(location, lambda horizon: behind(streams, location, horizon) is not None)
+            if upkeep.is_old(location, version, commits):
+                self._clean(job, location)
         except Exception as error:  # noqa: BLE001  # the run is over: a table that is not light is no failure of it
             _log.warning("upkeep_failed", job=str(job.name), reason=reason_of(error))
 
-    def _trim(self, job: FileJob, location: str, version: int, streams: Iterable[Stream]) -> None:
-        """Deletes the log's entries of old versions, but for what streams have not consumed, and changes of other writers that no
-        ``verify`` has seen."""
+    def _clean(self, job: FileJob, location: str) -> None:
+        """Forgets old versions of the table, but for what streams have not consumed, what tells whether an open attempt was
+        committed, and changes of other writers that no ``verify`` has seen; and deletes what nothing needs any more."""
+        streams = self._catalog.streams.list(source_id=str(job.into))
         offsets = [stream.offset for stream in streams if stream.source_kind is SourceKind.TABLE]
-        until = min((offset for offset in offsets if offset is not None), default=version)
-        own = OwnCommits(self._catalog, job)
-        proven = -1 if job.verified_version is None else job.verified_version
+        versions = [offset for offset in offsets if offset is not None]
+        versions += self._catalog.consumptions.open_versions(location)
+        until = min(versions, default=None)
+        owner = keeper_of(self._catalog, location)
+        if owner is None:
+            upkeep.clean(location, until, lambda *_: True)
+            return
+        current = self._catalog.jobs.by_id(owner.id)
+        if owner.id != job.id or not isinstance(
+            current, FileJob
+        ):  # what may be forgotten is for the owner's runs to know
+            upkeep.clean(location, until)
+            return
+        own = OwnCommits(self._catalog, current)
+        proven = -1 if current.verified_version is None else current.verified_version
 
         def may_go(number: int, actions: Sequence[Mapping[str, Any]]) -> bool:
-            return job.write is not Write.UPSERT or number <= proven or not foreign.may_change(actions, own)
+            return number <= proven or not foreign.may_change(actions, own)
 
-        forgotten = upkeep.trim(location, until, may_go)
-        if forgotten is not None and forgotten[0] <= proven + 1 < forgotten[1]:
-            self._catalog.jobs.change(job, verified_version=forgotten[1] - 1)
+        def note(first: int, begin: int) -> None:
+            if first <= proven + 1 < begin:
+                self._catalog.jobs.replace(current, "verified_version", begin - 1)
+
+        upkeep.clean(location, until, may_go, note)
 
     def _shows_deletes(self, job: FileJob) -> bool:
         """Returns whether the job receives deletes; if not, a path that returns is an INSERT although its old rows exist."""

@@ -163,6 +163,9 @@ def compared(
         known = job.verified_version
         since = -1 if known is None or known > version else known
         history = foreign.changes(location, key, since, version, OwnCommits(services.catalog, job), f"{folder}/touched")
+    gone = history.first > since + 1
+    if gone and isinstance(now := services.catalog.jobs.by_id(job.id), FileJob):
+        gone = now.verified_version is None or now.verified_version < history.first - 1  # or a run saw what it forgot
     _planned(session, unfinished).createOrReplaceTempView("volstream_planned")
     delivered = services.planner.delivered_files(session, job, covered)
     recorded = _recorded(location, version, key)
@@ -214,7 +217,7 @@ def compared(
         wrong={Problem(name): number for name, number in sorted(wrong.items())},
         examples=[(row["path"], Problem(row["problem"])) for row in named],
         commits=history.commits,
-        seen_from=history.first if history.first > since + 1 else None,
+        seen_from=history.first if gone else None,
         pathless=pathless,
         unproven=unproven,
     )

@@ -176,7 +176,7 @@ class SparkStatements:
         assert statement.name is not None, "the grammar asks for a name"
         properties: dict[str, str] = {}
         for key, value in statement.options["properties"].items():
-            check_property(key)
+            check_property(key, value)
             shorthand = SHORTHANDS.get(key.lower())
             properties |= {key: value} if shorthand is None else shorthand(value)
         check_tracking_stays(self._home, statement.name, properties)

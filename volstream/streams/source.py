@@ -20,7 +20,7 @@ from volstream.changelog.tracked import SnapshotDifference, TrackedChanges
 from volstream.definitions import SourceKind, Stream
 from volstream.delta import durable, folders
 from volstream.delta.history import RETENTION
-from volstream.delta.keeper import INCIDENTAL, WRITERS
+from volstream.delta.keeper import INCIDENTAL, UPKEEP, WRITERS
 from volstream.delta.log import DeltaLog, Schema, is_on, retention
 from volstream.delta.marker import OWNER
 from volstream.delta.tracking import PROPERTIES as TRACKING
@@ -72,11 +72,13 @@ SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {
 }
 
 
-def check_property(name: str) -> None:
-    """Raises InvalidValueError if a table's property is a misspelt one of volstream; Delta accepts any name."""
-    ours = (*SHORTHANDS, WRITERS)
+def check_property(name: str, value: str | None = None) -> None:
+    """Raises InvalidValueError if a table's property is a misspelt one of volstream, or has a wrong value; Delta accepts any."""
+    ours = (*SHORTHANDS, WRITERS, UPKEEP)
     if name.lower() not in ours and (near := like(name, ours)):
         raise InvalidValueError(f"There is no property {name!r} of tables.", near.rstrip())
+    if name.lower() == UPKEEP and value is not None and value.lower() not in ("on", "off"):
+        raise InvalidValueError(f"{UPKEEP} cannot be {value!r}.", "Write 'on' or 'off'.")
 
 
 class ChangeSource(Protocol):

@@ -13,11 +13,11 @@ from starlette.testclient import TestClient
 
 from tests.waiting import eventually
 from volstream.console.app import Console
-from volstream.console.hosts import token_of
 from volstream.definitions import QueueType
 from volstream.errors import StreamBusyError
 from volstream.inspection.settings import shown_settings
 from volstream.jobs.lease import held
+from volstream.lifecycle.hosts import token_of
 
 if TYPE_CHECKING:
     from tests.integration.conftest import Place

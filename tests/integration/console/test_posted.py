@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 
 from tests.integration.console.test_pages import Empty
 from volstream.console.app import Console
-from volstream.console.hosts import token_of
 from volstream.definitions import QueueType
 from volstream.inspection.details import described
+from volstream.lifecycle.hosts import token_of
 from volstream.model.names import Name
 from volstream.volumes import posted
 

@@ -22,10 +22,10 @@ from volstream import config
 from volstream.catalog import Catalog
 from volstream.catalog.tables import batches, digest, failures, intents, job_totals, plans, refreshes, streams
 from volstream.console.app import Console
-from volstream.console.hosts import token_of
 from volstream.definitions import FileJob, Volume
 from volstream.directory import table
 from volstream.directory.writer import DirectoryWriter
+from volstream.lifecycle.hosts import token_of
 from volstream.session import Session
 
 FILES, BATCHES, FAILURES, REFRESHES = 1_000_000, 100_000, 10_000, 10_000

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import time
+import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,8 @@ from volstream.definitions import SourceKind
 from volstream.delta import commits, datafile, direct, history, upkeep
 from volstream.delta.datafile import FinishedFile
 from volstream.delta.direct import RowChanges
+from volstream.delta.history import MayGo
+from volstream.delta.keeper import UPKEEP
 from volstream.delta.marker import Marker
 from volstream.spark.session import SparkGateway
 from volstream.streams.source import behind
@@ -30,7 +33,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("nested", pa.map_(p
 def make(folder: Path, *, tracked: bool = False, kept: str = "on", **properties: str) -> str:
     location = str(folder / "t")
     given = {f"delta.{name}": value for name, value in properties.items()}
-    assert direct.create(location, SCHEMA, {upkeep.UPKEEP: kept, **given}, tracked=tracked)
+    assert direct.create(location, SCHEMA, {UPKEEP: kept, **given}, tracked=tracked)
     return location
 
 
@@ -178,7 +181,9 @@ def test_files_go_once_no_version_that_can_be_read_needs_them(tmp_path: Path, mo
     age(8 * 86_400)
     assert upkeep.clean(location) == 1  # the others were removed from the table just now
     old = DeltaTable(location).version()
-    monkeypatch.setattr(history, "files_kept", lambda _: timedelta(seconds=1))
+    for module in (history, upkeep):
+        monkeypatch.setattr(module, "files_kept", lambda _: timedelta(seconds=1))
+    monkeypatch.setattr(history, "READING", timedelta(seconds=1))
     commit(location, 41, ["a", "b"], None)
     time.sleep(1.1)
     assert upkeep.clean(location) > 30
@@ -200,6 +205,13 @@ def log_of(location: str) -> list[str]:
     return sorted(path.name for path in (Path(location) / "_delta_log").iterdir())
 
 
+def forgotten(location: str, until: int, may_go: MayGo) -> list[tuple[int, int]]:
+    """Cleans; the versions noted."""
+    noted = list[tuple[int, int]]()
+    upkeep.clean(location, until, may_go, lambda first, begin: noted.append((first, begin)))
+    return noted
+
+
 def _any(*_: object) -> bool:
     return True
 
@@ -218,8 +230,7 @@ def test_the_last_versions_can_be_read_and_what_only_older_ones_need_is_gone(
             upkeep.compact(location, "id")
         if number % 45 == 0:
             newest = DeltaTable(location).version()
-            upkeep.trim(location, newest, _any)
-            upkeep.clean(location)
+            upkeep.clean(location, may_go=_any)
             for version in range(max(1, newest - 50), newest + 1):
                 assert present(location, version) == known.get(version, known.get(version - 1))
     newest = DeltaTable(location).version()
@@ -250,12 +261,64 @@ def test_versions_that_someone_needs_stay(tmp_path: Path, monkeypatch: pytest.Mo
     location = make(tmp_path)
     for number in range(1, 61):
         commit(location, number, [f"{number}"], None)
-    assert upkeep.trim(location, 34, _any) == (0, 30)  # a stream
-    assert upkeep.trim(location, 60, lambda version, actions: version != 45 and bool(actions)) == (30, 40)
+    assert forgotten(location, 34, _any) == [(0, 30)]  # a stream
+    assert forgotten(location, 60, lambda version, actions: version != 45 and bool(actions)) == [(30, 40)]
     assert len(present(location, 40)) == 40
-    assert upkeep.trim(location, 60, _any) == (40, 50)
-    assert upkeep.trim(location, 60, _any) is None
+    assert forgotten(location, 60, _any) == [(40, 50)]
+    assert forgotten(location, 60, _any) == []
     assert log_of(location)[0] == f"{50:020d}.checkpoint.parquet"
+
+
+@pytest.fixture
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A table whose log begins at a checkpoint, of which the newest commits are not part."""
+    monkeypatch.setattr(history, "VERSIONS", 10)
+    monkeypatch.setattr(history, "_SPARSE", 10)
+    location = make(tmp_path)
+    for number in range(1, 36):
+        commit(location, number, [f"{number}"], None)
+    assert forgotten(location, 35, _any) == [(0, 20)]
+    return location
+
+
+def test_a_short_log_can_be_written_without_the_hint_that_copies_lack(short: str) -> None:
+    (Path(short) / "_delta_log" / "_last_checkpoint").unlink()
+    commit(short, 36, ["3"], ["3"])
+    assert sorted(present(short)) == sorted([(f"{n}", 36 if n == 3 else n) for n in range(1, 36)])
+
+
+def test_the_checkpoint_that_readers_begin_with_stays(short: str) -> None:
+    hint = Path(short) / "_delta_log" / "_last_checkpoint"
+    old = hint.read_text()
+    for number in range(36, 61):
+        commit(short, number, [f"{number}"], None)
+    hint.write_text(old)  # by a writer that was slow
+    assert forgotten(short, 60, _any) == [(20, 30)]
+    commit(short, 61, ["3"], ["3"])
+    assert len(present(short)) == 60
+
+
+def test_a_checkpoint_that_is_not_whole_is_none(short: str) -> None:
+    log = Path(short) / "_delta_log"
+    for number in range(36, 56):
+        commit(short, number, [f"{number}"], None)
+    (log / f"{40:020d}.checkpoint.parquet").write_bytes(b"")  # a power cut
+    (log / f"{45:020d}.checkpoint.{1:010d}.{2:010d}.parquet").write_bytes(b"")  # its writer died
+    assert forgotten(short, 55, _any) == [(20, 30)]
+    assert len(present(short, 45)) == 45
+
+
+def test_what_another_writer_has_not_committed_yet_is_left_alone(short: str) -> None:
+    names = [
+        f"part-00000-{uuid.uuid4()}-c000.snappy.parquet",
+        "deletion_vector_1.bin",
+        f"part-{uuid.uuid4().hex}.parquet",
+    ]
+    for name in names:
+        (Path(short) / name).write_bytes(b"")
+        os.utime(Path(short) / name, (time.time() - 7200,) * 2)
+    assert upkeep.clean(short, may_go=_any) == 1
+    assert [(Path(short) / name).exists() for name in names] == [True, True, False]
 
 
 @pytest.mark.parametrize("property", ["logRetentionDuration", "deletedFileRetentionDuration"])
@@ -267,8 +330,7 @@ def test_a_table_with_a_retention_keeps_all_versions_for_that_time(
     location = make(tmp_path, kept="on", **{property: "interval 3 days"})  # type: ignore[arg-type]
     for number in range(1, 31):
         commit(location, number, ["a"], ["a"])
-    assert upkeep.trim(location, 30, _any) is None
-    assert upkeep.clean(location) == 0
+    assert upkeep.clean(location, may_go=_any) == 0
     assert [present(location, version) for version in range(1, 31)] == [[("a", version)] for version in range(1, 31)]
 
 
@@ -323,7 +385,7 @@ def test_a_commit_goes_on_if_its_files_were_replaced_and_a_checkpoint_made_meanw
 def test_a_key_may_be_spelled_in_another_case_than_the_tables(tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     upper = pa.schema([field.with_name(field.name.upper()) for field in SCHEMA])
-    assert direct.create(location, upper, {upkeep.UPKEEP: "on"})
+    assert direct.create(location, upper, {UPKEEP: "on"})
     for number in range(1, 20):
         commit(location, number, [f"{number:02}"], [f"{number - 1:02}"] if number % 4 == 0 else None)
     while upkeep.compact(location, "id"):

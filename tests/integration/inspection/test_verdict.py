@@ -29,13 +29,13 @@ from volstream.alerts.model import Alert
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.console.app import Console
-from volstream.console.hosts import token_of
 from volstream.daemon.metrics import DaemonMetrics
 from volstream.definitions import FileJob, Function, JobState, Source, SourceType
 from volstream.delta import direct, folders
 from volstream.engine.process import Engine
 from volstream.errors import SqlError
 from volstream.jobs.lease import held, lease
+from volstream.lifecycle.hosts import token_of
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.model.work import Target

@@ -9,7 +9,7 @@ import pytest
 
 from volstream import config
 from volstream.cli.main import run
-from volstream.console.hosts import known_hosts, token_of, url_of
+from volstream.lifecycle.hosts import known_hosts, token_of, url_of
 from volstream.session import Session
 
 

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from volstream.console.access import Access
 from volstream.console.answers import refusal
-from volstream.console.hosts import LOOPBACK
+from volstream.lifecycle.hosts import LOOPBACK
 
 TOKEN = "a-token"
 SAME = {"origin": "http://127.0.0.1:8642", "sec-fetch-site": "same-origin"}
