@@ -46,7 +46,7 @@ _since: dict[str, int] = {}
 _looked: dict[str, int] = {}
 
 #: So many files of similar size become one.
-_FILES = 16
+_FILES = 8
 
 #: Files beyond this size stay as they are; what is put together is in memory.
 _MOST_BYTES = 64 << 20
@@ -74,7 +74,7 @@ class _File:
     @property
     def tier(self) -> int:
         """Files of one tier have a similar number of rows."""
-        return max(0, self.rows - self.deleted.size).bit_length() // 4
+        return max(0, self.rows - self.deleted.size).bit_length() // 3
 
 
 def is_due(location: str, new: int) -> bool:

@@ -72,11 +72,11 @@ def test_hundreds_of_commits_leave_tens_of_files_and_the_same_rows_in_every_vers
 def test_a_table_without_small_files_is_left_alone(tmp_path: Path) -> None:
     location = make(tmp_path)
     assert not upkeep.compact(location, "id")
-    for number in range(1, 16):
+    for number in range(1, 8):
         commit(location, number, [f"{number}"], None)
     assert not upkeep.compact(location, "id")
     assert not upkeep.compact(str(tmp_path / "none"), "id")
-    assert DeltaTable(location).version() == 15
+    assert DeltaTable(location).version() == 7
 
 
 def test_a_table_that_is_not_to_be_looked_after_is_not(tmp_path: Path) -> None:
