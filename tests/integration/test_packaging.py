@@ -64,5 +64,5 @@ def test_the_image_copies_only_what_exists() -> None:
         if line.startswith("COPY ") and "--from" not in line
         for word in line.split()[1:-1]
     ]
-    assert set(copied) == {"pyproject.toml", "README.md", "LICENSE", "volstream"}
+    assert set(copied) == {"pyproject.toml", "README.md", "LICENSE", "volstream", "deploy/docker/executor.py"}
     assert all((ROOT / name).exists() for name in copied)
