@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks import processes
 from benchmarks.contenders import LIMIT_SECONDS, function_named
+from benchmarks.files import LONG_AGO
 from benchmarks.report import Figures
 from benchmarks.scenarios import WrongRowsError
 from tests.spark_cluster import Cluster
@@ -27,9 +28,6 @@ _SCENARIO = "files that wait 20 ms"
 _WARM = 1_000
 
 _FILES, _WARM_FILES = "files", "warm_files"
-
-#: Modification time of the files: no refresh waits for their writers.
-_LONG_AGO = 1_700_000_000
 
 #: Runs a command of volstream; returns what it prints.
 _Command = Callable[..., str]
@@ -105,7 +103,7 @@ def _make_files(folder: Path, count: int) -> None:
         file = folder / f"{number // 1000:03}" / f"{number:07}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(str(number))
-        os.utime(file, (_LONG_AGO, _LONG_AGO))
+        os.utime(file, (LONG_AGO, LONG_AGO))
 
 
 def _size(count: int) -> int:

@@ -26,16 +26,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks import processes
+from benchmarks.files import LONG_AGO
 from benchmarks.report import BASE, Figures
 from benchmarks.scenarios import WrongRowsError
 from volstream.definitions import QueueType, Volume
 from volstream.directory import table
-from volstream.directory.hint_set import HintSet
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.refresh import add_keys
 from volstream.directory.writer import DirectoryWriter
 from volstream.engine import record
 from volstream.model.files import FileInfo, Finding
+from volstream.model.hint_set import HintSet
 from volstream.model.hints import KeyHint
 from volstream.model.selection import Selection
 from volstream.session import Session
@@ -56,9 +57,6 @@ _PER_DAY = 1000
 
 #: Number of files that are overwritten at once.
 BURST = 20_000
-
-#: Modification time of the real files: old enough that no listing waits for their writers.
-_LONG_AGO = 1_700_000_000
 
 #: The loop that ``volstream refresh`` is compared with.
 _WALK = "import os, sys; [os.stat(os.path.join(at, name)) for at, _, names in os.walk(sys.argv[1]) for name in names]"
@@ -252,7 +250,7 @@ def make_files(folder: Path, count: int) -> Sequence[str]:
     for number, path in enumerate(paths):
         if number % _PER_DAY == 0:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        _write(folder / path, b"as made", _LONG_AGO)
+        _write(folder / path, b"as made", LONG_AGO)
     made.touch()
     return paths
 
@@ -325,7 +323,7 @@ def _overwrite(folder: Path, paths: Sequence[str]) -> None:
     """Replaces the content of files; content and modification time differ at each call."""
     version = time.time_ns()
     for path in paths:
-        _write(folder / path, b"%d" % version, _LONG_AGO + version % 1_000_000)
+        _write(folder / path, b"%d" % version, LONG_AGO + version % 1_000_000)
 
 
 def _write(target: Path, content: bytes, modified: int) -> None:

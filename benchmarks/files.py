@@ -16,7 +16,7 @@ _SMALLEST, _LARGEST = 1 << 10, 20 << 10
 _TEXT_LENGTH = 1 << 20
 
 #: Modification time of the first file. All are old, so that no contender waits for writers to finish.
-_LONG_AGO = 1_700_000_000
+LONG_AGO = 1_700_000_000
 
 
 class Tree:
@@ -73,7 +73,7 @@ class Tree:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(first_line + self._text[start : start + size - len(first_line)], encoding="utf-8")
         if old:
-            os.utime(target, (_LONG_AGO + self._written, _LONG_AGO + self._written))
+            os.utime(target, (LONG_AGO + self._written, LONG_AGO + self._written))
 
 
 def truth(folder: Path) -> dict[str, Summary]:

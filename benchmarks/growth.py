@@ -21,7 +21,6 @@ from rich.table import Table
 
 from volstream.delta import direct, history, upkeep
 from volstream.delta.keeper import UPKEEP
-from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
 from volstream.delta.places import open_table
 from volstream.session import Session
@@ -94,8 +93,7 @@ class _Live:
         if upkeep.is_due(self.location, 1):
             while upkeep.compact(self.location, _PATH):
                 pass
-            version = DeltaLog(self.location).latest_version() or 0
-            if upkeep.is_old(self.location, version, 1):
+            if upkeep.is_old(self.location, 1):
                 upkeep.clean(self.location, may_go=lambda *_: True)
         return committed - began, time.perf_counter() - committed
 

@@ -31,7 +31,7 @@ from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
 from volstream.definitions import QueueType, Volume
 from volstream.directory.confirm import HEADS_AT_ONCE
-from volstream.directory.hint_set import HintSet
+from volstream.model.hint_set import HintSet
 from volstream.model.hints import Hint, ObjectHint
 from volstream.model.names import Name
 from volstream.queues import open_queue

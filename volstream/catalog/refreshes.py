@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -24,7 +24,7 @@ from volstream.catalog.tables import (
     volumes,
 )
 from volstream.definitions import SourceKind
-from volstream.model.hints import Rejection
+from volstream.model.hints import Rejection, unusable
 from volstream.model.work import Completeness, PlanState, Refresh
 
 #: Number of full listings kept on record per volume.
@@ -139,6 +139,15 @@ class Refreshes:
             # A writer that is checking a key now does not know of this request.
             self._database.add_up(transaction, key_checks, key, rows, sums=(), latest=["asked_on"])
         return now
+
+    def ask_checks(self, paths: Mapping[str, Set[str]]) -> Sequence[Rejection]:
+        """Asks the writers of volumes, by id, to check keys again; returns those that cannot become rows."""
+        rejected: list[Rejection] = []
+        for volume_id, asked in paths.items():
+            odd = unusable(asked)
+            rejected += odd.values()
+            self.ask_check(volume_id, asked - odd.keys())
+        return rejected
 
     def asked_checks(self, volume_id: str, limit: int) -> Mapping[str, datetime]:
         """Returns requested keys that are not checked yet, with the time of the request."""

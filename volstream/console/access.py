@@ -23,7 +23,7 @@ from volstream.lifecycle.hosts import host_of
 _OPEN = ("/healthz", "/readyz", "/metrics")
 _OPEN_BELOW = "/static/"
 
-#: Events are posted with a token of their volume, which whoever takes them checks.
+#: The handler of posted events itself checks the token, which is that of their volume.
 _POSTED = re.compile(r"/volumes/[^/]+/events")
 
 #: Methods that change nothing.

@@ -206,7 +206,7 @@ class Console:
             secret = token_of(self._session.home.settings)
             try:
                 volume = posted.posted_to(catalog, request.path_params["volume"])
-            except UserError:  # whoever has no token learns nothing of what there is
+            except UserError:  # the same answer: without the token, nobody learns which volumes exist
                 volume = None
             if volume is None or not same(given, posted.token_of(secret, volume)):
                 raise HTTPException(401, "The token is not that of a volume that takes events.")

@@ -17,7 +17,6 @@ from volstream.daemon.leased import LeasedWorker
 from volstream.daemon.share import Share
 from volstream.definitions import Volume
 from volstream.delta.places import reached
-from volstream.directory.hint_set import HintSet
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import ReconcileResult
@@ -26,7 +25,8 @@ from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import FailureTracker, is_transient, run_loop
 from volstream.log import get
-from volstream.model.hints import Hint, ObjectHint, Rejection, unusable
+from volstream.model.hint_set import HintSet
+from volstream.model.hints import Hint, ObjectHint, Rejection
 from volstream.queues.base import EventQueue, Message
 from volstream.volumes.access import queue_of
 from volstream.volumes.route import route
@@ -258,11 +258,8 @@ class _Turn:
         """Collects this volume's hints, and passes on, through the catalog, those for other volumes that share the queue."""
         of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
         routed = route(self.volume, self._catalog.volumes.list() if of_objects else (), hints)
-        for volume_id, paths in routed.others.items():
-            odd = unusable(paths)
-            rejected += odd.values()
-            self._catalog.refreshes.ask_check(volume_id, paths - odd.keys())
-        self._catalog.refreshes.reject(self.volume.id, [*rejected, *routed.strays.values()])
+        refreshes = self._catalog.refreshes
+        refreshes.reject(self.volume.id, [*rejected, *refreshes.ask_checks(routed.others), *routed.strays.values()])
         self._hints.add(routed.own)
 
     def _refresh(self) -> None:

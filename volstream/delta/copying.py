@@ -38,9 +38,8 @@ def copy_table(location: str, version: int, target: str) -> None:
         StorageError: files of the version were removed before they could be copied.
         DependencyError: a table cannot be read or written.
     """
-    there = sorted(
-        _inside(location), key=lambda name: not name.startswith(_LOG)
-    )  # runs delete entries sooner than data
+    # The log first: runs delete its entries sooner than data.
+    there = sorted(_inside(location), key=lambda name: not name.startswith(_LOG))
     nested = tuple({f"{name.partition(f'/{_LOG}')[0]}/" for name in there if f"/{_LOG}" in name})
     names = [name for name in there if not name.startswith(nested) and _belongs(name, version)]
     missing = {unquote(name) for name in copy_files(location, names, target)}

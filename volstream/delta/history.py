@@ -55,7 +55,6 @@ _FORGOTTEN = 1000
 _READERS = 16
 
 _COMMIT = re.compile(r"\d{20}\.json")
-_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..+")
 
 #: Files of a version, some of them hidden.
 _ENTRY = re.compile(r"\.?(\d{20})\..+")
@@ -65,7 +64,7 @@ MayGo = Callable[[int, Sequence[Mapping[str, Any]]], bool]
 
 
 def is_by_number(properties: Mapping[str, str]) -> bool:
-    """True if a table with these properties forgets versions by number, because nobody said for how long to keep them."""
+    """True if a table with these properties has no retention of its own, so that it forgets versions by number."""
     return keeps_log_short(properties) and not any(name in properties for name in RETENTION)
 
 
@@ -82,14 +81,15 @@ def trim(location: str, table: DeltaTable, until: int, may_go: MayGo, note: Call
 
     Args:
         table: at its newest version.
-        until: the oldest version that somebody needs.
+        until: the oldest version that a stream or an open attempt still needs.
         may_go: if it says no of a version, that version and later ones are kept.
         note: called before anything is deleted, with the first version that the log had, and the first that it will have.
     """
     entries = sorted((int(found[1]), name) for name in log_files(location) if (found := _ENTRY.fullmatch(name)))
     commits = [version for version, name in entries if _COMMIT.fullmatch(name)]
-    # What readers begin with stays, although it may be older than others.
-    begin = min(until, table.version() - VERSIONS, last_checkpoint(location)[0])
+    # Readers begin at the checkpoint that the hint names, although there may be newer ones.
+    hint = last_checkpoint(location)[0]
+    begin = min(until, table.version() - VERSIONS, hint)
     for version in commits:
         if version >= begin:
             break
@@ -100,13 +100,12 @@ def trim(location: str, table: DeltaTable, until: int, may_go: MayGo, note: Call
     begin = next((at for at in reversed(checkpoints) if at <= begin and _opens(location, at)), 0)
     if commits and commits[0] < begin:
         note(commits[0], begin)
-    hint = last_checkpoint(location)[0]
     sparse = {version // _SPARSE: version for version in reversed(checkpoints)}
     kept = {begin, hint, *checkpoints[-2:], *sparse.values()}
     superseded = {version for version in checkpoints if version not in kept}
     filesystem, root = filesystem_of(location)
     for version, name in entries:  # oldest first: what is left of an interrupted run can be read
-        if version < begin or (version in superseded and _CHECKPOINT.fullmatch(name)):
+        if version < begin or (version in superseded and ".checkpoint." in name):
             remove_file(filesystem, f"{root}/_delta_log/{name}")
             faults.point("history.trimmed")
 
@@ -157,7 +156,7 @@ def forget(location: str, table: DeltaTable, before: datetime) -> None:
         log = Path(scratch) / "_delta_log"
         log.mkdir()
         names = [f"{number:020d}.json" for number in range(newest[0], version + 1)]
-        for name in [*names, "_last_checkpoint", Path(files[0]).name]:
+        for name in [*names, Path(files[0]).name]:
             with filesystem.open_input_stream(f"{root}/_delta_log/{name}") as source, (log / name).open("wb") as copy:
                 shutil.copyfileobj(source, copy)
         DeltaTable(scratch, version).create_checkpoint()

@@ -27,7 +27,7 @@ from volstream.delta import commits, direct, history
 from volstream.delta.datafile import fitted, of_rows, open_file
 from volstream.delta.history import MayGo
 from volstream.delta.keeper import UPKEEP
-from volstream.delta.log import files_kept
+from volstream.delta.log import DeltaLog, files_kept
 from volstream.delta.marker import OWNER
 from volstream.delta.places import can_create, files_of, filesystem_of, make_durable, mapped, open_table, remove_file
 from volstream.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
@@ -38,6 +38,9 @@ COMMITS = 8
 
 #: Old versions, and files that nothing needs any more, are looked for after so many.
 _CLEAN_COMMITS = 250
+
+#: Names of files that volstream writes: it commits them at once.
+_OURS = re.compile(r"part-[0-9a-f]{32}\.parquet|cdc-[0-9a-f-]{36}\.parquet")
 
 #: By location: commits of this process since it looked at the table.
 _since: dict[str, int] = {}
@@ -84,8 +87,9 @@ def is_due(location: str, new: int) -> bool:
     return commits_since >= COMMITS
 
 
-def is_old(location: str, version: int, new: int) -> bool:
-    """True if old versions of a table at ``version`` are to be looked for: every 250 commits. ``new``: as of :func:`is_due`."""
+def is_old(location: str, new: int) -> bool:
+    """True if old versions of a table are to be looked for: every 250 commits. ``new``: as of :func:`is_due`."""
+    version = DeltaLog(location).latest_version() or 0
     looked = _looked.get(location, version - max(new, COMMITS))
     _looked[location] = version
     return version // _CLEAN_COMMITS != looked // _CLEAN_COMMITS
@@ -117,7 +121,7 @@ def clean(
     Also deletes what crashes left; what may be another writer's, who has not committed it yet, only after the table's retention.
 
     Args:
-        until: the oldest version that somebody needs; None: nobody needs an old one.
+        until: the oldest version that a stream or an open attempt still needs; None: none does.
         may_go, note: of :func:`volstream.delta.history.trim`; None: no version is forgotten.
 
     Raises:
@@ -149,7 +153,7 @@ def clean(
         needed |= _names(
             action
             for action in history.needed(location, -1 if by_number else oldest)
-            # Who needs no version in particular has no claim to files that were removed long ago.
+            # Without a stream or an attempt that needs them, files removed before the retention go.
             if action.get("deletionTimestamp", inf) >= week.timestamp() * 1000 or until is not None
         )
         unneeded = [
@@ -162,10 +166,6 @@ def clean(
             remove_file(filesystem, path)
         history.forget(location, table, horizon)
         return len(unneeded)
-
-
-#: Names of files that volstream writes: it commits them at once.
-_OURS = re.compile(r"part-[0-9a-f]{32}\.parquet|cdc-[0-9a-f-]{36}\.parquet")
 
 
 def _is_of_a_table(name: str) -> bool:

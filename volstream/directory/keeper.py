@@ -16,7 +16,6 @@ from volstream.config import Settings
 from volstream.definitions import Volume
 from volstream.delta import folders
 from volstream.directory.confirm import Confirm, Observations
-from volstream.directory.hint_set import HintSet
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import (
     ReconcileResult,
@@ -31,6 +30,7 @@ from volstream.directory.writer import Counts, DirectoryWriter
 from volstream.errors import StorageDeniedError, StorageError
 from volstream.lifecycle.backoff import Backoff
 from volstream.log import get
+from volstream.model.hint_set import HintSet
 from volstream.model.hints import Hint, KeyHint, SubtreeHint, unusable
 from volstream.storage.base import PROBE, HasLocalPaths, KeyOrdered, ObjectStore
 from volstream.tracing import span

@@ -51,8 +51,7 @@ def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None
     direct.commit(location, marker, RowChanges([rows], SCHEMA, KEY, {*gone}))
     if upkeep.is_due(location, 1):
         upkeep.compact(location, KEY)
-        version = DeltaLog(location).latest_version() or 0
-        if upkeep.is_old(location, version, 1):
+        if upkeep.is_old(location, 1):
             upkeep.clean(location, may_go=lambda *_: True)
 
 

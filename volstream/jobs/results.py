@@ -120,8 +120,7 @@ class ResultTables:
             while upkeep.compact(location, key_column(job)):
                 if stop or time.monotonic() > began + _UPKEEP_SECONDS:
                     break
-            version = DeltaLog(location).latest_version() or 0
-            if upkeep.is_old(location, version, commits):
+            if upkeep.is_old(location, commits):
                 self._clean(job, location)
         except Exception as error:  # noqa: BLE001  # the run is over: a table that is not light is no failure of it
             _log.warning("upkeep_failed", job=str(job.name), reason=reason_of(error))
@@ -138,21 +137,18 @@ class ResultTables:
         if owner is None:
             upkeep.clean(location, until, lambda *_: True)
             return
-        current = self._catalog.jobs.by_id(owner.id)
-        if owner.id != job.id or not isinstance(
-            current, FileJob
-        ):  # what may be forgotten is for the owner's runs to know
-            upkeep.clean(location, until)
+        if owner.id != job.id or not isinstance(owner, FileJob):
+            upkeep.clean(location, until)  # only the owner's runs know what may be forgotten
             return
-        own = OwnCommits(self._catalog, current)
-        proven = -1 if current.verified_version is None else current.verified_version
+        own = OwnCommits(self._catalog, owner)
+        proven = -1 if owner.verified_version is None else owner.verified_version
 
         def may_go(number: int, actions: Sequence[Mapping[str, Any]]) -> bool:
             return number <= proven or not foreign.may_change(actions, own)
 
         def note(first: int, begin: int) -> None:
             if first <= proven + 1 < begin:
-                self._catalog.jobs.replace(current, "verified_version", begin - 1)
+                self._catalog.jobs.replace(owner, "verified_version", begin - 1)
 
         upkeep.clean(location, until, may_go, note)
 

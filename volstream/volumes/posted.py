@@ -8,7 +8,8 @@ import hmac
 from volstream.catalog import Catalog
 from volstream.definitions import QueueType, Volume
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
-from volstream.model.hints import KeyHint, ObjectHint, Rejection, SubtreeHint, unusable
+from volstream.model.hint_set import HintSet
+from volstream.model.hints import ObjectHint, Rejection
 from volstream.model.names import Name
 from volstream.queues.webhook import parse
 from volstream.volumes.route import route
@@ -42,22 +43,13 @@ def accept(catalog: Catalog, volume: Volume, body: bytes) -> int:
         raise InvalidValueError(hints.reason, "docs/guides/buckets.md shows what is understood.")
     of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
     routed = route(volume, catalog.volumes.list() if of_objects else (), hints)
-    own = set[str]()
-    for hint in routed.own:
-        match hint:
-            case KeyHint(path) if volume.selection.accepts(path):
-                own.add(path)
-            case SubtreeHint(prefix) if volume.selection.may_contain(prefix.rstrip("/")):
-                own.add(prefix)
-    rejected = [*routed.strays.values()]
-    for volume_id, paths in ((volume.id, own), *routed.others.items()):
-        if paths and catalog.refreshes.asked_count(volume_id) >= MAX_WAITING:
-            raise BehindError(f"{MAX_WAITING:,} files wait to be looked at.", "Repeat the request later.")
-        odd = unusable(paths)
-        rejected += odd.values()
-        catalog.refreshes.ask_check(volume_id, paths - odd.keys())
-    catalog.refreshes.reject(volume.id, rejected)
-    return len(own) + sum(map(len, routed.others.values()))
+    own = HintSet(volume.selection)
+    own.add(routed.own)
+    asked = {volume.id: {*own.keys, *own.subtrees}, **routed.others}
+    if any(paths and catalog.refreshes.asked_count(volume_id) >= MAX_WAITING for volume_id, paths in asked.items()):
+        raise BehindError(f"{MAX_WAITING:,} files wait to be looked at.", "Repeat the request later.")
+    catalog.refreshes.reject(volume.id, [*routed.strays.values(), *catalog.refreshes.ask_checks(asked)])
+    return sum(map(len, asked.values()))
 
 
 def posted_to(catalog: Catalog, name: str) -> Volume:

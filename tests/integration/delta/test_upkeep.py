@@ -255,12 +255,18 @@ def test_the_last_versions_can_be_read_and_what_only_older_ones_need_is_gone(
         present(location, newest - 120)
 
 
-def test_versions_that_someone_needs_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def grown(folder: Path, monkeypatch: pytest.MonkeyPatch, commits: int) -> str:
+    """A table with a row of each of some commits, of which the last ten versions are to be kept."""
     monkeypatch.setattr(history, "VERSIONS", 10)
     monkeypatch.setattr(history, "_SPARSE", 10)
-    location = make(tmp_path)
-    for number in range(1, 61):
+    location = make(folder)
+    for number in range(1, commits + 1):
         commit(location, number, [f"{number}"], None)
+    return location
+
+
+def test_versions_that_someone_needs_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = grown(tmp_path, monkeypatch, 60)
     assert forgotten(location, 34, _any) == [(0, 30)]  # a stream
     assert forgotten(location, 60, lambda version, actions: version != 45 and bool(actions)) == [(30, 40)]
     assert len(present(location, 40)) == 40
@@ -272,11 +278,7 @@ def test_versions_that_someone_needs_stay(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.fixture
 def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A table whose log begins at a checkpoint, of which the newest commits are not part."""
-    monkeypatch.setattr(history, "VERSIONS", 10)
-    monkeypatch.setattr(history, "_SPARSE", 10)
-    location = make(tmp_path)
-    for number in range(1, 36):
-        commit(location, number, [f"{number}"], None)
+    location = grown(tmp_path, monkeypatch, 35)
     assert forgotten(location, 35, _any) == [(0, 20)]
     return location
 

@@ -14,9 +14,9 @@ from volstream import config
 from volstream.catalog import Catalog
 from volstream.definitions import QueueType, Volume, VolumeSpec
 from volstream.directory import table
-from volstream.directory.hint_set import HintSet
 from volstream.directory.keeper import DirectoryKeeper, TickResult
 from volstream.directory.snapshot import Snapshot
+from volstream.model.hint_set import HintSet
 from volstream.model.hints import Hint
 from volstream.model.names import Name
 from volstream.storage.base import ObjectStore

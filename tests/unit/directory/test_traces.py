@@ -20,8 +20,8 @@ from volstream.definitions import QueueType, Volume
 from volstream.directory import table
 from volstream.directory.confirm import Confirm, Observations
 from volstream.directory.difference import compare
-from volstream.directory.hint_set import HintSet
 from volstream.model.files import FileInfo
+from volstream.model.hint_set import HintSet
 from volstream.model.hints import Rejection
 from volstream.model.names import Name
 from volstream.queues import oss_events, s3_events

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.directory.hint_set import HintSet
+from volstream.model.hint_set import HintSet
 from volstream.model.hints import Hint, KeyHint, SubtreeHint
 from volstream.model.selection import Selection
 
