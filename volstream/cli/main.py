@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -81,6 +82,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 
 _MODULES = {command: module for commands in GROUPS.values() for command, module in commands.items()}
 
+#: When Python looks for cycles of objects: after 20,000 instead of 700 new ones. A tenth of a short command was spent on it.
+_COLLECTING = (20_000, 20, 20)
+
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -130,6 +134,7 @@ def volstream() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit code."""
+    gc.set_threshold(*_COLLECTING)
     log.configure("warning")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 

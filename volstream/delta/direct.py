@@ -56,7 +56,7 @@ from volstream.delta.places import (
     make_durable,
     make_folder,
     mapped,
-    open_table,
+    read_table,
     remove_file,
 )
 from volstream.delta.tracking import (
@@ -171,7 +171,7 @@ def can_write(location: str, key: str) -> bool:
         return False
     with mapped(location):
         try:
-            return can_commit(open_table(location), key)
+            return can_commit(read_table(location), key)
         except TableNotFoundError:
             return False
 
@@ -185,7 +185,7 @@ def rows_of(location: str, key: str, values: Collection[str], columns: Sequence[
     if not can_create(location):
         return None
     with mapped(location):
-        table = open_table(location)
+        table = read_table(location)
         if not can_commit(table, key):
             return None
         schema = pa.schema(table.schema().to_arrow())
@@ -255,7 +255,7 @@ class _Commit:
 
     def run(self) -> bool:
         for _ in range(_ATTEMPTS):
-            table = open_table(self.location)
+            table = read_table(self.location)
             if not can_commit(table, None if self.change is None or self.change.gone is None else self.change.key):
                 self.forget()
                 return False

@@ -23,7 +23,7 @@ from deltalake.schema import Schema as DeltaSchema
 from pyarrow import fs
 
 from volstream.delta.expressions import expressions_of
-from volstream.delta.places import files_of, filesystem_of, is_table, mapped, open_table
+from volstream.delta.places import files_of, filesystem_of, is_table, mapped, open_table, read_table
 from volstream.delta.vectors import deleted_rows
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
@@ -419,7 +419,7 @@ class DeltaLog:
     def _open(self, version: int | None = None) -> DeltaTable | None:
         with mapped(self.location):
             try:
-                return open_table(self.location, version)
+                return read_table(self.location) if version is None else open_table(self.location, version)
             except TableNotFoundError:
                 return None
 

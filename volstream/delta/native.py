@@ -26,14 +26,23 @@ from volstream.delta import durable
 from volstream.delta.bounds import exact_bounds, is_doubtful
 from volstream.delta.datafile import AddedFile, NewFile, fitted, open_file
 from volstream.delta.log import DeltaLog, last_checkpoint
-from volstream.delta.places import create_table, files_of, filesystem_of, is_remote, make_durable, mapped, open_table
+from volstream.delta.places import (
+    create_table,
+    files_of,
+    filesystem_of,
+    is_remote,
+    make_durable,
+    mapped,
+    open_table,
+    read_table,
+)
 from volstream.errors import FencedError
 
 #: Rows per row group; looking up a key decodes a whole group.
 GROUP_ROWS = 2_000
 
 #: Readers start at the newest checkpoint. In an object store each later log entry is a request.
-_CHECKPOINT_COMMITS, _REMOTE_CHECKPOINT_COMMITS = 100, 10
+_CHECKPOINT_COMMITS, _REMOTE_CHECKPOINT_COMMITS = 25, 10
 
 #: Spark lists the whole log several times per read, at 30 microseconds per entry on a local disk, so the log is kept short.
 #: Removed data files are kept much longer: running queries still read them, but never the log again.
@@ -83,7 +92,7 @@ class TableSpec:
         """Returns the newest version for a reader; None if there is no table. Raises DependencyError."""
         with mapped(self.location):
             try:
-                handle = open_table(self.location)
+                handle = read_table(self.location)
                 transactions = {app_id: handle.transaction_version(app_id) for app_id in self.app_ids}
                 return _view(handle, self, transactions)
             except TableNotFoundError:

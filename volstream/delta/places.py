@@ -12,9 +12,11 @@ from __future__ import annotations
 import functools
 import os
 import stat
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,6 +92,65 @@ def open_table(location: str, version: int | None = None) -> DeltaTable:
     from deltalake import DeltaTable
 
     return DeltaTable(location, version=version, storage_options=options_of(location) or None)
+
+
+def read_table(location: str) -> DeltaTable:
+    """Returns a table's newest version, for reading alone: in a folder, callers share it until the log changes.
+
+    Raises deltalake's exceptions.
+    """
+    if is_remote(location):
+        return open_table(location)
+    log = f"{filesystem_of(location)[1]}/_delta_log"
+    folder = _stamp(log)  # before the log is read: what changes meanwhile is noticed by the next caller
+    with _reading:
+        known = _read.get(location)
+    if known is not None and known.is_newest(log, folder):
+        return known.table
+    table = open_table(location)
+    with _reading:
+        _read.pop(location, None)
+        _read[location] = _Read(table, folder, _stamp(_entry(log, table.version())))
+        if len(_read) > _MOST_READ:
+            del _read[next(iter(_read))]
+    return table
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A version of a table, with the stamps of its log's folder and of its own entry there."""
+
+    table: DeltaTable
+    folder: tuple[int, ...] | None
+    entry: tuple[int, ...] | None
+
+    def is_newest(self, log: str, folder: tuple[int, ...] | None) -> bool:
+        # The time of a folder is some milliseconds coarse: the next version may have come within them.
+        version = self.table.version()
+        return (
+            folder == self.folder
+            and _stamp(_entry(log, version)) == self.entry
+            and _stamp(_entry(log, version + 1)) is None
+        )
+
+
+#: Tables read, the last at the end.
+_read: dict[str, _Read] = {}
+_reading = threading.Lock()
+_MOST_READ = 32
+
+
+def _entry(log: str, version: int) -> str:
+    return f"{log}/{version:020d}.json"
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    """Returns what changes with a file, or with a folder's list of files; None: there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def files_of(table: DeltaTable, *, flatten: bool = True) -> pa.Table:

@@ -29,7 +29,7 @@ from volstream.delta.history import MayGo
 from volstream.delta.keeper import UPKEEP
 from volstream.delta.log import DeltaLog, files_kept
 from volstream.delta.marker import OWNER
-from volstream.delta.places import can_create, files_of, filesystem_of, make_durable, mapped, open_table, remove_file
+from volstream.delta.places import can_create, files_of, filesystem_of, make_durable, mapped, read_table, remove_file
 from volstream.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
 from volstream.delta.vectors import deleted_rows, file_of
 
@@ -201,7 +201,7 @@ def _opened(location: str) -> DeltaTable | None:
     if not can_create(location):
         return None
     try:
-        table = open_table(location)
+        table = read_table(location)
     except TableNotFoundError:
         return None
     properties = table.metadata().configuration

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import stamina
-
 from volstream.delta import direct
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
@@ -136,6 +134,8 @@ class DeltaWriter:
 
 def with_retries(command: Any) -> None:
     """Retries a command that loses races against other writers of its table."""
+    import stamina
+
     for attempt in stamina.retry_context(
         on=lambda error: is_conflict(condition_of(error)), attempts=_CONFLICT_ATTEMPTS, wait_initial=0.1, wait_max=2.0
     ):

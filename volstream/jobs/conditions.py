@@ -12,7 +12,6 @@ from volstream.errors import InvalidValueError, SqlError
 from volstream.functions.schema import reason_of
 from volstream.jobs.sets import SHORTHANDS
 from volstream.loading.options import LOADER
-from volstream.sql.readonly import check_calls
 from volstream.sql.stable import StableColumns, of_texts
 from volstream.sqltext import tree_of
 
@@ -152,6 +151,8 @@ def _parsed(what: str, text: str, rule: str) -> Any:
     """Returns the tree of an expression; raises InvalidValueError if it is more than that."""
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
+
+    from volstream.sql.readonly import check_calls
 
     try:
         # In parentheses, as in a plan, so that nothing can follow the text.

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 _log = get("engine")
 
-#: Maximum uses of a pooled session: what its statements leave on the server ends with it.
+#: Maximum uses of a pooled session: what its statements leave on the server ends with it. On a server that others started the
+#: processes that fork its Python workers stay instead, one on each executor, until the executor ends.
 _MOST_USES = 100
-
+_MOST_USES_ON_OTHERS = 1000
 
 #: Settings of sessions on servers that others started; the home's engine has them from the start. With substitution of
 #: variables, Spark would replace a file name such as ``${x}``.
@@ -146,8 +147,9 @@ class SparkGateway:
         except BaseException:
             self._release(connection)
             raise
+        most = _MOST_USES if isinstance(self._address, EngineAddress) else _MOST_USES_ON_OTHERS
         with self._lock:
-            keep = uses + 1 < _MOST_USES and self._ended is None
+            keep = uses + 1 < most and self._ended is None
             if keep:
                 self._idle[compiled].append((connection, uses + 1))
         if not keep:

@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from volstream.delta import log
 from volstream.delta.native import TableSpec
-from volstream.delta.places import filesystem_of, mapped, open_table
+from volstream.delta.places import filesystem_of, mapped, read_table
 from volstream.errors import DependencyError, InvalidStateError, NotFoundError
 
 #: Number of the arrival, position in the arrival, and one of the operations below.
@@ -64,7 +64,7 @@ def columns_of(target: str) -> pa.Schema:
     """
     try:
         with mapped(target):
-            opened = open_table(target)
+            opened = read_table(target)
             schema, fields = pa.schema(opened.schema().to_arrow()), json.loads(opened.schema().to_json())["fields"]
             key = opened.metadata().configuration.get(log.PRIMARY_KEY) or "[]"
     except TableNotFoundError:
@@ -100,7 +100,7 @@ def existing(target: str) -> tuple[TableSpec, str] | None:
     """Returns the definition and Delta id of the existing tail of the table at ``target``, or None. Raises DependencyError."""
     try:
         with mapped(location(target)):
-            opened = open_table(location(target))
+            opened = read_table(location(target))
             present, tail_id = pa.schema(opened.schema().to_arrow()), str(opened.metadata().id)
     except TableNotFoundError:
         return None

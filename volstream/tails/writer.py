@@ -16,7 +16,7 @@ from volstream.delta.datafile import AddedFile
 from volstream.delta.log import DeltaLog
 from volstream.delta.native import DataFile, NativeTable, View
 from volstream.delta.options import options_of
-from volstream.delta.places import mapped, open_table
+from volstream.delta.places import mapped, read_table
 from volstream.errors import FencedError, InvalidStateError, StorageError, TailFullError
 from volstream.lifecycle import faults
 from volstream.tails import table
@@ -343,7 +343,7 @@ def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> bool:
     if all(field.type == types.get(field.name, field.type) for field in wanted) and {*types} <= {*wanted.names}:
         location = table.location(target)
         with mapped(location):
-            newest = open_table(location).transaction_version(NEWEST)
+            newest = read_table(location).transaction_version(NEWEST)
             write_deltalake(
                 location,
                 wanted.empty_table(),

@@ -1,15 +1,19 @@
-"""Locations that cannot have tables."""
+"""Locations that cannot have tables, and tables that are read again and again."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
+from deltalake.exceptions import TableNotFoundError
 
 from volstream.delta import folders
 from volstream.delta.copying import copy_folder
-from volstream.delta.places import filesystem_of, make_folder, replace_file
+from volstream.delta.places import filesystem_of, make_folder, read_table, replace_file
 from volstream.errors import DependencyError, InvalidValueError
 
 
@@ -61,3 +65,36 @@ def test_new_folders_are_a_groups_only_below_a_folder_that_is(tmp_path: Path) ->
         make_folder(str(folder / "a" / "b"))
     assert [(own / name).stat().st_mode & 0o2020 for name in ("a", "a/b")] == [0, 0]
     assert [(shared / name).stat().st_mode & 0o2070 for name in ("a", "a/b")] == [0o2070, 0o2070]
+
+
+def test_readers_share_a_table_until_its_log_changes(tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    rows = pa.table({"n": [1]})
+    write_deltalake(location, rows)
+    first = read_table(location)
+    assert read_table(location) is first
+    for version in range(1, 40):  # many within one tick of the file system's clock
+        write_deltalake(location, rows, mode="append")
+        assert read_table(location).version() == version
+    shutil.rmtree(location)
+    with pytest.raises(TableNotFoundError):
+        read_table(location)
+    write_deltalake(location, rows)
+    again = read_table(location)
+    assert (again.version(), again.metadata().id) != (first.version(), first.metadata().id)
+    again.create_checkpoint()
+    assert read_table(location) is not again  # what that one would read later may be deleted now
+    assert first.version() == 0
+
+
+def test_a_log_that_was_rewritten_is_read_again(tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    for _ in range(3):
+        write_deltalake(location, pa.table({"n": [1]}), mode="append")
+    assert read_table(location).version() == 2
+    newest = tmp_path / "t" / "_delta_log" / f"{2:020d}.json"
+    newest.unlink()
+    assert read_table(location).version() == 1
+    other = newest.with_name(f"{1:020d}.json")
+    other.write_text(other.read_text().replace("part-", "prat-"))
+    assert all("prat-" in path for path in read_table(location).file_uris()[:1])

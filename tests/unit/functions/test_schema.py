@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict, cast
 
 import pyarrow as pa
 import pydantic
@@ -15,11 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from volstream.definitions import FileJob
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
 from volstream.functions.file import File
 from volstream.functions.rows import RowRequirements, rows_of
-from volstream.functions.schema import PROVENANCE, from_ddl, from_declaration, of_function, to_ddl
+from volstream.functions.schema import PROVENANCE, from_ddl, from_declaration, of_function, of_job, to_ddl
 from volstream.functions.source import batch_size_of, function
 
 SIMPLE = st.sampled_from(
@@ -65,7 +67,9 @@ SCHEMAS = st.lists(
 
 @given(SCHEMAS)
 def test_ddl_is_read_back_as_written(schema: pa.Schema) -> None:
-    assert from_ddl(to_ddl(schema)) == schema
+    ddl = to_ddl(schema)
+    assert from_ddl(ddl) == schema
+    assert of_job(cast(FileJob, SimpleNamespace(returns=ddl))) == schema
 
 
 def test_sql_keywords_can_be_column_names() -> None:
