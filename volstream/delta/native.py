@@ -11,12 +11,13 @@ What does not belong here: the meaning of the tables (``directory``).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -129,6 +130,19 @@ class View:
         with self.open(file) as opened, mapped(self.spec.location):
             return self.fitted(opened.read(columns=columns if columns is None else list(columns)), columns)
 
+    def files_between(self, number: str, after: int, until: int) -> list[DataFile]:
+        """Returns the files that may have rows whose ``number`` is in ``(after, until]``, by its statistics."""
+        return [file for file in self.files if file.maximum[number] > after and file.minimum[number] <= until > after]
+
+    def between(self, number: str, after: int, until: int) -> Iterator[pa.Table]:
+        """Yields the rows whose ``number`` is in ``(after, until]`` file by file, in no particular order."""
+        for file in self.files_between(number, after, until):
+            rows = self.read(file)
+            if file.minimum[number] <= after or file.maximum[number] > until:
+                numbers = rows[number]
+                rows = rows.filter(pc.and_(pc.greater(numbers, after), pc.less_equal(numbers, until)))
+            yield rows
+
     def fitted(self, rows: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
         """Converts ``rows`` of one of the files to the table's columns, or some of them."""
         schema = self.spec.schema
@@ -184,6 +198,13 @@ class NativeTable:
         return NewFile(
             self.spec.location, self.spec.schema, tracked=self.spec.tracked, plain=_DISTINCT, group_rows=GROUP_ROWS
         )
+
+    def merged(self, view: View, files: Iterable[DataFile], order: Sequence[str]) -> AddedFile:
+        """Writes the rows of some files into one, sorted by the columns ``order``."""
+        rows = pa.concat_tables([view.read(file) for file in files])
+        merged = self.new_file()
+        merged.write(rows.sort_by([(name, "ascending") for name in order]))
+        return merged.close()
 
     def commit(
         self,

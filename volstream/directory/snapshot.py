@@ -163,17 +163,9 @@ class Snapshot:
         Args:
             among: include only these paths.
         """
-        parts: list[pa.Table] = []
-        for file in self._changed_files(after, until):
-            rows = self.tail.read(file)
-            if file.minimum["refresh_id"] <= after or file.maximum["refresh_id"] > until:
-                number = rows["refresh_id"]
-                rows = rows.filter(pc.and_(pc.greater(number, after), pc.less_equal(number, until)))
-            if among is not None:
-                rows = rows.filter(pc.is_in(rows[PATH], value_set=among))
-            parts.append(rows)
-        if not parts:
-            return table.CHANGES.empty_table()
+        parts = [table.CHANGES.empty_table()]
+        for rows in self.tail.between("refresh_id", after, until):
+            parts.append(rows if among is None else rows.filter(pc.is_in(rows[PATH], value_set=among)))
         changes = pa.concat_tables(parts)
         return changes.sort_by([(PATH, "ascending"), ("refresh_id", "ascending")])
 
@@ -183,14 +175,7 @@ class Snapshot:
 
     def changed_rows(self, after: int, until: int) -> int:
         """Returns an upper bound of the number of tail rows in the refreshes ``(after, until]``."""
-        return sum(file.rows for file in self._changed_files(after, until))
-
-    def _changed_files(self, after: int, until: int) -> Sequence[DataFile]:
-        return [
-            file
-            for file in self.tail.files
-            if file.maximum["refresh_id"] > after and file.minimum["refresh_id"] <= until and after < until
-        ]
+        return sum(file.rows for file in self.tail.files_between("refresh_id", after, until))
 
     def _overlaid(self, changed: pa.Table, prefixes: Sequence[str]) -> Iterator[pa.Table]:
         paths: list[str] = changed[PATH].to_pylist()

@@ -236,15 +236,9 @@ class DirectoryWriter:
             small = []
         if not (gone or small):
             return False
-        added = [self._together(snapshot, small)] if small else []
+        added = [self._tail.merged(snapshot.tail, small, ("refresh_id", "relative_path"))] if small else []
         self._commit_tail(snapshot, snapshot.newest, floor=floor, added=added, removed=[*gone, *small], rewrite=True)
         return True
-
-    def _together(self, snapshot: Snapshot, files: Iterable[DataFile]) -> AddedFile:
-        rows = pa.concat_tables([snapshot.tail.read(file) for file in files])
-        file = self._tail.new_file()
-        file.write(rows.sort_by([("refresh_id", "ascending"), ("relative_path", "ascending")]))
-        return file.close()
 
     def _commit_tail(
         self,

@@ -70,6 +70,9 @@ _NO_SET = (f"CAST(NULL AS {_MEMBERS}) AS members", "CAST(NULL AS DOUBLE) AS held
 #: Rows of up to this many files are part of the query. From about 3,000 on, Spark would cache them.
 _FEW_FILES = 1000
 
+#: Sorting the files of a batch by size takes less time than reading this much.
+_DEALT_BYTES = 64 << 20
+
 #: Rows per row group: a batch reads only the groups that contain its files.
 _GROUP_ROWS = 10_000
 
@@ -323,17 +326,24 @@ def work_of(session: SparkSession, plan: Plan, batch: Batch, without: Collection
         kept = pc.invert(pc.is_in(rows["relative_path"], value_set=others["relative_path"]))
         return relation(session, rows.filter(kept))
     files = slice_of(session, plan, batch).where(f"action <> '{REMOVE}'")
-    return _distributed(files.join(relation(session, others), "relative_path", "left_anti") if without else files)
+    kept = files.join(relation(session, others), "relative_path", "left_anti") if without else files
+    return _distributed(kept, batch.bytes)
 
 
 def work_of_rows(session: SparkSession, planned: pa.Table) -> DataFrame:
     """Distributes rows of a plan over the processors."""
     files = relation(session, planned)
-    return files if planned.num_rows <= _FEW_FILES else _distributed(files)
+    return files if planned.num_rows <= _FEW_FILES else _distributed(files, pc.sum(planned["size"]).as_py() or 0)
 
 
-def _distributed(files: DataFrame) -> DataFrame:
-    return files.repartition(processors(files))
+def _distributed(files: DataFrame, size: int) -> DataFrame:
+    """Distributes files over the processors, ``size`` bytes in all. Much of them is dealt out, the largest files first, so that
+    the processors end at about the same time."""
+    count = processors(files)
+    if size < _DEALT_BYTES:
+        return files.repartition(count)
+    order = f"CAST(row_number() OVER (ORDER BY size DESC) % {count} AS INT) AS processor"
+    return files.selectExpr("*", order).repartitionById(count, "processor").drop("processor")
 
 
 def processors(files: DataFrame) -> int:

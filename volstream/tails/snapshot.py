@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from volstream.delta.log import DeltaLog
 from volstream.delta.native import DataFile, View
@@ -55,15 +54,11 @@ class Tail:
 
     def files(self, after: int) -> list[DataFile]:
         """Returns the data files with arrivals later than ``after``."""
-        return [file for file in self.view.files if file.maximum[ARRIVAL] > after]
+        return self.view.files_between(ARRIVAL, after, self.newest)
 
     def parts(self, after: int, until: int) -> Iterator[pa.Table]:
         """Yields the rows of arrivals in ``(after, until]`` file by file, in no particular order."""
-        for file in self.files(after):
-            if file.minimum[ARRIVAL] <= until:
-                rows = self.view.read(file)
-                number = rows[ARRIVAL]
-                yield rows.filter(pc.and_(pc.greater(number, after), pc.less_equal(number, until)))
+        return self.view.between(ARRIVAL, after, until)
 
     def rows(self, after: int, until: int) -> pa.Table:
         """Returns the rows of :meth:`parts` in the order of arrival."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,6 @@ from deltalake import write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
 from volstream.delta import folders
-from volstream.delta.datafile import AddedFile
 from volstream.delta.log import DeltaLog
 from volstream.delta.native import DataFile, NativeTable, View
 from volstream.delta.options import options_of
@@ -199,7 +198,7 @@ class TailWriter:
             small = [file for file in tail.view.files if file.rows < _SMALL_ROWS]
             removed: Sequence[DataFile] = small if len(small) >= _SMALL_FILES else ()
             if removed:
-                added.append(self._merged(tail, removed))
+                added.append(self._table.merged(tail.view, removed, (ARRIVAL, POSITION)))
         except BaseException:
             file.drop()
             raise
@@ -229,12 +228,6 @@ class TailWriter:
             return tail.view.fitted(rows, [OPERATION, *self.columns.names])
         except pa.ArrowException as error:
             raise InvalidStateError(f"The rows do not fit the table at {self.target}: {error}.", remedy) from None
-
-    def _merged(self, tail: Tail, files: Iterable[DataFile]) -> AddedFile:
-        rows = pa.concat_tables([tail.view.read(source) for source in files])
-        file = self._table.new_file()
-        file.write(rows.sort_by([(ARRIVAL, "ascending"), (POSITION, "ascending")]))
-        return file.close()
 
 
 @dataclass(frozen=True)

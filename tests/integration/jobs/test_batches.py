@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.integration.conftest import COUNT, Place
 from tests.interrupts import meanwhile
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, VolstreamError
+from volstream.jobs import plan
 from volstream.jobs.progress import Progress
 from volstream.lifecycle.stop import Stop
 from volstream.model.work import BatchState
@@ -166,3 +168,16 @@ def test_the_files_of_a_retry_are_not_recorded(place: Place) -> None:
     with pytest.raises(InvalidStateError, match=f"describe batch {again.id}"):
         place.session.batches.read(again.id)
     assert [failure.path for failure in place.session.batches.failures(again.id)] == ["c"]
+
+
+def test_large_files_are_dealt_out_evenly(place: Place) -> None:
+    sizes = [32 << 20] * 6 + [1] * 1001  # by path, so that they would be neighbours
+    planned = pa.Table.from_pylist(
+        [{"relative_path": f"{number:05d}", "size": size} for number, size in enumerate(sizes)], schema=plan._SCHEMA
+    )
+    session = place.session.spark
+    work = plan.work_of_rows(session, planned).selectExpr("spark_partition_id() AS task", "size", "relative_path")
+    tasks = work.toArrow().to_pylist()
+    assert sorted(row["relative_path"] for row in tasks) == planned["relative_path"].to_pylist()
+    large = Counter(row["task"] for row in tasks if row["size"] > 1)
+    assert set(large.values()) == {6 // len({row["task"] for row in tasks})}
