@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,39 +103,66 @@ def diff_command(
 
 
 @click.command("export")
-@click.argument("target", type=click.Path(path_type=Path, allow_dash=True), default="-", metavar="[FILE.toml|DIR|-]")
+@click.argument("target", type=click.Path(path_type=Path, allow_dash=True), default="-", metavar="[FILE|DIR|-]")
+@click.option("--dbt", is_flag=True, help="Write the home's tables as sources of dbt, in YAML, instead.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @common
-def export_command(session: Session, output: Output, target: Path, force: bool) -> None:
+def export_command(session: Session, output: Output, target: Path, dbt: bool, force: bool) -> None:
     """Write the home's objects as a file for apply. Without a target, or with -, to standard output.
 
     The file contains no secrets: connections and topics refer to theirs.
     """
+    if dbt:
+        from volstream.pipelines.dbt import to_dbt
+
+        file = _file(target, "sources.yml", force)
+        text, tables = to_dbt(session.home)
+        _write(output, file, text, "yaml", {"tables": tables}, counted(tables, "table"))
+        return
     from volstream.pipelines.existing import data_tables, existing, without_files
     from volstream.pipelines.export import no_file, to_toml
 
     exported, left_out, no_files = existing(session.home, None), data_tables(session.home), without_files(session.home)
-    if str(target) == "-":
-        text = to_toml(exported, left_out, None, no_files)
-        output.result({"toml": text}, text.rstrip("\n"))
-    else:
-        try:
-            file = target / _EXPORTED if target.is_dir() or target.suffix != ".toml" else target
-            if file.exists() and not force:
-                raise AlreadyExistsError(f"The file {file} exists.", "Overwrite it with --force, or give another name.")
-            text = to_toml(exported, left_out, file.parent.resolve(), no_files)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InvalidValueError(
-                f"{target} cannot be written: {error.strerror}.", "Give another file or folder."
-            ) from None
-        objects = len(exported) - len(no_files)
-        output.result({"file": str(file), "objects": objects}, f"{counted(objects, 'object')} written to {file}.")
+    file = _file(target, _EXPORTED, force)
+    text = to_toml(exported, left_out, None if file is None else file.parent.resolve(), no_files)
+    objects = len(exported) - len(no_files)
+    _write(output, file, text, "toml", {"objects": objects}, counted(objects, "object"))
     if no_files and not output.as_json:
         output.message(no_file(no_files))
     if left_out and not output.as_json:
         output.message(f"Left out, because they consist of data only: {', '.join(left_out)}.")
+
+
+def _file(target: Path, usual: str, force: bool) -> Path | None:
+    """Returns the file to write: ``usual`` in a folder; None: standard output."""
+    if str(target) == "-":
+        return None
+    endings = {".yml", ".yaml"} if usual.endswith(".yml") else {Path(usual).suffix}
+    with _writing(target):
+        file = target if target.suffix in endings and not target.is_dir() else target / usual
+        if file.exists() and not force:
+            raise AlreadyExistsError(f"The file {file} exists.", "Overwrite it with --force, or give another name.")
+    return file
+
+
+def _write(output: Output, file: Path | None, text: str, language: str, numbers: dict[str, int], what: str) -> None:
+    if file is None:
+        output.result({language: text}, text.rstrip("\n"))
+        return
+    with _writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    output.result({"file": str(file), **numbers}, f"{what} written to {file}.")
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InvalidValueError(
+            f"{file} cannot be written: {error.strerror}.", "Give another file or folder."
+        ) from None
 
 
 @click.command("graph")

@@ -9,14 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
+from deltalake import write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import objects
 from tests.commands import Shell
 from volstream import config
-from volstream.delta import direct
+from volstream.delta import direct, folders
 from volstream.errors import VolstreamError
+from volstream.functions.schema import PROVENANCE
+from volstream.model.names import Name
 from volstream.pipelines.apply import apply, check_plan, plan_of
 from volstream.pipelines.existing import existing
 from volstream.pipelines.export import to_toml
@@ -212,6 +216,35 @@ def test_an_export_into_a_folder_refers_to_code_there_and_overwrites_nothing(pip
     assert (pipeline.folder / "new" / "all.toml").exists()
     code, _, err = pipeline.shell("export", "x" * 300)
     assert (code, "cannot be written: File name too long" in err) == (3, True)
+
+
+def test_tables_that_exist_are_exported_as_sources_of_dbt(pipeline: Pipeline) -> None:
+    pipeline.write(ALL)
+    pipeline.apply()
+    location = Path(folders.table_location(str(pipeline.shell.home / "warehouse"), Name.parse("silver.counts")))
+    columns = pa.schema([pa.field("n", pa.int32()), *PROVENANCE])
+    write_deltalake(location, columns.empty_table())
+    models = pipeline.folder / "models"
+    assert pipeline.shell.ok("export", "--dbt", str(models)) == f"4 tables written to {models}/sources.yml.\n"
+    text = (models / "sources.yml").read_text()
+    assert pipeline.shell.ok("export", "--dbt") == text
+    data, counts = (source["tables"] for source in yaml.safe_load(text)["sources"])
+    assert [table["name"] for table in data] == ["events", "items", "orders"]
+    assert counts == [
+        {
+            "name": "counts",
+            "description": "Written by the job silver.count of volstream.",
+            "config": {
+                "meta": {"external_location": f"delta_scan('{location}')"},
+                "loaded_at_field": "_processed_at",
+            },
+            "columns": counts[0]["columns"],
+        }
+    ]
+    assert counts[0]["columns"][0] == {"name": "n", "data_type": "INT"}
+    assert all("description" in column for column in counts[0]["columns"][1:])
+    code, _, err = pipeline.shell("export", "--dbt", str(models))
+    assert (code, "--force" in err) == (3, True)
 
 
 def test_values_are_altered_in_place(pipeline: Pipeline) -> None:
