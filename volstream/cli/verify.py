@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 @click.command("verify")
 @click.argument("job", shell_complete=names_of("job"))
 @click.option("--fix", is_flag=True, help="Process what is wrong again, and remove rows that no file explains.")
+@click.option("--outputs", is_flag=True, help="Compare the files that the function made with their volume, too.")
 @common
-def verify_command(session: Session, output: Output, job: str, fix: bool) -> None:
+def verify_command(session: Session, output: Output, job: str, fix: bool, outputs: bool) -> None:
     """Compare the table of JOB with the directory of its volume, file by file, without calling the function.
 
     The directory is as of the last refresh. Files that have changed since the last run are not compared. Exits with 5 if
     something is wrong and stays wrong.
     """
     with watched(output) as (stop, observe):
-        found = session.jobs.verify(job, fix=fix, stop=stop, observe=observe)
+        found = session.jobs.verify(job, fix=fix, outputs=outputs, stop=stop, observe=observe)
     _show(output, job, found, stop)
 
 
@@ -62,6 +63,8 @@ def _show(output: Output, job: str, found: Verification, stop: Stop) -> None:
         "foreign_commits": [vars(commit) for commit in found.commits],
         "seen_from": found.seen_from,
         "pathless": found.pathless,
+        "outputs": None if found.outputs is None else found.outputs.count,
+        "unnamed": None if found.outputs is None else found.outputs.unnamed,
         "unproven": found.unproven,
         "fixed": found.fixed,
     }
@@ -102,6 +105,11 @@ def _lines(job: str, found: Verification) -> list[str]:
         lines.append(
             f"What other writers changed before version {found.seen_from} is no longer known: the log was cleaned up."
         )
+    if (made := found.outputs) is not None:
+        lines.append(f"{counted(made.count, 'output')} compared with their volume.")
+        if made.unnamed:
+            named = ", ".join(map(printable, made.examples[:5])) + (" ..." if made.unnamed > 5 else "")
+            lines.append(f"In its folder there, {counted(made.unnamed, 'file')} that no row names: {named}.")
     if found.unproven:
         lines.append(f"{counted(found.unproven, 'file')} without rows: whether they have none is not known here.")
     if found.waiting:

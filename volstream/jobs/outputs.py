@@ -33,7 +33,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -64,6 +64,9 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 
 _log = get("outputs")
+
+#: Paths named in a report.
+_EXAMPLES = 20
 
 #: Concurrent requests to a store.
 _AT_ONCE = 32
@@ -278,6 +281,50 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         catalog.refreshes.ask_check(volume_id, (output.path for output in outputs))
         catalog.outputs.placed(list(zip(live, etags, strict=True)))
         catalog.outputs.forget(dead)
+
+
+@dataclass(frozen=True)
+class ComparedOutputs:
+    """What is in the volume of a job's outputs, compared with what the rows of its table name.
+
+    Attributes:
+        count: number of outputs that rows name.
+        lost: the files whose rows name an output that is missing, or that another writer changed.
+        unnamed: number of files in the job's folder of the volume that no row names.
+        examples: paths of some of these.
+    """
+
+    count: int
+    lost: Collection[str]
+    unnamed: int
+    examples: Sequence[str]
+
+
+def compared_outputs(catalog: Catalog, settings: Settings, job: FileJob) -> ComparedOutputs:
+    """Lists the volume of a job's outputs. The caller holds the job's lease; all outputs of the table are in memory.
+
+    Raises:
+        InvalidValueError: the job makes no files.
+        NotFoundError: the volume was dropped.
+        StorageError: the listing failed.
+    """
+    if job.outputs_to is None:
+        raise InvalidValueError(f"The job {job.name} makes no files.", "Leave out --outputs.")
+    finish(catalog, settings, str(job.into))
+    volume = catalog.volumes.get(Name.parse(job.outputs_to))
+    outputs = {output.path: output for output in catalog.outputs.live(str(job.into)) if output.volume_id == volume.id}
+    lost, unnamed, missing = set(), list[str](), dict(outputs)
+    count = 0
+    store, target = cast("ObjectStore", _store_of(volume, catalog, settings)), target_of(job)
+    for file in _files(store.list(target.prefix, Selection(ignores=(STAGING,)))):
+        output = missing.pop(file.relative_path, None)
+        if output is None:
+            count += 1
+            unnamed += [file.relative_path] if count <= _EXAMPLES else []
+        elif output.etag != file.etag:
+            lost.add(output.source)
+    lost |= {output.source for output in missing.values()}
+    return ComparedOutputs(len(outputs), lost, count, unnamed)
 
 
 def remove_outputs_of(catalog: Catalog, settings: Settings, job: Job) -> None:

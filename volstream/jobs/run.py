@@ -18,7 +18,7 @@ from volstream.jobs import plan
 from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, CommitPreparation, StagedBatch, recover
 from volstream.jobs.environments import equipped
 from volstream.jobs.lease import RunReport, held, lease
-from volstream.jobs.outputs import finish
+from volstream.jobs.outputs import compared_outputs, finish
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
 from volstream.jobs.services import JobServices
@@ -91,6 +91,7 @@ class FileRunner:
         *,
         fix: bool = False,
         heal: bool = False,
+        outputs: bool = False,
         stop: Stop | None = None,
         observe: Observer | None = None,
     ) -> Verification:
@@ -100,15 +101,17 @@ class FileRunner:
             fix: process the files that are wrong again, and remove rows that no file explains.
             heal: fix, too, and if the directory no longer keeps what the stream needs, compare with its present files and let the
                 stream continue from these.
+            outputs: compare the files that the function made with the volume that has them, too.
 
         Raises:
-            As :meth:`run`.
+            InvalidValueError: ``outputs``, but the job makes no files.
+            See :meth:`run` for the rest.
         """
         found = Verification()
 
         def act(run: _Run) -> None:
             nonlocal found
-            found = run.verify(fix=fix or heal, heal=heal)
+            found = run.verify(fix=fix or heal, heal=heal, outputs=outputs)
 
         if fix or heal:
             self._lead(stop, observe, act)
@@ -237,7 +240,7 @@ class _Run:
         self._services.catalog.consumptions.drop_plan(open_plan)
         folders.discard(open_plan.location)
 
-    def verify(self, *, fix: bool, heal: bool) -> Verification:
+    def verify(self, *, fix: bool, heal: bool, outputs: bool) -> Verification:
         """Recovers, compares, and with ``fix`` processes what is wrong."""
         consumptions = self._services.catalog.consumptions
         if not fix:
@@ -264,12 +267,15 @@ class _Run:
             )
         if self._ended:
             return Verification()
+        made = None
+        if outputs:
+            made = compared_outputs(self._services.catalog, self._services.settings, self._job)
         folder = f"{self._services.staging}/verify-{uuid.uuid4().hex}"
         planned: Planned | None = None
         try:
             with self._services.session() as session:
                 comparison = compared(
-                    self._services, session, self._job, covered, unfinished, folder, again=kind is PlanKind.STREAM
+                    self._services, session, self._job, covered, unfinished, folder, made, again=kind is PlanKind.STREAM
                 )
                 found = comparison.found
                 if fix and (found.count or kind is PlanKind.STREAM):

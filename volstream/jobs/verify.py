@@ -6,7 +6,7 @@ ledger. Files that have changed since they were delivered, or whose plan is not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -21,6 +21,7 @@ from volstream.delta.foreign import ForeignCommit, History
 from volstream.delta.log import DeltaLog
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
+from volstream.jobs.outputs import ComparedOutputs
 from volstream.jobs.results import OwnCommits
 from volstream.model.text import counted
 from volstream.model.work import Plan
@@ -43,13 +44,15 @@ class Problem(StrEnum):
     """What is wrong with a file's rows.
 
     ``MISSING``: the file has no outcome. ``OUTDATED``: its rows are those of another version. ``DOUBLED``: it has rows of several
-    batches or versions. ``FOREIGN``: another writer changed its rows. ``STRAY``: there are rows, but no such file.
+    batches or versions. ``FOREIGN``: another writer changed its rows. ``OUTPUT``: a file that its rows name is missing, or was
+    changed by another writer. ``STRAY``: there are rows, but no such file.
     """
 
     MISSING = "missing"
     OUTDATED = "outdated"
     DOUBLED = "doubled"
     FOREIGN = "foreign"
+    OUTPUT = "output"
     STRAY = "stray"
 
 
@@ -67,6 +70,7 @@ class Verification:
         commits: commits of other writers that changed rows since the table was last found right.
         seen_from: the first version of the table whose changes by others could be looked for; None: all.
         pathless: rows that name no file.
+        outputs: the files that the function made; None: they were not compared.
         unproven: files without rows that may be right: the job keeps no ledger, because only Spark can write to its warehouse.
         fixed: files that were wrong and have been put right; None: nothing was changed.
     """
@@ -80,6 +84,7 @@ class Verification:
     commits: Sequence[ForeignCommit] = ()
     seen_from: int | None = None
     pathless: int = 0
+    outputs: ComparedOutputs | None = None
     unproven: int = 0
     fixed: int | None = None
 
@@ -144,6 +149,7 @@ def compared(
     covered: Range,
     unfinished: Plan | None,
     folder: str,
+    outputs: ComparedOutputs | None,
     *,
     again: bool = False,
 ) -> Comparison:
@@ -153,6 +159,7 @@ def compared(
         covered: from the version up to which files were delivered, to the newest.
         unfinished: an open plan, whose files are not compared.
         folder: for intermediate results; the caller removes it, after a repair.
+        outputs: of the job; None: they are not compared.
         again: the directory may have been made again, so that its versions say nothing of the stream's beginning.
     """
     stream, location, key = services.stream(job), services.table_of(job), key_column(job)
@@ -194,7 +201,7 @@ def compared(
     else:
         strays = files.limit(0)
     with map_spark_errors():
-        problems = _outcomes(services, session, job, recorded, history)
+        problems = _outcomes(services, session, job, recorded, history, [] if outputs is None else outputs.lost)
         problems = problems.union(strays.selectExpr("relative_path AS path", f"'{Problem.STRAY}' AS problem"))
         problems.write.mode("overwrite").parquet(f"{folder}/problems")
         numbers = session.sql(
@@ -219,6 +226,7 @@ def compared(
         commits=history.commits,
         seen_from=history.first if gone else None,
         pathless=pathless,
+        outputs=outputs,
         unproven=unproven,
     )
     problems = session.read.schema("path STRING, problem STRING").parquet(f"{folder}/problems")
@@ -240,11 +248,13 @@ def _outcomes(
     job: FileJob,
     recorded: str,
     history: History,
+    lost: Collection[str],
 ) -> DataFrame:
     """Returns ``path`` and ``problem`` of the files in ``volstream_files`` that are wrong, or not known to be right.
 
     Args:
         recorded: SQL for the rows of the table.
+        lost: the files of which outputs are wrong.
     """
     key, kept = key_column(job), ledger.location_of(services.warehouse, job.id)
     failing = services.catalog.failures.active(job.id)
@@ -257,6 +267,7 @@ def _outcomes(
             {"batch": list(history.own), "wrote": list(history.own.values())},
             schema=pa.schema([("batch", pa.string()), ("wrote", pa.int64())]),
         ),
+        "volstream_lost": pa.table({"path": pa.array(sorted(lost), pa.string())}),
     }
     for name, rows in relations.items():
         relation(session, rows).createOrReplaceTempView(name)
@@ -280,6 +291,7 @@ def _outcomes(
         others = (
             f"WHEN r.path IS NOT NULL AND r.low <> f.version THEN '{Problem.OUTDATED}' "
             f"WHEN t.version > coalesce(o.wrote, -1) THEN '{Problem.FOREIGN}' "
+            f"WHEN l.path IS NOT NULL THEN '{Problem.OUTPUT}' "
         )
     return session.sql(
         "SELECT path, problem FROM (SELECT f.relative_path AS path, CASE "
@@ -289,6 +301,7 @@ def _outcomes(
         f"LEFT JOIN ({rows}) r ON r.path = f.relative_path{' AND r.low = f.version' if by_version else ''} "
         "LEFT JOIN volstream_failing b ON b.path = f.relative_path AND b.version = f.version "
         f"LEFT JOIN ({empty}) e ON e.path = f.relative_path AND e.version = f.version "
+        "LEFT JOIN volstream_lost l ON l.path = f.relative_path "
         f"LEFT JOIN ({touched}) t ON t.key = f.relative_path "
         "LEFT JOIN volstream_own o ON o.batch = coalesce(r.last, e.batch)) WHERE problem IS NOT NULL"
     )

@@ -438,6 +438,7 @@ class Jobs(Collection[Job]):
         name: str,
         *,
         fix: bool = False,
+        outputs: bool = False,
         stop: Stop | None = None,
         observe: Observer | None = None,
     ) -> Verification:
@@ -445,12 +446,14 @@ class Jobs(Collection[Job]):
 
         Args:
             fix: process the files that are wrong again, and remove rows that no file explains.
+            outputs: compare the files that the function made with the volume that has them, too.
 
         Raises:
+            InvalidValueError: ``outputs``, but the job makes no files.
             StreamBusyError: the job is running.
             StreamStaleError: the directory no longer keeps the history of the delivered files; see :meth:`heal`.
         """
-        return self.file_runner(self._of_files(name)).verify(fix=fix, stop=stop, observe=observe)
+        return self.file_runner(self._of_files(name)).verify(fix=fix, outputs=outputs, stop=stop, observe=observe)
 
     def heal(self, name: str, *, stop: Stop | None = None, observe: Observer | None = None) -> Verification:
         """Fixes as :meth:`verify` does. If the directory no longer keeps what the stream needs, compares its present files, from

@@ -15,6 +15,7 @@ from volstream.definitions import QueueType
 from volstream.errors import EngineLostError, InvalidStateError, InvalidValueError, ObjectInUseError
 from volstream.functions.output import STAGING
 from volstream.jobs import outputs
+from volstream.jobs.verify import Problem
 
 #: Writes a file's text in capitals below ``up/``, to the path that the first line names or else to its own.
 UPPER = """
@@ -487,3 +488,35 @@ def test_many_outputs_of_many_files_are_exactly_those_that_rows_name(target: Tar
     target.run()
     assert len(target.files) == 40
     target.check()
+
+
+def test_outputs_that_others_removed_or_changed_are_found_and_made_again(target: Target) -> None:
+    for name in "abcd":
+        target.place.put(name, f"text of {name}")
+    target.create(outputs_prefix="up")
+    target.run()
+    jobs, folder = target.place.session.jobs, target.folder / "up"
+    right = jobs.verify("j", outputs=True)
+    assert (right.is_right, right.outputs) == (True, outputs.ComparedOutputs(4, set(), 0, []))
+    (folder / "a").unlink()
+    (folder / "b").write_text("mine")
+    (folder / "e").write_text("nobody's")
+    (target.folder / "beside").write_text("of others")
+    found = jobs.verify("j", outputs=True)
+    assert dict(found.wrong) == {Problem.OUTPUT: 2}
+    assert sorted(found.examples) == [("a", Problem.OUTPUT), ("b", Problem.OUTPUT)]
+    assert found.outputs == outputs.ComparedOutputs(4, {"a", "b"}, 1, ["up/e"])
+    assert jobs.verify("j").is_right  # rows alone
+    assert jobs.verify("j", outputs=True, fix=True).fixed == 2
+    (folder / "e").unlink()
+    (target.folder / "beside").unlink()
+    target.check()
+    assert jobs.verify("j", outputs=True).is_right
+
+
+def test_a_job_that_makes_no_files_has_no_outputs_to_verify(place: Place) -> None:
+    place.put("a", "text")
+    place.job("def f(file): return {'n': 1}")
+    place.run()
+    with pytest.raises(InvalidValueError, match="The job j makes no files"):
+        place.session.jobs.verify("j", outputs=True)
