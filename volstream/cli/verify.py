@@ -11,9 +11,10 @@ from volstream.cli.options import common
 from volstream.cli.output import Output
 from volstream.cli.progress import watched
 from volstream.errors import FilesFailedError, InterruptedByUserError
-from volstream.lifecycle.stop import Stop
+from volstream.lifecycle.stop import Stop, stop_on_signals
 from volstream.model.files import printable
 from volstream.model.text import counted
+from volstream.model.units import format_size
 
 if TYPE_CHECKING:
     from volstream.jobs.verify import Verification
@@ -21,19 +22,70 @@ if TYPE_CHECKING:
 
 
 @click.command("verify")
-@click.argument("job", shell_complete=names_of("job"))
+@click.argument("job", shell_complete=names_of("job"), required=False)
+@click.option(
+    "--volume",
+    metavar="VOLUME",
+    shell_complete=names_of("volume"),
+    help="Compare the directory of VOLUME with the files that it has, instead.",
+)
 @click.option("--fix", is_flag=True, help="Process what is wrong again, and remove rows that no file explains.")
 @click.option("--outputs", is_flag=True, help="Compare the files that the function made with their volume, too.")
 @common
-def verify_command(session: Session, output: Output, job: str, fix: bool, outputs: bool) -> None:
+def verify_command(
+    session: Session, output: Output, job: str | None, volume: str | None, fix: bool, outputs: bool
+) -> None:
     """Compare the table of JOB with the directory of its volume, file by file, without calling the function.
 
     The directory is as of the last refresh. Files that have changed since the last run are not compared. Exits with 5 if
     something is wrong and stays wrong.
     """
+    if (job is None) == (volume is None):
+        raise click.UsageError("Name a job, or a volume with --volume.")
+    if job is None:
+        if fix or outputs:
+            raise click.UsageError(
+                f"--fix and --outputs are for jobs. To bring the directory up to date: volstream refresh {volume}"
+            )
+        _verify_volume(session, output, str(volume))
+        return
     with watched(output) as (stop, observe):
         found = session.jobs.verify(job, fix=fix, outputs=outputs, stop=stop, observe=observe)
     _show(output, job, found, stop)
+
+
+def _verify_volume(session: Session, output: Output, volume: str) -> None:
+    stop = Stop()
+    with stop_on_signals(stop, first=lambda: output.message("Stopping. Interrupt again to end at once.")):
+        found = session.volumes.verify(volume, stop=stop)
+    value = {
+        "volume": volume,
+        "files": found.files,
+        "bytes": found.bytes,
+        "wrong": {str(difference): number for difference, number in found.wrong.items()},
+        "examples": [{"path": path, "difference": difference} for path, difference in found.examples],
+        "late": found.late,
+        "unusable": found.unusable,
+    }
+    kinds = ", ".join(f"{number:,} {difference}" for difference, number in found.wrong.items())
+    lines = [
+        f"{counted(found.files, 'file')} ({format_size(found.bytes)}) compared with the directory: {kinds or 'all is right'}."
+    ]
+    lines += [f"  {difference:<9} {printable(path)}" for path, difference in found.examples]
+    if (more := found.count - len(found.examples)) > 0:
+        lines.append(f"  and {more:,} more")
+    if found.late:
+        lines.append(f"So recent that their events may still be under way: {found.late:,}.")
+    if found.unusable:
+        lines.append(
+            f"Not compared: {counted(found.unusable, 'name')} that cannot be rows, or are still being written."
+        )
+    output.result(value, "\n".join(lines))
+    if found.wrong:
+        raise FilesFailedError(
+            f"The directory of {volume} is wrong about {counted(found.count, 'file')}.",
+            f"Put it right: volstream refresh {volume}",
+        )
 
 
 @click.command("heal")

@@ -132,7 +132,7 @@ def add_differences(
         if difference.num_rows:
             confirmed = confirm(difference)
             changes.add(confirmed if removals is None else removals.take(confirmed))
-            late += _late(confirmed, listing.began)
+            late += late_in(confirmed, listing.began)
     return late
 
 
@@ -239,7 +239,8 @@ def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Rec
     )
 
 
-def _late(changes: pa.Table, began: float) -> int:
+def late_in(changes: pa.Table, began: float) -> int:
+    """Returns how many new and changed files are so recent that, when a listing began, their events may have been under way."""
     since = datetime.fromtimestamp(began, UTC) - timedelta(seconds=LATE_SECONDS)
     recent = pc.greater_equal(changes["last_modified_time"], pa.scalar(since, pa.timestamp("us", tz="UTC")))
     return pc.sum(pc.and_(recent, pc.not_equal(changes["change"], DELETE))).as_py() or 0

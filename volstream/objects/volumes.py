@@ -18,6 +18,7 @@ from volstream.volumes import definitions as volume_rules
 if TYPE_CHECKING:
     from volstream.definitions.keywords import VolumeKeywords
     from volstream.directory.foreground import RefreshResult
+    from volstream.directory.verify import ComparedDirectory
     from volstream.home import Home
 
 
@@ -99,6 +100,17 @@ class Volumes(Collection[Volume]):
             for stream in volume_rules.streams_on(self._home.catalog, volume):
                 self._streams.drop(str(stream.name))
         return volume_rules.drop_volume(self._home.catalog, Name.parse(name), if_exists=if_exists)
+
+    def verify(self, name: str, *, stop: Stop | None = None) -> ComparedDirectory:
+        """Lists the volume and compares the directory table with what is there; changes nothing.
+
+        Raises:
+            StorageError: the listing did not complete.
+            NotFoundError: there is no such volume, or it was never listed.
+        """
+        from volstream.directory.verify import compared
+
+        return compared(self._home.catalog, self._home.settings, self.get(name), Stop() if stop is None else stop)
 
     def refresh(
         self, name: str, subdirectory: str = "", *, accept_removals: bool = False, stop: Stop | None = None
