@@ -72,6 +72,9 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
 
 _FETCHED, _REST, _ALL = "replies: fetched through Spark", "all else", "all"
 
+#: Not a step.
+_VERIFIED = "volstream verify"
+
 
 def measure(session: Session, scratch: Path, rows: int, figures: Figures) -> None:
     """Notes the seconds of each step per million files. Raises WrongRowsError."""
@@ -86,6 +89,7 @@ def measure(session: Session, scratch: Path, rows: int, figures: Figures) -> Non
         _check(session, rows)
         seconds[_FETCHED] = _fetch(session, executors.replies, scratch / f"{contender.split()[0]}-replies.parquet")
         seconds[_ALL] = sum(seconds.values())
+        seconds[_VERIFIED] = _verify(session, rows)
         for step, took in seconds.items():
             figures.note(step, rows, contender, took * _PER / rows)
 
@@ -225,6 +229,15 @@ def _fetch(session: Session, replies: list[pa.RecordBatch], file: Path) -> float
     if fetched != sum(reply.num_rows for reply in replies):
         raise WrongRowsError(f"{fetched} replies came.")
     return seconds
+
+
+def _verify(session: Session, rows: int) -> float:
+    """Returns how long it takes to find the table right."""
+    started = time.perf_counter()
+    found = session.jobs.verify("leader")
+    if not found.is_proven or found.files != rows:
+        raise WrongRowsError(f"Verified: {found}.")
+    return time.perf_counter() - started
 
 
 def _check(session: Session, rows: int) -> None:

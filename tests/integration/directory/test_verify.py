@@ -11,7 +11,6 @@ from unittest.mock import patch
 import pytest
 
 from tests.commands import Shell
-from volstream.directory import verify
 from volstream.directory.snapshot import Snapshot
 from volstream.session import Session
 
@@ -61,7 +60,7 @@ def test_what_is_refreshed_during_the_listing_is_no_difference(shell: Shell) -> 
             session.volumes.refresh("v")
             return opened(root, volume_id)
 
-        with patch.object(verify.Snapshot, "open", after_a_refresh):
+        with patch("volstream.directory.verify.Snapshot.open", after_a_refresh):
             assert session.volumes.verify("v").wrong == {}
 
 
