@@ -69,6 +69,7 @@ def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Probl
         *_tables(status, probed),
         *_sources(status, probed),
         *_alerts(status),
+        *_daemon(status),
     ]
     return sorted(wrong, key=lambda problem: not problem.severe)
 
@@ -87,6 +88,13 @@ def _engine(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Pr
     if engine.get("reason"):
         do = "Jobs wait; the daemon retries. The engine's log is in the home's log/ folder."
         yield Problem(True, "engine", "", f"The Spark engine is down: {engine['reason']}", do)
+
+
+def _daemon(status: Mapping[str, Any]) -> Iterator[Problem]:
+    if jobs := status.get("unattended", ()):
+        named = ", ".join(jobs[:3]) + (" ..." if len(jobs) > 3 else "")
+        why = f"No daemon is running, so nothing starts {counted(len(jobs), 'job')} with a trigger: {named}."
+        yield Problem(False, "daemon", "", why, "volstream daemon")
 
 
 def _volumes(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from volstream.catalog.conditions import ConditionKind
-from volstream.definitions import FileJob, Function, Job, Stream, Volume
+from volstream.catalog.leases import of_volume
+from volstream.definitions import FileJob, Function, Job, JobState, Stream, TriggerKind, Volume
 from volstream.engine.control import engine_status
 from volstream.errors import CatalogError, StreamStaleError, VolstreamError
 from volstream.functions.pickled import missing_code
@@ -44,7 +45,18 @@ def status(home: Home) -> dict[str, Any]:
         "sources": shown(home, catalog.sources.list()),
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": alerts_status(home),
+        "unattended": unattended(home, jobs),
     }
+
+
+def unattended(home: Home, jobs: Sequence[Job]) -> list[str]:
+    """Returns the jobs with a trigger that nothing starts, because no daemon keeps a volume of the home."""
+    triggered = [
+        str(job.name) for job in jobs if job.trigger.kind is not TriggerKind.MANUAL and job.state is JobState.ACTIVE
+    ]
+    volumes = {of_volume(volume.id) for volume in home.catalog.volumes.list()} if triggered else set()
+    kept = not volumes or any(lease.name in volumes for lease in home.catalog.leases.held())
+    return [] if kept else triggered
 
 
 def health(home: Home, *, streams: bool) -> dict[str, Any]:
