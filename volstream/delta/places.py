@@ -101,16 +101,17 @@ def read_table(location: str) -> DeltaTable:
     """
     if is_remote(location):
         return open_table(location)
-    log = f"{filesystem_of(location)[1]}/_delta_log"
+    # deltalake resolves links when it opens a table, so a handle is of the place that they lead to.
+    log = f"{os.path.realpath(filesystem_of(location)[1])}/_delta_log"
     folder = _stamp(log)  # before the log is read: what changes meanwhile is noticed by the next caller
     with _reading:
-        known = _read.get(location)
+        known = _read.get(log)
     if known is not None and known.is_newest(log, folder):
         return known.table
     table = open_table(location)
     with _reading:
-        _read.pop(location, None)
-        _read[location] = _Read(table, folder, _stamp(_entry(log, table.version())))
+        _read.pop(log, None)
+        _read[log] = _Read(table, folder, _stamp(_entry(log, table.version())))
         if len(_read) > _MOST_READ:
             del _read[next(iter(_read))]
     return table
@@ -148,7 +149,7 @@ def _stamp(path: str) -> tuple[int, ...] | None:
     """Returns what changes with a file, or with a folder's list of files; None: there is none."""
     try:
         found = os.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 

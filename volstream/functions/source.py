@@ -34,6 +34,7 @@ from importlib.machinery import (
     PathFinder,
     SourceFileLoader,
 )
+from itertools import islice
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
@@ -57,6 +58,13 @@ _owners: dict[str, str] = {}
 
 #: Folder from which each function was imported in this process, by fingerprint; without installed functions.
 _folders: dict[str, str] = {}
+
+#: Fingerprint of the latest function of each folder, the latest folder at the end; and modules that functions imported.
+_served: dict[str, str] = {}
+_brought: set[str] = set()
+
+#: How the names of functions' own modules begin, which are unique.
+_ENTRY = "_volstream_"
 
 
 #: The file or module that this thread is importing for its function; None: it imports none.
@@ -181,7 +189,9 @@ class FunctionSource:
         with self.importable():
             if entry in self.files:
                 path = Path(_folders[self.fingerprint]) / entry
-                return _import_file(path, f"_volstream_{self.module}_{self.fingerprint[:12]}")
+                # Equal files of two folders are two modules: each may read what is beside it.
+                where = hashlib.sha256(str(path.parent).encode("utf-8", "surrogatepass")).hexdigest()
+                return _import_file(path, f"{_ENTRY}{self.module}_{self.fingerprint[:12]}_{where[:8]}")
             return importlib.import_module(self.module)
 
     def unpacked(self) -> None:
@@ -199,12 +209,16 @@ class FunctionSource:
         if folder is None:  # installed
             yield
             return
-        _forget_other_versions(self)
+        _forget_others(self, folder)
         sys.path.insert(0, folder)
+        count = len(sys.modules)
         try:
             yield
         finally:
             sys.path.remove(folder)
+            if (added := len(sys.modules) - count) > 0:
+                new = islice(reversed(sys.modules), added)
+                _brought.update(name for name in new if not name.startswith(_ENTRY))
 
     def _unchanged(self, root: Path) -> bool:
         """True if the original files are on this machine, unchanged; data files beside them are then available, too."""
@@ -527,11 +541,23 @@ class _SourceLoader(SourceFileLoader):
 _LOADERS = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (_SourceLoader, SOURCE_SUFFIXES))
 
 
-def _forget_other_versions(source: FunctionSource) -> None:
+def _forget_others(source: FunctionSource, folder: str) -> None:
     """Unloads modules of other functions: a worker serves many jobs, and must not take them for this function's modules.
 
-    Keeps modules of the standard library and of volstream, because everything else in this process relies on them.
+    Keeps modules of the standard library and of volstream, because everything else in this process relies on them, and installed
+    ones.
     """
+    if _served and next(reversed(_served.items())) == (folder, source.fingerprint):
+        return
+    former = tuple(f"{each}{os.sep}" for each in _served)
+    _served.pop(folder, None)
+    _served[folder] = source.fingerprint
+    for name in [name for name in _brought if name in sys.modules]:
+        module = sys.modules[name]
+        places = [getattr(module, "__file__", None) or "", *map(str, getattr(module, "__path__", ()))]
+        if any(f"{place}{os.sep}".startswith(former) and not _is_installed(Path(place)) for place in places):
+            _brought.discard(name)
+            del sys.modules[name]
     for top in source.tops:
         if _owners.get(top) != source.fingerprint:
             _owners[top] = source.fingerprint

@@ -342,7 +342,7 @@ def _distributed(files: DataFrame, size: int) -> DataFrame:
     count = processors(files)
     if size < _DEALT_BYTES:
         return files.repartition(count)
-    order = f"CAST(row_number() OVER (ORDER BY size DESC) % {count} AS INT) AS processor"
+    order = f"CAST(row_number() OVER (ORDER BY size DESC, relative_path) % {count} AS INT) AS processor"
     return files.selectExpr("*", order).repartitionById(count, "processor").drop("processor")
 
 

@@ -51,7 +51,7 @@ class JobServices:
         """Yields this thread's session, for reading and staging, with Spark's errors mapped. On a Spark that others started, work
         does not wait for executors for ever.
 
-        All runs of a thread share it: on a Spark that others started, the first run of a session waits for Python to start.
+        All runs of a thread share it: the first run of a session waits for Python to start.
         """
         with as_sql_errors():
             session = self.gateway.session()

@@ -46,7 +46,7 @@ _MOST_PUSHED = 200
 #: Masters whose executor is the driver; not ``local-cluster``.
 _IN_ONE_JVM = re.compile(r"local(\[.*\])?")
 
-_MAIN_CLASS = "volstream.ConnectServer"
+_MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,6 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.databricks.delta.changelogV2.enabled": "true",
-        # With it, every session has its own Python workers, and the process that forks them outlives the session. volstream
-        # ships functions as source itself. Spark's own server would turn it on: hence _MAIN_CLASS.
-        "spark.sql.artifact.isolation.enabled": "false",
         # No commit replaces that of another engine.
         **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE_CLASS for scheme in ("file", "s3", "s3a")},
         **connectors.properties(settings),

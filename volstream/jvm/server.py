@@ -25,6 +25,8 @@ from volstream.lifecycle.stop import Stop
 
 #: A free port may be taken by another process before the JVM listens on it.
 _PORT_ATTEMPTS = 3
+#: Lines of its log that may say so.
+_PRINTED_LINES = 200
 _POLL_SECONDS = 0.05
 #: The JVM listens before it can answer. The request is repeated at this interval, to notice its end or a signal.
 _ANSWER_SECONDS = 2.0
@@ -125,8 +127,8 @@ def start_jvm(
             return server
         except BaseException as error:
             server.kill()
-            printed = log_file.last_lines(log_file.jvm_log(files.log))
-            taken = isinstance(error, _EndedError) and "Address already in use" in printed
+            printed = log_file.last_lines(log_file.jvm_log(files.log), _PRINTED_LINES)
+            taken = isinstance(error, _EndedError) and "java.net.BindException" in printed
             if taken and attempt + 1 < _PORT_ATTEMPTS:
                 continue
             if isinstance(error, _EndedError):

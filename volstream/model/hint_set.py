@@ -35,7 +35,7 @@ class HintSet:
         """Returns the subtrees to list, outermost only, with the reason."""
         outermost: list[tuple[str, str]] = []
         for prefix in sorted(self.subtrees):
-            if not any(prefix.startswith(outer) for outer, _ in outermost):
+            if not outermost or not prefix.startswith(outermost[-1][0]):  # what is below a prefix follows it
                 outermost.append((prefix, self.subtrees[prefix]))
         return outermost
 

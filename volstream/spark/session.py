@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _log = get("engine")
 
-#: Maximum uses of a pooled session: what its statements leave on the server ends with it. On a server that others started the
-#: processes that fork its Python workers stay instead, one on each executor, until the executor ends.
+#: Maximum uses of a pooled session: what its statements leave on the server ends with it. The processes that fork its Python
+#: workers stay instead, one on each executor, until the executor ends.
 _MOST_USES = 100
 _MOST_USES_ON_OTHERS = 1000
 

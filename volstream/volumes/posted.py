@@ -17,6 +17,9 @@ from volstream.volumes.route import route
 #: Bytes of a request's body: those of a million events would not fit.
 MAX_BYTES = 1 << 20
 
+#: Events of a request: more would keep the senders of other volumes waiting.
+MAX_EVENTS = 10_000
+
 #: While so many files of a volume wait to be looked at, its senders are asked to come again later.
 MAX_WAITING = 100_000
 
@@ -41,6 +44,10 @@ def accept(catalog: Catalog, volume: Volume, body: bytes) -> int:
     if isinstance(hints, Rejection):
         catalog.refreshes.reject(volume.id, [hints])
         raise InvalidValueError(hints.reason, "docs/guides/buckets.md shows what is understood.")
+    if len(hints) > MAX_EVENTS:
+        raise InvalidValueError(
+            f"A request has at most {MAX_EVENTS:,} events, this one has {len(hints):,}.", "Send several requests."
+        )
     of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
     routed = route(volume, catalog.volumes.list() if of_objects else (), hints)
     own = HintSet(volume.selection)

@@ -95,6 +95,8 @@ def test_what_is_not_understood_is_refused_and_shown(sender: Sender) -> None:
     (kept,) = sender.catalog.refreshes.rejected(sender.volume.id)
     assert kept.subject == '{"file": "a.txt"}'
     assert sender.post(b"x" * (posted.MAX_BYTES + 1))[0] == 413
+    status, said = sender.post({"paths": ["a.txt"] * (posted.MAX_EVENTS + 1)})
+    assert (status, "at most 10,000 events" in said["error"]["message"]) == (400, True)
     assert sender.post({"path": "a\0.txt"}) == (200, {"files": 1})
     assert len(sender.catalog.refreshes.rejected(sender.volume.id)) == 2
     assert sender.asked() == set()

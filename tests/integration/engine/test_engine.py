@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-import pyarrow as pa
 import pytest
 
 from tests.waiting import eventually
@@ -129,20 +128,6 @@ def test_fresh_sessions_share_neither_settings_nor_views(shared: SparkGateway) -
         assert second.conf.get("spark.databricks.delta.write.txnAppId", None) is None
         assert not second.catalog.tableExists("mine")
     assert shared.session() is shared.session()
-
-
-def test_sessions_share_the_process_that_forks_their_python_workers(shared: SparkGateway) -> None:
-    def parents() -> set[int]:
-        with shared.fresh() as session:
-            numbers = session.range(4).mapInArrow(parent, "id BIGINT").toArrow()
-        return {*numbers["id"].to_pylist()}
-
-    assert len(parents() | parents() | parents()) == 1
-
-
-def parent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _ in batches:
-        yield pa.RecordBatch.from_pydict({"id": [os.getppid()]})
 
 
 def test_a_pooled_session_is_reused_unless_its_block_raised(shared: SparkGateway) -> None:

@@ -13,6 +13,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from volstream.delta import folders
 from volstream.delta.copying import copy_folder
+from volstream.delta.log import DeltaLog
 from volstream.delta.places import filesystem_of, make_folder, read_table, replace_file
 from volstream.errors import DependencyError, InvalidValueError
 
@@ -98,3 +99,15 @@ def test_a_log_that_was_rewritten_is_read_again(tmp_path: Path) -> None:
     other = newest.with_name(f"{1:020d}.json")
     other.write_text(other.read_text().replace("part-", "prat-"))
     assert all("prat-" in path for path in read_table(location).file_uris()[:1])
+
+
+def test_a_link_that_leads_elsewhere_leads_to_another_table(tmp_path: Path) -> None:
+    link, old = tmp_path / "link", tmp_path / "old"
+    link.symlink_to(old)
+    write_deltalake(str(old / "t"), pa.table({"n": [1]}))
+    assert read_table(str(link / "t")).version() == 0
+    old.rename(tmp_path / "new")  # the same log, with the same times
+    link.unlink()
+    link.symlink_to(tmp_path / "new")
+    assert "new" in read_table(str(link / "t")).file_uris()[0]
+    assert DeltaLog(str(link / "t")).head() is not None

@@ -320,3 +320,20 @@ def test_a_program_that_opens_a_session_when_it_is_imported_is_refused(
     assert not Path("h").exists()
     file.write_text(f"import volstream\ndef f(file): ...\nif __name__ == '__main__':\n    volstream.{opening}\n")
     find(f"{file}:f").load()
+
+
+BESIDE = "from pathlib import Path\nWHO = Path(__file__).with_name('who.txt').read_text()\ndef f(): return WHO\n"
+LATER = "def f():\n    from lib.who import WHO\n    return WHO\n"
+DYNAMIC = "import importlib\ndef f(): return importlib.import_module('who').WHO\n"
+
+
+@pytest.mark.parametrize("code", [BESIDE, LATER, DYNAMIC, "from lib.who import WHO\ndef f(): return WHO\n"])
+def test_equal_functions_of_two_folders_use_what_is_beside_them(tmp_path: Path, code: str) -> None:
+    for name in "ab":
+        folder = write(tmp_path / name, code=code, who=f"WHO = {name!r}", **{"lib/who": f"WHO = {name!r}"})
+        (folder / "who.txt").write_text(name)
+    for name in "abab":
+        source = find(f"{tmp_path}/{name}/code.py:f")
+        function = source.load()
+        with source.importable():
+            assert function() == name
