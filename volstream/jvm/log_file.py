@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -82,10 +83,13 @@ def roll(directory: Path, maximum: int = 10_000_000) -> None:
             os.truncate(path, 0)
 
 
+_FRAME = re.compile(r"\s+(at |\.\.\. \d+ more)")
+
+
 def last_lines(path: Path, count: int = 15, since: int = 0) -> str:
-    """Returns the last ``count`` lines of a log after byte ``since``; empty if there are none."""
+    """Returns the last ``count`` lines of a log after byte ``since``, without frames of stacks; empty if there are none."""
     try:
         text = path.read_bytes()[since:].decode("utf-8", errors="replace")
     except FileNotFoundError:
         return ""
-    return "\n".join(text.splitlines()[-count:])
+    return "\n".join([line for line in text.splitlines() if not _FRAME.match(line)][-count:])

@@ -40,3 +40,10 @@ def test_the_log_of_a_running_jvm_is_truncated_and_continues(tmp_path: Path) -> 
         log.write(b"end")
     assert log_file.jvm_log(tmp_path).read_bytes() == b"end"
     assert (tmp_path / "jvm.log.1").read_bytes() == b"x" * 90 + b"y" * 20
+
+
+def test_the_cause_is_shown_and_not_the_frames_below_it(tmp_path: Path) -> None:
+    path = tmp_path / "jvm.log"
+    frames = "".join(f"\tat org.example.C.m{number}(C.java:{number})\n" for number in range(30))
+    path.write_text(f"java.net.BindException: taken\n{frames}Caused by: why\n{frames}\t... 12 more\n")
+    assert log_file.last_lines(path) == "java.net.BindException: taken\nCaused by: why"
