@@ -83,6 +83,11 @@ def roll(directory: Path, maximum: int = 10_000_000) -> None:
             os.truncate(path, 0)
 
 
+def size(path: Path) -> int:
+    """Returns the size of a log in bytes; 0 if there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
 _FRAME = re.compile(r"\s+(at |\.\.\. \d+ more)")
 
 

@@ -25,8 +25,8 @@ from volstream.lifecycle.stop import Stop
 
 #: A free port may be taken by another process before the JVM listens on it.
 _PORT_ATTEMPTS = 3
-#: Lines of its log that may say so.
-_PRINTED_LINES = 200
+#: The last lines of its log that may say so.
+_LOGGED_LINES = 200
 _POLL_SECONDS = 0.05
 #: The JVM listens before it can answer. The request is repeated at this interval, to notice its end or a signal.
 _ANSWER_SECONDS = 2.0
@@ -121,18 +121,19 @@ def start_jvm(
     stop = Stop() if stop is None else stop
     deadline = time.monotonic() + settings.engine_start_seconds
     for attempt in range(_PORT_ATTEMPTS):
+        earlier = log_file.size(log_file.spark_log(files.log))
         server = _spawn(settings, files, line, cores or settings.slots)
         try:
             _await_answer(server, stop, deadline)
             return server
         except BaseException as error:
             server.kill()
-            printed = log_file.last_lines(log_file.jvm_log(files.log), _PRINTED_LINES)
-            taken = isinstance(error, _EndedError) and "java.net.BindException" in printed
+            logged = log_file.last_lines(log_file.spark_log(files.log), _LOGGED_LINES, earlier)
+            taken = isinstance(error, _EndedError) and "java.net.BindException" in logged
             if taken and attempt + 1 < _PORT_ATTEMPTS:
                 continue
             if isinstance(error, _EndedError):
-                raise _failed(str(error), files.log) from None
+                raise _failed(str(error), files.log, earlier) from None
             raise
     raise AssertionError("the last attempt returns or raises")
 
@@ -203,7 +204,7 @@ def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
             heartbeat.close()
 
 
-def _failed(cause: str, log: Path) -> EngineError:
-    lines = log_file.last_lines(log_file.jvm_log(log)) or log_file.last_lines(log_file.spark_log(log))
+def _failed(cause: str, log: Path, earlier: int) -> EngineError:
+    lines = log_file.last_lines(log_file.jvm_log(log)) or log_file.last_lines(log_file.spark_log(log), since=earlier)
     said = f" Its last lines:\n{lines}\n" if lines else ""
     return EngineError(f"The Spark engine could not be started: {cause}.{said}", f"See the logs in {log}.")

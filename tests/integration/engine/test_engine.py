@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from volstream.engine.control import engine_status, stop_engine
 from volstream.engine.lock import Owner
 from volstream.engine.process import Engine
 from volstream.errors import EngineBusyError, EngineError, EngineLostError, JavaError
+from volstream.jvm import server
 from volstream.jvm.address import EngineAddress
 from volstream.jvm.codegen import COMPILED, INTERPRETED
 from volstream.jvm.server import start_jvm
@@ -301,6 +303,16 @@ def test_an_engine_that_cannot_start_shows_the_last_lines_of_the_jvm(settings: S
     settings.model_fields_set.add("jvm_options")
     with pytest.raises(EngineError, match="heap"):
         attach(settings)
+
+
+def test_a_port_that_another_process_took_is_not_used(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = iter([taken.getsockname()[1]])
+        free = server._free_port
+        monkeypatch.setattr(server, "_free_port", lambda: next(ports, None) or free())
+        started = start_jvm(settings)
+        started.end()
+        assert started.port != taken.getsockname()[1]
 
 
 def test_an_engine_that_may_not_fetch_its_jars_says_how_to_get_them(
