@@ -13,10 +13,11 @@ from volstream.cli.progress import watched
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.lifecycle.stop import Stop, stop_on_signals
 from volstream.model.files import printable
-from volstream.model.text import counted
+from volstream.model.text import by_kind, counted
 from volstream.model.units import format_size
 
 if TYPE_CHECKING:
+    from volstream.directory.verify import ComparedDirectory
     from volstream.jobs.verify import Verification
     from volstream.session import Session
 
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     "--volume",
     metavar="VOLUME",
     shell_complete=names_of("volume"),
-    help="Compare the directory of VOLUME with the files that it has, instead.",
+    help="Check the directory of VOLUME against a listing instead.",
 )
 @click.option("--fix", is_flag=True, help="Process what is wrong again, and remove rows that no file explains.")
-@click.option("--outputs", is_flag=True, help="Compare the files that the function made with their volume, too.")
+@click.option("--outputs", is_flag=True, help="Also check that the output files are in their volume.")
 @common
 def verify_command(
     session: Session, output: Output, job: str | None, volume: str | None, fix: bool, outputs: bool
@@ -67,13 +68,8 @@ def _verify_volume(session: Session, output: Output, volume: str) -> None:
         "late": found.late,
         "unusable": found.unusable,
     }
-    kinds = ", ".join(f"{number:,} {difference}" for difference, number in found.wrong.items())
-    lines = [
-        f"{counted(found.files, 'file')} ({format_size(found.bytes)}) compared with the directory: {kinds or 'all is right'}."
-    ]
-    lines += [f"  {difference:<9} {printable(path)}" for path, difference in found.examples]
-    if (more := found.count - len(found.examples)) > 0:
-        lines.append(f"  and {more:,} more")
+    compared = f"{counted(found.files, 'file')} ({format_size(found.bytes)}) compared with the directory"
+    lines = [f"{compared}: {by_kind(found.wrong) or 'all is right'}.", *_examples(found)]
     if found.late:
         lines.append(f"So recent that their events may still be under way: {found.late:,}.")
     if found.unusable:
@@ -131,13 +127,17 @@ def _show(output: Output, job: str, found: Verification, stop: Stop) -> None:
         )
 
 
+def _examples(found: Verification | ComparedDirectory) -> list[str]:
+    """Returns a line for each file that is named, and one for the rest."""
+    more = found.count - len(found.examples)
+    named = [f"  {kind:<9} {printable(path)}" for path, kind in found.examples]
+    return [*named, f"  and {more:,} more"] if more > 0 else named
+
+
 def _lines(job: str, found: Verification) -> list[str]:
     compared = f"{counted(found.files, 'file')} compared with a table of {counted(found.rows, 'row')}"
     if found.wrong:
-        lines = [f"{compared}: {found.kinds}."]
-        lines += [f"  {problem:<9} {printable(path)}" for path, problem in found.examples]
-        if (more := found.count - len(found.examples)) > 0:
-            lines.append(f"  and {more:,} more")
+        lines = [f"{compared}: {found.kinds}.", *_examples(found)]
     else:
         unknown = found.failing or found.unproven or found.pathless or not found.is_proven
         lines = [f"{compared}: {'nothing is wrong with these' if unknown else 'all is right'}."]
@@ -161,7 +161,7 @@ def _lines(job: str, found: Verification) -> list[str]:
         lines.append(f"{counted(made.count, 'output')} compared with their volume.")
         if made.unnamed:
             named = ", ".join(map(printable, made.examples[:5])) + (" ..." if made.unnamed > 5 else "")
-            lines.append(f"In its folder there, {counted(made.unnamed, 'file')} that no row names: {named}.")
+            lines.append(f"The job's folder there also has {counted(made.unnamed, 'file')} that no row names: {named}.")
     if found.unproven:
         lines.append(f"{counted(found.unproven, 'file')} without rows: whether they have none is not known here.")
     if found.waiting:

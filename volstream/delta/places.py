@@ -42,6 +42,11 @@ _NO_MARKS = frozenset("?#%")
 #: Buckets, with what reaches them, whose store writes on a condition.
 _safe: set[tuple[str, Access]] = set()
 
+#: Tables that were read, the latest opened at the end, by the folders of their logs.
+_read: dict[str, _Read] = {}
+_reading = threading.Lock()
+_MOST_READ = 32
+
 #: Mode of a folder that a group may write, and whose content belongs to that group.
 _OF_GROUP = stat.S_ISGID | stat.S_IWGRP
 
@@ -133,12 +138,6 @@ class _Read:
             and _stamp(_entry(log, version)) == self.entry
             and _stamp(_entry(log, version + 1)) is None
         )
-
-
-#: Tables read, the last at the end.
-_read: dict[str, _Read] = {}
-_reading = threading.Lock()
-_MOST_READ = 32
 
 
 def _entry(log: str, version: int) -> str:

@@ -52,7 +52,7 @@ def attach(settings: Settings) -> Address:
         if (child is None or child.poll() is not None) and present_owner(settings) is None:
             connectors.fetch_missing(settings, java.find(), _say)
             log_file.roll(log.parent)  # one that does not start cannot do so itself
-            since = log.stat().st_size if log.exists() else 0
+            since = log_file.size(log)
             child = start(settings, log)
         if time.monotonic() >= deadline:
             owner = present_owner(settings)

@@ -53,9 +53,6 @@ _UNUSED_SECONDS = 30 * 86400.0
 
 _OWN = __name__.partition(".")[0]
 
-#: Fingerprint of the function for which each top-level module was imported in this process.
-_owners: dict[str, str] = {}
-
 #: Folder from which each function was imported in this process, by fingerprint; without installed functions.
 _folders: dict[str, str] = {}
 
@@ -552,17 +549,16 @@ def _forget_others(source: FunctionSource, folder: str) -> None:
     former = tuple(f"{each}{os.sep}" for each in _served)
     _served.pop(folder, None)
     _served[folder] = source.fingerprint
-    for name in [name for name in _brought if name in sys.modules]:
-        module = sys.modules[name]
-        places = [getattr(module, "__file__", None) or "", *map(str, getattr(module, "__path__", ()))]
-        if any(f"{place}{os.sep}".startswith(former) and not _is_installed(Path(place)) for place in places):
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in source.tops or (name in _brought and _is_below(module, former)):
             _brought.discard(name)
             del sys.modules[name]
-    for top in source.tops:
-        if _owners.get(top) != source.fingerprint:
-            _owners[top] = source.fingerprint
-            for name in [name for name in sys.modules if name.partition(".")[0] == top]:
-                del sys.modules[name]
+
+
+def _is_below(module: ModuleType, folders: tuple[str, ...]) -> bool:
+    """True if a module that is not installed was imported from below one of the folders, which end in a separator."""
+    places = [getattr(module, "__file__", None) or "", *map(str, getattr(module, "__path__", ()))]
+    return any(f"{place}{os.sep}".startswith(folders) and not _is_installed(Path(place)) for place in places)
 
 
 def _load_error(source: FunctionSource, error: BaseException) -> FunctionLoadError:

@@ -312,19 +312,19 @@ def compared_outputs(catalog: Catalog, settings: Settings, job: FileJob) -> Comp
         raise InvalidValueError(f"The job {job.name} makes no files.", "Leave out --outputs.")
     finish(catalog, settings, str(job.into))
     volume = catalog.volumes.get(Name.parse(job.outputs_to))
-    outputs = {output.path: output for output in catalog.outputs.live(str(job.into)) if output.volume_id == volume.id}
-    lost, unnamed, missing = set(), list[str](), dict(outputs)
-    count = 0
+    missing = {output.path: output for output in catalog.outputs.live(str(job.into)) if output.volume_id == volume.id}
+    count, unnamed = len(missing), 0
+    lost, examples = set[str](), list[str]()
     store, target = cast("ObjectStore", _store_of(volume, catalog, settings)), target_of(job)
     for file in _files(store.list(target.prefix, Selection(ignores=(STAGING,)))):
         output = missing.pop(file.relative_path, None)
         if output is None:
-            count += 1
-            unnamed += [file.relative_path] if count <= _EXAMPLES else []
+            unnamed += 1
+            examples += [file.relative_path] if unnamed <= _EXAMPLES else []
         elif output.etag != file.etag:
             lost.add(output.source)
     lost |= {output.source for output in missing.values()}
-    return ComparedOutputs(len(outputs), lost, count, unnamed)
+    return ComparedOutputs(count, lost, unnamed, examples)
 
 
 def remove_outputs_of(catalog: Catalog, settings: Settings, job: Job) -> None:

@@ -337,8 +337,7 @@ def work_of_rows(session: SparkSession, planned: pa.Table) -> DataFrame:
 
 
 def _distributed(files: DataFrame, size: int) -> DataFrame:
-    """Distributes files over the processors, ``size`` bytes in all. Much of them is dealt out, the largest files first, so that
-    the processors end at about the same time."""
+    """Distributes files of ``size`` bytes in all over the processors; above a limit, so that each gets about as many bytes."""
     count = processors(files)
     if size < _DEALT_BYTES:
         return files.repartition(count)

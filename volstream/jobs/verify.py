@@ -23,7 +23,7 @@ from volstream.functions.schema import key_column
 from volstream.jobs import ledger
 from volstream.jobs.outputs import ComparedOutputs
 from volstream.jobs.results import OwnCommits
-from volstream.model.text import counted
+from volstream.model.text import by_kind, counted
 from volstream.model.work import Plan
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
@@ -96,7 +96,7 @@ class Verification:
     @property
     def kinds(self) -> str:
         """The numbers of wrong files: ``2 missing, 1 stray``."""
-        return ", ".join(f"{number:,} {problem}" for problem, number in self.wrong.items())
+        return by_kind(self.wrong)
 
     @property
     def text(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 #: The parts that differ between messages with the same cause: quoted text, paths and addresses, numbers.
@@ -28,6 +28,11 @@ def one_line(text: str) -> str:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Returns a number with its noun: ``1 batch``, ``2 batches``."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def by_kind(numbers: Mapping[Any, int]) -> str:
+    """Returns numbers with their kinds: ``2 missing, 1 stray``."""
+    return ", ".join(f"{number:,} {kind}" for kind, number in numbers.items())
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

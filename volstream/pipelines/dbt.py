@@ -21,7 +21,6 @@ _HEADER = """\
 # The tables of this home, as sources of dbt. Written by `volstream export --dbt`.
 version: 2
 
-sources:
 """
 
 #: When a row was made, in tables of jobs.
@@ -47,7 +46,7 @@ def to_dbt(home: Home) -> tuple[str, int]:
         DependencyError: a table's log cannot be read.
     """
     jobs = {job.into: job for job in home.catalog.jobs.list()}
-    lines, count = [_HEADER], 0
+    lines, count = list[str](), 0
     for schema, names in groupby(table_names(home), key=lambda name: name.schema):
         tables: list[str] = []
         for name in names:
@@ -58,7 +57,7 @@ def to_dbt(home: Home) -> tuple[str, int]:
                 count += 1
         if tables:
             lines += [f"  - name: {_text(schema)}\n", "    tables:\n", *tables]
-    return "".join(lines) if count else _HEADER.replace("sources:", "sources: []"), count
+    return "".join([_HEADER, "sources:\n" if count else "sources: []\n", *lines]), count
 
 
 def _table(name: Name, location: str, columns: Schema, job: Job | None) -> Iterator[str]:

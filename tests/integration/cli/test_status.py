@@ -1,4 +1,4 @@
-"""What ``status`` tells whoever looks at a home."""
+"""``status`` reports triggered jobs that no daemon starts."""
 
 from __future__ import annotations
 

@@ -500,7 +500,7 @@ def test_outputs_that_others_removed_or_changed_are_found_and_made_again(target:
     assert (right.is_right, right.outputs) == (True, outputs.ComparedOutputs(4, set(), 0, []))
     (folder / "a").unlink()
     (folder / "b").write_text("mine")
-    (folder / "e").write_text("nobody's")
+    (folder / "e").write_text("not an output")
     (target.folder / "beside").write_text("of others")
     found = jobs.verify("j", outputs=True)
     assert dict(found.wrong) == {Problem.OUTPUT: 2}
