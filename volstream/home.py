@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,6 +79,16 @@ class Home(Closeable):
     def spark(self) -> SparkSession:
         """This thread's Spark session. It knows only tables that SQL has mentioned, and no streams. Raises EngineError."""
         return self.gateway.session()
+
+    def take_over_session(self, job: str) -> None:
+        """Makes this thread's Spark session the one that the last command which ran this job left, and leaves it to the next.
+
+        Call before the session is used, in a process that runs only this job.
+        """
+        from volstream.jvm.command import Files
+
+        name = hashlib.sha256(job.lower().encode()).hexdigest()
+        self.gateway.take_over(Files.of(self.settings).scratch / "sessions" / name)
 
     @property
     def reader(self) -> StreamReader:

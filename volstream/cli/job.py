@@ -122,6 +122,7 @@ def run_job_command(
         return
     with watched(output) as (stop, observe):
         waits = _waiting(output) if wait else None
+        session.home.take_over_session(name)
         report = session.jobs.run(name, until_empty=until_empty, waits=waits, stop=stop, observe=observe)
     _show_run(output, name, report, stop)
 
@@ -134,6 +135,7 @@ def run_job_command(
 def replay_command(session: Session, output: Output, job: str, where: str | None, wait: bool) -> None:
     """Process files of JOB again as they were delivered, and replace their results."""
     with watched(output) as (stop, observe):
+        session.home.take_over_session(job)
         report = session.jobs.replay(job, where, waits=_waiting(output) if wait else None, stop=stop, observe=observe)
     _show_run(output, job, report, stop)
 

@@ -104,7 +104,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.authenticate.token": token,
         **_authentication(settings.spark_conf.get("spark.master", "local")),
-        "spark.python.daemon.module": "volstream.functions.daemon",
+        "spark.python.daemon.module": "volstream.jobs.forkserver",
         # Messages for people: the cause is in the exception, the stack trace in spark.log.
         "spark.sql.connect.serverStacktrace.enabled": "false",
         "spark.sql.pyspark.jvmStacktrace.enabled": "false",

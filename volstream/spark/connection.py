@@ -12,7 +12,7 @@ import os
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 import grpc
 from pyspark.errors import PySparkException
@@ -30,19 +30,29 @@ _RELEASE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class SparkConnection:
-    """A session with its channel."""
+    """A session with its channel.
+
+    Attributes:
+        lock: the locked file of a session that the next process takes over; None: none does.
+    """
 
     session: SparkSession
     builder: ClientChannelBuilder
+    lock: TextIO | None = None
 
     def release(self) -> None:
-        """Ends the session on the server and closes the channel. Does not fail if the engine died, and the session with it."""
+        """Ends the session on the server, or only its statements if another process takes it over, and closes the channel.
+        Does not fail if the engine died, and the session with it.
+        """
         client = self.session.client
         # PySpark releases finished statements in the background. A release after the session's end is an error with a long
         # stack trace in the engine's log.
         concurrent.futures.wait(list(client._release_futures), timeout=_RELEASE_SECONDS)
         with suppress(*BROKEN):
-            client.release_session()
+            if self.lock is None:
+                client.release_session()
+            else:
+                client.interrupt_all()
         client.close()
         self.drop()
 
@@ -50,10 +60,17 @@ class SparkConnection:
         """Closes the channel without notifying the server; safe while another thread waits on it."""
         self.builder.close()
         self.session.client._closed = True  # as `close` does, which would wait for calls that are never answered
+        if self.lock is not None:
+            self.lock.close()
 
 
-def opened(address: Address) -> SparkConnection:
-    """Returns a new remote session, never an existing one. No I/O: the first statement shows whether the server answers."""
+def opened(address: Address, session_id: str | None = None, *, lock: TextIO | None = None) -> SparkConnection:
+    """Returns a remote session, a new one unless an id is given. No I/O: the first statement shows whether the server answers.
+
+    Args:
+        session_id: id of a session, which the server creates if it has none of this id.
+        lock: see :class:`SparkConnection`, which closes it.
+    """
     # Without it, the functions of pyspark.sql look for a JVM in this process.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     # PySpark would repeat on standard error what its exception says.
@@ -62,7 +79,9 @@ def opened(address: Address) -> SparkConnection:
         logging.getLogger(name).disabled = True
     _forget_stopped()
     builder = builder_for(address)
-    return _connected(SparkSession.builder.channelBuilder(builder).create(), builder, address)
+    if session_id is not None:
+        builder.set(builder.PARAM_SESSION_ID, session_id)
+    return _connected(SparkSession.builder.channelBuilder(builder).create(), builder, address, lock)
 
 
 def copied(session: Any, address: Address) -> SparkConnection:
@@ -71,11 +90,13 @@ def copied(session: Any, address: Address) -> SparkConnection:
     return _connected(copied, cast(ClientChannelBuilder, copied.client._builder), address)
 
 
-def _connected(session: SparkSession, builder: ClientChannelBuilder, address: Address) -> SparkConnection:
+def _connected(
+    session: SparkSession, builder: ClientChannelBuilder, address: Address, lock: TextIO | None = None
+) -> SparkConnection:
     session.client.set_retry_policies([policy_for(address)])
     # The hook would keep every client until exit, and then contact each of their engines, even those that are gone.
     atexit.unregister(session.client._on_exit)
-    return SparkConnection(session, builder)
+    return SparkConnection(session, builder, lock)
 
 
 def _forget_stopped() -> None:

@@ -78,6 +78,7 @@ class SparkGateway:
         self._ended: str | None = None
         self._on_server: dict[str, str] | None = None  # settings of sessions on a server that others started
         self._brought: dict[str, set[Path]] = {}  # archives that a session has, by its id
+        self._left: dict[threading.Thread, Path] = {}
 
     @property
     def attached(self) -> bool:
@@ -155,6 +156,12 @@ class SparkGateway:
         if not keep:
             self._release(connection)
 
+    def take_over(self, path: Path) -> None:
+        """Makes this thread's session the one that an earlier process left, and leaves it to the next one; see
+        :mod:`volstream.spark.left`. Call before :meth:`session`. Without effect on a server that others started.
+        """
+        self._left[threading.current_thread()] = path
+
     def session(self) -> SparkSession:
         """Returns this thread's session: created by its first call, released by :meth:`close` or after the thread's end.
 
@@ -166,7 +173,7 @@ class SparkGateway:
             present = self._by_thread.get(thread)
         if present is not None and self._ended is None:
             return present.session
-        connection = self._new()
+        connection = self._new(self._left.pop(thread, None))
         with self._lock:
             ended = [other for other in self._by_thread if not other.is_alive()]
             abandoned = [self._by_thread.pop(other) for other in ended]
@@ -240,8 +247,12 @@ class SparkGateway:
                 self._address = address
             return self._address
 
-    def _new(self) -> SparkConnection:
+    def _new(self, left: Path | None = None) -> SparkConnection:
         address = self._found()
+        if isinstance(address, EngineAddress) and left is not None:
+            from volstream.spark.left import taken_over
+
+            return self._keep(taken_over(address, left), address)
         from volstream.spark.connection import opened
 
         connection = self._keep(opened(address), address)
