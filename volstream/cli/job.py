@@ -185,7 +185,7 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     text = f"{files}{made}" if done.batches else "Nothing to do."
     if done.counted:
         text += f" Counted: {counts.shown(done.counted)}."
-    output.result({**vars(done), "recovered": report.recovered, "paused": report.paused}, text)
+    output.result(report.document, text)
     if done.code_changed:
         output.message(
             f"The function's code has changed since the job was created. Run `volstream replay {name}` to process earlier files "

@@ -12,12 +12,10 @@ from volstream.cli.output import Output
 from volstream.cli.progress import watched
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.lifecycle.stop import Stop, stop_on_signals
-from volstream.model.files import printable
 from volstream.model.text import by_kind, counted
 from volstream.model.units import format_size
 
 if TYPE_CHECKING:
-    from volstream.directory.verify import ComparedDirectory
     from volstream.jobs.verify import Verification
     from volstream.session import Session
 
@@ -56,6 +54,8 @@ def verify_command(
 
 
 def _verify_volume(session: Session, output: Output, volume: str) -> None:
+    from volstream.inspection.verification import examples
+
     stop = Stop()
     with stop_on_signals(stop, first=lambda: output.message("Stopping. Interrupt again to end at once.")):
         found = session.volumes.verify(volume, stop=stop)
@@ -69,7 +69,7 @@ def _verify_volume(session: Session, output: Output, volume: str) -> None:
         "unusable": found.unusable,
     }
     compared = f"{counted(found.files, 'file')} ({format_size(found.bytes)}) compared with the directory"
-    lines = [f"{compared}: {by_kind(found.wrong) or 'all is right'}.", *_examples(found)]
+    lines = [f"{compared}: {by_kind(found.wrong) or 'all is right'}.", *examples(found)]
     if found.late:
         lines.append(f"So recent that their events may still be under way: {found.late:,}.")
     if found.unusable:
@@ -98,25 +98,11 @@ def heal_command(session: Session, output: Output, job: str) -> None:
 
 
 def _show(output: Output, job: str, found: Verification, stop: Stop) -> None:
+    from volstream.inspection.verification import document, lines
+
     if stop:
         raise InterruptedByUserError("Interrupted. Run it again.")
-    value = {
-        "job": job,
-        "files": found.files,
-        "rows": found.rows,
-        "failing": found.failing,
-        "waiting": found.waiting,
-        "wrong": {str(problem): number for problem, number in found.wrong.items()},
-        "examples": [{"path": path, "problem": problem} for path, problem in found.examples],
-        "foreign_commits": [vars(commit) for commit in found.commits],
-        "seen_from": found.seen_from,
-        "pathless": found.pathless,
-        "outputs": None if found.outputs is None else found.outputs.count,
-        "unnamed": None if found.outputs is None else found.outputs.unnamed,
-        "unproven": found.unproven,
-        "fixed": found.fixed,
-    }
-    output.result(value, "\n".join(_lines(job, found)))
+    output.result(document(job, found), "\n".join(lines(job, found)))
     if not found.is_right:
         fixed = found.fixed is not None
         raise FilesFailedError(
@@ -125,47 +111,3 @@ def _show(output: Output, job: str, found: Verification, stop: Stop) -> None:
             else f"The table is wrong: {found.text}.",
             f"See: volstream list failures --job {job}" if fixed else f"Put it right: volstream verify {job} --fix",
         )
-
-
-def _examples(found: Verification | ComparedDirectory) -> list[str]:
-    """Returns a line for each file that is named, and one for the rest."""
-    more = found.count - len(found.examples)
-    named = [f"  {kind:<9} {printable(path)}" for path, kind in found.examples]
-    return [*named, f"  and {more:,} more"] if more > 0 else named
-
-
-def _lines(job: str, found: Verification) -> list[str]:
-    compared = f"{counted(found.files, 'file')} compared with a table of {counted(found.rows, 'row')}"
-    if found.wrong:
-        lines = [f"{compared}: {found.kinds}.", *_examples(found)]
-    else:
-        unknown = found.failing or found.unproven or found.pathless or not found.is_proven
-        lines = [f"{compared}: {'nothing is wrong with these' if unknown else 'all is right'}."]
-    if found.failing:
-        lines.append(f"Of these, {found.failing:,} failed, wait or are held: volstream list failures --job {job}")
-    if found.pathless:
-        lines.append(
-            f"{counted(found.pathless, 'row')} without the path of a file: another writer's, to be deleted by hand."
-        )
-    if found.commits and (found.count or found.has_unseen):
-        named = ", ".join(f"{commit.version} ({commit.operation})" for commit in found.commits[:5])
-        others = f" and {len(found.commits) - 5} more" if len(found.commits) > 5 else ""
-        lines.append(f"Other writers changed rows in {counted(len(found.commits), 'version')}: {named}{others}.")
-        if found.has_unseen:
-            lines.append(f"Which rows is no longer known of all of these. To be sure: volstream replay {job}")
-    if found.seen_from is not None:
-        lines.append(
-            f"What other writers changed before version {found.seen_from} is no longer known: the log was cleaned up."
-        )
-    if (made := found.outputs) is not None:
-        lines.append(f"{counted(made.count, 'output')} compared with their volume.")
-        if made.unnamed:
-            named = ", ".join(map(printable, made.examples[:5])) + (" ..." if made.unnamed > 5 else "")
-            lines.append(f"The job's folder there also has {counted(made.unnamed, 'file')} that no row names: {named}.")
-    if found.unproven:
-        lines.append(f"{counted(found.unproven, 'file')} without rows: whether they have none is not known here.")
-    if found.waiting:
-        lines.append(f"Not compared: {counted(found.waiting, 'file')} for the next run.")
-    if found.fixed is not None and found.count:
-        lines.append(f"Put right: {found.fixed:,} of {found.count:,}.")
-    return lines

@@ -16,6 +16,7 @@ from volstream.console.query import Query
 from volstream.console.rendering import url
 from volstream.directory.foreground import RefreshResult
 from volstream.errors import InvalidValueError, in_brief
+from volstream.inspection.verification import document, lines
 from volstream.jobs.conditions import check_where
 from volstream.jobs.lease import RunReport
 from volstream.jobs.progress import Progress
@@ -96,7 +97,9 @@ class Actions:
             result = action.work(self._session, name, form)
             if not isinstance(result, str):
                 task = self.background.begin(entry, action.verb, named, asked, result)
-                place = url("jobs", name, "compare", str(entry)) if action.verb == "compare" else url("tasks")
+                place = (
+                    url("jobs", name, "compare", str(entry)) if action.verb == "compare" else url("tasks", str(entry))
+                )
                 return ActionResult(action.verb, named, f"It is {task.state}.", False, entry, place)
         except Exception as error:
             self._audit.end(entry, f"failed: {in_brief(error)}")
@@ -157,7 +160,7 @@ def _run(session: Session, name: str, form: Query) -> Doing:
     """Runs the job once, now, or after the current run."""
     del form
     return lambda work: _summary(
-        session.jobs.run(name, waits=work.waits, stop=work.stop, observe=partial(_observe, work))
+        work, session.jobs.run(name, waits=work.waits, stop=work.stop, observe=partial(_observe, work))
     )
 
 
@@ -167,6 +170,7 @@ def _replay(session: Session, name: str, form: Query) -> Doing:
     if where is not None:
         check_where(where)
     return lambda work: _summary(
+        work,
         session.jobs.replay(
             name,
             where,
@@ -174,16 +178,32 @@ def _replay(session: Session, name: str, form: Query) -> Doing:
             stop=work.stop,
             observe=partial(_observe, work),
             is_cancelled=lambda: work.cancelled,
-        )
+        ),
     )
+
+
+def _verify(session: Session, name: str, form: Query) -> Doing:
+    """Compares the job's table with its files, without calling the function."""
+    verify = partial(
+        session.jobs.verify, name, fix=form.text("fix") is not None, outputs=form.text("outputs") is not None
+    )
+
+    def do(work: Work) -> str:
+        found = verify(stop=work.stop, observe=partial(_observe, work))
+        said = lines(name, found)
+        work.task.outcome = {**document(name, found), "report": "\n".join(said)}
+        return said[0] if found.fixed is None else f"{said[0]} {said[-1]}"
+
+    return do
 
 
 def _observe(work: Work, progress: Progress) -> None:
     work.observe(progress.done_files, progress.files)
 
 
-def _summary(report: RunReport) -> str:
+def _summary(work: Work, report: RunReport) -> str:
     done = report.progress
+    work.task.outcome = report.document
     if not done.batches:
         return "There was nothing to do."
     return f"{counted(done.processed, 'file')} processed, {done.failed} failed; {counted(done.rows, 'row')}."
@@ -224,6 +244,16 @@ ACTIONS = (
         _replay,
         waits=True,
         parameters={"where": "SQL condition on the directory's columns; default: all files."},
+    ),
+    Action(
+        "job",
+        "verify",
+        _verify,
+        waits=True,
+        parameters={
+            "fix": "1: process what is wrong again, and remove rows that no file explains.",
+            "outputs": "1: also check that the output files are in their volume.",
+        },
     ),
     Action("job", "compare", compare, waits=True, parameters=PARAMETERS),
     Action(

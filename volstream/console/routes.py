@@ -135,6 +135,12 @@ def _tasks(asked: PageRequest) -> dict[str, Any]:
     return {"tasks": asked.background.newest()}
 
 
+def _task(asked: PageRequest) -> dict[str, Any]:
+    """A background task: how far it is, how it ended, and what a run did, or what ``verify`` found."""
+    task = asked.background.get(asked.names["task"])
+    return {"task": replace(task, outcome=None), "outcome": None if task.action == "compare" else task.outcome}
+
+
 def _tables(asked: PageRequest) -> dict[str, Any]:
     """The tables of the home, and what fills them."""
     return {"tables": tables.list_tables(asked.session.home)}
@@ -239,6 +245,7 @@ PAGES = (
     Page("/jobs/{job}/compare", "compare.html", _comparisons, "job:{job}"),
     Page("/jobs/{job}/compare/{comparison}", "comparison.html", _comparison, "job:{job}"),
     Page("/tasks", "tasks.html", _tasks, "tasks"),
+    Page("/tasks/{task}", "task.html", _task, "tasks"),
     Page("/tables", "tables.html", _tables),
     Page("/tables/{table}", "table.html", _table),
     Page("/graph", "graph.html", _graph, "*"),

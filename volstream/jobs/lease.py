@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from volstream.catalog import Catalog, leases
 from volstream.catalog.conditions import ConditionKind
@@ -45,6 +45,12 @@ class RunReport:
     progress: Progress = field(default_factory=Progress)
     recovered: bool = False
     paused: str | None = None
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """Everything, as JSON has it."""
+        done = self.progress
+        return {**vars(done), "processed": done.processed, "recovered": self.recovered, "paused": self.paused}
 
 
 class Runner(Protocol):

@@ -119,7 +119,7 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
         if "get" not in methods or path in ("/events", "/metrics"):
             continue
         assert methods["get"]["summary"]
-        real = path.format(volume="v", job="j", batch=batch, table="t", comparison=comparison)
+        real = path.format(volume="v", job="j", batch=batch, table="t", comparison=comparison, task=comparison)
         answer = busy.client.get(real, params=asked.get(path, {}), headers=JSON)
         assert answer.status_code == 200, (path, answer.text)
         if "content" not in path and "z" not in path:
@@ -193,12 +193,22 @@ def test_what_is_requested_while_a_run_is_in_progress_follows_it(busy: Site) -> 
         begun = busy.post("/jobs/j/run", 202)
         eventually(lambda: "Another run of the job j is in progress" in (busy.audited()[0][2] or ""))
         assert ">Waits<" in busy.page("/audit")
-        (task,) = busy.json(begun["url"])["tasks"]
+        task = busy.json(begun["url"])["task"]
         assert (task["id"], task["state"], task["step"]) == (begun["audit"], "queued", busy.audited()[0][2])
         assert "Another run of the job j is in progress" in busy.page("/jobs/j")
         status, problem = (busy.json("/jobs/j")[key] for key in ("status", "problem"))
         assert (status["running"], status["outcome"], problem["severe"]) == (True, "running", False)
     eventually(lambda: busy.audited()[0] == ("run", "job j", "There was nothing to do."), timeout=60)
+
+
+def test_what_a_verification_found_has_a_page_that_puts_it_right(busy: Site) -> None:
+    busy.place.session.spark.sql(f"DELETE FROM {busy.place.at} WHERE _file_path = 'p.png'").collect()
+    begun = busy.post("/jobs/j/verify", 202)
+    eventually(lambda: busy.json(begun["url"])["task"]["state"] == "finished", timeout=60)
+    page = busy.page(begun["url"])
+    assert "14 files compared with a table of 9 rows: 1 missing." in page
+    assert '<button type="submit">Put it right</button>' in page
+    assert busy.audited()[0] == ("verify", "job j", "14 files compared with a table of 9 rows: 1 missing.")
 
 
 def test_a_run_that_waits_for_another_one_is_cancelled(busy: Site) -> None:

@@ -1,0 +1,163 @@
+"""A client of a daemon over HTTP, for programs elsewhere: schedulers, notebooks, services. The daemon's console answers it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx2
+
+from volstream import errors
+from volstream.errors import DependencyError, InterruptedByUserError, InvalidValueError, VolstreamError
+
+#: How often a task is asked how far it is.
+_LOOK_SECONDS = 0.5
+
+
+class Client:
+    """Asks the daemon of one home, and makes it work. Thread-safe.
+
+    Errors of the daemon are raised as its own classes: NotFoundError, InvalidStateError and so on; DependencyError if it does
+    not answer. Answers are the documents that ``/openapi.json`` describes.
+
+    Args:
+        url: where the console listens; by default the variable ``VOLSTREAM_URL``, else ``http://127.0.0.1:8642``.
+        token: content of the home's file ``console.token``; by default the variable ``VOLSTREAM_TOKEN``.
+        seconds: limit for one answer, not for the work.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, seconds: float = 60.0) -> None:
+        self._url = (url or os.environ.get("VOLSTREAM_URL") or "http://127.0.0.1:8642").rstrip("/")
+        token = (token or os.environ.get("VOLSTREAM_TOKEN") or "").strip()
+        if not token:
+            raise InvalidValueError("The token is missing.", "Give token=, or set VOLSTREAM_TOKEN.")
+        headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
+        self._client = httpx2.Client(headers=headers, timeout=seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes its connections. Idempotent."""
+        self._client.close()
+
+    def status(self) -> dict[str, Any]:
+        """Returns the state of all volumes, streams, jobs, tables and sources, and ``problems``."""
+        return self.get("/")
+
+    def job(self, name: str) -> dict[str, Any]:
+        """Returns the state of a job, its newest batches, and its failures by cause."""
+        return self.get(_path("jobs", name))
+
+    def volume(self, name: str) -> dict[str, Any]:
+        """Returns the state of a volume, and the first entries of its directory."""
+        return self.get(_path("volumes", name))
+
+    def run(self, job: str, *, seconds: float | None = None) -> dict[str, Any]:
+        """Runs a job once, and waits for its end; returns what was done: ``processed``, ``failed``, ``rows`` and more.
+
+        Args:
+            seconds: how long to wait; the run goes on after that.
+
+        Raises:
+            VolstreamError: the run failed; files that fail are no error, but counted.
+            TimeoutError: it has not ended in time.
+        """
+        return self._done("jobs", job, "run", seconds)
+
+    def replay(self, job: str, where: str | None = None, *, seconds: float | None = None) -> dict[str, Any]:
+        """Processes files of a job again, those that satisfy ``where``, and waits as :meth:`run`."""
+        return self._done("jobs", job, "replay", seconds, where=where)
+
+    def verify(
+        self, job: str, *, fix: bool = False, outputs: bool = False, seconds: float | None = None
+    ) -> dict[str, Any]:
+        """Compares a job's table with its files, and waits as :meth:`run`; returns what was found: ``wrong`` has the number of
+        files by kind, ``report`` the text.
+
+        Args:
+            fix: process what is wrong again; ``fixed`` in the result says how many files that were.
+            outputs: also check that the output files are in their volume.
+        """
+        return self._done("jobs", job, "verify", seconds, fix="1" if fix else None, outputs="1" if outputs else None)
+
+    def refresh(self, volume: str, subdirectory: str | None = None, *, seconds: float | None = None) -> str:
+        """Lists a volume, or what is below one of its folders, and waits as :meth:`run`; returns what changed, in a sentence."""
+        begun = self.post(_path("volumes", volume, "refresh"), subdirectory=subdirectory)
+        return str(self.wait(begun["audit"], seconds=seconds)["task"]["result"])
+
+    def retry(self, job: str, paths: Sequence[str] | None = None) -> str:
+        """Retries failed files, all by default, at the job's next run; returns how many, in a sentence."""
+        return str(self.post(_path("jobs", job, "retry"), path=paths, all=None if paths else "1")["result"])
+
+    def pause(self, job: str) -> None:
+        """Stops running a job until it is resumed."""
+        self.post(_path("jobs", job, "pause"))
+
+    def resume(self, job: str) -> None:
+        """Resumes a paused job."""
+        self.post(_path("jobs", job, "resume"))
+
+    def wait(self, task: int, *, seconds: float | None = None) -> dict[str, Any]:
+        """Waits for the end of what a POST was answered with as ``audit``; returns its ``task`` and ``outcome``.
+
+        Raises:
+            VolstreamError: it failed. InterruptedByUserError: it was cancelled. NotFoundError: the daemon started anew meanwhile.
+            TimeoutError: it has not ended in time.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            answer = self.get(_path("tasks", str(task)))
+            match answer["task"]["state"]:
+                case "finished":
+                    return answer
+                case "failed":
+                    raise VolstreamError(answer["task"]["result"], answer["task"]["remedy"])
+                case "cancelled":
+                    raise InterruptedByUserError(answer["task"]["result"], answer["task"]["remedy"])
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"The task {task} has not ended after {seconds:g} s; it goes on.")
+            time.sleep(_LOOK_SECONDS)
+
+    def get(self, path: str, /, **query: str | int | None) -> dict[str, Any]:
+        """Returns any page of the console as a document."""
+        return self._answer("GET", path, params={key: value for key, value in query.items() if value is not None})
+
+    def post(self, path: str, /, **form: str | Sequence[str] | None) -> dict[str, Any]:
+        """Does something, or queues it; returns the answer."""
+        return self._answer("POST", path, data={key: value for key, value in form.items() if value is not None})
+
+    def _done(self, kind: str, name: str, verb: str, seconds: float | None, **form: str | None) -> dict[str, Any]:
+        begun = self.post(_path(kind, name, verb), **form)
+        outcome: dict[str, Any] = self.wait(begun["audit"], seconds=seconds)["outcome"]
+        return outcome
+
+    def _answer(self, method: str, path: str, **content: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            answer = self._client.request(method, f"{self._url}{path}", **content)  # type: ignore[arg-type]
+            document: dict[str, Any] = answer.json()
+        except httpx2.InvalidURL:
+            raise InvalidValueError(f"{self._url!r} is not the URL of a daemon.", "Write http://host:8642.") from None
+        except httpx2.HTTPError as error:
+            raise DependencyError(
+                f"The daemon at {self._url} did not answer: {error}", "Is it running, and its console reachable?"
+            ) from error
+        except ValueError:
+            raise DependencyError(f"What answers at {self._url} is no daemon of volstream.") from None
+        if answer.is_success:
+            return document
+        said = document.get("error", {})
+        kind = getattr(errors, said.get("type", ""), VolstreamError)
+        raise (kind if isinstance(kind, type) and issubclass(kind, VolstreamError) else VolstreamError)(
+            said.get("message", f"It answered {answer.status_code}."), said.get("remedy", "")
+        )
+
+
+def _path(*parts: str) -> str:
+    return "/" + "/".join(quote(part, safe="") for part in parts)
