@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,8 @@ import httpx2
 from volstream import errors
 from volstream.errors import DependencyError, InterruptedByUserError, InvalidValueError, VolstreamError
 
-#: How often a task is asked how far it is.
-_LOOK_SECONDS = 0.5
+#: Intervals at which a task is asked how far it is: the first, the growth, the longest.
+_FIRST_SECONDS, _GROWTH, _LONGEST_SECONDS = 0.1, 1.5, 5.0
 
 
 class Client:
@@ -34,6 +35,7 @@ class Client:
         token = (token or os.environ.get("VOLSTREAM_TOKEN") or "").strip()
         if not token:
             raise InvalidValueError("The token is missing.", "Give token=, or set VOLSTREAM_TOKEN.")
+        logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request
         headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
         self._client = httpx2.Client(headers=headers, timeout=seconds)
 
@@ -112,6 +114,7 @@ class Client:
             TimeoutError: it has not ended in time.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
+        pause = _FIRST_SECONDS
         while True:
             answer = self.get(_path("tasks", str(task)))
             match answer["task"]["state"]:
@@ -123,7 +126,8 @@ class Client:
                     raise InterruptedByUserError(answer["task"]["result"], answer["task"]["remedy"])
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"The task {task} has not ended after {seconds:g} s; it goes on.")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(pause)
+            pause = min(_LONGEST_SECONDS, pause * _GROWTH)
 
     def get(self, path: str, /, **query: str | int | None) -> dict[str, Any]:
         """Returns any page of the console as a document."""

@@ -1,8 +1,6 @@
 """A sensor of Dagster that starts a job of Dagster's when a job of volstream has committed. ``VOLSTREAM_URL`` and
 ``VOLSTREAM_TOKEN`` say where."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from dagster import Definitions, OpExecutionContext, RunRequest, SensorEvaluationContext, job, op, sensor
