@@ -129,14 +129,18 @@ def run_job_command(
 
 @click.command("replay")
 @click.argument("job", shell_complete=names_of("job"))
+@click.argument("paths", nargs=-1)
 @click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
 @_WAIT
 @common
-def replay_command(session: Session, output: Output, job: str, where: str | None, wait: bool) -> None:
-    """Process files of JOB again as they were delivered, and replace their results."""
+def replay_command(
+    session: Session, output: Output, job: str, paths: tuple[str, ...], where: str | None, wait: bool
+) -> None:
+    """Process files of JOB again as they were delivered, all or those at PATHS, and replace their results."""
+    waits = _waiting(output) if wait else None
     with watched(output) as (stop, observe):
         session.home.take_over_session(job)
-        report = session.jobs.replay(job, where, waits=_waiting(output) if wait else None, stop=stop, observe=observe)
+        report = session.jobs.replay(job, where, paths=paths, waits=waits, stop=stop, observe=observe)
     _show_run(output, job, report, stop)
 
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from volstream.functions.schema import type_names
 from volstream.jobs.differences import Differences, Percentiles
-from volstream.sqltext import one_of
 
 
 @dataclass(frozen=True)
@@ -19,19 +18,13 @@ class SampleSelection:
 
     Attributes:
         maximum: maximum number, at least that of ``paths``.
-        where: SQL condition on the directory's columns; None: all.
-        paths: only these; empty: all.
+        condition: on the directory's columns; None: all.
+        paths: those that the condition names, all of which must be there.
     """
 
     maximum: int = 200
-    where: str | None = None
+    condition: str | None = None
     paths: Sequence[str] = ()
-
-    @property
-    def condition(self) -> str | None:
-        """Combines everything in one condition."""
-        named = one_of("relative_path", self.paths) if self.paths else None
-        return " AND ".join(f"({condition})" for condition in (self.where, named) if condition) or None
 
 
 @dataclass(frozen=True)

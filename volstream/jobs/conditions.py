@@ -13,7 +13,7 @@ from volstream.functions.schema import reason_of
 from volstream.jobs.sets import SHORTHANDS
 from volstream.loading.options import LOADER
 from volstream.sql.stable import StableColumns, of_texts
-from volstream.sqltext import tree_of
+from volstream.sqltext import MAX_NAMED, one_of, tree_of
 
 
 def check_sets(spec: FileJobSpec | FileJob) -> None:
@@ -86,6 +86,20 @@ def names_in(text: str) -> set[str]:
 def check_where(text: str) -> None:
     """Raises InvalidValueError unless ``text`` is a condition on a file's columns."""
     _check_columns("condition", text, "A condition is about one file's columns only.")
+
+
+def of_files(where: str | None, paths: Sequence[str]) -> str | None:
+    """Returns the condition on the directory's columns for files that satisfy ``where`` and are among ``paths``; None: all.
+
+    Raises:
+        InvalidValueError: ``where`` is no such condition, or there are too many paths.
+    """
+    if len(paths) > MAX_NAMED:
+        raise InvalidValueError(f"{len(paths)} paths are too many.", f"Give up to {MAX_NAMED}, or a condition.")
+    if where is not None:
+        check_where(where)
+    named = one_of("relative_path", paths) if paths else None
+    return " AND ".join(f"({condition})" for condition in (where, named) if condition) or None
 
 
 def _check_key(text: str) -> None:

@@ -31,7 +31,6 @@ from volstream.model.names import Name
 from volstream.model.work import Failure, FailureState
 from volstream.objects.base import Collection
 from volstream.objects.streams import Streams
-from volstream.sqltext import MAX_NAMED
 
 if TYPE_CHECKING:
     from volstream.definitions.keywords import JobChanges, JobKeywords, LoadKeywords
@@ -381,16 +380,13 @@ class Jobs(Collection[Job]):
         from volstream.functions.pickled import function_attributes
         from volstream.jobs.compare import MAX_SAMPLE, compare
         from volstream.jobs.comparison import SampleSelection
-        from volstream.jobs.conditions import check_where
+        from volstream.jobs.conditions import of_files
         from volstream.jobs.definitions import with_function
 
         job = self._of_files(name)
         if not 1 <= sample <= MAX_SAMPLE:
             raise InvalidValueError(f"A sample cannot have {sample} files.", f"Give 1 to {MAX_SAMPLE}.")
-        if len(paths) > MAX_NAMED:
-            raise InvalidValueError(f"{len(paths)} paths are too many.", f"Give up to {MAX_NAMED}, or a condition.")
-        if where is not None:
-            check_where(where)
+        condition = of_files(where, paths)
         environments = self._home.settings.environments_directory
         other = with_function(
             job, function_attributes(function), returns, arguments, environments=environments, directory=directory
@@ -399,7 +395,7 @@ class Jobs(Collection[Job]):
             self.services,
             job,
             other,
-            SampleSelection(max(sample, len(paths)), where, tuple(paths)),
+            SampleSelection(max(sample, len(paths)), condition, paths),
             both=both,
             observe=observe,
         )
@@ -409,6 +405,7 @@ class Jobs(Collection[Job]):
         name: str,
         where: str | None = None,
         *,
+        paths: Sequence[str] = (),
         waits: Callable[[str], object] | None = None,
         stop: Stop | None = None,
         observe: Observer | None = None,
@@ -418,20 +415,28 @@ class Jobs(Collection[Job]):
 
         Args:
             where: SQL condition on the directory's columns; None: all.
+            paths: only these files, at most 2,000; empty: all.
             waits: as in :meth:`run`.
             is_cancelled: asked once the replay was stopped: True drops the rest, which the next run resumes otherwise.
 
         Raises:
-            InvalidValueError: ``where`` is not such a condition. See :meth:`run` for the rest.
+            InvalidValueError: ``where`` is not such a condition. NotFoundError: none of the ``paths`` was delivered. See
+            :meth:`run` for the rest.
         """
-        from volstream.jobs.conditions import check_where
+        from volstream.jobs.conditions import of_files
         from volstream.jobs.lease import in_turn
 
-        if where is not None:
-            check_where(where)
+        condition = of_files(where, paths)
         stop = Stop() if stop is None else stop
         replay = self.file_runner(self._of_files(name)).replay
-        return in_turn(lambda: replay(where, stop=stop, observe=observe, is_cancelled=is_cancelled), stop, waits)
+        report = in_turn(lambda: replay(condition, stop=stop, observe=observe, is_cancelled=is_cancelled), stop, waits)
+        if paths and not (report.progress.batches or stop):
+            files = "The file was" if len(paths) == 1 else "None of these files was"
+            raise NotFoundError(
+                f"{files} delivered to the job {name}, or has changed since.",
+                "Paths are relative to the volume's folder.",
+            )
+        return report
 
     def verify(
         self,

@@ -108,7 +108,8 @@ def test_errors_of_the_daemon_are_raised_as_its_own(served: Served) -> None:
         stranger.status()
 
 
-def test_a_daemon_that_does_not_answer_is_told() -> None:
+def test_a_daemon_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VOLSTREAM_TOKEN", raising=False)
     with Client("http://127.0.0.1:9", "x") as client, pytest.raises(DependencyError, match="did not answer"):
         client.status()
     with Client("nonsense", "x") as client, pytest.raises(VolstreamError):

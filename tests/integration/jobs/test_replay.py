@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.conftest import COUNT, Place
 from volstream.delta import folders
-from volstream.errors import InvalidValueError
+from volstream.errors import InvalidValueError, NotFoundError
 from volstream.jobs.preview import Preview
 from volstream.jobs.progress import Progress
 from volstream.lifecycle.stop import Stop
@@ -55,6 +55,17 @@ def test_a_replay_of_some_files_does_not_accept_the_code(place: Place) -> None:
     assert place.table() == [("a", 1), ("b", -2), ("c", 3)]
     with pytest.raises(InvalidValueError, match="nonsense"):
         place.session.jobs.replay("j", "nonsense > 1")
+
+
+def test_a_replay_of_named_files_does_these(place: Place) -> None:
+    given(place, **{"a": "1", "b'": "2", "c": "3"})
+    report = place.session.jobs.replay("j", paths=["b'", "c", "none"])
+    assert report.progress.done_files == 2
+    assert place.session.jobs.replay("j", "relative_path < 'c'", paths=["b'", "c"]).progress.done_files == 1
+    with pytest.raises(NotFoundError, match="None of these files was delivered to the job j"):
+        place.session.jobs.replay("j", paths=["none", "./a"])
+    with pytest.raises(InvalidValueError, match="2001 paths are too many"):
+        place.session.jobs.replay("j", paths=["a"] * 2001)
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -167,30 +167,51 @@ def test_a_restore_is_put_right(verified: Verified) -> None:
 
 
 @pytest.mark.long
-def test_exactly_what_random_hands_did_wrong_is_found_and_put_right(verified: Verified) -> None:
-    place, chance = verified.place, random.Random(1)
-    for number in range(300):
-        place.put(f"many/{number:03}", "x" * (number % 4 + 1))
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_exactly_what_random_hands_did_wrong_is_found_and_put_right(verified: Verified, seed: int) -> None:
+    """500 files of 2,000: of each kind 60 or more, in random order; some of them by going back to an earlier version."""
+    place, chance = verified.place, random.Random(seed)
+    names = [f"many/{number:04}" for number in range(2000)]
+    for number, name in enumerate(names):
+        place.put(name, "x" * (number % 3 + 2))
+    verified.run()
+    earlier = DeltaTable(verified.location).version()
+    chosen = chance.sample(names, 470)
+    wrong = [*chosen]
+    restored, chosen = chosen[:110], chosen[110:]
+    for name in restored:
+        place.put(name, f"changed later {chance.random()}")
     verified.run()
     verified.calls()
     right = verified.content()
-    paths = sorted({str(row[0]) for row in right})
-    chosen = chance.sample(paths, 120)
-    kinds: Mapping[str, Callable[[str], str]] = {
-        "deleted": lambda some: f"DELETE FROM t$ WHERE _file_path IN ({some})",
-        "changed": lambda some: f"UPDATE t$ SET n = n + 1 WHERE _file_path IN ({some})",
-        "doubled": lambda some: f"INSERT INTO t$ SELECT * FROM t$ WHERE _file_path IN ({some})",
-    }
-    for at, kind in enumerate(kinds):
-        verified.sql(kinds[kind](", ".join(repr(path) for path in chosen[at * 30 : at * 30 + 30])))
-    strays = [f"stray/{number}" for number in range(10)]
-    verified.sql(
-        "INSERT INTO t$ (n, _file_path, _file_version) VALUES " + ", ".join(f"(1, '{path}', 'v')" for path in strays)
-    )
+    strays = [f"stray/{number}" for number in range(30)]
+    copied = "n, t, _file_path, _file_version, _refresh_id"
+    kinds: list[tuple[int, str]] = [
+        (60, "DELETE FROM t$ WHERE _file_path IN ({})"),
+        (60, "DELETE FROM t$ WHERE n = 0 AND _file_path IN ({})"),
+        (60, "UPDATE t$ SET n = n + 1 WHERE _file_path IN ({})"),
+        (60, "UPDATE t$ SET _file_version = 'other' WHERE _file_path IN ({})"),
+        (60, "INSERT INTO t$ SELECT * FROM t$ WHERE _file_path IN ({})"),
+        (60, f"INSERT INTO t$ SELECT {copied}, 'another', _processed_at FROM t$ WHERE _file_path IN ({{}})"),
+    ]
+    statements = []
+    for count, statement in kinds:
+        some, chosen = chosen[:count], chosen[count:]
+        parts = [some[: count // 2], some[count // 2 :]]
+        statements += [statement.format(", ".join(map(repr, part))) for part in parts]
+    assert not chosen
+    values = ", ".join(f"(1, '{path}', 'v')" for path in strays)
+    statements.append(f"INSERT INTO t$ (n, _file_path, _file_version) VALUES {values}")
+    chance.shuffle(statements)
+    # A restore takes back what others did before it, so it comes first.
+    for statement in [f"RESTORE t$ TO VERSION AS OF {earlier}", *statements]:
+        verified.sql(statement)
     found = verified.jobs.verify("j")
-    assert found.count == 90 + 10
-    assert verified.jobs.verify("j", fix=True).fixed == 100
-    assert verified.calls() == sorted(chosen[:90])
+    assert found.count == 500
+    assert found.wrong[Problem.STRAY] == 30
+    fixed = verified.jobs.verify("j", fix=True)
+    assert (fixed.count, fixed.fixed) == (500, 500)
+    assert verified.calls() == sorted(wrong)
     assert verified.content() == right
     assert verified.jobs.verify("j").is_right
 
