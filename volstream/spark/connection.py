@@ -12,7 +12,7 @@ import os
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 from pyspark.errors import PySparkException
@@ -20,6 +20,9 @@ from pyspark.sql.connect.session import SparkSession
 
 from volstream.jvm.address import Address
 from volstream.jvm.channel import ClientChannelBuilder, builder_for, policy_for
+
+if TYPE_CHECKING:
+    from volstream.spark.left import Left
 
 #: Errors that a call may raise when the engine disappears. gRPC raises ValueError for a closed channel.
 BROKEN = (PySparkException, grpc.RpcError, ValueError)
@@ -33,12 +36,12 @@ class SparkConnection:
     """A session with its channel.
 
     Attributes:
-        lock: the locked file of a session that the next process takes over; None: none does.
+        left: of a session that the next process takes over; None: none does.
     """
 
     session: SparkSession
     builder: ClientChannelBuilder
-    lock: TextIO | None = None
+    left: Left | None = None
 
     def release(self) -> None:
         """Ends the session on the server, or only its statements if another process takes it over, and closes the channel.
@@ -49,10 +52,11 @@ class SparkConnection:
         # stack trace in the engine's log.
         concurrent.futures.wait(list(client._release_futures), timeout=_RELEASE_SECONDS)
         with suppress(*BROKEN):
-            if self.lock is None:
+            if self.left is None:
                 client.release_session()
             else:
                 client.interrupt_all()
+                self.left.leave()
         client.close()
         self.drop()
 
@@ -60,16 +64,15 @@ class SparkConnection:
         """Closes the channel without notifying the server; safe while another thread waits on it."""
         self.builder.close()
         self.session.client._closed = True  # as `close` does, which would wait for calls that are never answered
-        if self.lock is not None:
-            self.lock.close()
+        if self.left is not None:
+            self.left.close()
 
 
-def opened(address: Address, session_id: str | None = None, *, lock: TextIO | None = None) -> SparkConnection:
+def opened(address: Address, session_id: str | None = None) -> SparkConnection:
     """Returns a remote session, a new one unless an id is given. No I/O: the first statement shows whether the server answers.
 
     Args:
         session_id: id of a session, which the server creates if it has none of this id.
-        lock: see :class:`SparkConnection`, which closes it.
     """
     # Without it, the functions of pyspark.sql look for a JVM in this process.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
@@ -81,7 +84,7 @@ def opened(address: Address, session_id: str | None = None, *, lock: TextIO | No
     builder = builder_for(address)
     if session_id is not None:
         builder.set(builder.PARAM_SESSION_ID, session_id)
-    return _connected(SparkSession.builder.channelBuilder(builder).create(), builder, address, lock)
+    return _connected(SparkSession.builder.channelBuilder(builder).create(), builder, address)
 
 
 def copied(session: Any, address: Address) -> SparkConnection:
@@ -90,13 +93,11 @@ def copied(session: Any, address: Address) -> SparkConnection:
     return _connected(copied, cast(ClientChannelBuilder, copied.client._builder), address)
 
 
-def _connected(
-    session: SparkSession, builder: ClientChannelBuilder, address: Address, lock: TextIO | None = None
-) -> SparkConnection:
+def _connected(session: SparkSession, builder: ClientChannelBuilder, address: Address) -> SparkConnection:
     session.client.set_retry_policies([policy_for(address)])
     # The hook would keep every client until exit, and then contact each of their engines, even those that are gone.
     atexit.unregister(session.client._on_exit)
-    return SparkConnection(session, builder, lock)
+    return SparkConnection(session, builder)
 
 
 def _forget_stopped() -> None:

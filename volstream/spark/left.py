@@ -2,7 +2,8 @@
 
 A file in the engine's scratch folder, which each start of the engine empties, has the session's id. The process that uses the
 session holds a lock on the file; another one that comes meanwhile gets a new session. What a run imported must not reach the
-next one, whose code may have changed: the workers end when the session is taken over, and Spark forks new ones.
+next one, whose code may have changed: the workers end when the session is taken over, and Spark forks new ones. The session of a
+process that was killed is ended, with its statements.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import sysconfig
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -35,6 +37,40 @@ _SESSION_VARIABLE = "SPARK_JOB_ARTIFACT_UUID"
 _ENDED_SECONDS = 2.0
 
 
+class Left:
+    """The file of a session, locked by the process that uses it; its content is complete while no process does."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.session_id = str(uuid.uuid4())
+
+    def read(self) -> tuple[str | None, bool]:
+        """Returns the id of the session that was used last, if any, and whether it can be used again."""
+        self._file.seek(0)
+        try:
+            session_id, *code = json.load(self._file)
+        except ValueError:
+            return None, False
+        return session_id, code == _code()
+
+    def use(self) -> None:
+        """Notes which session this process uses."""
+        self._write(self.session_id)
+
+    def leave(self) -> None:
+        """Notes that the next process may use it."""
+        self._write(self.session_id, *_code())
+
+    def close(self) -> None:
+        """Lets go of the file. Idempotent."""
+        self._file.close()
+
+    def _write(self, *content: object) -> None:
+        self._file.truncate(0)
+        json.dump(content, self._file)
+        self._file.flush()
+
+
 def taken_over(address: EngineAddress, path: Path) -> SparkConnection:
     """Returns the session that an earlier process left at ``path``, or a new one, which is left there.
 
@@ -45,7 +81,7 @@ def taken_over(address: EngineAddress, path: Path) -> SparkConnection:
     file = path.open("a+", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return _left(address, file) or _new(address, file)
+        return _taken_over(address, Left(file))
     except BlockingIOError:
         file.close()
         return connection.opened(address)
@@ -54,31 +90,23 @@ def taken_over(address: EngineAddress, path: Path) -> SparkConnection:
         raise
 
 
-def _left(address: EngineAddress, file: TextIO) -> SparkConnection | None:
-    """Returns the session whose id is in the file; None: there is none, it has ended, or its Python has older code."""
-    file.seek(0)
-    try:
-        session_id, *code = json.load(file)
-    except ValueError:
-        return None
-    if code != _code():
-        return None
-    present = connection.opened(address, session_id, lock=file)
-    try:
-        present.session.version  # noqa: B018  # asks the server, which has ended a session that was unused for an hour
-    except PySparkException:
-        present.builder.close()
-        return None
-    _end_workers(address.jvm_pid, present.session.client._server_session_id)
-    return present
-
-
-def _new(address: EngineAddress, file: TextIO) -> SparkConnection:
-    session_id = str(uuid.uuid4())
-    file.truncate(0)
-    json.dump([session_id, *_code()], file)
-    file.flush()
-    return connection.opened(address, session_id, lock=file)
+def _taken_over(address: EngineAddress, left: Left) -> SparkConnection:
+    session_id, is_usable = left.read()
+    if session_id is not None and not is_usable:
+        connection.opened(address, session_id).release()
+    elif session_id is not None:
+        present = connection.opened(address, session_id)
+        try:
+            present.session.version  # noqa: B018  # asks the server, which has ended a session that was unused for an hour
+        except PySparkException:
+            present.drop()
+        else:
+            left.session_id = session_id
+            _end_workers(address.jvm_pid, present.session.client._server_session_id)
+            left.use()
+            return replace(present, left=left)
+    left.use()
+    return replace(connection.opened(address, left.session_id), left=left)
 
 
 def _code() -> list[object]:
