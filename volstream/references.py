@@ -4,12 +4,16 @@ when it does, and stored as they are written."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from volstream import config
 from volstream.errors import InvalidValueError
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
+
+#: Names of properties that are secrets, of clients such as librdkafka.
+_SECRET = re.compile(r"password|passphrase|secret|key\.pem$")
 
 
 def refers(text: str) -> bool:
@@ -24,6 +28,16 @@ def resolve(text: str) -> str:
         InvalidValueError: a reference leads nowhere.
     """
     return _REFERENCE.sub(lambda match: _resolved(*match.groups()), text)
+
+
+def check_secrets(properties: Mapping[str, str]) -> None:
+    """Raises InvalidValueError, without repeating it, for a secret that is not given by reference."""
+    for name, value in properties.items():
+        if _SECRET.search(name) and not refers(value):
+            raise InvalidValueError(
+                f"The property {name} is a secret, which the catalog does not store.",
+                "Write ${env:NAME} for a variable of the environment, or ${file:PATH} for a file with the value.",
+            )
 
 
 def _resolved(kind: str, name: str) -> str:

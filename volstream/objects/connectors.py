@@ -105,7 +105,7 @@ class Connectors:
         existing = self._home.catalog.sources.resolve_existing(parsed, or_replace=False, if_not_exists=if_not_exists)
         if existing is not None:
             return existing
-        source = TopicSource(tuple(brokers), topic or as_written(name), format, dict(properties or {}))
+        source = TopicSource(tuple(brokers), topic or as_written(name), dict(properties or {}), format)
         return create_topic_table(self._home, parsed, source, RETENTION_POLICY.read(retention_policy), comment)
 
     def poll(self, name: str, stop: Stop | None = None) -> int:

@@ -11,7 +11,7 @@ import pytest
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.sources.kafka.topic import TopicSource
 
-SOURCE = TopicSource(("a:9092", "b.example:9093"), "t", "json", {})
+SOURCE = TopicSource(("a:9092", "b.example:9093"), "t", {}, "json")
 
 
 def test_a_definition_may_have_any_property_of_the_client_and_secrets_by_reference() -> None:
@@ -80,7 +80,7 @@ def test_properties_that_do_not_fit_together_are_refused_where_they_are_used() -
 def test_a_client_that_is_not_installed_is_named_with_the_extra_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "volstream.sources.kafka.client", raising=False)
+    monkeypatch.delitem(sys.modules, "volstream.kafka.client", raising=False)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     for use in (SOURCE.check, SOURCE.reader):
         with pytest.raises(DependencyError, match="'confluent_kafka', which is not installed") as failed:

@@ -23,7 +23,7 @@ from volstream.tails.writer import Flush, TailWriter
 
 if TYPE_CHECKING:
     from volstream.home import Home
-    from volstream.sources.kafka.client import PollResult, Topic, TopicReader
+    from volstream.kafka.client import PollResult, Topic, TopicReader
 
 
 class TopicIngestion(Closeable):

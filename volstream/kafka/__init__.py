@@ -1,0 +1,1 @@
+"""Kafka topics, as sources and queues have them: where they are, and the client that reads them."""
