@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # it lists no exports
 
 from tests.ports import free_ports
@@ -184,6 +191,12 @@ class Broker:
         for value in values:
             producer.produce(topic, value=value, partition=partition, **more)
         assert producer.flush(30) == 0
+
+    def committed(self, topic: str, group: str, partition: int = 0) -> int | None:
+        """The offset that a group has committed."""
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
+        [found] = self.admin.list_consumer_group_offsets([asked])[group].result(30).topic_partitions
+        return None if found.offset == OFFSET_INVALID else found.offset
 
     def producer(self, **settings: str) -> Producer:
         return Producer({"bootstrap.servers": self.address, "log_level": 0, **settings})

@@ -167,7 +167,7 @@ def described(definition: Mapping[str, Key], *, changes: bool = False) -> Callab
             values = {name: options.pop(name) for name in definition}
             given = {name: value for name, value in values.items() if value not in (None, ())}
             for name in given:
-                if definition[name].form is forms.PAIRS:
+                if definition[name].form in forms.BY_ITEM:
                     given[name] = merged(given[name])
             try:
                 Scheduled(**{name: given[name] for name in NO_SCHEDULE if name in given})
@@ -195,9 +195,9 @@ def _option(key: Key, changes: bool) -> Callable[[F], F]:
             spelled, key.name, is_flag=True, default=default or None, show_default=not alone, help=help_
         )
     metavar = key.option.metavar or key.form.metavar
-    if key.form in (forms.TEXTS, forms.RECEIVERS, forms.PAIRS):
+    if key.form in (forms.TEXTS, forms.RECEIVERS, *forms.BY_ITEM):
         help_ += f" Default: {' '.join(default)}" if default else ""
-        kind = PAIR if key.form is forms.PAIRS else None
+        kind = _Parsed("pair", key.form.parse) if key.form in forms.BY_ITEM else None
         return click.option(flag, key.name, type=kind, multiple=True, metavar=metavar, help=f"{help_} May be repeated.")
     required = key.required and not changes
     return click.option(

@@ -181,6 +181,13 @@ def _parsed_pair(text: str) -> Mapping[str, str]:
     return {key: value}
 
 
+def _parsed_property(text: str) -> Mapping[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[\w.-]+", key):
+        raise unfit(text, "KEY=VALUE")
+    return {key: value}
+
+
 #: Words for units of a retention, besides the short forms of other durations.
 _UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
 
@@ -224,6 +231,9 @@ RECEIVERS = form(
     "a list of names", "Sequence[str] | str", _receivers, lambda text: _receivers(_parsed_texts(text)), write=tuple
 )
 PAIRS = form("a table of text", "Mapping[str, str | int | float]", _pairs, _parsed_pair, metavar="KEY=VALUE")
+PROPERTIES = form("a table of text", "Mapping[str, str | int | float]", _pairs, _parsed_property, metavar="KEY=VALUE")
+#: Forms of which one item is given at a time.
+BY_ITEM = (PAIRS, PROPERTIES)
 RETENTION = form("a duration", "str | timedelta | None", _retention, metavar="'30 days'", write=_long)
 
 

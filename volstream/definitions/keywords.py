@@ -26,8 +26,9 @@ class VolumeKeywords(TypedDict, total=False):
     """Options of a volume."""
 
     connection: str | Name | None
-    queue_type: QueueType | Literal["local", "poll", "sqs", "mns", "memory", "webhook", "none"] | None
+    queue_type: QueueType | Literal["local", "poll", "sqs", "mns", "kafka", "memory", "webhook", "none"] | None
     queue_name: str | None
+    queue_properties: Mapping[str, str | int | float] | None
     virtual_cluster: str
     recursive: bool
     patterns: Sequence[str] | str

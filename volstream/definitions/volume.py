@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
+from volstream.definitions import forms
 from volstream.definitions.options import Option
 from volstream.model.names import Name
 from volstream.model.selection import DEFAULT_IGNORES, Selection
@@ -20,6 +21,7 @@ class QueueType(StrEnum):
     POLL = "poll"
     SQS = "sqs"
     MNS = "mns"
+    KAFKA = "kafka"
     MEMORY = "memory"
     WEBHOOK = "webhook"
     NONE = "none"
@@ -38,7 +40,15 @@ DEFAULT_VIRTUAL_CLUSTER = "DEFAULT"
 class VolumeOptions:
     """What a user says of how a volume is kept, besides its location, connection and queue type."""
 
-    queue_name: Annotated[str | None, Option("The queue that receives the bucket's events.")] = None
+    queue_name: Annotated[str | None, Option("The queue, or the topic, that receives the bucket's events.")] = None
+    queue_properties: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "What reaches the queue; for kafka bootstrap.servers, and properties of librdkafka. Secrets by reference only.",
+            form=forms.PROPERTIES,
+            single="queue_property",
+        ),
+    ] = None
     virtual_cluster: Annotated[str, Option("The cluster whose daemon keeps the volume.")] = DEFAULT_VIRTUAL_CLUSTER
     recursive: Annotated[bool, Option("Include sub-directories.", clause=True)] = True
     patterns: Annotated[
@@ -103,7 +113,7 @@ class Volume(VolumeOptions):
     @property
     def definition(self) -> Sequence[object]:
         """The alterable attributes that determine how the volume is kept."""
-        return (self.connection_id, self.queue_type, self.queue_name, self.selection)
+        return (self.connection_id, self.queue_type, self.queue_name, self.queue_properties, self.selection)
 
     @property
     def selection(self) -> Selection:

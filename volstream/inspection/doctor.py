@@ -231,7 +231,8 @@ class _ExaminedVolume:
         def ask() -> str:
             state = queue.describe()
             states.append(state)
-            counts = "" if state.waiting is None else f": {state.waiting} waiting, {state.in_flight} in flight"
+            counts = "" if state.waiting is None else f": {state.waiting} waiting"
+            counts += "" if state.in_flight is None else f", {state.in_flight} in flight"
             return f"{self._volume.queue_name}{counts}"
 
         yield _try("queue", ask)
@@ -239,14 +240,14 @@ class _ExaminedVolume:
             yield from self._queue_settings(state)
 
     def _queue_settings(self, state: QueueState) -> Iterator[Check]:
-        if state.retention_seconds < 2 * self._home.settings.reconcile_seconds:
+        if state.retention_seconds is not None and state.retention_seconds < 2 * self._home.settings.reconcile_seconds:
             yield Check(
                 "retention",
                 CheckState.WARNING,
                 f"Messages are lost after {format_duration(state.retention_seconds)}.",
                 "Raise the retention to days: messages wait in the queue while no daemon is running.",
             )
-        if state.visibility_seconds < _LEAST_VISIBILITY:
+        if state.visibility_seconds is not None and state.visibility_seconds < _LEAST_VISIBILITY:
             yield Check(
                 "visibility",
                 CheckState.WARNING,
@@ -269,6 +270,13 @@ class _ExaminedVolume:
                 CheckState.SKIPPED,
                 "OSS does not report its event rules.",
                 "Look at the bucket's event notifications in the console, or use --canary.",
+            )
+        if self._volume.queue_type is QueueType.KAFKA:
+            return Check(
+                "wiring",
+                CheckState.SKIPPED,
+                "A topic does not know who sends to it.",
+                "Look at the store's notifications, or use --canary.",
             )
         if self._volume.queue_type is not QueueType.SQS:
             return Check("wiring", CheckState.OK, "not needed")

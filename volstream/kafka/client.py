@@ -1,18 +1,21 @@
 """Reads a topic from a cluster. The only module that imports confluent-kafka.
 
-Partitions are assigned by hand, and offsets are given: nothing is committed to the brokers, and no group is joined.
+Partitions are assigned by hand, and offsets are given: no group is joined. Offsets are committed for a group only if asked to.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import stamina
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -21,7 +24,7 @@ from confluent_kafka import (
     TopicPartition,
     Uuid,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # it lists no exports
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # it lists no exports
 
 from volstream.errors import BrokerError, InvalidValueError, NotFoundError
 from volstream.lifecycle.closeable import Closeable
@@ -44,6 +47,13 @@ _NO_ID = str(Uuid(0, 0))
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+
+#: A group's coordinator begins, or moves to another broker.
+_COORDINATING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
 
 #: How the client begins its message for properties that do not fit together, or with the capabilities of this host.
 _TOGETHER = "Failed to create consumer"
@@ -80,7 +90,7 @@ class PollResult:
 
 
 class TopicReader(Closeable):
-    """Reads one topic. For use by one thread. Does no I/O before its first call.
+    """Reads one topic. Does no I/O before its first call. For use by one thread, but for what asks the cluster or commits.
 
     Methods raise BrokerError if the cluster cannot be reached or refuses, and NotFoundError if it has no such topic.
 
@@ -94,12 +104,12 @@ class TopicReader(Closeable):
     def __init__(self, brokers: Sequence[str], topic: str, properties: Mapping[str, str]) -> None:
         self._brokers = ",".join(brokers)
         self._topic = topic
+        self._group = properties.get("group.id", "volstream")
         self._said: str | None = None
         config: dict[str, Any] = {
-            # Kafka's clients must have one, although there is no group.
-            "group.id": "volstream",
             "queued.max.messages.kbytes": 32 << 10,
             **properties,
+            "group.id": self._group,  # Kafka's clients must have one, although it is not joined
             "bootstrap.servers": self._brokers,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -173,6 +183,56 @@ class TopicReader(Closeable):
             count += len(messages)
         return polled
 
+    def take(self, limit: int, wait_seconds: float) -> PollResult:
+        """Returns up to ``limit`` messages of the assigned partitions once there is one, or none after ``wait_seconds``."""
+        polled = PollResult()
+        with self._mapped():
+            first = self._consumer.poll(wait_seconds)
+            more = self._consumer.consume(limit - 1, 0) if first is not None and limit > 1 else ()
+            for message in (first, *more):
+                if message is not None:
+                    self._take(polled, message)
+        return polled
+
+    @property
+    def complaint(self) -> str | None:
+        """What the client said of its connections since the topic was last asked for; None: nothing."""
+        return self._said
+
+    def committed(self, partitions: Sequence[int]) -> Mapping[int, int]:
+        """Returns the offsets that were committed for the group ``group.id``. Partitions may be missing."""
+        asked = ConsumerGroupTopicPartitions(
+            self._group, [TopicPartition(self._topic, partition) for partition in partitions]
+        )
+        with self._mapped():
+            for attempt in _attempts():
+                with attempt:
+                    answer = self._admin.list_consumer_group_offsets([asked], request_timeout=_ANSWER_SECONDS)
+                    positions = answer[self._group].result().topic_partitions
+        return {one.partition: one.offset for one in positions if one.offset != OFFSET_INVALID}
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commits offsets for the group ``group.id``, durably. Refused while others are members of the group."""
+        wanted = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        asked = ConsumerGroupTopicPartitions(self._group, wanted)
+        with self._mapped():
+            for attempt in _attempts():
+                with attempt:
+                    answer = self._admin.alter_consumer_group_offsets([asked], request_timeout=_ANSWER_SECONDS)
+                    for one in answer[self._group].result().topic_partitions:
+                        if one.error is not None:
+                            raise KafkaException(one.error)
+
+    def retention_seconds(self) -> float | None:
+        """Returns the age at which the brokers delete messages; None: never, or it is not told."""
+        asked = ConfigResource(ResourceType.TOPIC, self._topic)
+        try:
+            [future] = self._admin.describe_configs([asked], request_timeout=_ANSWER_SECONDS).values()
+            milliseconds = int(future.result()["retention.ms"].value)
+        except KafkaException:  # needs a permission of its own
+            return None
+        return None if milliseconds < 0 else milliseconds / 1000
+
     def close(self) -> None:
         """Closes the connections."""
         self._consumer.close()
@@ -214,6 +274,15 @@ class TopicReader(Closeable):
             said = f"{error.str()} ({self._said})" if self._said else error.str()
             what = "do not answer" if error.code() in _SILENT else "cannot be read"
             raise BrokerError(f"The Kafka brokers {self._brokers} {what}: {said}.") from raised
+
+
+def _attempts() -> Iterable[stamina.Attempt]:
+    """Returns attempts at what a group's coordinator may refuse for a moment, such as when a cluster has its first group."""
+    return stamina.retry_context(_may_pass, attempts=None, timeout=_ANSWER_SECONDS, wait_initial=0.1, wait_max=1.0)
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _COORDINATING
 
 
 def check_properties(properties: Mapping[str, str]) -> None:

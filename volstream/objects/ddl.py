@@ -131,7 +131,8 @@ class Ddl:
         unknown = sorted({*said} - {"queue_type", "queue_name", "virtual_cluster"})
         if unknown:
             raise InvalidValueError(
-                f"NOTIFICATION has no {unknown[0].upper()}.", "It has QUEUE_TYPE, QUEUE_NAME and VIRTUAL_CLUSTER."
+                f"NOTIFICATION has no {unknown[0].upper()}.",
+                "It has QUEUE_TYPE, QUEUE_NAME, VIRTUAL_CLUSTER, and 'properties' of the queue in quotes.",
             )
         queue: dict[str, Any] = {key: value for key, value in said.items() if key != "queue_type"}
         if "queue_type" in said:

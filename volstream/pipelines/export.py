@@ -72,7 +72,7 @@ def _said(definition: Definition) -> Iterator[tuple[str, Any]]:
         if key in (CODE, ADDED) or value == usual[key]:
             continue
         value = written(definition.kind, key, value)
-        if definition.kind is Kind.SOURCE and key == "properties":
+        if key in ("properties", "queue_properties"):
             value = {name: _reference(name, said) for name, said in value.items()}
         if definition.kind is Kind.SOURCE and key == "format" and value == "json":
             continue

@@ -96,7 +96,7 @@ def _definition(file: _File, kind: Kind, written: str, keys: Mapping[str, Any], 
         if key not in known:
             raise InvalidValueError(f"There is no key {key!r}.", _hint(kind, written, key, value, list(known)))
         try:
-            values[key] = known[key].read(_expanded(kind, key, value, variables))
+            values[key] = known[key].read(_expanded(key, value, variables))
         except VolstreamError as error:
             raise located(error, key) if not error.message.startswith(key) else error from None
     missing = [key for key, spec in known.items() if spec.required and key not in keys]
@@ -106,14 +106,14 @@ def _definition(file: _File, kind: Kind, written: str, keys: Mapping[str, Any], 
     return Definition(kind, name, complete(kind, written, values, keys.keys(), folder), folder, file.name)
 
 
-def _expanded(kind: Kind, key: str, value: Any, variables: _Variables) -> Any:
+def _expanded(key: str, value: Any, variables: _Variables) -> Any:
     if key == "arguments" and isinstance(value, Mapping):
         for name in filter(is_secret, value):
             raise InvalidValueError(
                 f"{name} is a secret, and the catalog stores arguments in plain text.",
                 "Let the function read it from the environment (os.environ).",
             )
-    if kind is Kind.SOURCE and key == "properties" and isinstance(value, Mapping):
+    if key in ("properties", "queue_properties") and isinstance(value, Mapping):
         # The catalog keeps the reference: the daemon looks it up.
         kept = {
             name: text for name, text in value.items() if is_secret(name) and isinstance(text, str) and refers(text)

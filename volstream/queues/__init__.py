@@ -22,6 +22,7 @@ _BACKENDS = {
     "memory": "volstream.queues.memory:MemoryQueue",
     "sqs": "volstream.queues.sqs:sqs_queue",
     "mns": "volstream.queues.mns:mns_queue",
+    "kafka": "volstream.queues.kafka:KafkaQueue",
     "webhook": "volstream.queues.silent:SilentQueue",
     "none": "volstream.queues.silent:SilentQueue",
 }

@@ -6,7 +6,7 @@ What does not belong here: what hints mean for the directory (``model.hint_set``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -65,8 +65,11 @@ class QueueSpec:
         location: the volume's URI.
         selection: the paths to report.
         settings: waiting times.
-        name: sqs, mns: the queue's name or URL.
+        name: sqs, mns: the queue's name or URL; kafka: the topic.
         access: sqs, mns: credentials for requests to the provider.
+        properties: what a queue needs besides: kafka's brokers, security and the like. Secrets may be references
+            (:mod:`volstream.references`).
+        consumer: the volume's id, for queues that know their consumers.
     """
 
     location: str
@@ -74,11 +77,13 @@ class QueueSpec:
     settings: QueueSettings = field(default_factory=QueueSettings)
     name: str | None = None
     access: Access | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    consumer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue's state as the provider reports it. None: not reported.
+    """A queue's state as the provider reports it. None: not reported, or unlimited.
 
     Attributes:
         waiting: approximate number of messages not yet received.
@@ -91,8 +96,8 @@ class QueueState:
 
     waiting: int | None
     in_flight: int | None
-    visibility_seconds: float
-    retention_seconds: float
+    visibility_seconds: float | None
+    retention_seconds: float | None
     dead_letter_queue: str | None = None
     max_receives: int | None = None
 

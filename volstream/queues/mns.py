@@ -75,7 +75,8 @@ class MnsService:
 
     def open(self) -> float:
         """See :meth:`Service.open`. A receive request cannot set the visibility: the queue's own applies."""
-        return self.describe().visibility_seconds
+        with self._errors("cannot be described"):
+            return float(self._ask(self._attributes)["VisibilityTimeout"])
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
         """See :meth:`Service.receive`."""

@@ -196,11 +196,10 @@ class _Reader:
             case "connection_option":
                 return {str(children[0]).lower(): self._string(children[1])}
             case "notification":
-                return {
-                    rule: {
-                        self._string(child.children[0]).lower(): self._string(child.children[1]) for child in children
-                    }
-                }
+                quoted = [pair for pair in children if self._written(pair)[0] in ("'", '"')]
+                words = self._properties([pair for pair in children if pair not in quoted])
+                properties = {"queue_properties": self._properties(quoted)} if quoted else {}
+                return {rule: {word.lower(): value for word, value in words.items()}, **properties}
             case "load":
                 return {rule: {str(child.children[0]).lower(): self._string(child.children[1]) for child in children}}
             case "properties" | "options":

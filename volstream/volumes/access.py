@@ -8,7 +8,7 @@ from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS, Access, Keys
 from volstream.cloud.policies import RequiredAccess, permission_policy, trust_policy
 from volstream.config import Settings
-from volstream.definitions import Connection, Volume
+from volstream.definitions import Connection, QueueType, Volume
 from volstream.errors import InvalidValueError
 from volstream.model.locations import scheme_of
 from volstream.queues import open_queue
@@ -63,7 +63,16 @@ def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue
     )
     access = access_of(volume, catalog, settings)
     return open_queue(
-        volume.queue_type, QueueSpec(volume.location, volume.selection, waiting, volume.queue_name, access)
+        volume.queue_type,
+        QueueSpec(
+            volume.location,
+            volume.selection,
+            waiting,
+            volume.queue_name,
+            access,
+            volume.queue_properties or {},
+            volume.id,
+        ),
     )
 
 
@@ -86,7 +95,7 @@ def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
 
 def _need(volume: Volume, *, writes: bool) -> RequiredAccess:
     place = BucketPlace.of(volume.location)
-    queue = volume.queue_name if volume.queue_type.has_events else None
+    queue = volume.queue_name if volume.queue_type in (QueueType.SQS, QueueType.MNS) else None
     return RequiredAccess(place.bucket, place.root, queue, writes)
 
 

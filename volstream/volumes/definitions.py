@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from volstream import references
 from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS
 from volstream.config import Settings
@@ -25,6 +26,7 @@ from volstream.model.names import Name
 from volstream.model.removals import RemovalLimit
 from volstream.model.selection import Selection
 from volstream.queues.base import SelfDescribing
+from volstream.queues.kafka import address_of
 from volstream.storage import normalise_location
 from volstream.storage.base import PROBE
 from volstream.volumes.access import queue_of, store_of
@@ -114,6 +116,8 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
             queue_name=changes.get("queue_name", volume.queue_name),
         )
         changes["queue_type"] = queue_type_of(asked, volume.location)
+        if changes["queue_type"] != volume.queue_type:
+            changes.setdefault("queue_properties", None)  # another type has others
     _check(replace(volume, **changes), catalog, settings, reachable=check)
     return catalog.volumes.change(volume, **changes)
 
@@ -171,7 +175,7 @@ def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
     """Returns the requested queue type, or the location's default; raises InvalidValueError if the type is unsuitable."""
     scheme = scheme_of(location)
     own = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY, "s3": QueueType.SQS, "oss": QueueType.MNS}[scheme]
-    suitable = (own, QueueType.WEBHOOK, QueueType.POLL, QueueType.NONE)
+    suitable = (own, QueueType.KAFKA, QueueType.WEBHOOK, QueueType.POLL, QueueType.NONE)
     named = scheme not in PROVIDERS or spec.queue_name
     chosen = spec.queue_type or (own if named else QueueType.POLL)
     if chosen not in suitable:
@@ -206,6 +210,7 @@ def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: b
     for glob in (*volume.patterns, *volume.ignores):
         _check_glob(glob)
     _check_apart(volume, settings)
+    _check_queue(volume)
     if reachable:
         _check_reachable(volume, catalog, settings)
 
@@ -226,6 +231,18 @@ def _check_apart(volume: Volume, settings: Settings) -> None:
                 f"The volume would contain volstream's {what}, {printable(place)}.",
                 f"Choose a folder beside it, or let the volume ignore '{inside}/**'.",
             )
+
+
+def _check_queue(volume: Volume) -> None:
+    """Raises InvalidValueError for properties that the queue cannot have, or the catalog must not."""
+    properties = volume.queue_properties or {}
+    references.check_secrets(properties)
+    if volume.queue_type is QueueType.KAFKA:
+        address_of(volume.queue_name, properties, volume.id).check()
+    elif properties:
+        raise InvalidValueError(
+            f"A queue of the type {volume.queue_type} has no properties.", "Leave queue_properties out."
+        )
 
 
 def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.broker import broker
 from tests.clouds import Cloud, answers, mns, oss, s3
 
-__all__ = ["answers", "mns", "oss", "s3"]
+__all__ = ["answers", "broker", "mns", "oss", "s3"]
 
 
 @pytest.fixture(params=["s3", "oss"])

@@ -87,7 +87,7 @@ def test_wrong_keys_are_rejected_when_the_volume_is_created(home: Path, oss: Clo
 
 def test_a_queue_must_belong_to_the_provider_and_have_a_name(session: Session, s3: Cloud) -> None:
     connect(session, s3)
-    with pytest.raises(InvalidValueError, match="Choose one of sqs, webhook, poll, none"):
+    with pytest.raises(InvalidValueError, match="Choose one of sqs, kafka, webhook, poll, none"):
         session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType.MNS)
     with pytest.raises(InvalidValueError, match="queue_name"):
         session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType.SQS)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.bodies import oss_body, s3_body
+from tests.broker import Broker
 from tests.clouds import Cloud, unused_name
 from tests.waiting import eventually
 from volstream.cloud import aws
@@ -55,7 +56,7 @@ Open = Callable[[QueueSettings], Bench]
 IMPATIENT = ("local", "memory", "poll")
 
 
-@pytest.fixture(params=[*IMPATIENT, "sqs", "mns"])
+@pytest.fixture(params=[*IMPATIENT, "sqs", "mns", "kafka"])
 def open_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     opened: list[EventQueue] = []
 
@@ -66,6 +67,8 @@ def open_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]
             bench = _sqs(request.getfixturevalue("s3"), spec)
         elif kind == "mns":
             bench = _mns(request.getfixturevalue("oss"), request.getfixturevalue("mns"), spec)
+        elif kind == "kafka":
+            bench = _kafka(request.getfixturevalue("broker"), spec)
         else:
             bench = Bench(kind, open_queue(kind, spec), lambda path: (tmp_path / path).write_bytes(b"x"))
         if isinstance(bench.queue, MemoryQueue):
@@ -91,6 +94,12 @@ def _mns(oss: Cloud, server: Any, spec: QueueSpec) -> Bench:
     address = f"{server.url}/queues/{queue.name}"
     spec = dataclasses.replace(spec, name=address, access=oss.access)
     return Bench("mns", open_queue("mns", spec), lambda path: queue.send(oss_body(path).decode()))
+
+
+def _kafka(broker: Broker, spec: QueueSpec) -> Bench:
+    topic = broker.topic()
+    spec = dataclasses.replace(spec, name=topic, properties={"bootstrap.servers": broker.address}, consumer="c")
+    return Bench("kafka", open_queue("kafka", spec), lambda path: broker.send(topic, s3_body(path)))
 
 
 def test_nothing_is_received_before_the_start(open_bench: Open) -> None:
@@ -149,7 +158,7 @@ def test_deliveries_unacknowledged_at_a_stop_are_redelivered_after_the_next_star
     bench.queue.stop()
     assert not bench.queue.receive(10, 0.05)
     bench.queue.start()
-    assert {message.hints for message in first} <= {message.hints for message in bench.receive()}
+    assert {tuple(message.hints) for message in first} <= {tuple(message.hints) for message in bench.receive()}
 
 
 def test_a_stop_wakes_a_blocked_receive_and_can_be_repeated(open_bench: Open) -> None:
@@ -184,7 +193,7 @@ def test_no_more_than_the_limit_is_received_at_once(open_bench: Open) -> None:
 
 def test_the_depth_is_a_number(open_bench: Open) -> None:
     bench = open_bench(PATIENT)
-    assert bench.queue.depth() == 0
+    assert bench.queue.depth() in (0, None)
     bench.queue.start()
     bench.happen("a")
     eventually(lambda: bench.queue.depth() == 1)
@@ -203,7 +212,7 @@ def test_a_queue_of_type_none_waits_and_delivers_nothing() -> None:
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("queue_type", ["kafka", ""])
+@pytest.mark.parametrize("queue_type", ["pigeons", ""])
 def test_an_unknown_queue_type_is_rejected_with_the_known_ones(queue_type: str) -> None:
     with pytest.raises(InvalidValueError, match="not available in this version") as refused:
         open_queue(queue_type, QueueSpec("/"))
@@ -213,7 +222,12 @@ def test_an_unknown_queue_type_is_rejected_with_the_known_ones(queue_type: str) 
 def test_every_queue_type_can_be_opened() -> None:
     accesses = {"sqs": Access("s3"), "mns": Access("oss")}
     for queue_type in QUEUE_TYPES:
-        spec = QueueSpec("/", name="http://127.0.0.1:1/queues/q", access=accesses.get(queue_type))
+        spec = QueueSpec(
+            "/",
+            name="http://127.0.0.1:1/queues/q",
+            access=accesses.get(queue_type),
+            properties={"bootstrap.servers": "127.0.0.1:1"},
+        )
         assert open_queue(queue_type, spec)
 
 

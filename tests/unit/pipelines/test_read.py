@@ -247,3 +247,15 @@ def test_secrets_of_topics_stay_references(write: Write, monkeypatch: pytest.Mon
         "sasl.username": "me",
         "sasl.password": "${env:NOT_SET_HERE}",
     }
+
+
+def test_secrets_of_queues_stay_references(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKER", "b:1")
+    folder = write(
+        '[volumes.v]\nlocation = "."\nqueue_type = "kafka"\nqueue_name = "t"\n'
+        'queue_properties."bootstrap.servers" = "${env:BROKER}"\nqueue_properties."sasl.password" = "${env:NOT_SET_HERE}"\n'
+    )
+    assert values(folder, Kind.VOLUME, "v")["queue_properties"] == {
+        "bootstrap.servers": "b:1",
+        "sasl.password": "${env:NOT_SET_HERE}",
+    }

@@ -158,3 +158,9 @@ def test_a_word_that_is_neither_true_nor_false_is_refused() -> None:
 def test_any_continuation_is_parsed_or_rejected(rest: str) -> None:
     with suppress(SqlError):
         parse("CREATE STREAM " + rest)
+
+
+def test_quoted_names_of_a_notification_are_properties_of_the_queue() -> None:
+    said = parse("CREATE VOLUME v LOCATION '/d' NOTIFICATION = (Queue_Type = 'KAFKA', 'bootstrap.servers' = 'a:1')")
+    assert said.options["notification"] == {"queue_type": "KAFKA"}
+    assert said.options["queue_properties"] == {"bootstrap.servers": "a:1"}

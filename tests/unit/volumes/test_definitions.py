@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundErro
 from volstream.model.names import Name
 from volstream.storage.memory import MemoryStore
 from volstream.volumes.connections import create_connection, drop_connection
-from volstream.volumes.definitions import create_volume, drop_volume
+from volstream.volumes.definitions import alter_volume, create_volume, drop_volume
 
 V = Name.parse("v")
 SETTINGS = config.load("/nowhere")
@@ -35,12 +36,34 @@ def test_a_volume_on_a_directory_watches_it(catalog: Catalog, folder: Path) -> N
 
 
 def test_a_queue_that_cannot_serve_the_location_is_rejected(catalog: Catalog, folder: Path) -> None:
-    with pytest.raises(InvalidValueError, match="Choose one of local, webhook, poll, none"):
+    with pytest.raises(InvalidValueError, match="Choose one of local, kafka, webhook, poll, none"):
         create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder), queue_type=QueueType.SQS))
     assert (
         create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder), queue_type=QueueType.POLL)).queue_type
         is QueueType.POLL
     )
+
+
+def test_a_topic_needs_a_name_and_brokers_and_keeps_no_secret(catalog: Catalog, folder: Path) -> None:
+    topic = VolumeSpec(name=V, location=str(folder), queue_type=QueueType.KAFKA, queue_name="events")
+    brokers = {"bootstrap.servers": "a:9092, b:9092"}
+    for spec, said in (
+        (replace(topic, queue_name=None), "needs a queue name"),
+        (topic, "needs the property bootstrap.servers"),
+        (replace(topic, queue_properties={"bootstrap.servers": "a"}), "'a' is not the address of a broker"),
+        (replace(topic, queue_properties={**brokers, "no.such": "x"}), "no.such"),
+        (replace(topic, queue_properties={**brokers, "enable.auto.commit": "true"}), "is set by volstream"),
+        (replace(topic, queue_properties={**brokers, "sasl.password": "hunter2"}), "which the catalog does not store"),
+        (replace(topic, queue_type=QueueType.POLL, queue_properties=brokers), "has no properties"),
+    ):
+        with pytest.raises(InvalidValueError, match=said) as refused:
+            create_volume(catalog, SETTINGS, spec, check=False)
+        assert "hunter2" not in str(refused.value)
+    said_so = {**brokers, "sasl.password": "${env:PASSWORD}"}
+    create_volume(catalog, SETTINGS, replace(topic, queue_properties=said_so), check=False)
+    assert catalog.volumes.get(V).queue_properties == said_so
+    alter_volume(catalog, SETTINGS, V, queue_type=QueueType.POLL)
+    assert catalog.volumes.get(V).queue_properties is None
 
 
 def test_a_missing_directory_is_a_user_error(catalog: Catalog, folder: Path) -> None:
