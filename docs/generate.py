@@ -207,7 +207,8 @@ def _typed(key: Key) -> str:
     if words is None:
         return key.keyword
     literal = ", ".join(f'"{one}"' for one in words)
-    return f"{words.__name__} | Literal[{literal}]{' | None' if key.optional else ''}"
+    others = "str" if key.form.has_others else f"Literal[{literal}]"
+    return f"{words.__name__} | {others}{' | None' if key.optional else ''}"
 
 
 def main() -> None:

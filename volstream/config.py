@@ -138,9 +138,10 @@ def _words(command: object) -> object:
 
 
 class Receiver(BaseModel):
-    """Who gets alerts: a webhook, to which they are posted as JSON, or a command, which reads them from standard input.
+    """Who gets alerts: a webhook, to which they are posted as JSON; a command, which reads them from standard input; or a kind of
+    receiver that a plug-in adds.
 
-    ``${env:NAME}`` and ``${file:/path}`` in the webhook and its headers stand for what a variable or a file has.
+    ``${env:NAME}`` and ``${file:/path}`` in the webhook, its headers and a kind's options stand for what a variable or file has.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -148,11 +149,13 @@ class Receiver(BaseModel):
     webhook: SecretStr | None = None
     headers: dict[str, SecretStr] = {}
     command: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
+    kind: str | None = None
+    options: dict[str, SecretStr] = {}
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
-        if (self.webhook is not None) == bool(self.command):
-            raise ValueError("a receiver of alerts has either a webhook or a command")
+        if [self.webhook is None, not self.command, self.kind is None].count(False) != 1:
+            raise ValueError("a receiver of alerts has either a webhook or a command, or the kind of a plug-in")
         return self
 
 

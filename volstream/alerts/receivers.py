@@ -1,4 +1,4 @@
-"""Delivers alerts to their receivers, webhooks and commands. Secrets appear in no message.
+"""Delivers alerts to their receivers: webhooks, commands, plug-ins. Secrets appear in no message.
 
 What does not belong here: when a delivery is tried again (``daemon.alerts``).
 """
@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import SecretStr
+
+from volstream import plugins
 from volstream.config import Receiver, Settings
-from volstream.errors import DependencyError, InvalidValueError
+from volstream.errors import DependencyError, InvalidValueError, VolstreamError
 from volstream.model.documents import to_json
 from volstream.model.text import one_line
-from volstream.references import resolve
+from volstream.plugins import Group
+from volstream.references import refers, resolve
 
 #: The longest that a delivery takes.
 TIME_LIMIT = 10.0
@@ -55,7 +59,7 @@ def check_names(settings: Settings, names: Sequence[str], what: str) -> None:
             defined = ", ".join(settings.receivers) or "none"
             raise InvalidValueError(
                 f"{what} names an unknown receiver {name!r}.",
-                f"Write [receivers.{name}] into volstream.toml, with webhook or command. There are: {defined}.",
+                f"Write [receivers.{name}] into volstream.toml, with webhook, command or kind. There are: {defined}.",
             )
 
 
@@ -63,10 +67,13 @@ def deliver(receiver: Receiver, payload: Mapping[str, Any], seconds: float = TIM
     """Delivers an alert: returns once the receiver has taken it, within ``seconds``.
 
     Raises:
-        DeliveryError: it refused, failed, or took too long.
-        InvalidValueError: a reference leads nowhere, or the webhook is no URL.
+        DeliveryError: it refused, failed, or took too long; the plug-in is broken.
+        InvalidValueError: a reference leads nowhere, the webhook is no URL, or no plug-in has the kind.
     """
     body = to_json(dict(payload))
+    if receiver.kind is not None:
+        _hand_over(receiver.kind, receiver.options, payload, seconds)
+        return
     if receiver.webhook is None:
         _run(receiver.command, body, payload, seconds)
         return
@@ -79,6 +86,24 @@ def deliver(receiver: Receiver, payload: Mapping[str, Any], seconds: float = TIM
     problem = anyio.run(_post, url, body.encode(), headers, seconds)
     if problem is not None:
         raise DeliveryError(f"The webhook at {urlsplit(url).hostname} did not take it: {one_line(problem)}.")
+
+
+def _hand_over(kind: str, options: Mapping[str, SecretStr], payload: Mapping[str, Any], seconds: float) -> None:
+    """Lets a plug-in deliver an alert."""
+    if not plugins.has(Group.ALERTS, kind):
+        raise InvalidValueError(
+            f"There is no kind of receivers {kind!r}.", "Install the package that adds it, where the daemon runs."
+        )
+    said = {name: value.get_secret_value() for name, value in options.items()}
+    resolved = {name: resolve(text) for name, text in said.items()}
+    try:
+        plugins.call(Group.ALERTS, kind, payload, resolved, seconds)
+    except VolstreamError as error:  # it may repeat an option, which may be a secret
+        message = error.message
+        for name, text in resolved.items():
+            if refers(said[name]):
+                message = message.replace(text, said[name])
+        raise DeliveryError(one_line(message), error.remedy) from None
 
 
 def _check_url(url: str) -> None:

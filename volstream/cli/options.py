@@ -121,6 +121,17 @@ NUMBER = _Parsed("integer", forms.NUMBER.parse)
 PAIR = _Parsed("pair", forms.PAIRS.parse)
 
 
+class _Words(click.Choice[str]):
+    """A choice of words, of which there may be more than it shows."""
+
+    def __init__(self, words: Iterable[str], parse: Callable[[str], Any]) -> None:
+        super().__init__([*words])
+        self._others = _Parsed("word", parse)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self._others.convert(value, param, ctx)
+
+
 def choice(values: type[StrEnum]) -> click.Choice[str]:
     """Returns a choice of an enumeration's values: click would use the names of its members."""
     return click.Choice([value.value for value in values])
@@ -213,6 +224,8 @@ def _option(key: Key, changes: bool) -> Callable[[F], F]:
 
 
 def _type(key: Key) -> click.ParamType[Any]:
+    if key.form.values is not None and key.form.has_others:
+        return _Words([value.value for value in key.form.values], key.form.parse)
     if key.form.values is not None:
         return choice(key.form.values)
     return click.STRING if key.form in (forms.TEXT, forms.NAME) else _Parsed(key.form.wanted, key.form.parse)

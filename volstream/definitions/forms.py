@@ -39,6 +39,7 @@ class Form:
         write: returns a stored value as TOML and people have it.
         metavar: stands for the value in a command's help.
         values: the words that there are; None: any.
+        has_others: there may be more words than ``values``.
     """
 
     wanted: str
@@ -48,6 +49,7 @@ class Form:
     write: Callable[[Any], Any] = lambda value: value
     metavar: str | None = None
     values: type[StrEnum] | None = None
+    has_others: bool = False
 
 
 def form(
@@ -237,14 +239,20 @@ BY_ITEM = (PAIRS, PROPERTIES)
 RETENTION = form("a duration", "str | timedelta | None", _retention, metavar="'30 days'", write=_long)
 
 
-def words(values: type[StrEnum]) -> Form:
-    """Returns the form of an enumeration: its words, in any case, with dashes or underscores."""
+def words(values: type[StrEnum], others: Callable[[str], bool] | None = None) -> Form:
+    """Returns the form of an enumeration: its words, in any case, with dashes or underscores.
+
+    Args:
+        others: whether there is another word, which the enumeration then has to accept.
+    """
     by_word = {_plain(word): member for member in values for word in (member.value, member.name)}
 
     def read(value: Any) -> StrEnum:
         if isinstance(value, values):
             return value
         member = by_word.get(_plain(value)) if isinstance(value, str) else None
+        if member is None and others is not None and isinstance(value, str) and others(value):
+            return values(value)
         if member is None:
             hint = like(value, list(values)) if isinstance(value, str) else ""
             raise InvalidValueError(
@@ -252,7 +260,14 @@ def words(values: type[StrEnum]) -> Form:
             )
         return member
 
-    return form(f"one of {', '.join(values)}", values.__name__, read, values=values, write=str)
+    return form(
+        f"one of {', '.join(values)}",
+        values.__name__,
+        read,
+        values=values,
+        write=str,
+        has_others=others is not None,
+    )
 
 
 def _plain(word: str) -> str:

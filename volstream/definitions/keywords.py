@@ -26,7 +26,7 @@ class VolumeKeywords(TypedDict, total=False):
     """Options of a volume."""
 
     connection: str | Name | None
-    queue_type: QueueType | Literal["local", "poll", "sqs", "mns", "kafka", "memory", "webhook", "none"] | None
+    queue_type: QueueType | str | None
     queue_name: str | None
     queue_properties: Mapping[str, str | int | float] | None
     virtual_cluster: str

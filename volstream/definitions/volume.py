@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
+from volstream import plugins
 from volstream.definitions import forms
 from volstream.definitions.options import Option
 from volstream.model.names import Name
 from volstream.model.selection import DEFAULT_IGNORES, Selection
+from volstream.plugins import Group
+
+#: Names of plug-ins' types of queues: the catalog has room for twenty characters.
+_PLUGINS = re.compile(r"[a-z][a-z0-9_-]{0,19}")
 
 
 class QueueType(StrEnum):
-    """The mechanism that notifies a volume of changes."""
+    """The mechanism that notifies a volume of changes: one of these, or a plug-in's by its name."""
 
     LOCAL = "local"
     POLL = "poll"
@@ -26,11 +32,30 @@ class QueueType(StrEnum):
     WEBHOOK = "webhook"
     NONE = "none"
 
+    @classmethod
+    def _missing_(cls, value: object) -> QueueType | None:
+        """Returns a plug-in's type. Whether it is installed is a question of where the queue is opened."""
+        if not isinstance(value, str) or not _PLUGINS.fullmatch(value):
+            return None
+        other = str.__new__(cls, value)
+        other._name_ = other._value_ = value
+        return other
+
+    @property
+    def is_plugin(self) -> bool:
+        """True if it is the name of a plug-in's type."""
+        return self not in QueueType.__members__.values()
+
     @property
     def has_events(self) -> bool:
         """True if single changes are reported; otherwise all changes are found by listings."""
         return self not in (QueueType.POLL, QueueType.NONE)
 
+
+#: A type of queue, also of a plug-in that is installed here.
+_QUEUE_TYPE = forms.words(
+    QueueType, others=lambda word: bool(_PLUGINS.fullmatch(word)) and plugins.has(Group.QUEUES, word)
+)
 
 #: The virtual cluster of a volume if the user names none.
 DEFAULT_VIRTUAL_CLUSTER = "DEFAULT"
@@ -80,7 +105,8 @@ class VolumeSpec(VolumeOptions):
     location: Annotated[str, Option("A directory, s3://bucket/prefix or oss://bucket/prefix.", alterable=False)]
     connection: Annotated[Name | None, Option("How to reach the bucket.", names="connection")] = None
     queue_type: Annotated[
-        QueueType | None, Option("Where change events come from; the default suits the location.")
+        QueueType | None,
+        Option("Where change events come from; the default suits the location.", form=_QUEUE_TYPE),
     ] = None
 
 

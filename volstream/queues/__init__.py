@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, cast
 
+from volstream import plugins
 from volstream.errors import DependencyError, InvalidValueError
+from volstream.plugins import Group
 
 if TYPE_CHECKING:
     from volstream.queues.base import EventQueue, QueueSpec
@@ -30,7 +32,7 @@ _BACKENDS = {
 #: Extra that installs the packages of a type of queue.
 _EXTRAS = {"sqs": "s3", "mns": "oss"}
 
-#: The types that users may specify.
+#: The types that users may specify, besides those of plug-ins.
 QUEUE_TYPES = tuple(sorted(_BACKENDS))
 
 
@@ -38,17 +40,19 @@ def open_queue(queue_type: str, spec: QueueSpec) -> EventQueue:
     """Returns a volume's queue, which does no I/O before ``start``.
 
     Args:
-        queue_type: one of :data:`QUEUE_TYPES`.
+        queue_type: one of :data:`QUEUE_TYPES`, or the name of a plug-in's.
         spec: the queue's volume, and how to connect to the queue.
 
     Raises:
         InvalidValueError: this version does not have the queue type, or the type cannot serve the location.
-        DependencyError: a package that the queue needs is not installed.
+        DependencyError: a package that the queue needs is not installed, or a plug-in is broken.
     """
     if queue_type not in _BACKENDS:
+        if plugins.has(Group.QUEUES, queue_type):
+            return cast("EventQueue", plugins.call(Group.QUEUES, queue_type, spec))
         raise InvalidValueError(
             f"Queues of the type {queue_type!r} are not available in this version.",
-            f"Available: {', '.join(QUEUE_TYPES)}.",
+            f"Available: {', '.join(QUEUE_TYPES)}, and those of installed plug-ins.",
         )
     module, _, name = _BACKENDS[queue_type].partition(":")
     try:

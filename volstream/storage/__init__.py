@@ -8,9 +8,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, cast
 
+from volstream import plugins
 from volstream.cloud.access import PROVIDERS, Access
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.model.locations import file_uri, local_path, scheme_of, without_secrets
+from volstream.plugins import Group
 from volstream.storage.bucket import BucketPlace
 
 if TYPE_CHECKING:
@@ -37,11 +39,13 @@ def open_store(location: str, access: Access | None = None) -> ObjectStore:
 
     Raises:
         InvalidValueError: the location is malformed, or its scheme is not supported.
-        DependencyError: a package that the store needs is not installed.
+        DependencyError: a package that the store needs is not installed, or a plug-in is broken.
     """
-    module, _, name = _backend(location).partition(":")
     normal = normalise_location(location)
     scheme = scheme_of(normal)
+    if scheme not in _BACKENDS:
+        return cast("ObjectStore", plugins.call(Group.STORES, scheme, normal))
+    module, _, name = _BACKENDS[scheme].partition(":")
     try:
         store = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as exc:
@@ -62,7 +66,6 @@ def normalise_location(text: str) -> str:
     Raises:
         InvalidValueError: the location is malformed, or its scheme is not supported.
     """
-    _backend(text)
     if scheme_of(text) == "file":
         return file_uri(local_path(text) if text else text)
     scheme, name = _scheme(text), text.partition("://")[2].rstrip("/")
@@ -75,15 +78,12 @@ def normalise_location(text: str) -> str:
 
 
 def _scheme(location: str) -> str:
+    """Returns the scheme of a location. Raises InvalidValueError if there is no store for it."""
     scheme = scheme_of(location)
-    return _ALIASES.get(scheme, scheme)
-
-
-def _backend(location: str) -> str:
-    scheme = _scheme(location)
-    if scheme not in _BACKENDS:
+    scheme = _ALIASES.get(scheme, scheme)
+    if scheme not in _BACKENDS and not plugins.has(Group.STORES, scheme):
         raise InvalidValueError(
             f"{without_secrets(location)!r}: locations with the scheme {scheme!r} are not supported.",
-            f"Supported: {', '.join(f'{name}://' for name in sorted(_BACKENDS))} and plain paths.",
+            f"Supported: {', '.join(f'{name}://' for name in sorted(_BACKENDS))}, plain paths, and those of installed plug-ins.",
         )
-    return _BACKENDS[scheme]
+    return scheme

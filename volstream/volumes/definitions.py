@@ -174,11 +174,12 @@ def jobs_into(catalog: Catalog, volume: Volume) -> Sequence[Job]:
 def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
     """Returns the requested queue type, or the location's default; raises InvalidValueError if the type is unsuitable."""
     scheme = scheme_of(location)
-    own = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY, "s3": QueueType.SQS, "oss": QueueType.MNS}[scheme]
-    suitable = (own, QueueType.KAFKA, QueueType.WEBHOOK, QueueType.POLL, QueueType.NONE)
+    usual = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY, "s3": QueueType.SQS, "oss": QueueType.MNS}
+    own = usual.get(scheme, QueueType.POLL)
+    suitable = dict.fromkeys((own, QueueType.KAFKA, QueueType.WEBHOOK, QueueType.POLL, QueueType.NONE))
     named = scheme not in PROVIDERS or spec.queue_name
     chosen = spec.queue_type or (own if named else QueueType.POLL)
-    if chosen not in suitable:
+    if chosen not in suitable and not chosen.is_plugin:
         raise InvalidValueError(
             f"A volume at {scheme}: cannot use the queue type {chosen}.", f"Choose one of {', '.join(suitable)}."
         )
@@ -239,7 +240,7 @@ def _check_queue(volume: Volume) -> None:
     references.check_secrets(properties)
     if volume.queue_type is QueueType.KAFKA:
         address_of(volume.queue_name, properties, volume.id).check()
-    elif properties:
+    elif properties and not volume.queue_type.is_plugin:
         raise InvalidValueError(
             f"A queue of the type {volume.queue_type} has no properties.", "Leave queue_properties out."
         )

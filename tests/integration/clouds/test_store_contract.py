@@ -2,278 +2,69 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.clouds import Cloud
-from volstream.cloud.access import Access
-from volstream.errors import InvalidValueError, StorageError
-from volstream.model.files import FileInfo
-from volstream.model.selection import Selection
+from volstream.errors import InvalidValueError
 from volstream.storage import open_store
-from volstream.storage.base import HasDetails, ObjectStore, TakesOutputs
+from volstream.storage.base import HasDetails, TakesOutputs
 from volstream.storage.memory import MemoryStore
-from volstream.storage.outputs import PART_BYTES, BucketOutputs
-
-ALL = Selection(ignores=())
-
-
-@dataclass
-class Place:
-    """A location, and how a test changes it from outside."""
-
-    location: str
-    missing: str
-    put: Callable[[str, bytes], object]
-    delete: Callable[[str], object]
-    access: Access | None = None
-
-    @property
-    def store(self) -> ObjectStore:
-        return open_store(self.location, self.access)
+from volstream.storage.outputs import BucketOutputs
+from volstream.testing import Place, StoreContract
 
 
-@pytest.fixture(params=["local", "memory", "s3", "oss"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    name = f"b{uuid.uuid4().hex}"
-    if request.param == "local":
-        root = tmp_path / "root #1?"
-        root.mkdir()
+class TestStores(StoreContract):
+    @pytest.fixture(params=["local", "memory", "s3", "oss"])
+    def place(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+        name = f"b{uuid.uuid4().hex}"
+        if request.param == "local":
+            root = tmp_path / "root #1?"
+            root.mkdir()
 
-        def put(path: str, content: bytes) -> None:
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_bytes(content)
+            def put(path: str, content: bytes) -> None:
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_bytes(content)
 
-        yield Place(str(root), str(tmp_path / "missing"), put, lambda path: (root / path).unlink())
-    elif request.param == "memory":
-        memory = MemoryStore(f"memory://{name}")
-        memory.create()
-        yield Place(f"memory://{name}", f"memory://{name}-missing", memory.put, memory.delete)
-        memory.drop()
-    else:
-        cloud: Cloud = request.getfixturevalue(request.param)
-        scheme = cloud.access.provider
-        cloud.make_bucket(name)
-        yield Place(
-            f"{scheme}://{name}/a prefix",
-            f"{scheme}://{name}-missing/a prefix",
-            lambda path, content: cloud.put(name, f"a prefix/{path}", content),
-            lambda path: cloud.delete(name, f"a prefix/{path}"),
-            cloud.access,
-        )
+            missing = str(tmp_path / "missing")
+            yield Place(str(root), missing, put, lambda path: (root / path).unlink(), is_clean=False)
+        elif request.param == "memory":
+            memory = MemoryStore(f"memory://{name}")
+            memory.create()
+            yield Place(f"memory://{name}", f"memory://{name}-missing", memory.put, memory.delete)
+            memory.drop()
+        else:
+            cloud: Cloud = request.getfixturevalue(request.param)
+            scheme = cloud.access.provider
+            cloud.make_bucket(name)
+            yield Place(
+                f"{scheme}://{name}/a prefix",
+                f"{scheme}://{name}-missing/a prefix",
+                lambda path, content: cloud.put(name, f"a prefix/{path}", content),
+                lambda path: cloud.delete(name, f"a prefix/{path}"),
+                partial(open_store, access=cloud.access),
+                unusable="\n"
+                if scheme == "s3"
+                else "",  # moto finds no route for such a key; test_bucket_stores has it
+            )
 
+    def test_unfinished_uploads_are_forgotten_with_their_folder(self, place: Place, outputs: TakesOutputs) -> None:
+        if not isinstance(outputs, BucketOutputs):
+            pytest.skip("only buckets have uploads")
+        for path in ("a/b/ü 1", "a/b/2", "a/bc"):
+            upload = outputs._begin_parts(path, None)
+            outputs._put_part(path, upload, 1, b"x")
+        outputs.remove_folder("a/b")
+        assert [path for path, _ in outputs._uploads("a/")] == ["a/bc"]
 
-def listed(store: ObjectStore, prefix: str = "", selection: Selection = ALL) -> dict[str, FileInfo]:
-    found = list(store.list(prefix, selection))
-    assert all(isinstance(info, FileInfo) for info in found)
-    infos = [info for info in found if isinstance(info, FileInfo)]
-    assert len({info.relative_path for info in infos}) == len(infos)
-    return {info.relative_path: info for info in infos}
-
-
-def test_an_empty_location_lists_nothing(place: Place) -> None:
-    assert listed(place.store) == {}
-
-
-def test_a_listing_shows_every_file_at_every_depth(place: Place) -> None:
-    paths = {"a.txt", "b/c.txt", "b/d/e.txt", "f/g/h/i.txt"}
-    for path in paths:
-        place.put(path, path.encode())
-    infos = listed(place.store)
-    assert set(infos) == paths
-    assert all(info.size == len(path) for path, info in infos.items())
-
-
-def test_a_listing_shows_what_lies_below_a_prefix_and_nothing_else(place: Place) -> None:
-    for path in ("a/1", "a/b/2", "ab/3", "4"):
-        place.put(path, b"")
-    assert set(listed(place.store, "a/")) == {"a/1", "a/b/2"}
-    assert listed(place.store, "nowhere/") == {}
-    assert listed(place.store, "/") == {}
-
-
-def test_a_selection_prunes_directories_and_names(place: Place) -> None:
-    for path in ("keep.png", "skip.txt", ".git/config.png", "in/keep.png", "in/work.tmp"):
-        place.put(path, b"")
-    assert set(listed(place.store, selection=Selection(patterns=("*.png",)))) == {"keep.png", "in/keep.png"}
-    assert set(listed(place.store, selection=Selection(recursive=False))) == {"keep.png", "skip.txt"}
-    assert listed(place.store, "in/", Selection(recursive=False)) == {}
-
-
-def test_what_a_store_knows_of_an_object_is_fetched(place: Place) -> None:
-    content = bytes(range(256))
-    place.put("a b/c+ü.bin", content)
-    store = place.store
-    assert isinstance(store, HasDetails)
-    assert store.read_range("a b/c+ü.bin", 10, 5) == content[10:15]
-    assert store.tags("a b/c+ü.bin") == {}
-    assert store.details("a b/c+ü.bin").metadata == {}
-    for ask in (store.details, store.tags, partial(store.read_range, start=0, length=1)):
-        with pytest.raises(FileNotFoundError):
-            ask("missing")
-    if place.access is None:
+    @pytest.mark.parametrize("place", ["local", "memory"], indirect=True)
+    def test_what_is_in_no_bucket_has_no_presigned_url(self, place: Place) -> None:
+        place.put("a", b"x")
+        store = place.store
+        assert isinstance(store, HasDetails)
         with pytest.raises(InvalidValueError, match="presigned URL"):
-            store.presigned_url("a b/c+ü.bin", 60)
-
-
-@pytest.fixture
-def outputs(place: Place) -> TakesOutputs:
-    store = place.store
-    if not isinstance(store, TakesOutputs):
-        pytest.skip("only what other processes see takes outputs")
-    return store
-
-
-@pytest.mark.parametrize("size", [0, 10, PART_BYTES, PART_BYTES + 1])
-def test_an_output_appears_at_once_and_is_the_same_after_a_move(place: Place, outputs: TakesOutputs, size: int) -> None:
-    content = b"0123456789" * (size // 10) + b"x" * (size % 10)
-    written = outputs.put(".made/a b", io.BytesIO(content), "image/png")
-    first = place.store.head(".made/a b")
-    assert first is not None
-    assert (first.size, first.etag) == written == (size, first.etag)
-    etag = outputs.move(".made/a b", "deep/below/c.png")
-    moved = place.store.head("deep/below/c.png")
-    assert moved is not None
-    assert (moved.size, moved.etag, moved.content_type) == (size, etag, "image/png")
-    assert etag == first.etag
-    with place.store.open("deep/below/c.png") as file:
-        assert file.read() == content
-    assert place.store.head(".made/a b") is None
-    assert outputs.move(".made/a b", "deep/below/c.png") is None
-
-
-def test_a_moved_output_replaces_what_has_its_path(place: Place, outputs: TakesOutputs) -> None:
-    place.put("a", b"old")
-    outputs.put(".made/1", io.BytesIO(b"new"), None)
-    assert outputs.obstacle("a") == "already exists"
-    assert outputs.move(".made/1", "a") is not None
-    with place.store.open("a") as file:
-        assert file.read() == b"new"
-    assert outputs.obstacle("b/c") is None
-
-
-def test_a_folder_of_outputs_is_removed_with_all_in_it_and_nothing_else(place: Place, outputs: TakesOutputs) -> None:
-    for path in ("a/b/1", "a/b/.c/2", "a/bc", "d"):
-        outputs.put(path, io.BytesIO(b"x"), None)
-    outputs.remove_folder("a/b")
-    outputs.remove_folder("a/b")
-    assert set(listed(place.store)) == {"a/bc", "d"}
-    outputs.remove("d")
-    outputs.remove("d")
-    assert set(listed(place.store)) == {"a/bc"}
-
-
-def test_unfinished_uploads_are_forgotten_with_their_folder(place: Place, outputs: TakesOutputs) -> None:
-    if not isinstance(outputs, BucketOutputs):
-        pytest.skip("only buckets have uploads")
-    for path in ("a/b/ü 1", "a/b/2", "a/bc"):
-        upload = outputs._begin_parts(path, None)
-        outputs._put_part(path, upload, 1, b"x")
-    outputs.remove_folder("a/b")
-    assert [path for path, _ in outputs._uploads("a/")] == ["a/bc"]
-
-
-def test_outputs_are_written_by_a_pickled_store(place: Place, outputs: TakesOutputs) -> None:
-    pickle.loads(pickle.dumps(outputs)).put("a", io.BytesIO(b"x"), None)
-    assert set(listed(place.store)) == {"a"}
-
-
-def test_an_output_whose_content_cannot_be_read_does_not_appear(place: Place, outputs: TakesOutputs) -> None:
-    class Broken(io.RawIOBase):
-        def __init__(self) -> None:
-            self.left = PART_BYTES + 1
-
-        def read(self, size: int = -1) -> bytes:
-            if not self.left:
-                raise ValueError("broken")
-            part = b"x" * min(size, self.left)
-            self.left -= len(part)
-            return part
-
-    with pytest.raises(ValueError, match="broken"):
-        outputs.put("below/a", Broken(), None)  # type: ignore[arg-type]  # as users have them
-    if place.access is not None:
-        assert listed(place.store) == {}
-
-
-def test_head_agrees_with_the_listing(place: Place) -> None:
-    place.put("a/b.json", b"{}")
-    info = listed(place.store)["a/b.json"]
-    assert place.store.head("a/b.json") == info
-    assert info.content_type == "application/json"
-    assert info.last_modified_time.utcoffset() is not None
-
-
-def test_head_finds_neither_missing_objects_nor_directories(place: Place) -> None:
-    place.put("a/b", b"")
-    assert place.store.head("a/c") is None
-    assert place.store.head("a") is None
-    assert place.store.head("a/") is None
-    assert place.store.head("a/b/c") is None
-    assert place.store.head("\udcff") is None
-
-
-def test_an_overwrite_with_the_same_size_changes_the_version(place: Place) -> None:
-    place.put("a", b"1")
-    before = place.store.head("a")
-    place.delete("a")
-    place.put("b", b"x")
-    place.put("a", b"2")
-    after = place.store.head("a")
-    assert before is not None
-    assert after is not None
-    assert before.version != after.version
-
-
-def test_the_content_can_be_read_and_seeked(place: Place) -> None:
-    place.put("a b/c", b"0123456789")
-    with place.store.open("a b/c") as file:
-        file.seek(5)
-        assert file.read() == b"56789"
-
-
-def test_a_deleted_object_cannot_be_opened(place: Place) -> None:
-    place.put("a", b"")
-    place.delete("a")
-    with pytest.raises(FileNotFoundError):
-        place.store.open("a")
-
-
-def test_a_missing_location_is_an_error_and_not_an_empty_listing(place: Place) -> None:
-    store = open_store(place.missing, place.access)
-    with pytest.raises(StorageError) as listing:
-        list(store.list("", ALL))
-    assert listing.value.remedy
-    with pytest.raises(StorageError):
-        store.head("a")
-    with pytest.raises(StorageError):
-        store.open("a")
-
-
-def test_a_pickled_store_reads_the_same_objects(place: Place) -> None:
-    place.put("a", b"x")
-    assert pickle.loads(pickle.dumps(place.store)).head("a") == place.store.head("a")
-
-
-def test_a_url_is_percent_encoded_below_the_location(place: Place) -> None:
-    assert place.store.url("a b/ü%?#.txt").endswith("/a%20b/%C3%BC%25%3F%23.txt")
-
-
-@pytest.mark.parametrize(
-    "name", ["with space", "a+b", "50%25", "a&b=c", 'it\'s "x"', "new\nline", "ü日本", "-rf", "a" * 255]
-)
-def test_odd_names_are_listed_read_and_found(place: Place, name: str) -> None:
-    if "\n" in name and place.location.startswith("s3:"):
-        pytest.skip("moto finds no route for a key with a newline; test_bucket_stores has it")
-    place.put(f"d/{name}", b"x")
-    assert set(listed(place.store)) == {f"d/{name}"}
-    assert place.store.head(f"d/{name}") is not None
-    with place.store.open(f"d/{name}") as file:
-        assert file.read() == b"x"
+            store.presigned_url("a", 60)

@@ -1,0 +1,63 @@
+"""Queues, stores and receivers of alerts of other packages, found by their entry points. Looked for only where a name is not
+volstream's own, so a package cannot replace what volstream has, and none is imported before it is needed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from volstream.errors import DependencyError, VolstreamError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+T = TypeVar("T")
+
+
+class Group(StrEnum):
+    """What packages can add: a group of entry points."""
+
+    QUEUES = "volstream.queues"  #: a type of queue: makes an ``EventQueue`` of a ``QueueSpec``
+    STORES = "volstream.stores"  #: a scheme of URIs: makes an ``ObjectStore`` of a location
+    ALERTS = "volstream.alerts"  #: a kind of receiver: delivers a payload with options, within seconds
+
+
+def has(group: Group, name: str) -> bool:
+    """True if an installed package has this entry point. Does not import the package."""
+    return _point(group, name) is not None
+
+
+def call(group: Group, name: str, *arguments: Any) -> Any:
+    """Loads the entry point, which :func:`has` found, and calls it; returns the result.
+
+    Raises:
+        VolstreamError: as the package raises it.
+        DependencyError: the package cannot be imported, or raises another error, which the message names with the package.
+    """
+    point = _point(group, name)
+    assert point is not None, "it was found"
+    function = _named(point, "cannot be loaded", point.load)
+    return _named(point, "failed", lambda: function(*arguments))
+
+
+def _named(point: EntryPoint, what: str, act: Callable[[], T]) -> T:
+    try:
+        return act()
+    except VolstreamError:
+        raise
+    except Exception as error:  # of other people's code
+        package = point.dist.name if point.dist is not None else point.module
+        raise DependencyError(
+            f"The package {package}, which adds {point.name!r} to {point.group}, {what}: {type(error).__name__}: {error}",
+            f"Correct the package {package}, or uninstall it.",
+        ) from error
+
+
+@functools.cache
+def _point(group: Group, name: str) -> EntryPoint | None:
+    """Returns an entry point. Of packages that have the same one, the first on the path is taken, as in imports."""
+    from importlib.metadata import entry_points  # late: it takes a while, and most homes have no plug-ins
+
+    return next(iter(entry_points(group=group.value, name=name)), None)
