@@ -90,13 +90,23 @@ def alter_volume_command(
 @click.argument("volume", shell_complete=names_of("volume"))
 @click.option("--subdirectory", default="", metavar="PATH", help="List only what is below PATH.")
 @click.option("--accept-removals", is_flag=True, help="Apply removals beyond the volume's limit.")
+@click.option(
+    "--inventory",
+    metavar="URI",
+    help="Read this inventory report of the bucket instead of listing it: its manifest.json, or the folder of the inventory "
+    "for the newest one.",
+)
 @common
-def refresh_command(session: Session, output: Output, volume: str, subdirectory: str, accept_removals: bool) -> None:
+def refresh_command(
+    session: Session, output: Output, volume: str, subdirectory: str, accept_removals: bool, inventory: str | None
+) -> None:
     """List VOLUME now and update its directory table."""
     _leave_pandas_out()
     stop = Stop()
     with stop_on_signals(stop, first=lambda: output.message("Stopping. Interrupt again to end at once.")):
-        done = session.volumes.refresh(volume, subdirectory, accept_removals=accept_removals, stop=stop)
+        done = session.volumes.refresh(
+            volume, subdirectory, accept_removals=accept_removals, inventory=inventory, stop=stop
+        )
     reconciled = done.reconciled
     value: dict[str, Any] = {
         "volume": volume,
@@ -114,12 +124,15 @@ def refresh_command(session: Session, output: Output, volume: str, subdirectory:
             "findings": reconciled.findings,
             "unsettled": list(reconciled.unsettled),
             "seconds": round(reconciled.seconds, 3),
+            "as_of": reconciled.as_of,
         }
         text = f"{counted(reconciled.files, 'file')} ({format_size(reconciled.bytes)}): {text}."
         if reconciled.unsettled:
             text += f" {len(reconciled.unsettled)} still being written: refresh again later."
         if unusable := reconciled.findings - len(reconciled.unsettled):
             text += f" {counted(unusable, 'name')} cannot be used; see volstream list rejected."
+        if reconciled.as_of is not None:
+            text += f" Complete as of {reconciled.as_of:%Y-%m-%d %H:%M:%S} UTC; events bring what has changed since."
     if done.held:
         text += (
             f" {counted(done.held, 'removal')} held, because that is more than the volume's limit. If the files were deleted, "

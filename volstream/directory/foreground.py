@@ -13,6 +13,7 @@ from volstream.catalog.leases import lease, of_volume
 from volstream.config import Settings
 from volstream.definitions import Volume
 from volstream.delta.places import reached
+from volstream.directory.inventory import open_inventory
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.reconcile import ReconcileResult
 from volstream.errors import CatalogError, InvalidStateError, InvalidValueError, NotFoundError, StorageError, in_brief
@@ -47,6 +48,7 @@ def refresh(
     subdirectory: str = "",
     *,
     accept_removals: bool = False,
+    inventory: str | None = None,
     stop: Stop | None = None,
 ) -> RefreshResult:
     """Lists a volume, or a sub-directory of it, and returns once the directory table matches.
@@ -55,18 +57,24 @@ def refresh(
 
     Args:
         accept_removals: accept all removals, however many.
+        inventory: URI of a provider's report, or of the folder of an inventory for its newest one, to be read instead of
+            listing the whole volume. The directory is then complete as of the report.
 
     Raises:
         StorageError: the listing failed; nothing was changed.
         NotFoundError: the sub-directory has no files and had none before.
-        InvalidValueError: the sub-directory is ignored, or is outside the volume.
-        InvalidStateError: the refresh was stopped.
+        InvalidValueError: the sub-directory is ignored, or is outside the volume; the report does not suit the volume.
+        InvalidStateError: the refresh was stopped; the directory is newer than the report; a daemon keeps the volume, and a
+            report was given.
     """
     prefix = _prefix(subdirectory)
     if not volume.selection.may_contain(prefix.rstrip("/")):
         raise InvalidValueError(f"{printable(prefix)} is not part of volume {volume.name}: it is ignored.")
     if accept_removals and prefix:
         raise InvalidValueError("Only a listing of the whole volume can hold removals.", "Leave the sub-directory out.")
+    if inventory is not None and prefix:
+        raise InvalidValueError("A report is read for the whole volume.", "Leave the sub-directory out.")
+    report = None if inventory is None else open_inventory(inventory, volume, catalog, settings)
     if accept_removals:
         volume = catalog.volumes.change(volume, accept_removals=True)
     before = catalog.refreshes.last(volume.id)
@@ -78,7 +86,7 @@ def refresh(
             if other is None:
                 keeper = DirectoryKeeper(volume, catalog, settings, stopped.wait, stopped.__bool__)
                 with reached(settings.warehouse_path), _troubles(catalog, volume, whole=not prefix):
-                    done = keeper.reconcile(prefix)
+                    done = keeper.reconcile(prefix, inventory=report)
                     keeper.maintain()
                 if asked is not None:
                     catalog.refreshes.checked(volume.id, {prefix: asked})
@@ -87,6 +95,11 @@ def refresh(
                         f"There are no files below {prefix} in volume {volume.name}, and there were none before."
                     )
                 return RefreshResult(done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held)
+        if report is not None:
+            raise InvalidStateError(
+                f"A daemon keeps the volume {volume.name}, and reads no report on request.",
+                "Stop it, and start it again afterwards.",
+            )
         if asked is None:
             asked = catalog.refreshes.ask_check(volume.id, [prefix])
         elif not catalog.refreshes.is_asked(volume.id, prefix):

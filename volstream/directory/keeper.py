@@ -16,6 +16,7 @@ from volstream.config import Settings
 from volstream.definitions import Volume
 from volstream.delta import folders
 from volstream.directory.confirm import Confirm, Observations
+from volstream.directory.inventory import Inventory, list_report
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import (
     ReconcileResult,
@@ -108,20 +109,26 @@ class DirectoryKeeper:
             self._store.head(PROBE)
         self._next_check = time.monotonic() + self._check_seconds
 
-    def reconcile(self, prefix: str = "", cause: str = "reconcile") -> ReconcileResult:
+    def reconcile(
+        self, prefix: str = "", cause: str = "reconcile", inventory: Inventory | None = None
+    ) -> ReconcileResult:
         """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits the differences.
 
         Files that are still being written are skipped, and scheduled for another check.
 
+        Args:
+            inventory: a report to be read instead of listing the whole volume.
+
         Raises:
             StorageError: the listing failed; nothing was changed.
+            InvalidValueError: the report does not suit the volume; nothing was changed.
         """
         if prefix:
             return self._refresh([prefix], [], cause)
         if self._seen is not None:  # an older background listing uses the volume's own folder
             self._seen.subtrees[""] = cause
         folder = self._folder if self._seen is None else self._folder_beside
-        listing = self._list(folder, [""])
+        listing = self._list(folder, [""]) if inventory is None else self._read(folder, inventory)
         # It is unknown what an earlier process observed since it began its part.
         return self._commit(folder, listing, cause, Observations(unknown=listing.resumed and self._is_there))
 
@@ -169,6 +176,11 @@ class DirectoryKeeper:
             settle_seconds=self._settings.settle_seconds,
             wait=self._wait,
             stopped=self._stopped,
+        )
+
+    def _read(self, folder: str, inventory: Inventory) -> Listing:
+        return list_report(
+            folder, inventory, self.volume.location, self._store, self.volume.selection, stopped=self._stopped
         )
 
     def _commit(self, folder: str, listing: Listing, cause: str, since: Observations) -> ReconcileResult:

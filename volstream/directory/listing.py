@@ -45,6 +45,9 @@ class Listing:
         findings: names that cannot become rows, at most 1,000.
         unsettled: files that were still being written at the end of the listing, or could not be checked; also in
             ``findings``.
+        as_of: None: it was seen by listing. Otherwise it comes from a report of this time, which says nothing of what changed
+            since.
+        covers: prefix of all paths that a report is about.
     """
 
     files: int = 0
@@ -54,13 +57,20 @@ class Listing:
     unsettled: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.time)
     resumed: bool = False
+    as_of: datetime | None = None
+    covers: str = ""
+
+    @property
+    def shows(self) -> float:
+        """The time whose files it has, as :func:`time.time`; later changes may be missing."""
+        return self.began if self.as_of is None else self.as_of.timestamp()
 
     def add(self, other: Listing) -> None:
         """Adds the result of listing other subtrees."""
         self.files += other.files
         self.bytes += other.bytes
         for finding in other.findings:
-            _note(self, finding)
+            note_in(self, finding)
         self.finding_count += other.finding_count - len(other.findings)
         self.unsettled += other.unsettled
         self.began = min(self.began, other.began)
@@ -95,18 +105,31 @@ def list_to(
         InterruptedByUserError: the listing was stopped.
     """
     listing = Listing()
-    make_folder(folder)
-    filesystem, path = filesystem_of(folder)
     entries = (checked(entry) for prefix in prefixes for entry in store.list(prefix, selection))
     settled = _settled(entries, store, listing, settle_seconds, wait)
+    spool(folder, settled, store, listing, stopped, run_rows, group_rows)
+    return listing
+
+
+def spool(
+    folder: str,
+    files: Iterator[FileInfo],
+    store: ObjectStore,
+    listing: Listing,
+    stopped: Callable[[], object],
+    run_rows: int,
+    group_rows: int,
+) -> None:
+    """Writes files in any order to sorted Parquet files, and counts them in ``listing``. Arguments are as in :func:`list_to`."""
+    make_folder(folder)
+    filesystem, path = filesystem_of(folder)
     number = 0
-    while run := _run(settled, store, listing, stopped, run_rows, group_rows):
+    while run := _run(files, store, listing, stopped, run_rows, group_rows):
         rows = pa.concat_tables(run).sort_by(PATH)
         pq.write_table(
             rows, f"{path}/{number:06}.parquet", filesystem=filesystem, row_group_size=group_rows, compression="lz4"
         )
         number += 1
-    return listing
 
 
 def listed_in(folder: str) -> Iterator[pa.Table]:
@@ -137,7 +160,7 @@ def _groups(filesystem: fs.FileSystem, path: str) -> Generator[pa.Table, None, N
 
 
 def _run(
-    settled: Iterator[FileInfo],
+    files: Iterator[FileInfo],
     store: ObjectStore,
     listing: Listing,
     stopped: Callable[[], object],
@@ -147,7 +170,7 @@ def _run(
     """Returns the next files, as many as are sorted at once; empty at the end."""
     tables: list[pa.Table] = []
     rows = 0
-    while rows < run_rows and (group := list(islice(settled, group_rows))):
+    while rows < run_rows and (group := list(islice(files, group_rows))):
         if stopped():
             raise InterruptedByUserError("The listing was stopped.")
         listing.bytes += sum(file.size for file in group)
@@ -169,7 +192,7 @@ def _settled(
         spooled, settled_after = 0, timedelta(seconds=settle_seconds)
         for entry in listed:
             if isinstance(entry, Finding):
-                _note(listing, entry)
+                note_in(listing, entry)
             elif abs(datetime.now(UTC) - entry.last_modified_time) < settled_after:
                 recent.write(f"{entry.relative_path}\0{entry.etag}\0")
                 spooled += 1
@@ -184,16 +207,17 @@ def _settled(
                 again = store.head(path)
             except StorageError as error:  # if all keys fail, confirming the missing ones will raise
                 listing.unsettled.append(path)
-                _note(listing, Finding(path, error.message))
+                note_in(listing, Finding(path, error.message))
                 continue
             if again is not None and again.etag == etag:
                 yield again
             elif again is not None:
                 listing.unsettled.append(path)
-                _note(listing, Finding(path, "It is still being written; it will be checked again later."))
+                note_in(listing, Finding(path, "It is still being written; it will be checked again later."))
 
 
-def _note(listing: Listing, finding: Finding) -> None:
+def note_in(listing: Listing, finding: Finding) -> None:
+    """Adds a finding to a listing."""
     listing.finding_count = note(listing.findings, listing.finding_count, finding)
 
 

@@ -1,4 +1,4 @@
-"""A reconcile: compares a full listing of a volume, or of subtrees, with the directory; makes at most one commit.
+"""A reconcile: compares a full listing of a volume, or of subtrees, or a report, with the directory; makes at most one commit.
 
 A listing only makes proposals. A row is removed only after a check found no object at its key; newer observations of the writer
 override findings; and differences are computed against the exact state that the refresh builds on. Removing half of a directory
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from volstream.catalog import Catalog
 from volstream.definitions import Volume
 from volstream.delta import folders
-from volstream.directory.confirm import Confirm, Observations
+from volstream.directory.confirm import Confirm, ConfirmReport, Observations
 from volstream.directory.difference import differences
 from volstream.directory.listing import Listing, list_to, listed_in
 from volstream.directory.removals import Removals
@@ -51,6 +51,7 @@ class ReconcileResult:
         held: removals found but not applied, because they exceed the volume's limit.
         commit: None if nothing differed.
         unsettled: files still being written, to be checked again.
+        as_of: None: the volume was listed. Otherwise the directory is complete as of this time, that of a report.
     """
 
     files: int
@@ -62,6 +63,7 @@ class ReconcileResult:
     unsettled: Sequence[str]
     seconds: float
     held: int = 0
+    as_of: datetime | None = None
 
 
 def list_subtrees(
@@ -111,7 +113,7 @@ def add_differences(
     folder: str,
     prefixes: Sequence[str],
     listing: Listing,
-    confirm: Confirm,
+    confirm: Confirm | ConfirmReport,
     removals: Removals | None = None,
 ) -> int:
     """Adds the differences between a listing and the directory to a refresh.
@@ -132,7 +134,7 @@ def add_differences(
         if difference.num_rows:
             confirmed = confirm(difference)
             changes.add(confirmed if removals is None else removals.take(confirmed))
-            late += late_in(confirmed, listing.began)
+            late += late_in(confirmed, listing.shows)
     return late
 
 
@@ -153,6 +155,7 @@ def reconcile(
 
     Raises:
         StorageError: a key missing from the listing could not be checked; nothing was changed.
+        InvalidValueError: the report does not cover all of the volume; nothing was changed.
         FencedError: another writer took over.
     """
     snapshot = writer.open()
@@ -161,7 +164,11 @@ def reconcile(
     if snapshot.newest == 0 and since == Observations():
         commit = writer.commit_first(snapshot, listed_in(folder), listing.bytes)
     else:
-        changes, confirm = writer.begin(snapshot), Confirm(store, writer.volume.selection, since)
+        changes = writer.begin(snapshot)
+        confirm: Confirm | ConfirmReport = Confirm(store, writer.volume.selection, since)
+        if listing.as_of is not None:
+            since = replace(since, keys=since.keys | snapshot.removed_since(listing.as_of))
+            confirm = ConfirmReport(store, writer.volume.selection, since, listing.as_of, listing.covers)
         with Removals(writer.volume.selection) as removals:
             late = add_differences(changes, snapshot, folder, [""], listing, confirm, removals)
             held = _held(writer.volume, removals)
@@ -181,6 +188,7 @@ def reconcile(
         listing.unsettled,
         time.time() - listing.began,
         held,
+        listing.as_of,
     )
     _note(writer, catalog, listing, done, cause if commit is None else commit.cause)
     return done
@@ -220,7 +228,7 @@ def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Rec
     """Records how complete the directory was. Findings of the first listing do not count as missed events."""
     missing = 0 if writer.volume.reconciled_on is None else done.counts.inserted
     writer.volume = catalog.volumes.change(
-        writer.volume, reconciled_on=datetime.now(UTC), held_removals=done.held, accept_removals=False
+        writer.volume, reconciled_on=listing.as_of or datetime.now(UTC), held_removals=done.held, accept_removals=False
     )
     catalog.refreshes.note_reconcile(
         Completeness(

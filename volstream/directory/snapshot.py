@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 
 import pyarrow as pa
@@ -172,6 +173,15 @@ class Snapshot:
     def history(self) -> pa.Table:
         """Returns all rows of the tail, sorted by path and refresh."""
         return self.changed(0, self.newest)
+
+    def removed_since(self, moment: datetime) -> set[str]:
+        """Returns the paths whose rows were removed at ``moment`` or later, as far back as the tail goes."""
+        removed: set[str] = set()
+        since = pa.scalar(moment, pa.timestamp("us", tz="UTC"))
+        for rows in self.tail.between("refresh_id", self.floor, self.newest):
+            mine = pc.and_(pc.equal(rows["change"], DELETE), pc.greater_equal(rows["refreshed_on"], since))
+            removed.update(rows.filter(mine)[PATH].to_pylist())
+        return removed
 
     def changed_rows(self, after: int, until: int) -> int:
         """Returns an upper bound of the number of tail rows in the refreshes ``(after, until]``."""

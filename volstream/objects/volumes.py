@@ -113,7 +113,13 @@ class Volumes(Collection[Volume]):
         return compared(self._home.catalog, self._home.settings, self.get(name), Stop() if stop is None else stop)
 
     def refresh(
-        self, name: str, subdirectory: str = "", *, accept_removals: bool = False, stop: Stop | None = None
+        self,
+        name: str,
+        subdirectory: str = "",
+        *,
+        accept_removals: bool = False,
+        inventory: str | None = None,
+        stop: Stop | None = None,
     ) -> RefreshResult:
         """Lists the volume, or a sub-directory of it, and brings the directory table up to date.
 
@@ -121,11 +127,14 @@ class Volumes(Collection[Volume]):
 
         Args:
             accept_removals: apply removals beyond the volume's limit.
+            inventory: URI of an inventory report of the bucket, or of the folder with the reports, to read the newest, instead
+                of listing the bucket. The directory table is then up to date as of the report.
 
         Raises:
-            StorageError: the listing did not complete; nothing was changed.
-            NotFoundError: the sub-directory has no files, and none were known.
-
+            StorageError: the listing did not complete, or the report is damaged; nothing was changed.
+            NotFoundError: the sub-directory has no files, and none were known; there is no report.
+            InvalidValueError: the report is about something else, or lacks a field.
+            InvalidStateError: the directory table is newer than the report, or a daemon keeps the volume and a report is given.
         """
         from volstream.directory.foreground import refresh
 
@@ -135,5 +144,6 @@ class Volumes(Collection[Volume]):
             self.get(name),
             subdirectory,
             accept_removals=accept_removals,
+            inventory=inventory,
             stop=stop,
         )

@@ -27,6 +27,7 @@ _MAX_BYTES = 1024
 _UNTOLD = ("binary/octet-stream", "application/octet-stream", None)
 
 _FOLDER = "Its key ends in '/' like a directory's, but it has content; rename it."
+_UNASKABLE = "A part of its key is '.' or '..', which cannot be sent in a URL; rename it."
 _NUL = "Its key contains a NUL character, which no path may contain; rename it."
 
 
@@ -86,6 +87,8 @@ class BucketPlace:
             return Finding(path or key, _FOLDER) if is_folder else None
         if not selection.accepts(path):
             return None
+        if self.scheme == "oss" and not is_askable(key):
+            return Finding(path, _UNASKABLE)
         return Finding(path, _NUL) if "\0" in path else self.file(path, size, modified, etag)
 
     def file(self, path: str, size: int, modified: datetime, etag: str, said_type: str | None = None) -> FileInfo:
@@ -96,3 +99,8 @@ class BucketPlace:
         """
         type_ = content_type(path) if said_type in _UNTOLD else said_type
         return FileInfo(path, size, modified.replace(microsecond=0), etag.strip('"'), content_type=type_)
+
+
+def is_askable(key: str) -> bool:
+    """True if OSS's SDK can ask for the key: its HTTP library resolves ``.`` and ``..``, and would request another key."""
+    return not any(part in (".", "..") for part in key.split("/"))

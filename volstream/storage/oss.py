@@ -29,7 +29,7 @@ from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage.base import Details
-from volstream.storage.bucket import BucketPlace
+from volstream.storage.bucket import BucketPlace, is_askable
 from volstream.storage.outputs import BucketOutputs
 from volstream.storage.ranged import Content, ranged
 
@@ -46,8 +46,6 @@ _META = "x-oss-meta-"
 _TIMEOUTS = (5, 60)
 
 _ATTEMPTS, _MAX_WAIT_SECONDS = 6, 5.0
-
-_UNASKABLE = "A part of its key is '.' or '..', which cannot be sent in a URL; rename it."
 
 _REMEDIES = {
     "NoSuchBucket": "Create the bucket, or correct its name; until then its files are kept as they were.",
@@ -104,8 +102,6 @@ class OssStore(BucketOutputs):
             for obj in page.object_list:
                 modified = datetime.fromtimestamp(obj.last_modified, UTC)
                 entry = self._place.entry(obj.key, obj.size, modified, obj.etag, selection)
-                if isinstance(entry, FileInfo) and not _askable(obj.key):
-                    entry = Finding(entry.relative_path, _UNASKABLE)
                 if entry is not None:
                     yield entry
 
@@ -118,7 +114,7 @@ class OssStore(BucketOutputs):
         """See :meth:`ObjectStore.head`."""
         key = self._place.key(path)
         answer = None
-        if key is not None and _askable(key):
+        if key is not None and is_askable(key):
             with suppress(_NotThereError):
                 answer = self._ask(path, self._bucket.head_object, key)
         if answer is None:
@@ -275,7 +271,7 @@ class OssStore(BucketOutputs):
     def _of_object(self, path: str, call: Callable[..., Any], *more: Any) -> Any:
         """Requests something about an object; returns the response. Raises FileNotFoundError."""
         key = self._place.key(path)
-        if key is None or not _askable(key):
+        if key is None or not is_askable(key):
             raise FileNotFoundError(path)
         try:
             return self._ask(path, call, key, *more)
@@ -380,11 +376,6 @@ def _may_pass(error: Exception) -> bool:
     status: int = error.status
     broken = status == oss2.exceptions.OSS_REQUEST_ERROR_STATUS
     return broken or status == 429 or status >= 500 or error.code == "RequestTimeout"
-
-
-def _askable(key: str) -> bool:
-    """True if a URL can carry the key: the SDK's HTTP library resolves ``.`` and ``..``, and would request another key."""
-    return not any(part in (".", "..") for part in key.split("/"))
 
 
 def _typed(content_type: str | None) -> Mapping[str, str]:
