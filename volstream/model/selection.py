@@ -48,9 +48,7 @@ class Selection:
             return True
         if not self.recursive:
             return False
-        parts = directory.split("/")
-        prefixes = ("/".join(parts[: depth + 1]) for depth in range(len(parts)))
-        return not any(map(self._ignored.match, prefixes))
+        return not _is_ignored(tuple(self.ignores), directory)
 
     @cached_property
     def _ignored(self) -> _Rules:
@@ -99,6 +97,13 @@ def _compiled(globs: tuple[str, ...]) -> _Rules:
         _pattern(glob for glob in names if glob not in starts and glob not in ends),
         _pattern(glob for glob in globs if "/" in glob),
     )
+
+
+@lru_cache(maxsize=4096)
+def _is_ignored(ignores: tuple[str, ...], directory: str) -> bool:
+    """True if a directory, or one that it is in, is ignored. Remembered, because millions of files share their directories."""
+    parts, ignored = directory.split("/"), _compiled(ignores)
+    return any(ignored.match("/".join(parts[: depth + 1])) for depth in range(len(parts)))
 
 
 def _pattern(globs: Iterable[str]) -> re.Pattern[str] | None:
