@@ -130,7 +130,7 @@ class _Turn:
         self._hints = HintSet(volume.selection)
         self._received: list[Message] = []  # received, their hints not yet collected
         self._unacknowledged: list[Message] = []
-        self._listing: Future[Listing] | None = None
+        self._listing: Future[Listing | None] | None = None
         self._listed = float("-inf")
         self._armed = False
         self._arms_at = float("-inf")
@@ -185,10 +185,11 @@ class _Turn:
         self._armed, self._listed = True, float("-inf")
 
     def _reconcile(self) -> None:
-        """Lists the volume when due: in the background, except the first time, when there is nothing to keep yet."""
+        """Lists the volume, or reads a report about it, when due: in the background, except the first time, when there is nothing
+        to keep yet."""
         if self._listing is None and time.monotonic() - self._listed >= self._settings.reconcile_seconds:
-            if self._keeper.volume.reconciled_on is None:
-                self._note(self._keeper.reconcile(cause="bootstrap"))
+            if self._keeper.reconciled_on is None:
+                self._note(self._keeper.reconcile(cause="bootstrap", inventory=self._keeper.newest_report()))
                 self._listed = time.monotonic()
                 return
             self._listing = self._in_background(self._keeper.begin_listing())
@@ -202,8 +203,8 @@ class _Turn:
             if done is not None:
                 self._note(done)
 
-    def _in_background(self, task: Callable[[], Listing]) -> Future[Listing]:
-        future: Future[Listing] = Future()
+    def _in_background(self, task: Callable[[], Listing | None]) -> Future[Listing | None]:
+        future: Future[Listing | None] = Future()
 
         def run() -> None:
             try:

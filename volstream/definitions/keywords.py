@@ -34,6 +34,7 @@ class VolumeKeywords(TypedDict, total=False):
     patterns: Sequence[str] | str
     ignores: Sequence[str] | str
     max_removals: str | None
+    inventory: str | None
     expect_every: float | str | timedelta | None
     comment: str | None
 

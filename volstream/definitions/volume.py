@@ -91,6 +91,13 @@ class VolumeOptions:
             clause=True,
         ),
     ] = None
+    inventory: Annotated[
+        str | None,
+        Option(
+            "The folder of an inventory of the bucket: the daemon reads its newest report where it would list the bucket.",
+            metavar="URI",
+        ),
+    ] = None
     expect_every: Annotated[
         float | None, Option("Tell when no file has come or changed for so long.", metavar="2h", minimum=1)
     ] = None
@@ -139,7 +146,14 @@ class Volume(VolumeOptions):
     @property
     def definition(self) -> Sequence[object]:
         """The alterable attributes that determine how the volume is kept."""
-        return (self.connection_id, self.queue_type, self.queue_name, self.queue_properties, self.selection)
+        return (
+            self.connection_id,
+            self.queue_type,
+            self.queue_name,
+            self.queue_properties,
+            self.inventory,
+            self.selection,
+        )
 
     @property
     def selection(self) -> Selection:

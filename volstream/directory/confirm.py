@@ -14,7 +14,7 @@ from volstream.directory import table
 from volstream.directory.difference import compare
 from volstream.directory.snapshot import old_images, there
 from volstream.directory.table import DELETE
-from volstream.errors import InvalidValueError, StorageError
+from volstream.errors import StorageError
 from volstream.model.files import FileInfo
 from volstream.model.selection import Selection
 from volstream.storage.base import PROBE, ObjectStore
@@ -113,8 +113,7 @@ class ConfirmReport:
         """Returns the confirmed changes.
 
         Raises:
-            StorageError: the store could not be reached at all.
-            InvalidValueError: the report does not cover all of the volume.
+            StorageError: the store could not be reached at all; the report does not cover all of the volume.
         """
         moment = pa.scalar(self.as_of, pa.timestamp("us", tz="UTC"))
         columns = (
@@ -143,7 +142,7 @@ class ConfirmReport:
         files = [file for file in now.values() if file is not None]
         for file in files:
             if not file.relative_path.startswith(self.covers) and file.last_modified_time < self.as_of:
-                raise InvalidValueError(
+                raise StorageError(
                     f"The report lacks {self.store.url(file.relative_path)}, which is older, and has only keys that begin with "
                     f"{self.store.url(self.covers)}.",
                     "Give a report of an inventory whose filter includes all of the volume. Nothing was changed.",

@@ -13,7 +13,7 @@ from volstream.catalog.leases import lease, of_volume
 from volstream.config import Settings
 from volstream.definitions import Volume
 from volstream.delta.places import reached
-from volstream.directory.inventory import open_inventory
+from volstream.directory.inventory import check_newer, open_inventory
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.reconcile import ReconcileResult
 from volstream.errors import CatalogError, InvalidStateError, InvalidValueError, NotFoundError, StorageError, in_brief
@@ -75,6 +75,8 @@ def refresh(
     if inventory is not None and prefix:
         raise InvalidValueError("A report is read for the whole volume.", "Leave the sub-directory out.")
     report = None if inventory is None else open_inventory(inventory, volume, catalog, settings)
+    if report is not None:
+        check_newer(report.manifest, volume)
     if accept_removals:
         volume = catalog.volumes.change(volume, accept_removals=True)
     before = catalog.refreshes.last(volume.id)
@@ -97,8 +99,8 @@ def refresh(
                 return RefreshResult(done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held)
         if report is not None:
             raise InvalidStateError(
-                f"A daemon keeps the volume {volume.name}, and reads no report on request.",
-                "Stop it, and start it again afterwards.",
+                f"A daemon keeps the volume {volume.name}, and reads reports by itself.",
+                f"Tell it where they are: volstream alter-volume {volume.name} --inventory FOLDER",
             )
         if asked is None:
             asked = catalog.refreshes.ask_check(volume.id, [prefix])

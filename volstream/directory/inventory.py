@@ -21,9 +21,8 @@ from volstream.directory.confirm import look
 from volstream.directory.listing import Listing, note_in, spool
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.model.files import FileInfo, Finding, checked
-from volstream.model.locations import scheme_of, without_secrets
 from volstream.model.selection import Selection
-from volstream.storage import normalise_location, open_store
+from volstream.storage import open_store, place_of_reports
 from volstream.storage.base import KeyOrdered, ObjectStore
 from volstream.storage.bucket import BucketPlace
 from volstream.storage.inventory import MANIFEST, Manifest, ReportedObject, download, objects
@@ -56,19 +55,11 @@ def open_inventory(uri: str, volume: Volume, catalog: Catalog, settings: Setting
 
     Raises:
         InvalidValueError: it is no report, or one about another bucket.
-        InvalidStateError: the directory is complete as of a later time already.
         NotFoundError: there is no report.
         StorageError: the bucket of the report cannot be read.
     """
-    scheme = scheme_of(volume.location)
-    location = normalise_location(uri)
-    if scheme_of(location) != scheme or scheme not in ("s3", "oss"):
-        raise InvalidValueError(
-            f"{without_secrets(uri)} cannot be an inventory of {volume.location}.",
-            "Inventories are of buckets: give one at the same provider.",
-        )
-    place = BucketPlace.of(location)
-    reports = open_store(f"{scheme}://{place.bucket}", access_of(volume, catalog, settings))
+    place = place_of_reports(uri, volume.location)
+    reports = open_store(f"{place.scheme}://{place.bucket}", access_of(volume, catalog, settings))
     key = place.root.rstrip("/")
     if key.rpartition("/")[2] != MANIFEST:
         key = newest_report(reports, place.root)
@@ -77,7 +68,7 @@ def open_inventory(uri: str, volume: Volume, catalog: Catalog, settings: Setting
             manifest = Manifest.parse(file.read(), reports.url(key))
     except FileNotFoundError as exc:
         raise NotFoundError(f"There is no report at {reports.url(key)}.") from exc
-    check_report(manifest, volume)
+    check_bucket(manifest, volume)
     return Inventory(manifest, reports)
 
 
@@ -94,14 +85,18 @@ def newest_report(reports: ObjectStore, folder: str) -> str:
     )
 
 
-def check_report(manifest: Manifest, volume: Volume) -> None:
-    """Raises InvalidValueError if a report is about another bucket, InvalidStateError if the directory is newer."""
+def check_bucket(manifest: Manifest, volume: Volume) -> None:
+    """Raises InvalidValueError if a report is about another bucket than the volume's."""
     bucket = BucketPlace.of(volume.location).bucket
     if manifest.bucket != bucket:
         raise InvalidValueError(
             f"The report is about the bucket {manifest.bucket}, and volume {volume.name} is in {bucket}.",
             f"Give a report of the bucket {bucket}.",
         )
+
+
+def check_newer(manifest: Manifest, volume: Volume) -> None:
+    """Raises InvalidStateError if the directory is complete as of a later time than a report."""
     if volume.reconciled_on is not None and manifest.taken_on < volume.reconciled_on:
         raise InvalidStateError(
             f"The report is of {manifest.taken_on:%Y-%m-%d %H:%M:%S} UTC, and the directory of volume {volume.name} is complete "

@@ -16,7 +16,7 @@ from volstream.config import Settings
 from volstream.definitions import Volume
 from volstream.delta import folders
 from volstream.directory.confirm import Confirm, Observations
-from volstream.directory.inventory import Inventory, list_report
+from volstream.directory.inventory import Inventory, list_report, open_inventory
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import (
     ReconcileResult,
@@ -28,7 +28,7 @@ from volstream.directory.reconcile import (
 )
 from volstream.directory.refresh import add_keys
 from volstream.directory.writer import Counts, DirectoryWriter
-from volstream.errors import StorageDeniedError, StorageError
+from volstream.errors import InvalidValueError, NotFoundError, StorageDeniedError, StorageError
 from volstream.lifecycle.backoff import Backoff
 from volstream.log import get
 from volstream.model.hint_set import HintSet
@@ -97,6 +97,11 @@ class DirectoryKeeper:
         """Removals that the newest full listing found and that wait for confirmation."""
         return self._writer.volume.held_removals
 
+    @property
+    def reconciled_on(self) -> datetime | None:
+        """The time as of which the directory was complete at last."""
+        return self._writer.volume.reconciled_on
+
     def check_store(self) -> None:
         """Checks periodically that the store answers; otherwise only the next event or full listing would reveal a failure.
 
@@ -132,16 +137,33 @@ class DirectoryKeeper:
         # It is unknown what an earlier process observed since it began its part.
         return self._commit(folder, listing, cause, Observations(unknown=listing.resumed and self._is_there))
 
-    def begin_listing(self) -> Callable[[], Listing]:
-        """Returns a function that lists the whole volume, to run in a separate thread; :meth:`end_listing` takes its result."""
+    def newest_report(self) -> Inventory | None:
+        """Returns the newest report of the volume's inventory; None without one, so that the volume must be listed.
+
+        Raises:
+            StorageError: it cannot be read, or does not suit the volume.
+        """
+        if self.volume.inventory is None:
+            return None
+        try:
+            return open_inventory(self.volume.inventory, self.volume, self._catalog, self._settings)
+        except NotFoundError as error:
+            _log.info("no_inventory_report", volume=str(self.volume.name), reason=error.message)
+            return None
+        except InvalidValueError as error:  # what the provider writes may suit again: the volume is kept meanwhile
+            raise StorageError(error.message, error.remedy) from error
+
+    def begin_listing(self) -> Callable[[], Listing | None]:
+        """Returns a function that lists the whole volume, or reads the newest report about it, to run in a separate thread;
+        :meth:`end_listing` takes its result. None: there is no newer report than the directory."""
         self._seen = HintSet(self.volume.selection)
-        return lambda: self._list(self._folder, [""])
+        return self._list_or_read
 
     def end_listing(self, listing: Listing | None, cause: str = "reconcile") -> ReconcileResult | None:
         """Commits the findings of a background listing, unless newer observations contradict them.
 
         Args:
-            listing: None: the listing failed.
+            listing: None: the listing failed, or nothing was due.
         """
         seen, self._seen = self._seen, None
         if listing is None or seen is None:
@@ -177,6 +199,17 @@ class DirectoryKeeper:
             wait=self._wait,
             stopped=self._stopped,
         )
+
+    def _list_or_read(self) -> Listing | None:
+        inventory = self.newest_report()
+        if inventory is None:
+            return self._list(self._folder, [""])
+        if self.reconciled_on is not None and inventory.manifest.taken_on <= self.reconciled_on:
+            return None
+        try:
+            return self._read(self._folder, inventory)
+        except InvalidValueError as error:
+            raise StorageError(error.message, error.remedy) from error
 
     def _read(self, folder: str, inventory: Inventory) -> Listing:
         return list_report(

@@ -154,8 +154,8 @@ def reconcile(
         since: the writer's observations of the volume since the listing began.
 
     Raises:
-        StorageError: a key missing from the listing could not be checked; nothing was changed.
-        InvalidValueError: the report does not cover all of the volume; nothing was changed.
+        StorageError: a key missing from the listing could not be checked, or the report does not cover all of the volume; nothing
+            was changed.
         FencedError: another writer took over.
     """
     snapshot = writer.open()

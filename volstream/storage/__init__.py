@@ -18,7 +18,7 @@ from volstream.storage.bucket import BucketPlace
 if TYPE_CHECKING:
     from volstream.storage.base import ObjectStore
 
-__all__ = ["normalise_location", "open_store"]
+__all__ = ["normalise_location", "open_store", "place_of_reports"]
 
 _BACKENDS = {
     "file": "volstream.storage.local:LocalStore",
@@ -75,6 +75,24 @@ def normalise_location(text: str) -> str:
     if scheme in PROVIDERS:
         BucketPlace.of(normal)
     return normal
+
+
+def place_of_reports(uri: str, location: str) -> BucketPlace:
+    """Returns the place of an inventory report of a bucket, or of the folder of an inventory.
+
+    Args:
+        location: of a volume in the bucket that the report is about.
+
+    Raises:
+        InvalidValueError: it is not in a bucket at the same provider.
+    """
+    place = BucketPlace.of(normalise_location(uri)) if _scheme(uri) in PROVIDERS else None
+    if place is None or place.scheme != scheme_of(location):
+        raise InvalidValueError(
+            f"{without_secrets(uri)} cannot be an inventory of {location}.",
+            "Inventories are of buckets: give one in a bucket at the same provider.",
+        )
+    return place
 
 
 def _scheme(location: str) -> str:

@@ -13,7 +13,7 @@ from volstream.errors import InvalidValueError
 from volstream.model.locations import scheme_of
 from volstream.queues import open_queue
 from volstream.queues.base import EventQueue, QueueSettings, QueueSpec
-from volstream.storage import open_store
+from volstream.storage import open_store, place_of_reports
 from volstream.storage.base import ObjectStore
 from volstream.storage.bucket import BucketPlace
 
@@ -83,10 +83,12 @@ def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
     """
     if connection.type not in PROVIDERS:
         return {}
-    needs = [
-        _need(volume, writes=catalog.jobs.first(outputs_to=str(volume.name)) is not None)
-        for volume in catalog.volumes.list(connection_id=connection.id)
-    ]
+    volumes = catalog.volumes.list(connection_id=connection.id)
+    needs = [_need(volume, writes=catalog.jobs.first(outputs_to=str(volume.name)) is not None) for volume in volumes]
+    for volume in volumes:
+        if volume.inventory is not None:
+            place = place_of_reports(volume.inventory, volume.location)
+            needs.append(RequiredAccess(place.bucket, place.root))
     return {
         "trust_policy": trust_policy(connection.type, connection.external_id, connection.role_arn),
         "permission_policy": permission_policy(connection.type, needs, connection.region, connection.role_arn),

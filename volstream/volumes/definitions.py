@@ -27,7 +27,7 @@ from volstream.model.removals import RemovalLimit
 from volstream.model.selection import Selection
 from volstream.queues.base import SelfDescribing
 from volstream.queues.kafka import address_of
-from volstream.storage import normalise_location
+from volstream.storage import normalise_location, place_of_reports
 from volstream.storage.base import PROBE
 from volstream.volumes.access import queue_of, store_of
 
@@ -210,6 +210,8 @@ def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: b
     RemovalLimit.parse(volume.max_removals)
     for glob in (*volume.patterns, *volume.ignores):
         _check_glob(glob)
+    if volume.inventory is not None:
+        place_of_reports(volume.inventory, volume.location)
     _check_apart(volume, settings)
     _check_queue(volume)
     if reachable:
