@@ -16,6 +16,7 @@ from benchmarks import (
     directories,
     growth,
     ingest,
+    inventory,
     leader,
     processes,
     queues,
@@ -39,9 +40,9 @@ _PARTS = ("files", "slow", "cold", "live")
 _SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER = "scale", "tables", "queues", "burst", "wait", "cluster"
 
 #: So do these, which need no engine.
-_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH = "directory", "cli", "soak", "ingest", "growth"
+_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY = "directory", "cli", "soak", "ingest", "growth", "inventory"
 
-_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER, _DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH)
+_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER, _DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY)
 
 _console = Console(width=100)
 
@@ -71,7 +72,7 @@ _console = Console(width=100)
     type=click.Choice([*OTHERS]),
     help="Compare it, too, with the files: installs it into an environment of its own.",
 )
-@click.option("--rows", "sizes", multiple=True, type=int, help="For scale, tables, directory and cluster.")
+@click.option("--rows", "sizes", multiple=True, type=int, help="For scale, tables, directory, inventory and cluster.")
 @click.option("--messages", multiple=True, type=int, help="For queues: 100 and 1000.")
 @click.option("--queue", "kinds", multiple=True, type=click.Choice([*queues.KINDS]), help="For queues: both.")
 @click.option(
@@ -115,6 +116,8 @@ def main(
             _measure_soak(scratch, refreshes or soak.REFRESHES)
         if _GROWTH in parts:
             _measure_growth(home, commits)
+        if _INVENTORY in parts:
+            _measure_inventory(home, sizes or (1_000_000,))
         if _BURST in parts:
             _measure_burst(home, tree, max(given, default=directories.BURST), rounds)
         if _WAIT in parts:
@@ -192,6 +195,18 @@ def _measure_directory(
             _console.print(real.table())
             report.write(made, home.parent / "directory.json")
             report.write(real, home.parent / "directory-files.json")
+
+
+def _measure_inventory(home: Path, sizes: tuple[int, ...]) -> None:
+    figures = Figures()
+    with Session.builder.config("home", home).create() as session:
+        try:
+            for rows in sorted(sizes):
+                _say(f"{rows:,} objects")
+                inventory.measure(session, home.parent, rows, figures)
+        finally:
+            _console.print(figures.table())
+            report.write(figures, home.parent / "inventory.json")
 
 
 def _measure_command(scratch: Path, count: int, rounds: int) -> None:

@@ -267,6 +267,18 @@ def path_of(number: int) -> str:
     return f"day-{number // _PER_DAY:05d}/file-{number % _PER_DAY:04d}"
 
 
+def paths_of(numbers: pa.Array) -> pa.Array:
+    """Returns the paths of made-up files, as :func:`path_of` does."""
+    day = pc.divide(numbers, _PER_DAY)
+    within = pc.subtract(numbers, pc.multiply(day, _PER_DAY))
+    days, names = (
+        pc.utf8_lpad(pc.cast(one, pa.string()), width=width, padding="0") for one, width in ((day, 5), (within, 4))
+    )
+    return pc.binary_join_element_wise(
+        pc.binary_join_element_wise("day-", days, ""), pc.binary_join_element_wise("file-", names, ""), "/"
+    )
+
+
 def info_of(path: str, version: int) -> FileInfo:
     """Returns a made-up file in one of its versions."""
     modified = datetime.fromtimestamp(1_700_000_000 + version, UTC)
@@ -275,15 +287,7 @@ def info_of(path: str, version: int) -> FileInfo:
 
 def _listed(start: int, end: int) -> pa.Table:
     """Returns the made-up files of some numbers, as a listing has them; made as columns, because there are millions."""
-    numbers = pa.array(range(start, end), pa.int64())
-    day = pc.divide(numbers, _PER_DAY)
-    within = pc.subtract(numbers, pc.multiply(day, _PER_DAY))
-    days, names = (
-        pc.utf8_lpad(pc.cast(one, pa.string()), width=width, padding="0") for one, width in ((day, 5), (within, 4))
-    )
-    paths = pc.binary_join_element_wise(
-        pc.binary_join_element_wise("day-", days, ""), pc.binary_join_element_wise("file-", names, ""), "/"
-    )
+    paths = paths_of(pa.array(range(start, end), pa.int64()))
     first = info_of("", 0)
     same = {
         name: pa.repeat(pa.scalar(getattr(first, name), table.SCHEMA.field(name).type), end - start)

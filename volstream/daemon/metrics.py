@@ -57,7 +57,9 @@ class DaemonMetrics(Collector):
             "volstream_directory_lag_seconds", "Seconds since the last full listing.", labels=["volume"]
         )
         listed = GaugeMetricFamily(
-            "volstream_last_reconcile_timestamp_seconds", "End of the last full listing.", labels=["volume"]
+            "volstream_last_reconcile_timestamp_seconds",
+            "End of the last full listing, or time of the last inventory report.",
+            labels=["volume"],
         )
         depth = GaugeMetricFamily("volstream_queue_depth", "Waiting messages.", labels=["volume"])
         tick = GaugeMetricFamily("volstream_last_refresh_seconds", "Duration of the last refresh.", labels=["volume"])
