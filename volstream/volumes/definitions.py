@@ -212,6 +212,11 @@ def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: b
         _check_glob(glob)
     if volume.inventory is not None:
         place_of_reports(volume.inventory, volume.location)
+        if volume.inventory.endswith(".json"):
+            raise InvalidValueError(
+                f"{volume.inventory} names a single report, after which the volume would never be listed again.",
+                "Give the folder that has a folder for each report.",
+            )
     _check_apart(volume, settings)
     _check_queue(volume)
     if reachable:

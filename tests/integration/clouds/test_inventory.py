@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,10 +15,14 @@ from click.testing import CliRunner
 
 from tests.clouds import Cloud, unused_name
 from tests.inventories import WRITERS, Reported, report
+from tests.waiting import eventually
 from volstream import config
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import lease, of_volume
 from volstream.cli.objects import describe_command
 from volstream.cli.volume import refresh_command
+from volstream.daemon.share import Share
+from volstream.daemon.volumes import VolumeWorker
 from volstream.directory import table
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.snapshot import Snapshot
@@ -195,6 +200,29 @@ def test_who_keeps_the_volume_reads_each_new_report_once_and_lists_while_there_i
     assert set(home.directory()) == {"a", "b", "c"}
 
 
+def test_a_daemon_fills_a_new_volume_from_its_inventory_and_reads_the_next_report(home: Home) -> None:
+    catalog = home.session.home.catalog
+    settings = config.load(home.folder, reconcile_seconds=0.1)
+    home.session.volumes.alter("v", inventory=f"s3://{home.reports}/reports/")
+    home.put("a")
+    home.publish(LATER, home.reported())
+    home.put("b")
+    worker = VolumeWorker(home.session.volumes.get("v"), catalog, settings, lambda _: None, Share(1))
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        eventually(lambda: home.session.volumes.get("v").reconciled_on == LATER)
+        assert set(home.directory()) == {"a"}
+        home.publish(LATER + timedelta(minutes=1), home.reported())
+        eventually(lambda: set(home.directory()) == {"a", "b"})
+    finally:
+        worker.end()
+        thread.join(30)
+    causes = {one.cause for one in catalog.refreshes.reconciles(home.session.volumes.get("v").id, limit=10)}
+    assert causes == {"bootstrap", "reconcile"}
+    assert catalog.conditions.cause(ConditionKind.VOLUME, home.session.volumes.get("v").id) is None
+
+
 def test_a_wrong_report_is_trouble_with_the_store_for_who_keeps_the_volume(home: Home) -> None:
     home.session.volumes.alter("v", inventory=f"s3://{home.reports}/reports")
     home.publish(LATER, [Reported("in/a")], fields=("Bucket", "Key"))
@@ -208,6 +236,8 @@ def test_a_wrong_report_is_trouble_with_the_store_for_who_keeps_the_volume(home:
 def test_the_inventory_of_a_volume_is_described_and_in_the_policies_of_its_connection(home: Home) -> None:
     with pytest.raises(InvalidValueError, match="cannot be an inventory of"):
         home.session.volumes.alter("v", inventory="oss://reports/x")
+    with pytest.raises(InvalidValueError, match="names a single report"):
+        home.session.volumes.alter("v", inventory=f"s3://{home.reports}/reports/manifest.json")
     home.session.volumes.alter("v", inventory=f"s3://{home.reports}/reports/")
     policy = policies(home.session.connections.get("c"), home.session.home.catalog)["permission_policy"]
     assert f"arn:aws:s3:::{home.reports}/reports/*" in json.dumps(policy)
