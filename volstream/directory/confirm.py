@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,9 @@ HEADS_AT_ONCE = 16
 
 #: New and changed files of a report that are looked at: as many requests as it takes to list 10^8 objects.
 MOST_LOOKS = 100_000
+
+#: Objects that were written so long before a report are in it: S3 may leave out what was written shortly before.
+_SETTLED = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ class ConfirmReport:
         self.failed.update(failed)
         files = [file for file in now.values() if file is not None]
         for file in files:
-            if not file.relative_path.startswith(self.covers) and file.last_modified_time < self.as_of:
+            if not file.relative_path.startswith(self.covers) and file.last_modified_time < self.as_of - _SETTLED:
                 raise StorageError(
                     f"The report lacks {self.store.url(file.relative_path)}, which is older, and has only keys that begin with "
                     f"{self.store.url(self.covers)}.",

@@ -227,8 +227,12 @@ def _held(volume: Volume, removals: Removals) -> int:
 def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: ReconcileResult, cause: str) -> None:
     """Records how complete the directory was. Findings of the first listing do not count as missed events."""
     missing = 0 if writer.volume.reconciled_on is None else done.counts.inserted
+    complete = datetime.now(UTC) if listing.as_of is None else listing.as_of
     writer.volume = catalog.volumes.change(
-        writer.volume, reconciled_on=listing.as_of or datetime.now(UTC), held_removals=done.held, accept_removals=False
+        writer.volume,
+        reconciled_on=max(complete, writer.volume.reconciled_on or complete),
+        held_removals=done.held,
+        accept_removals=False,
     )
     catalog.refreshes.note_reconcile(
         Completeness(

@@ -251,6 +251,23 @@ def test_a_report_of_a_part_of_the_volume_is_refused(bucket: Bucket) -> None:
     assert bucket.read(SECOND, files[:3]).counts.deleted == 3
 
 
+def test_a_file_written_shortly_before_a_report_may_be_missing_from_it(bucket: Bucket) -> None:
+    known = [bucket.put("x/1"), bucket.put("x/2"), bucket.put("y/1", modified=FIRST - timedelta(minutes=1))]
+    bucket.read(FIRST, known)
+    assert bucket.read(SECOND, known[:2]).commit is None
+    assert bucket.directory() == etags(*known)
+
+
+def test_the_time_as_of_which_a_directory_is_complete_does_not_go_back(bucket: Bucket) -> None:
+    file = bucket.put("a")
+    keeper = bucket.keeper()
+    inventory = bucket.report(FIRST, [file])
+    keeper.reconcile()
+    listed = keeper.reconciled_on
+    keeper.reconcile(inventory=inventory)  # begun before the volume was listed
+    assert keeper.reconciled_on == listed == bucket.volume.reconciled_on
+
+
 def test_a_report_older_than_the_directory_is_refused(bucket: Bucket) -> None:
     bucket.keeper().reconcile()
     with pytest.raises(InvalidStateError, match="complete as of"):
