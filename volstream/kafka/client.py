@@ -119,12 +119,12 @@ class TopicReader(Closeable):
             "log_level": 0,  # what is wrong is raised
             "error_cb": self._hear,
         }
+        self._admin_config = {key: value for key, value in config.items() if key in properties} | {
+            key: config[key] for key in ("bootstrap.servers", "log_level", "error_cb")
+        }
         with _refusals():
             self._consumer = Consumer(config)
-            self._admin = AdminClient(
-                {key: value for key, value in config.items() if key in properties}
-                | {key: config[key] for key in ("bootstrap.servers", "log_level", "error_cb")}
-            )
+            self._admin = AdminClient(self._admin_config)
 
     def topic(self) -> Topic:
         """Returns the topic as it is now."""
@@ -215,13 +215,15 @@ class TopicReader(Closeable):
         """Commits offsets for the group ``group.id``, durably. Refused while others are members of the group."""
         wanted = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
         asked = ConsumerGroupTopicPartitions(self._group, wanted)
-        with self._mapped():
-            for attempt in _attempts():
-                with attempt:
-                    answer = self._admin.alter_consumer_group_offsets([asked], request_timeout=_ANSWER_SECONDS)
-                    for one in answer[self._group].result().topic_partitions:
-                        if one.error is not None:
-                            raise KafkaException(one.error)
+        try:
+            with self._mapped():
+                for attempt in _attempts():
+                    with attempt:
+                        self._alter(asked)
+        except BrokerError:
+            # A client that has lost the group's coordinator keeps waiting for its answer, also once it is back.
+            self._admin = AdminClient(self._admin_config)
+            raise
 
     def retention_seconds(self) -> float | None:
         """Returns the age at which the brokers delete messages; None: never, or it is not told."""
@@ -236,6 +238,12 @@ class TopicReader(Closeable):
     def close(self) -> None:
         """Closes the connections."""
         self._consumer.close()
+
+    def _alter(self, asked: ConsumerGroupTopicPartitions) -> None:
+        answer = self._admin.alter_consumer_group_offsets([asked], request_timeout=_ANSWER_SECONDS)
+        for one in answer[self._group].result().topic_partitions:
+            if one.error is not None:
+                raise KafkaException(one.error)
 
     def _take(self, polled: PollResult, message: Message) -> int:
         """Adds a message, or what it tells, to what was polled; returns its size in bytes."""
