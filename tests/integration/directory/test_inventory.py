@@ -183,6 +183,17 @@ def test_beyond_a_number_of_looks_new_files_are_as_the_report_has_them_but_none_
     assert sorted(bucket.store.looks) == ["brief", "new-0", "there"]
 
 
+def test_a_row_that_was_written_after_the_report_is_looked_at_however_many_there_are(bucket: Bucket) -> None:
+    bucket.read(FIRST, [bucket.put("restored")])
+    snapshot = bucket.snapshot()
+    assert snapshot is not None
+    reported = table.rows([FileInfo("restored", 1, LONG_AGO, "of the report")], bucket.store.url)
+    proposed = compare(reported, pa.concat_tables(snapshot.at()))
+    assert proposed["change"].to_pylist() == ["update"]
+    checked = ConfirmReport(bucket.store, Selection(), Observations(), SECOND, "", looks=0)(proposed)
+    assert (checked.num_rows, bucket.store.looks) == (0, ["restored"])
+
+
 def test_only_the_volumes_selection_is_read(tmp_path: Path) -> None:
     bucket = Bucket(tmp_path, ["*.jpg"])
     wanted = bucket.put("a/b.jpg")
