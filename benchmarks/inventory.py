@@ -106,7 +106,7 @@ def measure(session: Session, scratch: Path, rows: int, figures: Figures, format
             used = time.process_time() - used  # of a busy machine, what another one would need
             figures.note(f"{format_} report, {scenario}: processor", rows, "volstream", used)
         for number in range(_REFRESHES):
-            path = directories.path_of((number + 1) * rows // (_REFRESHES + 2))
+            path = directories.path_of(rows - 1 - number * rows // (2 * _REFRESHES))
             store.overwritten.add(path)
             with_memory(figures, "refresh of one file", rows, partial(_refresh, keeper, path), memory="refresh")
         shutil.rmtree(folder)
