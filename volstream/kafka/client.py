@@ -201,15 +201,16 @@ class TopicReader(Closeable):
 
     def committed(self, partitions: Sequence[int]) -> Mapping[int, int]:
         """Returns the offsets that were committed for the group ``group.id``. Partitions may be missing."""
-        asked = ConsumerGroupTopicPartitions(
-            self._group, [TopicPartition(self._topic, partition) for partition in partitions]
-        )
+        # Not by the admin client: librdkafka 2.16 crashes the process when the group's coordinator is not ready to answer it.
+        asked = [TopicPartition(self._topic, partition) for partition in partitions]
         with self._mapped():
             for attempt in _attempts():
                 with attempt:
-                    answer = self._admin.list_consumer_group_offsets([asked], request_timeout=_ANSWER_SECONDS)
-                    positions = answer[self._group].result().topic_partitions
-        return {one.partition: one.offset for one in positions if one.offset != OFFSET_INVALID}
+                    found = self._consumer.committed(asked, timeout=_ANSWER_SECONDS)
+                    for one in found:
+                        if one.error is not None:
+                            raise KafkaException(one.error)
+        return {one.partition: one.offset for one in found if one.offset != OFFSET_INVALID}
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Commits offsets for the group ``group.id``, durably. Refused while others are members of the group."""
