@@ -272,7 +272,7 @@ def test_the_log_has_checkpoints_and_the_directory_stays_readable(directory: Dir
         if number % 10 == 0:
             directory.writer.maintain()
     checkpoints = list(Path(directory.root, "changes", "_delta_log").glob("*.checkpoint.parquet"))
-    assert len(checkpoints) == 1
+    assert 0 < len(checkpoints) <= 109 // 25  # when there is time, but at most after so many commits
     assert contents(directory) == {"a": 109}
     assert DeltaTable(f"{directory.root}/changes").version() > 109
 
