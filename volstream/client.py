@@ -13,9 +13,13 @@ import httpx2
 
 from volstream import errors
 from volstream.errors import DependencyError, InterruptedByUserError, InvalidValueError, VolstreamError
+from volstream.model.locations import without_secrets
 
 #: Intervals at which a task is asked how far it is: the first, the growth, the longest.
 _FIRST_SECONDS, _GROWTH, _LONGEST_SECONDS = 0.1, 1.5, 5.0
+
+#: How long a daemon that is waited for may be away.
+_AWAY_SECONDS = 30.0
 
 
 class Client:
@@ -32,12 +36,13 @@ class Client:
 
     def __init__(self, url: str | None = None, token: str | None = None, *, seconds: float = 60.0) -> None:
         self._url = (url or os.environ.get("VOLSTREAM_URL") or "http://127.0.0.1:8642").rstrip("/")
+        self._shown = without_secrets(self._url)
         token = (token or os.environ.get("VOLSTREAM_TOKEN") or "").strip()
-        if not token:
-            raise InvalidValueError("The token is missing.", "Give token=, or set VOLSTREAM_TOKEN.")
+        if not token or not token.isascii():
+            raise InvalidValueError("The token is missing, or is none.", "Give token=, or set VOLSTREAM_TOKEN.")
         logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request
         headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
-        self._client = httpx2.Client(headers=headers, timeout=seconds)
+        self._client = httpx2.Client(headers=headers, timeout=seconds, trust_env=False)  # a proxy would get the token
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +101,7 @@ class Client:
 
     def retry(self, job: str, paths: Sequence[str] | None = None) -> str:
         """Retries failed files, all by default, at the job's next run; returns how many, in a sentence."""
-        return str(self.post(_path("jobs", job, "retry"), path=paths, all=None if paths else "1")["result"])
+        return str(self.post(_path("jobs", job, "retry"), path=paths, all="1" if paths is None else None)["result"])
 
     def pause(self, job: str) -> None:
         """Stops running a job until it is resumed."""
@@ -111,17 +116,24 @@ class Client:
 
         Raises:
             VolstreamError: it failed. InterruptedByUserError: it was cancelled. NotFoundError: the daemon started anew meanwhile.
+            DependencyError: the daemon has not answered for half a minute.
             TimeoutError: it has not ended in time.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
-        pause = _FIRST_SECONDS
+        pause, answered = _FIRST_SECONDS, time.monotonic()
         while True:
-            answer = self.get(_path("tasks", str(task)))
+            try:
+                answer, answered = self.get(_path("tasks", str(task))), time.monotonic()
+            except DependencyError:  # it may be starting anew
+                if time.monotonic() - answered > _AWAY_SECONDS:
+                    raise
+                time.sleep(pause)
+                continue
             match answer["task"]["state"]:
                 case "finished":
                     return answer
                 case "failed":
-                    raise VolstreamError(answer["task"]["result"], answer["task"]["remedy"])
+                    raise _error(answer["task"]["error"], answer["task"]["result"], answer["task"]["remedy"])
                 case "cancelled":
                     raise InterruptedByUserError(answer["task"]["result"], answer["task"]["remedy"])
             if deadline is not None and time.monotonic() >= deadline:
@@ -147,21 +159,31 @@ class Client:
             answer = self._client.request(method, f"{self._url}{path}", **content)  # type: ignore[arg-type]
             document: dict[str, Any] = answer.json()
         except httpx2.InvalidURL:
-            raise InvalidValueError(f"{self._url!r} is not the URL of a daemon.", "Write http://host:8642.") from None
+            raise InvalidValueError(f"{self._shown!r} is not the URL of a daemon.", "Write http://host:8642.") from None
         except httpx2.HTTPError as error:
             raise DependencyError(
-                f"The daemon at {self._url} did not answer: {error}", "Is it running, and its console reachable?"
+                f"The daemon at {self._shown} did not answer: {error}", "Is it running, and its console reachable?"
             ) from error
-        except ValueError:
-            raise DependencyError(f"What answers at {self._url} is no daemon of volstream.") from None
-        if answer.is_success:
+        except (ValueError, RecursionError):
+            document = {}
+        said = document.get("error") if isinstance(document, dict) else None
+        if answer.is_success and document and isinstance(document, dict):
             return document
-        said = document.get("error", {})
-        kind = getattr(errors, said.get("type", ""), VolstreamError)
-        raise (kind if isinstance(kind, type) and issubclass(kind, VolstreamError) else VolstreamError)(
-            said.get("message", f"It answered {answer.status_code}."), said.get("remedy", "")
-        )
+        if not isinstance(said, dict):
+            raise DependencyError(f"What answers at {self._shown} is no daemon of volstream.")
+        raise _error(said.get("type"), str(said.get("message")), str(said.get("remedy")))
+
+
+def _error(kind: object, message: str, remedy: str) -> VolstreamError:
+    """Returns an error of the class that the daemon names."""
+    named = getattr(errors, kind, None) if isinstance(kind, str) else None
+    if isinstance(named, type) and issubclass(named, VolstreamError):
+        return named(message, remedy)
+    return VolstreamError(message, remedy)
 
 
 def _path(*parts: str) -> str:
+    """Returns the path of an object's page. Raises InvalidValueError for a name that would lead elsewhere."""
+    if odd := [part for part in parts if part in ("", ".", "..")]:
+        raise InvalidValueError(f"{odd[0]!r} is not a name.")
     return "/" + "/".join(quote(part, safe="") for part in parts)

@@ -47,7 +47,7 @@ def _named(point: EntryPoint, what: str, act: Callable[[], T]) -> T:
         return act()
     except VolstreamError:
         raise
-    except Exception as error:  # of other people's code
+    except (Exception, SystemExit) as error:  # of other people's code
         package = point.dist.name if point.dist is not None else point.module
         raise DependencyError(
             f"The package {package}, which adds {point.name!r} to {point.group}, {what}: {type(error).__name__}: {error}",

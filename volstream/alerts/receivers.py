@@ -101,7 +101,7 @@ def _hand_over(kind: str, options: Mapping[str, SecretStr], payload: Mapping[str
     except VolstreamError as error:  # it may repeat an option, which may be a secret
         message = error.message
         for name, text in resolved.items():
-            if refers(said[name]):
+            if refers(said[name]) and text:
                 message = message.replace(text, said[name])
         raise DeliveryError(one_line(message), error.remedy) from None
 

@@ -184,9 +184,7 @@ def _replay(session: Session, name: str, form: Query) -> Doing:
 
 def _verify(session: Session, name: str, form: Query) -> Doing:
     """Compares the job's table with its files, without calling the function."""
-    verify = partial(
-        session.jobs.verify, name, fix=form.text("fix") is not None, outputs=form.text("outputs") is not None
-    )
+    verify = partial(session.jobs.verify, name, fix=form.flag("fix"), outputs=form.flag("outputs"))
 
     def do(work: Work) -> str:
         found = verify(stop=work.stop, observe=partial(_observe, work))

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Any
 
 from volstream.catalog.audit import Audit
-from volstream.errors import CatalogError, InvalidStateError, NotFoundError, in_brief, unexpected
+from volstream.errors import CatalogError, InvalidStateError, NotFoundError, VolstreamError, in_brief, unexpected
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import join_all
 from volstream.log import get
@@ -57,6 +57,7 @@ class Task:
         step: what is being done, or waited for.
         done, files: how many of how many; None: unknown.
         result: how it ended, in a sentence.
+        error: the class of the error if it failed by one of volstream's.
         remedy: what helps if it failed.
         outcome: what it found, for its page.
     """
@@ -73,6 +74,7 @@ class Task:
     done: int | None = None
     files: int | None = None
     result: str | None = None
+    error: str | None = None
     remedy: str = ""
     outcome: Any = None
 
@@ -253,6 +255,7 @@ class Background:
         except Exception as exc:  # noqa: BLE001  # the thread's outermost handler
             error, result = exc, work.why or in_brief(exc)
             task.remedy = work.remedy if work.why else getattr(exc, "remedy", "")
+            task.error = type(exc).__name__ if isinstance(exc, VolstreamError) and not work.why else None
         finally:
             work.over.set()
         if work.cancelled:

@@ -69,7 +69,7 @@ def compare(session: Session, name: str, form: Query, *, max_seconds: float = MA
         returns=form.text("returns"),
         sample=sample,
         where=form.text("where"),
-        both=form.text("both") is not None,
+        both=form.flag("both"),
         directory=None if job.search_path is None else Path(job.search_path),
     )
 

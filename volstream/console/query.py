@@ -38,6 +38,13 @@ class Query:
             raise InvalidValueError(f"{name} cannot be {text[:50]!r}.", "Give a whole number.")
         return int(text)
 
+    def flag(self, name: str) -> bool:
+        """True if a parameter is 1; False if it is 0 or missing. Raises InvalidValueError."""
+        text = self.text(name)
+        if text not in (None, "0", "1"):
+            raise InvalidValueError(f"{name} cannot be {text[:50]!r}.", "Give 1, or leave it out.")
+        return text == "1"
+
     @property
     def limit(self) -> int:
         """Returns how many rows a table of the answer may have. Raises InvalidValueError."""

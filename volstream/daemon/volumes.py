@@ -189,7 +189,7 @@ class _Turn:
         to keep yet."""
         if self._listing is None and time.monotonic() - self._listed >= self._settings.reconcile_seconds:
             if self._keeper.reconciled_on is None:
-                self._note(self._keeper.reconcile(cause="bootstrap", inventory=self._keeper.newest_report()))
+                self._note(self._keeper.bootstrap())
                 self._listed = time.monotonic()
                 return
             self._listing = self._in_background(self._keeper.begin_listing())

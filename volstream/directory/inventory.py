@@ -12,6 +12,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
@@ -34,6 +35,9 @@ _RUN_ROWS, _GROUP_ROWS = 500_000, 2_000
 
 #: Objects written since the report was begun that are looked at together.
 _LOOK_AT = 1_000
+
+#: How far clocks may differ.
+_CLOCKS = timedelta(hours=1)
 
 #: The folder of a report, named by the time at which its scan began.
 _REPORT = re.compile(r"(?:.*/)?\d{4}-\d\d-\d\dT\d\d-\d\dZ/")
@@ -68,7 +72,7 @@ def open_inventory(uri: str, volume: Volume, catalog: Catalog, settings: Setting
             manifest = Manifest.parse(file.read(), reports.url(key))
     except FileNotFoundError as exc:
         raise NotFoundError(f"There is no report at {reports.url(key)}.") from exc
-    check_bucket(manifest, volume)
+    check_report(manifest, volume)
     return Inventory(manifest, reports)
 
 
@@ -85,19 +89,29 @@ def newest_report(reports: ObjectStore, folder: str) -> str:
     )
 
 
-def check_bucket(manifest: Manifest, volume: Volume) -> None:
-    """Raises InvalidValueError if a report is about another bucket than the volume's."""
+def check_report(manifest: Manifest, volume: Volume) -> None:
+    """Raises InvalidValueError if a report is about another bucket than the volume's, or of a time that is still to come."""
     bucket = BucketPlace.of(volume.location).bucket
     if manifest.bucket != bucket:
         raise InvalidValueError(
             f"The report is about the bucket {manifest.bucket}, and volume {volume.name} is in {bucket}.",
             f"Give a report of the bucket {bucket}.",
         )
+    if manifest.taken_on > datetime.now(UTC) + _CLOCKS:
+        raise InvalidValueError(
+            f"The report was begun at {manifest.taken_on:%Y-%m-%d %H:%M:%S} UTC, which is still to come.",
+            "Is the clock of this host right?",
+        )
+
+
+def is_older(manifest: Manifest, reconciled_on: datetime | None) -> bool:
+    """True if a directory is complete as of the time of a report, or later; a time that is still to come says nothing."""
+    return reconciled_on is not None and manifest.taken_on <= reconciled_on <= datetime.now(UTC) + _CLOCKS
 
 
 def check_newer(manifest: Manifest, volume: Volume) -> None:
     """Raises InvalidStateError if the directory is complete as of a later time than a report."""
-    if volume.reconciled_on is not None and manifest.taken_on < volume.reconciled_on:
+    if volume.reconciled_on not in (None, manifest.taken_on) and is_older(manifest, volume.reconciled_on):
         raise InvalidStateError(
             f"The report is of {manifest.taken_on:%Y-%m-%d %H:%M:%S} UTC, and the directory of volume {volume.name} is complete "
             f"as of {volume.reconciled_on:%Y-%m-%d %H:%M:%S} UTC.",
@@ -126,7 +140,7 @@ def list_report(
         stopped, run_rows, group_rows: as in :func:`directory.listing.list_to`.
 
     Raises:
-        InvalidValueError: the report lacks a field, or has no object at the location.
+        InvalidValueError: the report lacks a field. NotFoundError: it has no object at the location.
         StorageError: a file of the report is damaged or missing, or the store did not answer.
         InterruptedByUserError: stopped.
     """
@@ -137,9 +151,10 @@ def list_report(
     entries = _looked_at(covered.noted(_objects(inventory)), inventory.manifest, place, store, selection, listing)
     spool(f"{folder}/listed", entries, store, listing, stopped, run_rows, group_rows)
     if not covered.reaches:
-        raise InvalidValueError(
+        folders.remove(folder)
+        raise NotFoundError(
             f"The report has no object at {location}.",
-            "Give a report of an inventory whose filter includes it.",
+            "Its inventory may have a filter that excludes it, or all objects are newer: list the volume.",
         )
     listing.covers = place.path(covered.prefix)
     return listing

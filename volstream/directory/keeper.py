@@ -16,7 +16,7 @@ from volstream.config import Settings
 from volstream.definitions import Volume
 from volstream.delta import folders
 from volstream.directory.confirm import Confirm, Observations
-from volstream.directory.inventory import Inventory, list_report, open_inventory
+from volstream.directory.inventory import Inventory, is_older, list_report, open_inventory
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import (
     ReconcileResult,
@@ -137,21 +137,16 @@ class DirectoryKeeper:
         # It is unknown what an earlier process observed since it began its part.
         return self._commit(folder, listing, cause, Observations(unknown=listing.resumed and self._is_there))
 
-    def newest_report(self) -> Inventory | None:
-        """Returns the newest report of the volume's inventory; None without one, so that the volume must be listed.
+    def bootstrap(self) -> ReconcileResult:
+        """Fills the directory for the first time: from the newest report about the volume or, if there is none, by listing it.
 
         Raises:
-            StorageError: it cannot be read, or does not suit the volume.
+            StorageError: the listing failed, or a report cannot be read or does not suit; nothing was changed.
         """
-        if self.volume.inventory is None:
-            return None
-        try:
-            return open_inventory(self.volume.inventory, self.volume, self._catalog, self._settings)
-        except NotFoundError as error:
-            _log.info("no_inventory_report", volume=str(self.volume.name), reason=error.message)
-            return None
-        except InvalidValueError as error:  # what the provider writes may suit again: the volume is kept meanwhile
-            raise StorageError(error.message, error.remedy) from error
+        listing = self._list_or_read()
+        assert listing is not None, "no report is older than a directory that was never complete"
+        since = Observations(unknown=listing.resumed and self._is_there)
+        return self._commit(self._folder, listing, "bootstrap", since)
 
     def begin_listing(self) -> Callable[[], Listing | None]:
         """Returns a function that lists the whole volume, or reads the newest report about it, to run in a separate thread;
@@ -201,14 +196,20 @@ class DirectoryKeeper:
         )
 
     def _list_or_read(self) -> Listing | None:
-        inventory = self.newest_report()
-        if inventory is None:
+        """Returns what the newest report says of the volume or, without one, a listing; None: there is no newer report."""
+        if self.volume.inventory is None:
             return self._list(self._folder, [""])
-        if self.reconciled_on is not None and inventory.manifest.taken_on <= self.reconciled_on:
-            return None
         try:
+            inventory = open_inventory(self.volume.inventory, self.volume, self._catalog, self._settings)
+            if is_older(inventory.manifest, self.reconciled_on):
+                return None
             return self._read(self._folder, inventory)
-        except InvalidValueError as error:
+        except NotFoundError as error:
+            _log.info(
+                "no_inventory_report", volume=str(self.volume.name), reason=error.message, next="the volume is listed"
+            )
+            return self._list(self._folder, [""])
+        except InvalidValueError as error:  # what the provider writes may suit again: the volume is kept meanwhile
             raise StorageError(error.message, error.remedy) from error
 
     def _read(self, folder: str, inventory: Inventory) -> Listing:

@@ -227,10 +227,11 @@ def _held(volume: Volume, removals: Removals) -> int:
 def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: ReconcileResult, cause: str) -> None:
     """Records how complete the directory was. Findings of the first listing do not count as missed events."""
     missing = 0 if writer.volume.reconciled_on is None else done.counts.inserted
-    complete = datetime.now(UTC) if listing.as_of is None else listing.as_of
+    now, before = datetime.now(UTC), writer.volume.reconciled_on
+    complete = now if listing.as_of is None else max(listing.as_of, min(before or listing.as_of, now))
     writer.volume = catalog.volumes.change(
         writer.volume,
-        reconciled_on=max(complete, writer.volume.reconciled_on or complete),
+        reconciled_on=complete,
         held_removals=done.held,
         accept_removals=False,
     )

@@ -54,7 +54,7 @@ def lines(job: str, found: Verification) -> Sequence[str]:
         said.append(
             f"{counted(found.pathless, 'row')} without the path of a file: another writer's, to be deleted by hand."
         )
-    if found.commits and (found.count or found.has_unseen):
+    if found.commits and (found.count or found.has_unseen or found.appends):
         named = ", ".join(f"{commit.version} ({commit.operation})" for commit in found.commits[:5])
         others = f" and {len(found.commits) - 5} more" if len(found.commits) > 5 else ""
         said.append(f"Other writers changed rows in {counted(len(found.commits), 'version')}: {named}{others}.")

@@ -69,6 +69,7 @@ class Verification:
         examples: some of these files, with their problems.
         commits: commits of other writers that changed rows since the table was last found right.
         seen_from: the first version of the table whose changes by others could be looked for; None: all.
+        appends: the table has a log of versions, of which only missing ones are looked for: changes by others are not.
         pathless: rows that name no file.
         outputs: the files that the function made; None: they were not compared.
         unproven: files without rows that may be right: the job keeps no ledger, because only Spark can write to its warehouse.
@@ -83,6 +84,7 @@ class Verification:
     examples: Sequence[tuple[str, Problem]] = ()
     commits: Sequence[ForeignCommit] = ()
     seen_from: int | None = None
+    appends: bool = False
     pathless: int = 0
     outputs: ComparedOutputs | None = None
     unproven: int = 0
@@ -118,7 +120,7 @@ class Verification:
     @property
     def is_proven(self) -> bool:
         """True if other writers changed nothing but what was compared, or was put right."""
-        all_compared = not (self.failing or self.waiting or self.has_unseen)
+        all_compared = not (self.failing or self.waiting or self.has_unseen or self.appends)
         return self.is_right and (all_compared or not self.commits)
 
 
@@ -225,6 +227,7 @@ def compared(
         examples=[(row["path"], Problem(row["problem"])) for row in named],
         commits=history.commits,
         seen_from=history.first if gone else None,
+        appends=job.write is Write.APPEND,
         pathless=pathless,
         outputs=outputs,
         unproven=unproven,

@@ -25,7 +25,11 @@ OWN = frozenset(
         "enable.partition.eof",
         "isolation.level",
         "log_level",
+        # They load code, or run a command.
         "plugin.library.paths",
+        "sasl.kerberos.kinit.cmd",
+        "ssl.engine.location",
+        "ssl.providers",
     }
 )
 
@@ -86,7 +90,7 @@ class TopicAddress:
         except InvalidValueError as error:  # it may repeat a value, which may be a secret
             message = error.message
             for name, value in self.properties.items():
-                if references.refers(value):
+                if references.refers(value) and properties[name]:
                     message = message.replace(properties[name], value)
             raise InvalidValueError(message, error.remedy) from None
 

@@ -104,6 +104,7 @@ class TopicReader(Closeable):
     def __init__(self, brokers: Sequence[str], topic: str, properties: Mapping[str, str]) -> None:
         self._brokers = ",".join(brokers)
         self._topic = topic
+        _check_group(properties)
         self._group = properties.get("group.id", "volstream")
         self._said: str | None = None
         config: dict[str, Any] = {
@@ -296,6 +297,7 @@ def _may_pass(error: Exception) -> bool:
 
 def check_properties(properties: Mapping[str, str]) -> None:
     """Raises InvalidValueError if librdkafka does not know a property, or its value cannot be."""
+    _check_group(properties)
     try:
         with _refusals():
             Consumer(
@@ -306,11 +308,17 @@ def check_properties(properties: Mapping[str, str]) -> None:
             raise
 
 
+def _check_group(properties: Mapping[str, str]) -> None:
+    """Raises InvalidValueError for an empty group, for which librdkafka ends the process."""
+    if not properties.get("group.id", "volstream"):
+        raise InvalidValueError("The property group.id is empty.", "Give a name, or leave it out.")
+
+
 @contextmanager
 def _refusals() -> Iterator[None]:
     try:
         yield
-    except (KafkaException, TypeError, ValueError) as raised:  # the latter for callbacks, which are no text
+    except (KafkaException, TypeError, ValueError, AttributeError) as raised:  # the latter for what text cannot be
         said = raised.args[0].str() if isinstance(raised, KafkaException) else str(raised)
         raise InvalidValueError(
             f"Kafka's client rejects its properties: {said}.",

@@ -12,8 +12,8 @@ import fcntl
 import json
 import os
 import signal
+import site
 import sys
-import sysconfig
 import uuid
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TextIO
 import psutil
 from pyspark.errors import PySparkException
 
+from volstream.errors import InvalidValueError
 from volstream.jvm.address import EngineAddress
 from volstream.lifecycle.privacy import make_directory
 from volstream.spark import connection
@@ -42,6 +43,7 @@ class Left:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
+        self._code = _code()  # as the session's processes find it, also if it changes until they end
         self.session_id = str(uuid.uuid4())
 
     def read(self) -> tuple[str | None, bool]:
@@ -51,15 +53,16 @@ class Left:
             session_id, *code = json.load(self._file)
         except ValueError:
             return None, False
-        return session_id, code == _code()
+        return session_id, code == self._code
 
     def use(self) -> None:
         """Notes which session this process uses."""
         self._write(self.session_id)
 
     def leave(self) -> None:
-        """Notes that the next process may use it."""
-        self._write(self.session_id, *_code())
+        """Notes that the next process may use it. Does nothing on a disk that is full: the next one then uses a new session."""
+        with suppress(OSError):
+            self._write(self.session_id, *self._code)
 
     def close(self) -> None:
         """Lets go of the file. Idempotent."""
@@ -77,12 +80,15 @@ def taken_over(address: EngineAddress, path: Path) -> SparkConnection:
     Raises:
         PySparkException, grpc.RpcError: the engine does not answer.
     """
-    make_directory(path.parent)
-    file = path.open("a+", encoding="utf-8")
+    try:
+        make_directory(path.parent)
+        file = path.open("a+", encoding="utf-8")
+    except (OSError, InvalidValueError):  # a session that cannot be left is as good
+        return connection.opened(address)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return _taken_over(address, Left(file))
-    except BlockingIOError:
+    except OSError:  # another process has it, or the disk is full
         file.close()
         return connection.opened(address)
     except BaseException:
@@ -98,13 +104,14 @@ def _taken_over(address: EngineAddress, left: Left) -> SparkConnection:
         present = connection.opened(address, session_id)
         try:
             present.session.version  # noqa: B018  # asks the server, which has ended a session that was unused for an hour
+            is_usable = _end_workers(address.jvm_pid, present.session.client._server_session_id)
         except PySparkException:
-            present.drop()
-        else:
+            is_usable = False
+        if is_usable:
             left.session_id = session_id
-            _end_workers(address.jvm_pid, present.session.client._server_session_id)
             left.use()
             return replace(present, left=left)
+        present.release()
     left.use()
     return replace(connection.opened(address, left.session_id), left=left)
 
@@ -112,15 +119,22 @@ def _taken_over(address: EngineAddress, left: Left) -> SparkConnection:
 def _code() -> list[object]:
     """Returns what changes when volstream or an installed package does: a started Python keeps what it has imported."""
     modules = Path(__file__).parents[1].rglob("*.py")
-    packages = os.stat(sysconfig.get_path("purelib")).st_mtime_ns
+    folders = [folder for folder in (*site.getsitepackages(), site.getusersitepackages()) if os.path.isdir(folder)]
+    packages = max((os.stat(folder).st_mtime_ns for folder in folders), default=0)
     return [sys.executable, packages, max(module.stat().st_mtime_ns for module in modules)]
 
 
-def _end_workers(jvm_pid: int, server_session: str | None) -> None:
-    """Ends the workers of a session. The process that they are forked from is in their group, and ignores this signal."""
+def _end_workers(jvm_pid: int, server_session: str | None) -> bool:
+    """Ends the workers of a session. False: the process that they are forked from has ended, perhaps with workers that Spark
+    would still ask.
+
+    That process is in their group, and ignores this signal.
+    """
     for process in psutil.Process(jvm_pid).children():
         with suppress(psutil.Error, ProcessLookupError):
             if process.environ().get(_SESSION_VARIABLE) == server_session and os.getpgid(process.pid) == process.pid:
                 workers = process.children()
                 os.killpg(process.pid, signal.SIGHUP)
                 psutil.wait_procs(workers, _ENDED_SECONDS)
+                return True
+    return False

@@ -45,7 +45,7 @@ _TYPES: Mapping[str, pa.DataType] = {
 }
 
 #: Columns without which a report does not say which version of a file there is, by the providers' names.
-_FIELDS = {"size": "Size", "lastmodifieddate": "LastModifiedDate", "etag": "ETag"}
+_FIELDS = {"key": "Key", "size": "Size", "lastmodifieddate": "LastModifiedDate", "etag": "ETag"}
 
 #: Seconds until the year 5138, milliseconds since 1973: OSS states the time in seconds, S3 in milliseconds.
 _SECONDS_BELOW = 100_000_000_000
@@ -102,11 +102,11 @@ class Manifest:
             manifest = cls(
                 said["sourceBucket"],
                 datetime.fromtimestamp(stamp if stamp < _SECONDS_BELOW else stamp / 1000, UTC),
-                said["fileFormat"],
+                str(said["fileFormat"]),
                 [column.strip() for column in said["fileSchema"].split(",")],
                 [ReportFile(file["key"], int(file["size"]), file["MD5checksum"].lower()) for file in said["files"]],
             )
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as exc:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, RecursionError) as exc:
             raise InvalidValueError(
                 f"{name} is not the manifest of an inventory report: {type(exc).__name__}: {exc}.",
                 f"Give the {MANIFEST} of a report, or the folder of an inventory.",

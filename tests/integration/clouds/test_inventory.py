@@ -228,9 +228,17 @@ def test_a_wrong_report_is_trouble_with_the_store_for_who_keeps_the_volume(home:
     home.publish(LATER, [Reported("in/a")], fields=("Bucket", "Key"))
     with pytest.raises(StorageError, match="Add Size and LastModifiedDate and ETag"):
         home.keeper().begin_listing()()
-    home.publish(LATER, [Reported("elsewhere")])
-    with pytest.raises(StorageError, match="has no object at"):
+    home.publish(datetime.now(UTC) + timedelta(days=2), [Reported("in/a")])
+    with pytest.raises(StorageError, match="which is still to come"):
         home.keeper().begin_listing()()
+
+
+def test_a_volume_is_listed_while_its_reports_have_nothing_of_it(home: Home) -> None:
+    home.session.volumes.alter("v", inventory=f"s3://{home.reports}/reports")
+    home.publish(LATER, [Reported("elsewhere")])
+    listing = home.keeper().begin_listing()()
+    assert listing is not None
+    assert listing.as_of is None
 
 
 def test_the_inventory_of_a_volume_is_described_and_in_the_policies_of_its_connection(home: Home) -> None:

@@ -11,7 +11,7 @@ from tests.waiting import eventually
 from volstream.client import Client
 from volstream.console.app import Console
 from volstream.console.server import HttpServer
-from volstream.errors import DependencyError, InvalidValueError, NotFoundError, VolstreamError
+from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, NotFoundError, VolstreamError
 from volstream.jobs.lease import held
 from volstream.lifecycle.hosts import token_of
 
@@ -82,7 +82,13 @@ def test_a_program_refreshes_pauses_and_retries(served: Served) -> None:
     assert client.refresh(str(place.volume.name)) == "1 new, 0 changed, 0 gone."
     client.pause("j")
     assert client.job("j")["status"]["state"] == "paused"
+    with pytest.raises(InvalidStateError, match="is paused"):
+        client.run("j")
     client.resume("j")
+    with pytest.raises(InvalidValueError, match="Choose files"):
+        client.retry("j", [])
+    with pytest.raises(InvalidValueError, match="not a name"):
+        client.job("..")
     assert client.retry("j", ["bad.txt"]) == "1 file due again at the next run."
     place.put("bad.txt", "good")
     client.refresh(str(place.volume.name))

@@ -203,7 +203,8 @@ def test_what_is_requested_while_a_run_is_in_progress_follows_it(busy: Site) -> 
 
 def test_what_a_verification_found_has_a_page_that_puts_it_right(busy: Site) -> None:
     busy.place.session.spark.sql(f"DELETE FROM {busy.place.at} WHERE _file_path = 'p.png'").collect()
-    begun = busy.post("/jobs/j/verify", 202)
+    assert "fix cannot be" in busy.post("/jobs/j/verify", 400, fix="no")["error"]["message"]
+    begun = busy.post("/jobs/j/verify", 202, fix="0")
     eventually(lambda: busy.json(begun["url"])["task"]["state"] == "finished", timeout=60)
     page = busy.page(begun["url"])
     assert "14 files compared with a table of 9 rows: 1 missing." in page

@@ -18,12 +18,12 @@ from volstream.definitions import QueueType, Volume, VolumeSpec
 from volstream.directory import table
 from volstream.directory.confirm import ConfirmReport, Observations
 from volstream.directory.difference import compare
-from volstream.directory.inventory import Inventory, check_bucket, check_newer, list_report
+from volstream.directory.inventory import Inventory, check_newer, check_report, list_report
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.listing import listed_in
 from volstream.directory.reconcile import ReconcileResult
 from volstream.directory.snapshot import Snapshot
-from volstream.errors import InterruptedByUserError, InvalidStateError, InvalidValueError, StorageError
+from volstream.errors import InterruptedByUserError, InvalidStateError, InvalidValueError, NotFoundError, StorageError
 from volstream.model.files import FileInfo
 from volstream.model.hint_set import HintSet
 from volstream.model.hints import KeyHint
@@ -243,9 +243,9 @@ def test_a_store_that_does_not_answer_changes_nothing(bucket: Bucket) -> None:
 def test_reports_of_other_places_are_refused(bucket: Bucket) -> None:
     inventory = bucket.report(FIRST, [Reported("in/a")], bucket="videos")
     with pytest.raises(InvalidValueError, match="about the bucket videos, and volume v is in photos"):
-        check_bucket(inventory.manifest, bucket.volume)
+        check_report(inventory.manifest, bucket.volume)
     for keys in ([], ["in"], ["inside"], ["a", "z"]):
-        with pytest.raises(InvalidValueError, match="has no object at s3://photos/in"):
+        with pytest.raises(NotFoundError, match="has no object at s3://photos/in"):
             bucket.read(FIRST, [Reported(key) for key in keys])
     assert bucket.directory() == {}
     assert bucket.volume.reconciled_on is None

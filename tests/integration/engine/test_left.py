@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import site
 import socket
 import struct
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,7 +95,7 @@ def test_processes_at_the_same_time_have_sessions_of_their_own(
     left_one, other = first.session().session_id, second.session().session_id
     assert left_one != other
     second.close()
-    assert first.session().range(3).count() == 3
+    of_worker(first)
     first.close()
     assert next_one(settings, opened, path).session().session_id == left_one
 
@@ -123,6 +124,7 @@ def test_the_session_of_a_killed_process_is_ended(settings: Settings, opened: li
     assert second.session().conf.get("spark.sql.shuffle.partitions") != "7"
     with pytest.raises(PySparkException, match="SESSION_CLOSED"):
         session.range(1).collect()
+    of_worker(second)
     second.close()
     assert next_one(settings, opened, path).session().session_id == second_id
 
@@ -132,8 +134,9 @@ def test_a_package_that_was_installed_meanwhile_is_not_missed(
 ) -> None:
     first = next_one(settings, opened, path)
     session = first.session().session_id
+    of_worker(first)
     first.close()
-    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
     assert next_one(settings, opened, path).session().session_id != session
 
 
@@ -145,9 +148,50 @@ def test_a_broken_file_costs_a_new_session(
     path.write_text(content)
     first = next_one(settings, opened, path)
     session = first.session()
-    assert session.range(3).count() == 3
+    of_worker(first)
     first.close()
     assert next_one(settings, opened, path).session().session_id == session.session_id
+
+
+def test_a_session_whose_python_was_killed_is_replaced(
+    settings: Settings, opened: list[SparkGateway], path: Path
+) -> None:
+    first = next_one(settings, opened, path)
+    session = first.session().session_id
+    _, parent, _ = of_worker(first)
+    first.close()
+    os.killpg(parent, signal.SIGKILL)  # as when memory runs out
+    second = next_one(settings, opened, path)
+    assert of_worker(second)[2] == ""
+    assert second.session().session_id != session
+
+
+def test_code_that_changes_during_a_run_is_not_taken_for_that_of_the_run(
+    settings: Settings, opened: list[SparkGateway], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = next_one(settings, opened, path)
+    session = first.session().session_id
+    of_worker(first)
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])  # something is installed
+    first.close()
+    assert next_one(settings, opened, path).session().session_id != session
+
+
+def test_a_session_that_cannot_be_left_is_used_all_the_same(
+    settings: Settings, opened: list[SparkGateway], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    first = next_one(settings, opened, tmp_path / "file" / "job")
+    assert first.session().range(3).count() == 3
+    first.close()
+    second = next_one(settings, opened, tmp_path / "job")
+    second.session()
+    [connection] = second._open.values()
+    assert connection.left is not None
+    with connection.left._file, open("/dev/full", "w") as full:
+        connection.left._file = full
+        second.close()
+    assert second.lost is not None
 
 
 def test_the_process_that_workers_are_forked_from_ends_when_it_has_none() -> None:

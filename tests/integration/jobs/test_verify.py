@@ -493,3 +493,15 @@ def test_a_ledger_has_the_files_without_rows_only(verified: Verified) -> None:
     assert DeltaTable(location).version() == version
     verified.jobs.drop("j")
     assert not Path(location).exists()
+
+
+@pytest.mark.long
+def test_an_append_table_that_others_changed_is_not_proven(place: Place) -> None:
+    place.put("a", "abc")
+    verified = Verified(place, write="append")
+    verified.run()
+    assert verified.jobs.verify("j").is_proven
+    verified.sql("UPDATE t$ SET n = 7")
+    for _ in range(2):
+        found = verified.jobs.verify("j")
+        assert (found.wrong, found.is_right, found.is_proven, len(found.commits)) == ({}, True, False, 1)

@@ -14,7 +14,7 @@ from tests.bodies import s3_body
 from tests.broker import Broker, running
 from tests.integration.kafka.conftest import Kept
 from tests.waiting import eventually
-from volstream.errors import QueueError
+from volstream.errors import InvalidValueError, QueueError
 from volstream.inspection.doctor import CheckState, examine
 from volstream.model.hints import KeyHint, ObjectHint, SubtreeHint
 from volstream.objects.sql import rows as rows_of
@@ -150,6 +150,15 @@ def test_a_topic_that_is_made_anew_or_grows_is_read_from_its_beginning(broker: B
 
 
 @pytest.mark.long
+def test_an_empty_group_is_refused(broker: Broker, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for value in ("", f"${{file:{tmp_path}/empty}}"):
+        properties = {"bootstrap.servers": broker.address, "group.id": value}
+        queue = KafkaQueue(QueueSpec("/", name="topic", properties=properties, consumer="c"))
+        with pytest.raises(InvalidValueError, match=r"group\.id is empty"):
+            queue.start()
+
+
 def test_brokers_that_are_away_are_told_and_read_on_when_they_are_back(opened: Open) -> None:
     with running() as own:
         topic = own.topic()
