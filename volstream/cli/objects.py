@@ -250,7 +250,7 @@ def _text(key: str, value: Any) -> Any:
     if key in _DURATIONS:
         return format_duration(value)
     if isinstance(value, Mapping):
-        return in_a_line({key: item for key, item in value.items() if not key.endswith("id")})
+        return in_a_line({key: item for key, item in value.items() if key != "id" and not key.endswith("_id")})
     return ", ".join(value) if isinstance(value, list) and all(isinstance(item, str) for item in value) else value
 
 

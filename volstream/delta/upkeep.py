@@ -36,8 +36,9 @@ from volstream.delta.vectors import deleted_rows, file_of
 #: A table is looked at after so many commits.
 COMMITS = 8
 
-#: Old versions, and files that nothing needs any more, are looked for after so many.
-_CLEAN_COMMITS = 250
+#: Old versions, and files that nothing needs any more, are looked for after so many, and with the first look after so long: a
+#: burst of commits leaves files that are needed for an hour.
+_CLEAN_COMMITS, _CLEAN_SECONDS = 250, 3900.0
 
 #: Names of files that volstream writes: it commits them at once.
 _OURS = re.compile(r"part-[0-9a-f]{32}\.parquet|cdc-[0-9a-f-]{36}\.parquet")
@@ -45,8 +46,8 @@ _OURS = re.compile(r"part-[0-9a-f]{32}\.parquet|cdc-[0-9a-f-]{36}\.parquet")
 #: By location: commits of this process since it looked at the table.
 _since: dict[str, int] = {}
 
-#: By location: the version at which this process last asked whether there are old ones.
-_looked: dict[str, int] = {}
+#: By location: the version at which this process last asked whether there are old ones, and when it last was told so.
+_looked: dict[str, tuple[int, float]] = {}
 
 #: So many files of similar size become one.
 _FILES = 8
@@ -88,11 +89,15 @@ def is_due(location: str, new: int) -> bool:
 
 
 def is_old(location: str, new: int) -> bool:
-    """True if old versions of a table are to be looked for: every 250 commits. ``new``: as of :func:`is_due`."""
-    version = DeltaLog(location).latest_version() or 0
-    looked = _looked.get(location, version - max(new, COMMITS))
-    _looked[location] = version
-    return version // _CLEAN_COMMITS != looked // _CLEAN_COMMITS
+    """True if old versions of a table are to be looked for: every 250 commits, or an hour after the last time in this process.
+
+    ``new``: as of :func:`is_due`.
+    """
+    version, now = DeltaLog(location).latest_version() or 0, time.monotonic()
+    looked, told = _looked.get(location, (version - max(new, COMMITS), now))
+    is_so = version // _CLEAN_COMMITS != looked // _CLEAN_COMMITS or now - told > _CLEAN_SECONDS
+    _looked[location] = version, now if is_so else told
+    return is_so
 
 
 def compact(location: str, key: str) -> bool:

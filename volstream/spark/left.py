@@ -66,7 +66,8 @@ class Left:
 
     def close(self) -> None:
         """Lets go of the file. Idempotent."""
-        self._file.close()
+        with suppress(OSError):  # what a full disk did not take
+            self._file.close()
 
     def _write(self, *content: object) -> None:
         self._file.truncate(0)
@@ -105,7 +106,7 @@ def _taken_over(address: EngineAddress, left: Left) -> SparkConnection:
         try:
             present.session.version  # noqa: B018  # asks the server, which has ended a session that was unused for an hour
             is_usable = _end_workers(address.jvm_pid, present.session.client._server_session_id)
-        except PySparkException:
+        except (PySparkException, psutil.Error):
             is_usable = False
         if is_usable:
             left.session_id = session_id

@@ -87,6 +87,21 @@ def test_a_table_that_is_not_to_be_looked_after_is_not(tmp_path: Path) -> None:
     assert len(DeltaTable(location).file_uris()) == 17
 
 
+def test_old_versions_are_looked_for_after_many_commits_and_after_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = make(tmp_path)
+    monkeypatch.setattr(upkeep, "_CLEAN_COMMITS", 4)
+    answers = []
+    for number in range(1, 9):
+        commit(location, number, [f"{number}"], None)
+        answers.append(upkeep.is_old(location, 1))
+    assert answers[1:] == [False, False, True, False, False, False, True]
+    began = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: began + 2 * 3600)
+    assert [upkeep.is_old(location, 1) for _ in range(3)] == [True, False, False]
+
+
 def test_a_file_of_mostly_deleted_rows_is_rewritten_and_one_of_none_goes(tmp_path: Path) -> None:
     location = make(tmp_path)
     commit(location, 1, [f"{number:03}" for number in range(100)], None)
