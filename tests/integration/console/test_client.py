@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.console.collectors import Empty
 from tests.waiting import eventually
 from volstream.client import Client
 from volstream.console.app import Console
@@ -25,13 +26,6 @@ def f(file):
         raise ValueError("it is bad")
     return {"n": len(text)}
 """
-
-
-class Empty:
-    """A collector of nothing."""
-
-    def collect(self) -> Iterator[object]:
-        return iter(())
 
 
 class Served:

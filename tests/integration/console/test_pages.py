@@ -11,6 +11,7 @@ import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
+from tests.integration.console.collectors import Empty
 from tests.waiting import eventually
 from volstream.console.app import Console
 from volstream.definitions import QueueType
@@ -40,13 +41,6 @@ PNG = bytes.fromhex(
 HOSTILE = ["<img src=x onerror=alert(1)>", "${x}", "\x1b[31mred", "\u202egnp.exe", "x" * 220]
 
 JSON = {"accept": "application/json"}
-
-
-class Empty:
-    """A collector of nothing."""
-
-    def collect(self) -> Iterator[object]:
-        return iter(())
 
 
 class Site:

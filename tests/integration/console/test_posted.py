@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.testclient import TestClient
 
-from tests.integration.console.test_pages import Empty
+from tests.integration.console.collectors import Empty
 from volstream.console.app import Console
 from volstream.definitions import QueueType
 from volstream.inspection.details import described

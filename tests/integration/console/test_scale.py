@@ -18,6 +18,7 @@ from sqlalchemy import delete, event, insert, update
 from starlette.testclient import TestClient
 
 from tests import objects
+from tests.integration.console.collectors import Empty
 from volstream import config
 from volstream.catalog import Catalog
 from volstream.catalog.tables import batches, digest, failures, intents, job_totals, plans, refreshes, streams
@@ -53,13 +54,6 @@ PAGES = [
 
 #: Tables that grow with time. Failures are read in the order of their ids, as is the audit: both stop at their limit.
 _HISTORY = {"batches", "intents", "plans", "refreshes"}
-
-
-class Empty:
-    """A collector of nothing."""
-
-    def collect(self) -> Iterator[object]:
-        return iter(())
 
 
 def fill(folder: Path, files: int, made: int) -> Session:

@@ -13,19 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import certificate
+from tests.integration.console.collectors import Empty
 from tests.waiting import eventually
 from volstream import config
 from volstream.console import server as module
 from volstream.console.app import probes
 from volstream.console.server import HttpServer, Tls, tls_of
 from volstream.errors import InvalidValueError, PortInUseError
-
-
-class Empty:
-    """A collector of nothing."""
-
-    def collect(self) -> Iterator[object]:
-        return iter(())
 
 
 @pytest.fixture
