@@ -157,7 +157,7 @@ class Client:
     def _answer(self, method: str, path: str, **content: Mapping[str, Any]) -> dict[str, Any]:
         try:
             answer = self._client.request(method, f"{self._url}{path}", **content)  # type: ignore[arg-type]
-            document: dict[str, Any] = answer.json()
+            document = answer.json()
         except httpx2.InvalidURL:
             raise InvalidValueError(f"{self._shown!r} is not the URL of a daemon.", "Write http://host:8642.") from None
         except httpx2.HTTPError as error:
@@ -165,13 +165,13 @@ class Client:
                 f"The daemon at {self._shown} did not answer: {error}", "Is it running, and its console reachable?"
             ) from error
         except (ValueError, RecursionError):
-            document = {}
-        said = document.get("error") if isinstance(document, dict) else None
-        if answer.is_success and document and isinstance(document, dict):
-            return document
-        if not isinstance(said, dict):
-            raise DependencyError(f"What answers at {self._shown} is no daemon of volstream.")
-        raise _error(said.get("type"), str(said.get("message")), str(said.get("remedy")))
+            document = None
+        if isinstance(document, dict) and document:
+            if answer.is_success:
+                return document
+            if isinstance(said := document.get("error"), dict):
+                raise _error(said.get("type"), str(said.get("message")), str(said.get("remedy")))
+        raise DependencyError(f"What answers at {self._shown} is no daemon of volstream.")
 
 
 def _error(kind: object, message: str, remedy: str) -> VolstreamError:

@@ -30,6 +30,18 @@ def resolve(text: str) -> str:
     return _REFERENCE.sub(lambda match: _resolved(*match.groups()), text)
 
 
+def hidden(message: str, said: Mapping[str, str], resolved: Mapping[str, str]) -> str:
+    """Returns a message with the references that were written in place of the values that they led to.
+
+    Args:
+        said, resolved: texts by name, before and after :func:`resolve`.
+    """
+    for name, text in resolved.items():
+        if text and refers(said[name]):
+            message = message.replace(text, said[name])
+    return message
+
+
 def check_secrets(properties: Mapping[str, str]) -> None:
     """Raises InvalidValueError, without repeating it, for a secret that is not given by reference."""
     for name, value in properties.items():

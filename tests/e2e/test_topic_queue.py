@@ -1,4 +1,4 @@
-"""A volume that hears of changes through a topic: no event is lost however the daemon is killed."""
+"""A volume with a topic as its queue: killing the daemon at any moment loses no event."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from volstream.errors import DependencyError, InvalidValueError, VolstreamError
 from volstream.model.documents import to_json
 from volstream.model.text import one_line
 from volstream.plugins import Group
-from volstream.references import refers, resolve
+from volstream.references import hidden, resolve
 
 #: The longest that a delivery takes.
 TIME_LIMIT = 10.0
@@ -99,11 +99,7 @@ def _hand_over(kind: str, options: Mapping[str, SecretStr], payload: Mapping[str
     try:
         plugins.call(Group.ALERTS, kind, payload, resolved, seconds)
     except VolstreamError as error:  # it may repeat an option, which may be a secret
-        message = error.message
-        for name, text in resolved.items():
-            if refers(said[name]) and text:
-                message = message.replace(text, said[name])
-        raise DeliveryError(one_line(message), error.remedy) from None
+        raise DeliveryError(one_line(hidden(error.message, said, resolved)), error.remedy) from None
 
 
 def _check_url(url: str) -> None:

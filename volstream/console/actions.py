@@ -97,10 +97,7 @@ class Actions:
             result = action.work(self._session, name, form)
             if not isinstance(result, str):
                 task = self.background.begin(entry, action.verb, named, asked, result)
-                place = (
-                    url("jobs", name, "compare", str(entry)) if action.verb == "compare" else url("tasks", str(entry))
-                )
-                return ActionResult(action.verb, named, f"It is {task.state}.", False, entry, place)
+                return ActionResult(action.verb, named, f"It is {task.state}.", False, entry, url(*task.page))
         except Exception as error:
             self._audit.end(entry, f"failed: {in_brief(error)}")
             raise

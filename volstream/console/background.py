@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -77,6 +77,13 @@ class Task:
     error: str | None = None
     remedy: str = ""
     outcome: Any = None
+
+    @property
+    def page(self) -> Sequence[str]:
+        """The parts of the path of its page."""
+        if self.action == "compare":
+            return "jobs", self.object.partition(" ")[2], "compare", str(self.id)
+        return "tasks", str(self.id)
 
 
 class Work:

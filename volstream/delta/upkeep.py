@@ -36,8 +36,8 @@ from volstream.delta.vectors import deleted_rows, file_of
 #: A table is looked at after so many commits.
 COMMITS = 8
 
-#: Old versions, and files that nothing needs any more, are looked for after so many, and with the first look after so long: a
-#: burst of commits leaves files that are needed for an hour.
+#: Cleaning drops old versions, and files that nothing needs any more, after so many commits, and with the first check after so
+#: many seconds: files that a burst of commits replaces are needed for another hour.
 _CLEAN_COMMITS, _CLEAN_SECONDS = 250, 3900.0
 
 #: Names of files that volstream writes: it commits them at once.
@@ -46,7 +46,7 @@ _OURS = re.compile(r"part-[0-9a-f]{32}\.parquet|cdc-[0-9a-f-]{36}\.parquet")
 #: By location: commits of this process since it looked at the table.
 _since: dict[str, int] = {}
 
-#: By location: the version at which this process last asked whether there are old ones, and when it last was told so.
+#: By location: the version at which this process last checked for old ones, and when it last found the check due.
 _looked: dict[str, tuple[int, float]] = {}
 
 #: So many files of similar size become one.
@@ -94,10 +94,10 @@ def is_old(location: str, new: int) -> bool:
     ``new``: as of :func:`is_due`.
     """
     version, now = DeltaLog(location).latest_version() or 0, time.monotonic()
-    looked, told = _looked.get(location, (version - max(new, COMMITS), now))
-    is_so = version // _CLEAN_COMMITS != looked // _CLEAN_COMMITS or now - told > _CLEAN_SECONDS
-    _looked[location] = version, now if is_so else told
-    return is_so
+    last_version, last_due = _looked.get(location, (version - max(new, COMMITS), now))
+    due = version // _CLEAN_COMMITS != last_version // _CLEAN_COMMITS or now - last_due > _CLEAN_SECONDS
+    _looked[location] = version, now if due else last_due
+    return due
 
 
 def compact(location: str, key: str) -> bool:

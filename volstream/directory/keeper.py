@@ -134,8 +134,7 @@ class DirectoryKeeper:
             self._seen.subtrees[""] = cause
         folder = self._folder if self._seen is None else self._folder_beside
         listing = self._list(folder, [""]) if inventory is None else self._read(folder, inventory)
-        # It is unknown what an earlier process observed since it began its part.
-        return self._commit(folder, listing, cause, Observations(unknown=listing.resumed and self._is_there))
+        return self._commit(folder, listing, cause, self._earlier(listing))
 
     def bootstrap(self) -> ReconcileResult:
         """Fills the directory for the first time: from the newest report about the volume or, if there is none, by listing it.
@@ -145,8 +144,7 @@ class DirectoryKeeper:
         """
         listing = self._list_or_read()
         assert listing is not None, "no report is older than a directory that was never complete"
-        since = Observations(unknown=listing.resumed and self._is_there)
-        return self._commit(self._folder, listing, "bootstrap", since)
+        return self._commit(self._folder, listing, "bootstrap", self._earlier(listing))
 
     def begin_listing(self) -> Callable[[], Listing | None]:
         """Returns a function that lists the whole volume, or reads the newest report about it, to run in a separate thread;
@@ -183,6 +181,11 @@ class DirectoryKeeper:
         """The folder for listings of subtrees, and of the volume while a background listing uses the other folder. For one
         listing at a time, because a keeper has one thread."""
         return f"{self._folder}-beside"
+
+    def _earlier(self, listing: Listing) -> Observations:
+        """Returns what is known of changes since a listing began that nothing else ran beside."""
+        # It is unknown what an earlier process observed since it began its part.
+        return Observations(unknown=listing.resumed and self._is_there)
 
     def _list(self, folder: str, prefixes: Sequence[str]) -> Listing:
         return list_subtrees(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import count, islice
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -123,13 +123,25 @@ def spool(
     """Writes files in any order to sorted Parquet files, and counts them in ``listing``. Arguments are as in :func:`list_to`."""
     make_folder(folder)
     filesystem, path = filesystem_of(folder)
-    number = 0
-    while run := _run(files, store, listing, stopped, run_rows, group_rows):
-        rows = pa.concat_tables(run).sort_by(PATH)
+    for number in count():
+        run: list[pa.Table] = []
+        rows = 0
+        while rows < run_rows and (group := list(islice(files, group_rows))):
+            if stopped():
+                raise InterruptedByUserError("The listing was stopped.")
+            listing.bytes += sum(file.size for file in group)
+            listing.files += len(group)
+            rows += len(group)
+            run.append(table.rows(group, store.url))
+        if not run:
+            return
         pq.write_table(
-            rows, f"{path}/{number:06}.parquet", filesystem=filesystem, row_group_size=group_rows, compression="lz4"
+            pa.concat_tables(run).sort_by(PATH),
+            f"{path}/{number:06}.parquet",
+            filesystem=filesystem,
+            row_group_size=group_rows,
+            compression="lz4",
         )
-        number += 1
 
 
 def listed_in(folder: str) -> Iterator[pa.Table]:
@@ -157,27 +169,6 @@ def _groups(filesystem: fs.FileSystem, path: str) -> Generator[pa.Table, None, N
             rows = file.read_row_group(group)
             if rows.num_rows:
                 yield rows
-
-
-def _run(
-    files: Iterator[FileInfo],
-    store: ObjectStore,
-    listing: Listing,
-    stopped: Callable[[], object],
-    run_rows: int,
-    group_rows: int,
-) -> list[pa.Table]:
-    """Returns the next files, as many as are sorted at once; empty at the end."""
-    tables: list[pa.Table] = []
-    rows = 0
-    while rows < run_rows and (group := list(islice(files, group_rows))):
-        if stopped():
-            raise InterruptedByUserError("The listing was stopped.")
-        listing.bytes += sum(file.size for file in group)
-        listing.files += len(group)
-        rows += len(group)
-        tables.append(table.rows(group, store.url))
-    return tables
 
 
 def _settled(

@@ -147,6 +147,13 @@ def _writes(warehouse: str) -> str:
     return warehouse
 
 
+#: Queues that cannot be asked who sends to them: why, and where to look.
+_UNTOLD = {
+    QueueType.MNS: ("OSS does not report its event rules.", "the bucket's event notifications in the console"),
+    QueueType.KAFKA: ("A topic does not know who sends to it.", "the store's notifications"),
+}
+
+
 class _ExaminedVolume:
     """A volume under examination."""
 
@@ -264,20 +271,9 @@ class _ExaminedVolume:
 
     def _check_notifications(self) -> Check:
         """Checks that the bucket reports its changes to the queue."""
-        if self._volume.queue_type is QueueType.MNS:
-            return Check(
-                "wiring",
-                CheckState.SKIPPED,
-                "OSS does not report its event rules.",
-                "Look at the bucket's event notifications in the console, or use --canary.",
-            )
-        if self._volume.queue_type is QueueType.KAFKA:
-            return Check(
-                "wiring",
-                CheckState.SKIPPED,
-                "A topic does not know who sends to it.",
-                "Look at the store's notifications, or use --canary.",
-            )
+        if self._volume.queue_type in _UNTOLD:
+            why, where = _UNTOLD[self._volume.queue_type]
+            return Check("wiring", CheckState.SKIPPED, why, f"Look at {where}, or use --canary.")
         if self._volume.queue_type is not QueueType.SQS:
             return Check("wiring", CheckState.OK, "not needed")
         from volstream.cloud import aws

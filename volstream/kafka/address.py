@@ -88,10 +88,7 @@ class TopicAddress:
         try:
             return TopicReader(self.brokers, self.topic, properties)
         except InvalidValueError as error:  # it may repeat a value, which may be a secret
-            message = error.message
-            for name, value in self.properties.items():
-                if references.refers(value) and properties[name]:
-                    message = message.replace(properties[name], value)
+            message = references.hidden(error.message, self.properties, properties)
             raise InvalidValueError(message, error.remedy) from None
 
 

@@ -228,7 +228,7 @@ class TopicReader(Closeable):
             raise
 
     def retention_seconds(self) -> float | None:
-        """Returns the age at which the brokers delete messages; None: never, or it is not told."""
+        """Returns the age at which the brokers delete messages; None: they keep them, or do not say."""
         asked = ConfigResource(ResourceType.TOPIC, self._topic)
         try:
             [future] = self._admin.describe_configs([asked], request_timeout=_ANSWER_SECONDS).values()

@@ -202,7 +202,7 @@ class _Run:
         if self._found:
             found, self._found = self._found, []
             return found
-        self._is_assigned = False  # unless the poll succeeds, nobody knows what it has taken
+        self._is_assigned = False  # a poll that fails may have taken messages from the client
         polled = self.reader.take(limit, wait_seconds)
         self._is_assigned = not polled.out_of_range
         with self._changed:

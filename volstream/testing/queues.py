@@ -84,12 +84,17 @@ class QueueContract:
             assert message.rejection is None
             assert message.hints
 
-    def test_unacknowledged_deliveries_are_redelivered(self, open_bench: OpenBench) -> None:
+    def _redelivering(self, open_bench: OpenBench) -> QueueBench:
+        """Returns a started queue with a message; skips the test if the queue delivers each once while it is started."""
         bench = open_bench(SETTINGS)
         if not bench.redelivers:
             pytest.skip("it delivers a message once while it is started")
         bench.queue.start()
         bench.happen("a")
+        return bench
+
+    def test_unacknowledged_deliveries_are_redelivered(self, open_bench: OpenBench) -> None:
+        bench = self._redelivering(open_bench)
         first = bench.receive()
         assert [message.hints for message in bench.receive()] == [message.hints for message in first]
 
@@ -105,11 +110,7 @@ class QueueContract:
         assert not receipts & {message.receipt for message in again}
 
     def test_a_late_acknowledgement_counts(self, open_bench: OpenBench) -> None:
-        bench = open_bench(SETTINGS)
-        if not bench.redelivers:
-            pytest.skip("it delivers a message once while it is started")
-        bench.queue.start()
-        bench.happen("a")
+        bench = self._redelivering(open_bench)
         first = bench.receive()
         bench.receive()
         bench.queue.acknowledge(first)

@@ -1,4 +1,4 @@
-"""Inventory reports in buckets: read by the command, and by whoever keeps the volume."""
+"""Inventory reports in buckets: the command reads the one that it is given, the daemon the newest one."""
 
 from __future__ import annotations
 

@@ -72,6 +72,15 @@ def of_worker(gateway: SparkGateway) -> tuple[int, int, str]:
     return row.pid, row.parent, row.mark
 
 
+def left_by_a_run(settings: Settings, opened: list[SparkGateway], path: Path) -> str:
+    """The id of the session that a process used for a function and left."""
+    gateway = next_one(settings, opened, path)
+    session = gateway.session().session_id
+    of_worker(gateway)
+    gateway.close()
+    return session
+
+
 def test_the_next_process_finds_python_started_and_nothing_of_the_earlier_run_in_it(
     settings: Settings, opened: list[SparkGateway], path: Path
 ) -> None:
@@ -132,10 +141,7 @@ def test_the_session_of_a_killed_process_is_ended(settings: Settings, opened: li
 def test_a_package_that_was_installed_meanwhile_is_not_missed(
     settings: Settings, opened: list[SparkGateway], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = next_one(settings, opened, path)
-    session = first.session().session_id
-    of_worker(first)
-    first.close()
+    session = left_by_a_run(settings, opened, path)
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
     assert next_one(settings, opened, path).session().session_id != session
 
@@ -146,11 +152,8 @@ def test_a_broken_file_costs_a_new_session(
 ) -> None:
     path.parent.mkdir()
     path.write_text(content)
-    first = next_one(settings, opened, path)
-    session = first.session()
-    of_worker(first)
-    first.close()
-    assert next_one(settings, opened, path).session().session_id == session.session_id
+    session = left_by_a_run(settings, opened, path)
+    assert next_one(settings, opened, path).session().session_id == session
 
 
 def test_a_session_whose_python_was_killed_is_replaced(

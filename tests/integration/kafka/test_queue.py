@@ -1,4 +1,4 @@
-"""A topic as a volume's queue: what is committed, what is lost, what is told."""
+"""A topic as a volume's queue: which offsets it commits, which events it cannot deliver, and what it reports."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_another_consumer_goes_on_with_what_was_not_acknowledged(broker: Broker,
     a, _ = received(first, 2)
     first.acknowledge([a])
     broker.send(topic, *paths("c"))
-    # The first is frozen, not stopped: nobody waits for it.
+    # The first one never stops, as if its process were frozen; the second does not wait for it.
     assert hints(received(opened(topic), 2)) == [KeyHint("b"), KeyHint("c")]
 
 
@@ -137,7 +137,7 @@ def test_a_topic_that_is_made_anew_or_grows_is_read_from_its_beginning(broker: B
     def complete() -> bool:
         try:
             found.extend(hints([*queue.receive(100, 1)]))
-        except QueueError:  # while it is gone
+        except QueueError:  # the topic does not exist at the moment
             return False
         return {SubtreeHint("", "events lost"), *map(KeyHint, "cde")} <= {*found}
 
