@@ -35,6 +35,9 @@ _log = get("scheduler")
 #: Interval of checks of the schedule if nothing wakes the scheduler; also the delay until other processes' commits are seen.
 _LOOK_SECONDS = 0.5
 
+#: A job's table is looked after once the job has rested this long, and again when files that its last commits replaced may go.
+_REST_SECONDS = (60.0, 4000.0)
+
 
 class Scheduler:
     """Starts jobs when they are due: one run of a job at a time, a few jobs at once.
@@ -71,13 +74,14 @@ class Scheduler:
         self._stop = stop
         self._engine_is_up = engine_is_up
         self._wake = threading.Event()
-        self._running: dict[str, Future[RunReport]] = {}
+        self._running: dict[str, Future[RunReport | None]] = {}
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
         self._not_run: dict[str, str] = {}  # by job: the reason last logged
         self._seen: int | None = None  # the catalog's version when the jobs below were found without work
         self._idle_until: dict[str, float] = {}  # by job; monotonic
         self._verified: dict[str, float] = {}  # by job; when a verification was last begun here (monotonic)
+        self._rests: dict[str, list[float]] = {}  # by job; when its table is to be looked after (monotonic)
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
         self.runs: dict[tuple[str, str], int] = {}
         self.unrecorded: dict[str, str] = {}
@@ -108,21 +112,25 @@ class Scheduler:
             del self.unrecorded[name]
         for job in jobs:
             self._collect(job)
-            verifies = False
             try:
-                due = self._has_room(job) and self._engine_is_up()
-                verifies = due and self._verifies(job)
-                due = due and (verifies or self._is_due(job))
+                act = self._due(job) if self._has_room(job) and self._engine_is_up() else None
             except CatalogError:  # not the job's fault
                 raise
             except Exception as error:  # noqa: BLE001  # whatever it is, the other jobs must run
                 self._failed(job, error)
                 continue
-            if due:
-                act = self._verify if verifies else self._run
+            if act is not None:
                 self._running[job.id] = pool.submit(act, job)
                 self._running[job.id].add_done_callback(lambda _: self._wake.set())
         self._wake.wait(_LOOK_SECONDS)
+
+    def _due(self, job: Job) -> Callable[[Job], RunReport | None] | None:
+        """Returns what is to be done for a job now, if anything."""
+        if self._verifies(job):
+            return self._verify
+        if self._is_due(job):
+            return self._run
+        return self._keep_light if self._rests_enough(job) else None
 
     def _run(self, job: Job) -> RunReport:
         return self._runner_of(job).run(stop=self._stop)
@@ -137,6 +145,22 @@ class Scheduler:
         if not found.is_right:
             _log.warning("table_wrong", job=str(job.name), found=found.text)
         return RunReport()
+
+    def _keep_light(self, job: Job) -> None:
+        runner = self._runner_of(job)
+        assert isinstance(runner, FileRunner), "only these rest"
+        runner.keep_light(self._stop)
+
+    def _rests_enough(self, job: Job) -> bool:
+        """Returns whether the job's table is to be looked after now. A job that is new to this daemon counts as having run."""
+        if not isinstance(job, FileJob) or not self._serves(job):
+            return False
+        now = time.monotonic()
+        due = self._rests.setdefault(job.id, [now + seconds for seconds in _REST_SECONDS])
+        if not due or now < due[0]:
+            return False
+        del due[0]
+        return True
 
     def _verifies(self, job: Job) -> bool:
         """Returns whether a verification of the job is due. One that fails is tried again after as long as one that succeeds."""
@@ -192,14 +216,18 @@ class Scheduler:
         del self._running[job.id]
         self._not_before[job.id] = time.monotonic() + self._settings.on_change_gap_seconds
         error = future.exception()
-        if error is None:
+        report = future.result() if error is None else None
+        if report is not None:
+            if report.progress.batches:
+                self._rests.pop(job.id, None)
             self._count(job, "ok")
             self._failures.pop(job.id, None)
             self.unrecorded.pop(str(job.name), None)
             self._not_run.pop(job.id, None)
-            paused = future.result().paused
-            if paused:
-                _log.warning("job_paused", job=str(job.name), reason=paused)
+            if report.paused:
+                _log.warning("job_paused", job=str(job.name), reason=report.paused)
+        elif error is None:
+            pass  # its table was looked after
         elif isinstance(error, StreamBusyError | FencedError) or (
             isinstance(error, InvalidStateError) and job.state is JobState.PAUSED
         ):

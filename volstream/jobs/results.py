@@ -110,14 +110,16 @@ class ResultTables:
         """Puts small files of the table together, if there are many. Takes about a second at most; a failure is logged.
 
         Args:
-            commits: number of the commits since the last call.
+            commits: number of the commits since the last call; 0: the job rests, so that rows deleted from small files are left
+                out, too.
         """
         location = folders.table_location(self._warehouse, job.into)
-        if not upkeep.is_due(location, commits):
+        rests = not commits
+        if not (rests or upkeep.is_due(location, commits)):
             return
         began = time.monotonic()
         try:
-            while upkeep.compact(location, key_column(job)):
+            while upkeep.compact(location, key_column(job), without_vectors=rests):
                 if stop or time.monotonic() > began + _UPKEEP_SECONDS:
                     break
             if upkeep.is_old(location, commits):

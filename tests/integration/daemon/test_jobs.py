@@ -11,19 +11,24 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from sqlalchemy import insert
 from structlog.testing import capture_logs
 
 from tests import objects
+from tests.integration.conftest import Place
 from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.definitions import note_begun
 from volstream.catalog.tables import digest, failures
+from volstream.daemon import jobs
 from volstream.daemon.jobs import Scheduler
 from volstream.definitions import Job, JobState
+from volstream.delta.log import DeltaLog
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, SqlError
 from volstream.jobs.lease import RunReport, held
 from volstream.jobs.progress import Observer
@@ -304,3 +309,37 @@ def test_a_failure_that_the_catalog_cannot_take_is_known_to_the_daemon_until_it_
         assert not world.failing()
         statement("DROP TRIGGER full")
         eventually(lambda: not world.scheduler.unrecorded and world.runner.runs > 2)
+
+
+def test_the_table_of_a_job_that_rests_has_no_deleted_rows_left(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, stop = place.session.home, Stop()
+    for number in range(4):
+        place.put(f"{number}", "text")
+    place.job("def f(file): return {'t': file.read_text()}", returns="t STRING", on_change=True)
+    scheduler = Scheduler(
+        home.catalog, place.session.jobs.runner, home.settings, home.zone, lambda _: True, stop, lambda: True
+    )
+    monkeypatch.setattr(jobs, "_REST_SECONDS", (1.0, 1000.0))
+    thread = threading.Thread(target=scheduler.run)
+    thread.start()
+    location = f"{home.warehouse}/tables/public/t"
+
+    def write(content: str, version: int) -> None:
+        place.put("1", content)
+        place.refresh()
+        scheduler.wake()
+        eventually(lambda: DeltaLog(location).latest_version() == version, 60)
+
+    def vectors(version: int) -> int:
+        found = DeltaTable(location, version).deletion_vectors()
+        return sum(len(batch) for batch in pa.RecordBatchReader.from_stream(found))
+
+    try:
+        write("other", 1)
+        write("again", 3)
+    finally:
+        stop.set()
+        thread.join()
+    assert [vectors(version) for version in (2, 3)] == [1, 0]
+    assert place.table("t") == [("again",), ("text",), ("text",), ("text",)]
+    assert sum(scheduler.runs.values()) == 2

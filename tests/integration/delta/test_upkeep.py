@@ -115,6 +115,25 @@ def test_a_file_of_mostly_deleted_rows_is_rewritten_and_one_of_none_goes(tmp_pat
     assert not _vectors(location)
 
 
+def test_deleted_rows_of_small_files_are_left_out_while_nobody_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = make(tmp_path)
+    for number in range(1, 4):
+        commit(location, number, [f"{number}{letter}" for letter in "abcdef"], None)
+    commit(location, 4, [], ["1a", "3f"])
+    before = present(location)
+    assert not upkeep.compact(location, "id")
+    assert upkeep.compact(location, "id", without_vectors=True)
+    assert not upkeep.compact(location, "id", without_vectors=True)
+    assert not _vectors(location)
+    assert present(location) == before
+    assert len(DeltaTable(location).file_uris()) == 2
+    commit(location, 5, [], ["1b", "2a"])
+    monkeypatch.setattr(upkeep, "_REST_BYTES", 1000)
+    assert not upkeep.compact(location, "id", without_vectors=True), "a vector would remain, or too much be rewritten"
+
+
 def _vectors(location: str) -> list[object]:
     return [batch for batch in pa.RecordBatchReader.from_stream(DeltaTable(location).deletion_vectors()) if len(batch)]
 
