@@ -30,7 +30,7 @@ def by_cause(failures: Sequence[Mapping[str, Any]], width: int) -> str:
 
 def _lines(group: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
     first, why = group[0], common_message((failure["message"], failure["path"]) for failure in group)
-    yield from _wrapped(f"{counted(len(group), 'file')} of job {first['job']}: {why}", width, "")
+    yield from _wrapped(f"{counted(len(group), first['unit'])} of job {first['job']}: {why}", width, "")
     remedy = first["remedy"]
     if len(group) > 1:
         for before in (f"retry {first['job']} ", "--file "):

@@ -17,6 +17,7 @@ from volstream.definitions.options import keys
 from volstream.errors import FilesFailedError, InvalidValueError, NotFoundError
 from volstream.model import counts
 from volstream.model.text import counted
+from volstream.model.work import WAITING
 
 if TYPE_CHECKING:
     from volstream.session import Session
@@ -101,7 +102,7 @@ def try_command(
             output.message(f"Inferred: --returns {shlex.quote(trial.inferred.ddl)}{trial.inferred.caveat}")
         if trial.unfit is not None:
             output.message(f"The columns cannot be inferred. {trial.unfit}")
-    failed = sum(result["error"] is not None for result in value)
+    failed = sum(result["error"] not in (None, *WAITING) for result in value)
     if failed:
         tried = counted(len(value), "set" if as_set else "file")
         raise FilesFailedError(f"{failed} of {tried} failed.")

@@ -19,7 +19,7 @@ from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.lifecycle.stop import Stop
 from volstream.model import counts
 from volstream.model.files import printable
-from volstream.model.text import counted, one_line
+from volstream.model.text import counted, ended, one_line
 from volstream.model.units import about, format_duration, format_size, local
 from volstream.model.work import PERMANENT, FailureState
 
@@ -180,7 +180,7 @@ def logs_command(session: Session, output: Output, job: str, lines: int, path: s
 def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
     files = (
-        f"{counted(done.processed, 'file')} processed, {done.failed} failed, {done.removals} removed"
+        f"{counted(done.processed, report.unit)} processed, {done.failed} failed, {done.removals} removed"
         f"{_moved(done.moves)}{_overtaken(done.overtaken)}{_later(done.later)}{_held(done.held)}; "
         if done.done_files or done.removals
         else ""
@@ -198,9 +198,9 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     if stop:
         raise InterruptedByUserError("Interrupted. Committed batches stay; the next run continues from there.")
     if done.failed:
-        paused = f" The job paused itself: {report.paused}." if report.paused else ""
+        paused = f" The job paused itself: {ended(report.paused)}" if report.paused else ""
         raise FilesFailedError(
-            f"{counted(done.failed, 'file')} failed.{paused}", f"See: volstream list failures --job {name}"
+            f"{counted(done.failed, report.unit)} failed.{paused}", f"See: volstream list failures --job {name}"
         )
 
 

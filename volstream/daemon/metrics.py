@@ -146,7 +146,8 @@ class DaemonMetrics(Collector):
             waiting_bytes.add_metric([name], load.bytes)
             owed = backlog(self._catalog, job)
             if owed is not None:
-                done.add_metric([name], owed.done)
+                if owed.done is not None:
+                    done.add_metric([name], owed.done)
                 since = owed.waiting_since
                 oldest.add_metric([name], 0.0 if since is None else (datetime.now(UTC) - since).total_seconds())
             counts = self._catalog.failures.counts(job.id)

@@ -290,6 +290,11 @@ class SetOptions:
         float | None, Option("Hold a set back until it has not changed for so long.", metavar="30s")
     ] = None
 
+    @property
+    def unit(self) -> str:
+        """What the function is called on, and what numbers of outcomes and failures count: ``file`` or ``set``."""
+        return "file" if self.group_by is None else "set"
+
 
 def _delimiter(value: Any) -> str:
     text = forms.TEXT.read(value)

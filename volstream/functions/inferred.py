@@ -12,7 +12,7 @@ import pyarrow as pa
 from volstream.errors import InvalidValueError
 from volstream.functions.classes import row_of
 from volstream.functions.rows import ArrowRows
-from volstream.functions.schema import BY_PYTHON, checked, to_ddl, type_names
+from volstream.functions.schema import BY_PYTHON, as_declared, checked, type_names
 from volstream.model.files import printable
 from volstream.model.text import counted
 
@@ -80,7 +80,7 @@ class InferredColumns:
     @property
     def ddl(self) -> str:
         """The columns as DDL for ``returns``."""
-        return to_ddl(self.columns)
+        return as_declared(self.columns)
 
     def excluding(self, known: Collection[str]) -> InferredColumns | None:
         """Returns only the columns not among ``known`` (names in lower case); None: there are none."""

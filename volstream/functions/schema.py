@@ -18,6 +18,7 @@ from volstream.functions.classes import fields_of, is_row_class
 from volstream.functions.hints import hints_of
 from volstream.functions.output import FILE, OutputFile
 from volstream.model.files import is_utf8, printable
+from volstream.model.names import NOT_IN_COLUMNS
 from volstream.sqltext import quote_column, tree_of
 
 #: Columns that volstream adds to each row of a result table.
@@ -231,6 +232,23 @@ def checked(schema: pa.Schema) -> pa.Schema:
 def to_ddl(schema: pa.Schema) -> str:
     """Returns the schema as Spark DDL. Raises InvalidValueError for a type that Spark lacks."""
     return ", ".join(f"{quote_column(field.name)} {_ddl_of(field.type)}" for field in schema)
+
+
+def as_declared(schema: pa.Schema) -> str:
+    """Returns the schema as DDL that a user would write, with ``FILE``, which Spark does not know. Raises as :func:`to_ddl`."""
+    return to_ddl(schema).replace(_ddl_of(FILE), "FILE")
+
+
+def check_names(columns: Iterable[pa.Field]) -> None:
+    """Raises InvalidValueError for names of columns, or of fields in them, that a new table cannot have."""
+    for column in columns:
+        if NOT_IN_COLUMNS.search(column.name):
+            raise InvalidValueError(
+                f"The result column {column.name!r} cannot be in a table.",
+                "Choose another name: Delta accepts no space, tab or line end, and none of , ; { } ( ) = in it.",
+            )
+        kind = column.type
+        check_names(kind.field(at) for at in range(kind.num_fields))
 
 
 def type_names(schema: pa.Schema) -> Mapping[str, str]:

@@ -23,7 +23,7 @@ from volstream.functions.pickled import function_attributes, resolved
 from volstream.functions.prefetch import Fetcher
 from volstream.functions.printing import ImmediateOutput
 from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements
-from volstream.functions.schema import from_ddl
+from volstream.functions.schema import check_names, from_ddl
 from volstream.functions.worker import Work
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
@@ -145,6 +145,8 @@ def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:
                 inference.add(path, outcome.rows)
             else:
                 inference.add_types(path, outcome.types)
-        return Trial(outcomes, inference.result() if inference.files else None)
+        inferred = inference.result() if inference.files else None
+        check_names(inferred.columns if inferred else ())
+        return Trial(outcomes, inferred)
     except InvalidValueError as error:
         return Trial(outcomes, unfit=error)

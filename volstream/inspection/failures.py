@@ -24,7 +24,7 @@ _MIN_NAME = 4
 
 
 def explained(home: Home, failures: Iterable[Failure]) -> list[dict[str, Any]]:
-    """Returns the attributes of failures, with the job's name, ``next``, ``why`` and ``remedy``."""
+    """Returns the attributes of failures, with the job's name and unit, ``next``, ``why`` and ``remedy``."""
     catalog = home.catalog
     jobs = {job.id: job for job in catalog.jobs.list() if isinstance(job, FileJob)}
     volumes = {volume.id: str(volume.name) for volume in catalog.volumes.list()}
@@ -34,6 +34,7 @@ def explained(home: Home, failures: Iterable[Failure]) -> list[dict[str, Any]]:
         {
             **values(failure),
             "job": str(jobs[failure.job_id].name),
+            "unit": jobs[failure.job_id].unit,
             "next": automatic_action(failure, jobs[failure.job_id], now),
             "why": first_line(failure.message),
             "remedy": remedy(failure, jobs[failure.job_id], of_stream.get(jobs[failure.job_id].stream_id)),

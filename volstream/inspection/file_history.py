@@ -21,8 +21,8 @@ from volstream.functions.schema import key_column
 from volstream.jobs import sets
 from volstream.jobs.advice import where_printed
 from volstream.model.files import is_utf8, printable
+from volstream.model.locations import meant
 from volstream.model.names import Name
-from volstream.model.text import like
 from volstream.model.work import FailureState, PlanKind
 from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import store_of
@@ -94,17 +94,18 @@ def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
     if now is None and not dated:
         raise NotFoundError(
             f"There is no record of {printable(path)} in volume {volume_name}, and it is not in the store.",
-            like(path, _beside(home, volume, path)).rstrip(),
+            meant(volume.location, path, _beside(home, volume, path)).rstrip(),
         )
     return [*events, now or FileEvent(None, "not in the store now", {})]
 
 
 def _beside(home: Home, volume: Volume, path: str) -> Iterator[str]:
-    """Yields paths of files in the folder of a file."""
+    """Yields paths of files in the folder of a file, or of its name in other folders."""
     directory = VolumeSource(home.catalog, home.warehouse, volume.id).find()
     paths = (name for part in (directory.at() if directory else ()) for name in part["relative_path"].to_pylist())
-    folder = path.rpartition("/")[0]
-    return islice((name for name in paths if name.rpartition("/")[0] == folder), _MAX_BESIDE)
+    folder, _, own = path.rpartition("/")
+    split = ((name, *name.rpartition("/")) for name in paths)
+    return islice((name for name, other, _, last in split if other == folder or last == own), _MAX_BESIDE)
 
 
 def _history(home: Home, volume: Volume, path: str) -> dict[str, list[dict[str, Any]]]:

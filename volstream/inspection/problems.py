@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from volstream.definitions import JobState, TriggerKind
-from volstream.model.text import counted, first_line, one_line
+from volstream.model.text import counted, ended, first_line, one_line
 from volstream.model.units import about, format_duration
 from volstream.model.work import FailureState
 
@@ -50,7 +50,7 @@ class Problem:
         """The first line of what is wrong, and what to do."""
         title = f"{self.kind} {self.name}".rstrip()
         do = f"Run: {self.do}" if self.do.startswith("volstream ") else self.do
-        return one_line(f"{'■' if self.severe else '▲'} {title}: {first_line(self.why)} {do}")
+        return one_line(f"{'■' if self.severe else '▲'} {title}: {ended(first_line(self.why))} {do}")
 
 
 def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Problem]:
@@ -172,9 +172,11 @@ def _files(job: Mapping[str, Any]) -> Problem | None:
         return None
     manual = job["trigger"] == TriggerKind.MANUAL
     retried = f"will be retried{' by the next run' if manual else ''}."
-    said = [f"{counted(lost, 'file')} failed for good."] if lost else []
+    said = [f"{counted(lost, job['unit'])} failed for good."] if lost else []
     said += (
-        [f"{trying} more {retried}" if lost else f"{counted(trying, 'file')} failed and {retried}"] if trying else []
+        [f"{trying} more {retried}" if lost else f"{counted(trying, job['unit'])} failed and {retried}"]
+        if trying
+        else []
     )
     do = f"volstream list failures --job {job['job']}"
     return Problem(False, "job", job["job"], " ".join(said), do, ProblemCause.FILES)

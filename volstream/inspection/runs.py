@@ -76,25 +76,25 @@ class Backlog:
 
     Attributes:
         files: in the volume.
-        owed: of these at most; those that wait in the stream or in an open plan of its changes, those that failed, and
-            those whose function asked to be called later. A file
-            that is retried or replayed counts as it did before.
+        owed: of these at most; those that wait in the stream or in an open plan of its changes, those that failed, and those
+            whose function asked to be called later. A file that is retried or replayed counts as it did before. None: not
+            known, because sets failed or are held back, and nobody knows of how many files they are.
         waiting_since: when the oldest waiting change was found; None: there is none.
     """
 
     files: int
-    owed: int
+    owed: int | None
     waiting_since: datetime | None
 
     @property
-    def done(self) -> int:
+    def done(self) -> int | None:
         """Files that the job has finished, each counted once however often it was tried."""
-        return self.files - self.owed
+        return None if self.owed is None else self.files - self.owed
 
     @property
-    def share(self) -> float:
+    def share(self) -> float | None:
         """The share of the files that is done, from 0 to 1."""
-        return self.done / self.files if self.files else 1.0
+        return None if self.done is None else self.done / self.files if self.files else 1.0
 
 
 def backlog(catalog: Catalog, job: Job) -> Backlog | None:
@@ -117,7 +117,8 @@ def backlog(catalog: Catalog, job: Job) -> Backlog | None:
     later = catalog.failures.count(
         job.id, FailureFilter((FailureState.WAITING,), (FailureKind.RETRY_LATER, FailureKind.HELD))
     )
-    owed = min(files, unread + in_plan + failed + later)
+    sets = job.group_by is not None and failed + later
+    owed = None if sets else min(files, unread + in_plan + failed + later)
     return Backlog(files, owed, None if since is None else max(since, stream.created_on))
 
 

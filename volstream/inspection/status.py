@@ -193,13 +193,15 @@ def job_status(home: Home, job: Job, open_runs: Runs) -> dict[str, Any]:
 def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
     """Returns what is wrong with a job as a whole.
 
-    ``reason`` says why it paused itself, ``trouble`` why its last run failed, ``interrupted`` that this run never ended, and
-    ``code`` why its function cannot be found, and ``wrong`` what the last verification found wrong with its table.
+    ``unit`` is what its numbers of failures count, ``reason`` says why it paused itself, ``trouble`` why its last run failed,
+    ``interrupted`` that this run never ended, ``code`` why its function cannot be found, and ``wrong`` what the last verification
+    found wrong with its table.
     """
     return {
         "job": str(job.name),
         "state": job.state,
         "reason": job.paused_itself,
+        "unit": job.unit if isinstance(job, FileJob) else None,
         "trigger": job.trigger.kind,
         "schedule": str(job.trigger),
         "running": job.id in open_runs.in_hand,

@@ -42,6 +42,7 @@ from volstream.jobs.environments import equipped
 from volstream.jobs.services import JobServices
 from volstream.jobs.staged import Staged
 from volstream.model import counts
+from volstream.model.locations import meant
 from volstream.model.work import WAITING, FailureKind
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
@@ -115,16 +116,17 @@ class _Run:
         )
         self._paths: list[str] = self._files["relative_path"].to_pylist()
         self._versions = pc.coalesce(self._files["version_id"], self._files["etag"])
-        missing = sorted({*chosen.paths} - {*self._paths})
-        if missing or not self._paths:
-            what = f"The file {missing[0]!r} was not" if missing else "No such file was"
-            raise NotFoundError(
-                f"{what} delivered to the job {job.name}, or it has changed since.",
-                f"Run the job first: volstream run-job {job.name}.",
-            )
         volume = services.catalog.volumes.by_id(stream.source_id)
         if volume is None:
             raise NotFoundError(f"The volume {stream.source_name} was dropped.")
+        missing = sorted({*chosen.paths} - {*self._paths})
+        if missing or not self._paths:
+            what = f"The file {missing[0]!r} was not" if missing else "No such file was"
+            hint = meant(volume.location, missing[0]) if missing else ""
+            raise NotFoundError(
+                f"{what} delivered to the job {job.name}, or it has changed since.",
+                f"{hint}Run the job first: volstream run-job {job.name}.",
+            )
         self._store = store_of(volume, services.catalog, services.settings)
 
     def differences(

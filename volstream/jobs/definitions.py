@@ -49,7 +49,7 @@ from volstream.errors import (
 from volstream.functions.declared import declared_apart, declared_by
 from volstream.functions.inferred import with_known
 from volstream.functions.pickled import code_of, resolved
-from volstream.functions.schema import from_ddl, of_job, of_table, to_ddl
+from volstream.functions.schema import as_declared, check_names, from_ddl, of_job, of_table
 from volstream.functions.source import FunctionSource
 from volstream.jobs.conditions import check_expectations, check_sets, check_where
 from volstream.jobs.environments import equipped, located
@@ -59,7 +59,7 @@ from volstream.jobs.outputs import check_outputs
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
 from volstream.loading.options import LOADER, LoadOptions
-from volstream.model.names import DEFAULT_SCHEMA, NOT_IN_COLUMNS, Name
+from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.work import FAILING, PERMANENT, FailureKind, FailureState
 from volstream.streams.definitions import new_stream
 
@@ -360,7 +360,7 @@ def function_of(
         "pickled": given.get("pickled"),
         "search_path": source.root,
         "fingerprint": source.fingerprint,
-        "returns": job.returns if schema is None and job is not None else to_ddl(schema),
+        "returns": job.returns if schema is None and job is not None else as_declared(schema),
         "declared": returns is None and (schema is not None or (job is not None and job.declared)),
     }
 
@@ -413,16 +413,8 @@ def _check_schema(warehouse: str, table: Name) -> None:
 
 def _check_columns(warehouse: str, table: Name, columns: Iterable[pa.Field]) -> None:
     """Raises InvalidValueError for names that a new table cannot have. An existing one may map its columns and accept them."""
-    if DeltaLog(folders.table_location(warehouse, table)).exists():
-        return
-    for column in columns:
-        if NOT_IN_COLUMNS.search(column.name):
-            raise InvalidValueError(
-                f"The result column {column.name!r} cannot be in a table.",
-                "Choose another name: Delta accepts no space, tab or line end, and none of , ; { } ( ) = in it.",
-            )
-        kind = column.type
-        _check_columns(warehouse, table, [kind.field(at) for at in range(kind.num_fields)])
+    if not DeltaLog(folders.table_location(warehouse, table)).exists():
+        check_names(columns)
 
 
 def _own_streams(spec: JobSpec) -> Sequence[StreamSpec]:

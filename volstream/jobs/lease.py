@@ -40,11 +40,17 @@ NOTHING = "nothing to do"
 
 @dataclass
 class RunReport:
-    """The result of a run. ``paused`` is the reason why the job was paused during the run, or None."""
+    """The result of a run.
+
+    Attributes:
+        paused: why the job was paused during the run, or None.
+        unit: what the progress counts: ``file`` or ``set``.
+    """
 
     progress: Progress = field(default_factory=Progress)
     recovered: bool = False
     paused: str | None = None
+    unit: str = "file"
 
     @property
     def document(self) -> Mapping[str, Any]:

@@ -185,7 +185,7 @@ class _Run:
     """One run of a job, by the holder of its lease."""
 
     def __init__(self, services: JobServices, job: FileJob, owner: str, stop: Stop, observe: Observer) -> None:
-        self.report = RunReport()
+        self.report = RunReport(unit=job.unit)
         self._services = services
         self._job = job
         self._owner = owner
@@ -344,7 +344,8 @@ class _Run:
             return None
         later = f", {progress.later} to be called later" if progress.later else ""
         held = f", {progress.held} held back" if progress.held else ""
-        return f"{counted(progress.processed, 'file')} done, {progress.failed} failed, {progress.removals} removed{later}{held}"
+        done = f"{counted(progress.processed, self._job.unit)} done, {progress.failed} failed"
+        return f"{done}, {progress.removals} removed{later}{held}"
 
     def _volume_of(self, stream: Stream) -> Volume:
         volume = self._services.catalog.volumes.by_id(stream.source_id)

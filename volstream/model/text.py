@@ -30,6 +30,11 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
+def ended(sentence: str) -> str:
+    """Returns a sentence with a full stop, if nothing ends it."""
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
+
+
 def by_kind(numbers: Mapping[Any, int]) -> str:
     """Returns numbers with their kinds: ``2 missing, 1 stray``."""
     return ", ".join(f"{number:,} {kind}" for kind, number in numbers.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from volstream.definitions.options import keys, read, to_alter, to_create
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, VolstreamError
 from volstream.lifecycle.stop import Stop
 from volstream.model.arguments import checked, takes
+from volstream.model.locations import meant
 from volstream.model.names import Name
 from volstream.model.work import Failure, FailureState
 from volstream.objects.base import Collection
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from volstream.jobs.run import FileRunner
     from volstream.jobs.services import JobServices
     from volstream.jobs.verify import Verification
+
+#: A misspelt path is compared with so many failures.
+_MAX_SIMILAR = 1000
 
 
 @checked
@@ -431,11 +435,9 @@ class Jobs(Collection[Job]):
         replay = self.file_runner(self._of_files(name)).replay
         report = in_turn(lambda: replay(condition, stop=stop, observe=observe, is_cancelled=is_cancelled), stop, waits)
         if paths and not (report.progress.batches or stop):
-            files = "The file was" if len(paths) == 1 else "None of these files was"
-            raise NotFoundError(
-                f"{files} delivered to the job {name}, or has changed since.",
-                "Paths are relative to the volume's folder.",
-            )
+            files = "The file was not" if len(paths) == 1 else "None of these files was"
+            hint = self._meant(self.get(name), paths[0]) or "Paths are relative to the volume."
+            raise NotFoundError(f"{files} delivered to the job {name}, or has changed since.", hint.rstrip())
         return report
 
     def verify(
@@ -578,6 +580,13 @@ class Jobs(Collection[Job]):
             )
         return job
 
+    def _meant(self, job: Job, path: str, known: Iterable[str] = ()) -> str:
+        """Returns a hint on the file of a job that an unknown path may mean, as :func:`meant`."""
+        catalog = self._home.catalog
+        stream = catalog.streams.by_id(job.stream_id) if isinstance(job, FileJob) else None
+        volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
+        return "" if volume is None else meant(volume.location, path, known)
+
     def _set_state(
         self,
         name: str,
@@ -590,5 +599,9 @@ class Jobs(Collection[Job]):
         changed = self._home.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try, wanted=wanted)
         unknown = sorted({*(paths or ())} - {*changed})
         if unknown:
-            raise NotFoundError(f"The job {name} has no failure for {unknown[0]!r}.", "See: volstream list failures.")
+            failed = (failure.path for failure in self._home.catalog.failures.active(job.id, limit=_MAX_SIMILAR))
+            raise NotFoundError(
+                f"The job {name} has no failure for {unknown[0]!r}.",
+                f"{self._meant(job, unknown[0], failed)}See: volstream list failures --job {name}.",
+            )
         return changed

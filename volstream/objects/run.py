@@ -20,7 +20,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.model.files import printable
 from volstream.model.locations import local_path, scheme_of
 from volstream.model.names import Name, quote
-from volstream.model.text import counted
+from volstream.model.text import counted, ended
 from volstream.objects.all import Objects
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _run(objects: Objects, job: FileJob, tell: Tell) -> RunReport:
         nonlocal reported_at
         if time.monotonic() - reported_at > _PROGRESS_SECONDS and progress.done_files < progress.files:
             reported_at = time.monotonic()
-            tell(f"{progress.done_files} of {counted(progress.files, 'file')} processed ...")
+            tell(f"{progress.done_files} of {counted(progress.files, job.unit)} processed ...")
 
     waiting = Stop()
     while True:
@@ -186,7 +186,7 @@ def _tell(objects: Objects, job: FileJob, report: RunReport, tell: Tell) -> None
     """Reports what a run did, and which files failed."""
     done = report.progress
     if done.batches:
-        tell(f"{counted(done.processed, 'file')} processed, {done.failed} failed, {done.removals} removed.")
+        tell(f"{counted(done.processed, report.unit)} processed, {done.failed} failed, {done.removals} removed.")
     else:
         tell("No file has changed.")
     failures = objects.jobs.failures(str(job.name), limit=_SHOWN + 1)
@@ -195,7 +195,7 @@ def _tell(objects: Objects, job: FileJob, report: RunReport, tell: Tell) -> None
     if len(failures) > _SHOWN:
         tell(f"All failures: session.jobs.failures({str(job.name)!r})")
     if report.paused:
-        tell(f"The job paused itself: {report.paused}. The next call resumes it.")
+        tell(f"The job paused itself: {ended(report.paused)} The next call resumes it.")
     if done.code_changed:
         tell(
             "The code has changed: new and changed files use it, rows of other files stay as they are. To process all files with "

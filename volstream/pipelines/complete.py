@@ -153,9 +153,9 @@ def _columns(text: str | None) -> str | None:
     """Returns columns as the catalog has them."""
     if text is None:
         return None
-    from volstream.functions.schema import from_ddl, to_ddl
+    from volstream.functions.schema import as_declared, from_ddl
 
-    return to_ddl(from_ddl(text))
+    return as_declared(from_ddl(text))
 
 
 def _dynamic_table(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def test_a_file_that_keeps_failing_is_quarantined_after_its_retries(place: Place
 
 
 def test_what_a_job_owes_counts_files_and_not_attempts_and_knows_since_when(place: Place) -> None:
-    def owed() -> tuple[int, int, bool]:
+    def owed() -> tuple[int | None, int, bool]:
         home = place.session.home
         found = backlog(home.catalog, place.session.jobs.get("j"))
         assert found is not None
@@ -240,6 +240,7 @@ def test_what_is_done_never_falls_while_batches_are_in_hand(place: Place) -> Non
     def done(_: Progress | None = None) -> None:
         found = backlog(place.session.home.catalog, place.session.jobs.get("j"))
         assert found is not None
+        assert found.done is not None
         seen.append(found.done)
 
     seen: list[int] = []

@@ -14,6 +14,8 @@ from volstream.definitions import FileJob
 from volstream.errors import InvalidValueError
 from volstream.functions.file import FileSet
 from volstream.inspection.file_history import tell
+from volstream.inspection.problems import problems
+from volstream.inspection.status import status
 from volstream.jobs.sets import SHORTHANDS
 from volstream.model.work import FailureKind, FailureState
 
@@ -149,6 +151,10 @@ def test_a_set_fails_is_retried_explained_replayed_and_compared_as_one(place: Pl
     assert (progress.processed, progress.failed) == (1, 1)
     [failure] = place.session.jobs.failures("j")
     assert (failure.path, failure.kind) == ("a", FailureKind.RAISED)
+    said = status(place.session.home)
+    assert [problem.why for problem in problems(said, {})] == ["1 set failed for good."]
+    [job_status] = said["jobs"]
+    assert (job_status["done"], job_status["outcome"]) == (None, "1 set done, 1 failed, 0 removed")
     details = {event.what: event.details for event in tell(place.session.home, "v", "a/1")}
     assert details["in the range of a batch"]["set"] == "a"
     assert details["failed"]["message"] == "ValueError: a bad page"

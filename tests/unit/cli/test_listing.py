@@ -27,6 +27,7 @@ LONG = f"scans/{'x' * 120}.pdf"
 def failure(path: str, why: str, **values: Any) -> dict[str, Any]:
     given = {
         "job": "j",
+        "unit": "file",
         "path": path,
         "kind": "raised",
         "state": "quarantined",

@@ -93,7 +93,7 @@ def test_what_is_wrong_is_said() -> None:
     text = shown(now, note="These are old")
     assert "engine running (daemon, up 1m)" in text
     assert "These are old" in text
-    assert "■ volume v: the folder is gone\\x1b[31m Run: volstream doctor v" in text
+    assert "■ volume v: the folder is gone\\x1b[31m. Run: volstream doctor v" in text
     assert "\x1b" not in text
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from volstream.errors import InvalidValueError
+from volstream.functions.output import OutputFile
 from volstream.functions.trial import try_function
 
 
@@ -24,6 +25,14 @@ def test_undeclared_columns_are_those_of_the_rows(paths: list[str]) -> None:
     assert found.inferred is not None
     assert found.inferred.ddl == "n BIGINT, note STRING"
     assert found.inferred.caveat.startswith(" note was always empty")
+
+
+def test_what_a_job_refuses_is_said_and_files_are_shown_as_they_are_declared(paths: list[str]) -> None:
+    found = try_function(lambda file: {"a b": 1}, paths, None, {}, None)
+    assert "The result column 'a b' cannot be in a table." in str(found.unfit)
+    made = try_function(lambda file: {"thumb": OutputFile("t", data=b"")}, paths, None, {}, None)
+    assert made.inferred is not None
+    assert made.inferred.ddl == "thumb FILE"
 
 
 def test_rows_are_shown_even_if_they_contradict_each_other(paths: list[str]) -> None:

@@ -12,7 +12,14 @@ NOTHING: dict[str, Any] = {"volumes": [], "streams": [], "jobs": [], "tables": [
 
 
 def job(**values: Any) -> dict[str, Any]:
-    given = {"job": "j", "state": "active", "trigger": "on change", "failures": {}, "interrupted": False}
+    given = {
+        "job": "j",
+        "state": "active",
+        "trigger": "on change",
+        "failures": {},
+        "interrupted": False,
+        "unit": "file",
+    }
     return {**given, **dict.fromkeys(("reason", "trouble", "code")), **values}
 
 
@@ -103,5 +110,5 @@ def test_files_that_a_person_skipped_or_that_wait_for_the_directory_are_no_probl
 def test_a_line_about_a_problem_has_the_first_line_of_its_cause() -> None:
     assert (
         Problem(True, "job", "j", "It failed: one\ntwo", "volstream resume j").line
-        == "■ job j: It failed: one Run: volstream resume j"
+        == "■ job j: It failed: one. Run: volstream resume j"
     )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.errors import DependencyError, InvalidValueError
-from volstream.model.locations import file_uri, local_path, quote_path, without_secrets
+from volstream.model.locations import file_uri, local_path, meant, quote_path, without_secrets
 from volstream.storage import normalise_location, open_store
 from volstream.storage.local import LocalStore
 from volstream.storage.memory import MemoryStore
@@ -111,3 +111,25 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "oss2", None)
     with pytest.raises(DependencyError, match=r"pip install 'volstream\[oss\]'"):
         open_store("oss://bucket")
+
+
+@pytest.mark.parametrize(
+    ("location", "path", "hint"),
+    [
+        (
+            "file:///data/my%20files",
+            "/data/my files/a/b.txt",
+            "Did you mean 'a/b.txt'? Paths are relative to the volume. ",
+        ),
+        ("file:///data", "data/b.txt", "Did you mean 'b.txt'? Paths are relative to the volume. "),
+        ("file:///data", "/database/b.txt", ""),
+        ("s3://bucket/in", "s3://bucket/in/b.txt", "Did you mean 'b.txt'? Paths are relative to the volume. "),
+        ("s3://bucket/in", "/in/a.txt", "Did you mean 'in/a.txt'? "),
+        ("file:///data", "a.tx", "Did you mean 'a.txt'? "),
+    ],
+)
+def test_an_unknown_path_hints_at_the_file_it_may_mean(
+    monkeypatch: pytest.MonkeyPatch, location: str, path: str, hint: str
+) -> None:
+    monkeypatch.chdir("/")
+    assert meant(location, path, ["a.txt", "in/a.txt"]) == hint
