@@ -22,7 +22,7 @@ from volstream.functions.schema import to_ddl
 from volstream.jobs.staging import RECORDS, REPLY, RowsTarget, Task, WrittenFile
 from volstream.model import counts
 from volstream.model.work import SUPERSEDED, FailureKind
-from volstream.spark.frames import batches, relation
+from volstream.spark.frames import batches, mapped, relation
 
 if TYPE_CHECKING:
     from pyarrow import dataset as ds
@@ -96,7 +96,7 @@ class Staged:
         work = replace(work, store=copy(work.store))
         if work.outputs is not None:
             work = replace(work, outputs=replace(work.outputs, store=copy(work.outputs.store)))
-        replies = batches(files.mapInArrow(Task(work, target), to_ddl(REPLY), profile=profile))
+        replies = batches(mapped(files, Task(work, target), REPLY, profile))
         return cls.of(location, target, replies)
 
     @classmethod

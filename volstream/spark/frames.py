@@ -62,4 +62,13 @@ def relation(session: SparkSession, table: pa.Table) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     types = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
-    return session.createDataFrame(table if table.num_rows else [], types)
+    frame = session.createDataFrame(table if table.num_rows else [], types)
+    cast(Any, frame)._cached_schema = types  # what Spark would answer, in 10 ms
+    return frame
+
+
+def mapped(frame: DataFrame, function: Any, schema: pa.Schema, profile: Any = None) -> DataFrame:
+    """Returns ``frame.mapInArrow`` with a result of Arrow's types: as DDL, Spark would have to be asked what they mean."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return frame.mapInArrow(function, from_arrow_schema(schema), profile=profile)
