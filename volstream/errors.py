@@ -45,6 +45,9 @@ from typing import Any
 #: Maximum length of a one-line message, in characters.
 _BRIEF = 160
 
+#: Packages of the plug-ins loaded here, by their top-level modules.
+PLUGINS: dict[str, str] = {}
+
 
 class VolstreamError(Exception):
     """The root of all errors that volstream raises on purpose.
@@ -75,9 +78,23 @@ class VolstreamError(Exception):
         return (type(self), (self.message, self.remedy))
 
 
+def plugin_of(error: BaseException) -> str | None:
+    """Returns the package of a plug-in that raised an error, or let it pass; None: none did."""
+    trace = error.__traceback__
+    while trace is not None:
+        package = PLUGINS.get(str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0])
+        if package is not None:
+            return package
+        trace = trace.tb_next
+    return None
+
+
 def reason_of(error: BaseException) -> str:
-    """Returns the message of any error, prefixed with its type unless it is one of ours."""
-    return str(error) if isinstance(error, VolstreamError) else f"{type(error).__name__}: {error}"
+    """Returns the message of any error, prefixed with its type, and with a plug-in's package, unless it is one of ours."""
+    if isinstance(error, VolstreamError):
+        return str(error)
+    package, said = plugin_of(error), f"{type(error).__name__}: {error}"
+    return said if package is None else f"The package {package} failed: {said}"
 
 
 def in_brief(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from volstream.errors import DependencyError, VolstreamError
+from volstream.errors import PLUGINS, DependencyError, VolstreamError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -38,6 +38,7 @@ def call(group: Group, name: str, *arguments: Any) -> Any:
     """
     point = _point(group, name)
     assert point is not None, "it was found"
+    PLUGINS[point.module.partition(".")[0]] = _package_of(point)
     function = _named(point, "cannot be loaded", point.load)
     return _named(point, "failed", lambda: function(*arguments))
 
@@ -48,11 +49,15 @@ def _named(point: EntryPoint, what: str, act: Callable[[], T]) -> T:
     except VolstreamError:
         raise
     except (Exception, SystemExit) as error:  # of other people's code
-        package = point.dist.name if point.dist is not None else point.module
+        package = _package_of(point)
         raise DependencyError(
             f"The package {package}, which adds {point.name!r} to {point.group}, {what}: {type(error).__name__}: {error}",
             f"Correct the package {package}, or uninstall it.",
         ) from error
+
+
+def _package_of(point: EntryPoint) -> str:
+    return point.module if point.dist is None else point.dist.name
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from volstream import plugins
 from volstream.alerts.receivers import DeliveryError, deliver
 from volstream.config import Receiver
 from volstream.definitions import QueueType
-from volstream.errors import DependencyError, InvalidValueError
+from volstream.errors import DependencyError, InvalidValueError, reason_of
 from volstream.model.locations import scheme_of
 from volstream.queues import open_queue
 from volstream.queues.base import QueueSpec
@@ -25,6 +25,12 @@ from volstream.storage import normalise_location, open_store
 
 _BROKEN = """
 import no_such_package
+"""
+
+_LATE = """
+class Queue:
+    def __init__(self, spec): pass
+    def receive(self, limit, wait_seconds): raise KeyError("body")
 """
 
 _RAISING = """
@@ -36,11 +42,13 @@ class Odd:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on the path of this process, with two packages that do not work."""
+    """A folder on the path of this process, with packages that do not work."""
     (tmp_path / "broken_plugin.py").write_text(_BROKEN)
     (tmp_path / "raising_plugin.py").write_text(_RAISING)
     groups = ("volstream.queues", "volstream.stores", "volstream.alerts")
     pretend_installed(tmp_path, "acme-broken", {group: {"broken": "broken_plugin:Queue"} for group in groups})
+    (tmp_path / "late_plugin.py").write_text(_LATE)
+    pretend_installed(tmp_path, "acme-late", {"volstream.queues": {"late": "late_plugin:Queue"}})
     own = {"none": "raising_plugin:Odd", "memory": "raising_plugin:Odd", "raising": "raising_plugin:Odd"}
     pretend_installed(tmp_path, "acme-raising", dict.fromkeys(groups, own))
     monkeypatch.syspath_prepend(tmp_path)
@@ -63,6 +71,13 @@ def test_a_plug_in_that_does_not_work_is_named_in_one_sentence(installed: Path, 
         assert "\n" not in error.value.message
         assert error.value.remedy
     assert normalise_location(f"{name}://x/") == f"{name}://x", "names are known without the code"
+
+
+def test_a_plug_in_that_fails_later_is_named_as_well(installed: Path) -> None:
+    queue = open_queue("late", QueueSpec("/"))
+    with pytest.raises(KeyError) as caught:
+        queue.receive(1, 0.0)
+    assert reason_of(caught.value) == "The package acme-late failed: KeyError: 'body'"
 
 
 def test_a_plug_in_does_not_replace_what_volstream_has(installed: Path) -> None:

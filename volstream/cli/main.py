@@ -12,7 +12,7 @@ import click
 
 from volstream import log
 from volstream.cli.output import Output
-from volstream.errors import VolstreamError
+from volstream.errors import VolstreamError, plugin_of
 from volstream.lifecycle.disks import disk_error
 from volstream.model.text import like
 
@@ -164,6 +164,7 @@ def run(arguments: list[str]) -> int:
         import traceback
 
         output.message(traceback.format_exc().rstrip())
-        output.message("This is a bug in volstream; please report it with the lines above.")
+        culprit = plugin_of(error) or "volstream"
+        output.message(f"This is a bug in {culprit}; please report it with the lines above.")
         return 1
     return code if isinstance(code, int) else 0  # click returns the code of an Exit, and what a command returns
