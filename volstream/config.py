@@ -177,6 +177,9 @@ class Settings(BaseSettings):
     """Options of the warehouse's object store, named like deltalake's ``storage_options``."""
     spark_remote: str = Field(default="", repr=False)
     """``sc://host:port`` of an external Spark Connect server; empty: the home's own engine."""
+    metastore: str = Field(default="", pattern=r"^[\w-]*$")
+    """Spark catalog in which the home's tables are registered under their names: ``spark_catalog`` for a Hive metastore, or a
+    catalog of ``spark_conf``; empty: none."""
 
     driver_memory: Bytes = 2 << 30
     """Heap of the engine's JVM."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,46 @@ def test_a_table_whose_log_was_cut_is_found_wrong_and_put_right(home: Home, file
     assert "Put right: 2 of 2." in home.ok("verify", "j", "--fix")
     assert home.pairs("t") == [("a.txt", "again"), ("b.txt", "b"), ("c.txt", "c"), ("d.txt", "d")]
     assert "all is right" in home.ok("verify", "j")
+
+
+@pytest.mark.timeout(600)
+def test_all_are_verified_whatever_is_wrong_with_some(home: Home, files: Path) -> None:
+    home.ok("init")
+    assert "nothing to verify" in home.ok("verify", "--all")
+    (home.folder / "job.py").write_text(CODE)
+    other = home.folder / "other"
+    write(files, {"a.txt": "a"})
+    write(other, {"b.txt": "b"})
+    home.ok("create-volume", "v", str(files))
+    home.ok("create-volume", "w", str(other))
+    for job, volume in {"j": "v", "k": "w"}.items():
+        options = ("--function", "job.py:f", "--into", f"of_{job}", "--returns", "text STRING")
+        home.ok("create-job", job, "--volume", volume, *options)
+        home.ok("run-job", job)
+    said = home.ok("verify", "--all")
+    assert "volume w: 1 file (1 B) compared with the directory: all is right." in said
+    assert said.count("all is right") == 4
+
+    shutil.rmtree(other)
+    found = home.run("verify", "--all")
+    assert found.code == 4
+    assert found.stdout.count("all is right") == 3
+    assert "Not verified: volume w." in found.stderr
+
+    write(files, {"a.txt": "again"})
+    home.ok("refresh", "v")
+    home.ok("run-job", "j")
+    home.ok("engine", "stop")
+    sorted((home.folder / "home").rglob("tables/public/of_j/_delta_log/*.json"))[-1].unlink()
+    found = home.run("verify", "--all", "--format", "json")
+    assert found.code == 5
+    assert "Wrong: job j. Not verified: volume w." in found.stderr
+    report = json.loads(found.stdout)
+    volumes, jobs = ({one[kind]: one for one in report[f"{kind}s"]} for kind in ("volume", "job"))
+    assert (volumes["v"]["wrong"], volumes["w"]["error"]["type"]) == ({}, "StorageError")
+    assert {job: one["wrong"] for job, one in jobs.items()} == {"j": {"outdated": 1}, "k": {}}
+
+    found = home.run("verify", "--all", "--fix")
+    assert found.code == 4
+    assert "Put right: 1 of 1." in found.stdout
+    assert home.pairs("of_j") == [("a.txt", "again")]

@@ -16,6 +16,7 @@ from volstream.catalog.leases import Leases
 from volstream.catalog.links import Links
 from volstream.catalog.outputs import Outputs
 from volstream.catalog.refreshes import Refreshes
+from volstream.catalog.registrations import Registrations
 from volstream.catalog.tails import Tails
 from volstream.definitions import Job, Stream
 
@@ -38,6 +39,7 @@ class Catalog:
         self.conditions = Conditions(self.database)
         self.tails = Tails(self.database)
         self.links = Links(self.database)
+        self.registrations = Registrations(self.database)
         self.leases = Leases(self.database)
         self.audit = Audit(self.database)
         self.alerts = Alerts(self.database)

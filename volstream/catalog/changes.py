@@ -74,7 +74,7 @@ def _marks(transaction: Connection) -> dict[str, object]:
     work = [_by_first(rows(query)) for query in (opened, failed.order_by(failures.c.state), select(job_totals))]
     wrong = rows(select(conditions.c.subject, conditions.c.about, conditions.c.cause).order_by(conditions.c.subject))
     wrong_with = _by_first(wrong)
-    elsewhere = [row for row in wrong if row[1] in (ConditionKind.SOURCE, ConditionKind.TABLE)]
+    elsewhere = [row for row in wrong if row[1] in (ConditionKind.SOURCE, ConditionKind.TABLE, ConditionKind.METASTORE)]
     marks: dict[str, object] = {
         f"volume:{Name(row[1], row[2])}": (row, unusable.get(row[0]), wrong_with.get(row[0])) for row in of_volumes
     } | {

@@ -19,13 +19,15 @@ from volstream.catalog.tables import conditions
 
 class ConditionKind(StrEnum):
     """The kind of condition: a volume cannot be refreshed, a topic cannot be read, rows that arrived for a table cannot be
-    committed, the run of a job failed as a whole, or a verification found its table wrong."""
+    committed, the run of a job failed as a whole, a verification found its table wrong, or tables cannot be registered in the
+    metastore."""
 
     VOLUME = "volume"
     SOURCE = "source"
     TABLE = "table"
     JOB = "job"
     PROOF = "proof"
+    METASTORE = "metastore"
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Conditions:
         """Records an object's problem; None clears it.
 
         Args:
-            subject: the object's id; for a table, its name.
+            subject: the object's id; for a table or a metastore, its name.
         """
         with self._database.transaction() as transaction:
             note(transaction, about, subject, cause)

@@ -7,14 +7,16 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Table, func, insert, select, text
 
-from volstream.catalog.tables import alerts, conditions, identity, leases, metadata
+from volstream.catalog.tables import alerts, conditions, identity, leases, metadata, registrations
 
 #: Rows in memory at a time.
 _CHUNK = 1000
 
 #: Not copied: leases and conditions, which describe running processes; waiting alerts, which their receivers would get twice;
-#: and the identity, because a copy is a separate catalog.
-_COPIED = [table for table in metadata.sorted_tables if table not in (leases, conditions, alerts, identity)]
+#: and the identity and registrations, because a copy is a separate catalog: entries in a metastore stay its original's.
+_COPIED = [
+    table for table in metadata.sorted_tables if table not in (leases, conditions, alerts, identity, registrations)
+]
 
 Row = Mapping[str, Any]
 
@@ -22,8 +24,8 @@ Row = Mapping[str, Any]
 def copy(
     source: Connection, target: Connection, changed: Callable[[str, Row], Row] = lambda _, row: row
 ) -> dict[str, int]:
-    """Copies all rows, except leases, conditions, waiting alerts and the identity, into an empty catalog; returns the number of
-    rows by table.
+    """Copies all rows, except leases, conditions, waiting alerts, registrations and the identity, into an empty catalog; returns
+    the number of rows by table.
 
     Args:
         changed: maps a table's name and a row to the row to write.

@@ -22,7 +22,7 @@ from volstream.lifecycle.disks import disk_error, is_read_only, read_only_error
 from volstream.lifecycle.privacy import make_directory
 
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
-SCHEMA_REVISION = "0032"
+SCHEMA_REVISION = "0033"
 
 #: The first migration: earlier revisions belong to unreleased versions.
 _FIRST_REVISION = "0020"

@@ -20,8 +20,9 @@ from volstream.lifecycle.identity import is_gone
 #: ahead: leases are shorter, and are renewed.
 _FARTHEST_SECONDS = 900.0
 
-#: Held by the daemon that decides which alerts are sent, and by the process that restores a backup.
-ALERTS, RESTORE = "alerts", "restore"
+#: Held by the daemon that decides which alerts are sent, by the process that restores a backup, and by the one that registers
+#: tables in the metastore.
+ALERTS, RESTORE, REGISTRATION = "alerts", "restore", "registration"
 
 _JOB = "job:"
 

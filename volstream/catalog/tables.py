@@ -489,6 +489,14 @@ links = Table(
     Column("location", Text, nullable=False),
 )
 
+registrations = Table(
+    "registrations",
+    metadata,
+    Column("metastore", String(200), primary_key=True),
+    Column("name", String(500), primary_key=True),
+    Column("location", Text, nullable=False),
+)
+
 audit = Table(
     "audit",
     metadata,

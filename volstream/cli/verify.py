@@ -1,8 +1,10 @@
-"""Proof that a table is complete and right: ``verify``, ``heal``."""
+"""Proof that tables are complete and right: ``verify``, ``heal``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,14 +12,32 @@ from volstream.cli.complete import names_of
 from volstream.cli.options import common
 from volstream.cli.output import Output
 from volstream.cli.progress import watched
-from volstream.errors import FilesFailedError, InterruptedByUserError
+from volstream.definitions import FileJob
+from volstream.errors import FilesFailedError, InterruptedByUserError, VolstreamError
 from volstream.lifecycle.stop import Stop, stop_on_signals
 from volstream.model.text import by_kind, counted
 from volstream.model.units import format_size
 
 if TYPE_CHECKING:
+    from volstream.directory.verify import ComparedDirectory
+    from volstream.jobs.progress import Observer
     from volstream.jobs.verify import Verification
     from volstream.session import Session
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What was found about a job or a volume.
+
+    Attributes:
+        title: what was verified, such as ``job j``.
+        error: what the command ends with: it is wrong, or could not be verified.
+    """
+
+    title: str
+    value: Mapping[str, Any]
+    lines: Sequence[str]
+    error: VolstreamError | None = None
 
 
 @click.command("verify")
@@ -28,37 +48,103 @@ if TYPE_CHECKING:
     shell_complete=names_of("volume"),
     help="Check the directory of VOLUME against a listing instead.",
 )
+@click.option("--all", "every", is_flag=True, help="Check the directories of all volumes, then the tables of all jobs.")
 @click.option("--fix", is_flag=True, help="Process what is wrong again, and remove rows that no file explains.")
 @click.option("--outputs", is_flag=True, help="Also check that the output files are in their volume.")
 @common
 def verify_command(
-    session: Session, output: Output, job: str | None, volume: str | None, fix: bool, outputs: bool
+    session: Session, output: Output, job: str | None, volume: str | None, every: bool, fix: bool, outputs: bool
 ) -> None:
     """Compare the table of JOB with the directory of its volume, file by file, without calling the function.
 
     The directory is as of the last refresh. Files that have changed since the last run are not compared. Exits with 5 if
-    something is wrong and stays wrong.
+    something is wrong and stays wrong. With --all, what cannot be checked does not stop the rest; jobs that run statements are
+    left out.
     """
-    if (job is None) == (volume is None):
-        raise click.UsageError("Name a job, or a volume with --volume.")
-    if job is None:
+    if [job is None, volume is None, not every].count(False) != 1:
+        raise click.UsageError("Name a job, or a volume with --volume, or use --all.")
+    if volume is not None:
         if fix or outputs:
             raise click.UsageError(
                 f"--fix and --outputs are for jobs. To bring the directory up to date: volstream refresh {volume}"
             )
-        _verify_volume(session, output, str(volume))
+        stop = Stop()
+        with stop_on_signals(stop, first=lambda: output.message("Stopping. Interrupt again to end at once.")):
+            compared = session.volumes.verify(volume, stop=stop)
+        _show(output, _of_volume(volume, compared))
         return
     with watched(output) as (stop, observe):
-        found = session.jobs.verify(job, fix=fix, outputs=outputs, stop=stop, observe=observe)
-    _show(output, job, found, stop)
+        if job is None:
+            report = _of_all(list(_each(session, stop, observe, fix=fix, outputs=outputs)))
+        else:
+            report = _of_job(job, session.jobs.verify(job, fix=fix, outputs=outputs, stop=stop, observe=observe))
+    if stop:
+        raise InterruptedByUserError("Interrupted. Run it again.")
+    _show(output, report)
 
 
-def _verify_volume(session: Session, output: Output, volume: str) -> None:
+@click.command("heal")
+@click.argument("job", shell_complete=names_of("job"))
+@common
+def heal_command(session: Session, output: Output, job: str) -> None:
+    """Make the table of JOB right again, whatever became of it or of the stream's history.
+
+    Compares the table with the directory of the volume, and processes only the files that differ.
+    """
+    with watched(output) as (stop, observe):
+        found = session.jobs.heal(job, stop=stop, observe=observe)
+    if stop:
+        raise InterruptedByUserError("Interrupted. Run it again.")
+    _show(output, _of_job(job, found))
+
+
+def _each(session: Session, stop: Stop, observe: Observer, *, fix: bool, outputs: bool) -> Iterator[_Report]:
+    """Verifies the volumes, then the jobs, until ``stop`` is set; yields the report of each."""
+    for volume in session.volumes.list():
+        name = str(volume.name)
+        try:
+            yield _of_volume(name, session.volumes.verify(name, stop=stop))
+        except InterruptedByUserError:
+            return
+        except VolstreamError as error:
+            yield _unverified("volume", name, error)
+    for job in session.jobs.list():
+        if stop or not isinstance(job, FileJob):
+            continue
+        name, made = str(job.name), outputs and job.outputs_to is not None
+        try:
+            yield _of_job(name, session.jobs.verify(name, fix=fix, outputs=made, stop=stop, observe=observe))
+        except VolstreamError as error:
+            yield _unverified("job", name, error)
+
+
+def _of_all(reports: Sequence[_Report]) -> _Report:
+    """Returns one report of several. It ends with exit code 5 if anything is wrong, else like the first that failed."""
+    lines = []
+    for report in reports:
+        first, *others = report.lines
+        lines += [f"{report.title}: {first}", *(f"  {line}" for line in others)]
+        if report.error is not None and report.error.remedy:
+            lines.append(f"  {report.error.remedy}")
+    value = {
+        "volumes": [report.value for report in reports if "volume" in report.value],
+        "jobs": [report.value for report in reports if "job" in report.value],
+    }
+    wrong = [report.title for report in reports if isinstance(report.error, FilesFailedError)]
+    errors = {report.title: report.error for report in reports if report.error and report.title not in wrong}
+    said = [f"Wrong: {', '.join(wrong)}."] if wrong else []
+    said += [f"Not verified: {', '.join(errors)}."] if errors else []
+    error: VolstreamError | None = None
+    if wrong:
+        error = FilesFailedError(" ".join(said))
+    elif errors:
+        error = type(next(iter(errors.values())))(" ".join(said))
+    return _Report("all", value, lines or ["There is nothing to verify."], error)
+
+
+def _of_volume(volume: str, found: ComparedDirectory) -> _Report:
     from volstream.inspection.verification import examples
 
-    stop = Stop()
-    with stop_on_signals(stop, first=lambda: output.message("Stopping. Interrupt again to end at once.")):
-        found = session.volumes.verify(volume, stop=stop)
     value = {
         "volume": volume,
         "files": found.files,
@@ -76,38 +162,36 @@ def _verify_volume(session: Session, output: Output, volume: str) -> None:
         lines.append(
             f"Not compared: {counted(found.unusable, 'name')} that cannot be rows, or are still being written."
         )
-    output.result(value, "\n".join(lines))
+    error = None
     if found.wrong:
-        raise FilesFailedError(
+        error = FilesFailedError(
             f"The directory of {volume} is wrong about {counted(found.count, 'file')}.",
             f"Put it right: volstream refresh {volume}",
         )
+    return _Report(f"volume {volume}", value, lines, error)
 
 
-@click.command("heal")
-@click.argument("job", shell_complete=names_of("job"))
-@common
-def heal_command(session: Session, output: Output, job: str) -> None:
-    """Make the table of JOB right again, whatever became of it or of the stream's history.
-
-    Compares the table with the directory of the volume, and processes only the files that differ.
-    """
-    with watched(output) as (stop, observe):
-        found = session.jobs.heal(job, stop=stop, observe=observe)
-    _show(output, job, found, stop)
-
-
-def _show(output: Output, job: str, found: Verification, stop: Stop) -> None:
+def _of_job(job: str, found: Verification) -> _Report:
     from volstream.inspection.verification import document, lines
 
-    if stop:
-        raise InterruptedByUserError("Interrupted. Run it again.")
-    output.result(document(job, found), "\n".join(lines(job, found)))
+    error = None
     if not found.is_right:
         fixed = found.fixed is not None
-        raise FilesFailedError(
+        error = FilesFailedError(
             f"The table is still wrong about {counted(found.count - (found.fixed or 0), 'file')}."
             if fixed
             else f"The table is wrong: {found.text}.",
             f"See: volstream list failures --job {job}" if fixed else f"Put it right: volstream verify {job} --fix",
         )
+    return _Report(f"job {job}", document(job, found), lines(job, found), error)
+
+
+def _unverified(kind: str, name: str, error: VolstreamError) -> _Report:
+    said = {"type": type(error).__name__, "message": error.message, "remedy": error.remedy}
+    return _Report(f"{kind} {name}", {kind: name, "error": said}, [error.message], error)
+
+
+def _show(output: Output, report: _Report) -> None:
+    output.result(report.value, "\n".join(report.lines))
+    if report.error is not None:
+        raise report.error

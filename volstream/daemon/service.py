@@ -18,6 +18,7 @@ from volstream.daemon.ingest import IngestServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
 from volstream.daemon.readiness import Readiness
+from volstream.daemon.registration import Registrar
 from volstream.daemon.share import ClusterMembers, Share
 from volstream.daemon.sources import SourceWorkers
 from volstream.daemon.tails import Committer
@@ -147,6 +148,8 @@ class Daemon:
             self._threads.run("commits", self._committer.run)
             self._threads.run("alerts", alerts.run)
             self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
+            if self._settings.metastore:
+                self._threads.run("registration", Registrar(session.home, lambda: engine.is_up, self._stop).run)
             _log.info(
                 "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster
             )

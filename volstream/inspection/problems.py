@@ -69,6 +69,7 @@ def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Probl
         *_tables(status, probed),
         *_sources(status, probed),
         *_alerts(status),
+        *_metastore(status),
         *_daemon(status),
     ]
     return sorted(wrong, key=lambda problem: not problem.severe)
@@ -208,6 +209,13 @@ def _alerts(status: Mapping[str, Any]) -> Iterator[Problem]:
     for receiver in status.get("alerts", ()):
         why = f"{counted(receiver['waiting'], 'alert')} could not be delivered: {receiver['error']}"
         yield Problem(True, "receiver", receiver["receiver"], why, f"volstream alert test {receiver['receiver']}")
+
+
+def _metastore(status: Mapping[str, Any]) -> Iterator[Problem]:
+    metastore = status.get("metastore", {})
+    if metastore.get("trouble"):
+        do = "It is tried again. If the metastore has another table of the name, drop one of the two."
+        yield Problem(False, "metastore", metastore["name"], metastore["trouble"], do)
 
 
 def _with(

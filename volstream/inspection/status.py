@@ -45,6 +45,7 @@ def status(home: Home) -> dict[str, Any]:
         "sources": shown(home, catalog.sources.list()),
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": alerts_status(home),
+        "metastore": metastore_health(home),
         "unattended": unattended(home, jobs),
     }
 
@@ -80,7 +81,14 @@ def health(home: Home, *, streams: bool) -> dict[str, Any]:
         "sources": [{"name": str(source.name), "error": unread.get(source.id)} for source in catalog.sources.list()],
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": [],
+        "metastore": metastore_health(home),
     }
+
+
+def metastore_health(home: Home) -> dict[str, Any]:
+    """Returns why tables cannot be registered in the metastore of the settings."""
+    name = home.settings.metastore
+    return {"name": name, "trouble": home.catalog.conditions.cause(ConditionKind.METASTORE, name) if name else None}
 
 
 def alerts_status(home: Home) -> list[dict[str, Any]]:

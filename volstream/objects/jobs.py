@@ -328,6 +328,7 @@ class Jobs(Collection[Job]):
             waited. See :meth:`~volstream.jobs.lease.Runner.run` for the rest.
         """
         from volstream.jobs.lease import in_turn
+        from volstream.statements.registration import register_after_work
 
         stop = Stop() if stop is None else stop
         job, catalog = self.get(name), self._home.catalog
@@ -340,7 +341,9 @@ class Jobs(Collection[Job]):
             return self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe, owner=owner)
 
         report = self._home.unless_yielded(lambda: in_turn(run, stop, waits))
-        self._forget_history()  # a daemon would do so every hour, but there may be none
+        # A daemon would do so from time to time, but there may be none.
+        self._forget_history()
+        register_after_work(self._home)
         return report
 
     def preview(self, name: str) -> Preview:

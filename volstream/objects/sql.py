@@ -17,6 +17,7 @@ from volstream.objects.ddl import Ddl
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
 from volstream.sql import foreign, grammar, names
+from volstream.statements.registration import register_after_work
 from volstream.statements.result import Result
 from volstream.statements.run import SparkStatements
 
@@ -106,8 +107,12 @@ def _run(objects: Objects, text: str) -> DataFrame | Result:
     foreign.check(statement)
     words = names.words(statement)
     if grammar.owned(words) or _drops_function(objects.home, statement, words):
-        return Ddl(objects).run(grammar.parse(statement))
-    return SparkStatements(objects.home).run(statement)
+        done: DataFrame | Result = Ddl(objects).run(grammar.parse(statement))
+    else:
+        done = SparkStatements(objects.home).run(statement)
+    if words[:1] in (["CREATE"], ["DROP"]):
+        register_after_work(objects.home)
+    return done
 
 
 def _drops_function(home: Home, statement: str, words: list[str]) -> bool:

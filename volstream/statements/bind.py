@@ -7,6 +7,7 @@ Spark's embedded catalog is in memory and dies with the engine, so tables are at
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from volstream.changelog.base import Deduplication
@@ -26,6 +27,7 @@ from volstream.spark.views import Views
 from volstream.sql import adapt, names
 from volstream.sqltext import literal, parquet_at
 from volstream.statements import arrived, facts
+from volstream.statements.metastore import is_taken
 from volstream.streams.changes import query
 from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import store_of
@@ -191,11 +193,17 @@ class Binding:
         return self.views.of(f"SELECT * FROM {view} WHERE {wanted}")
 
     def attach(self, name: Name) -> str | None:
-        """Registers a table of the warehouse and its schema in Spark; returns its location, or None if it does not exist."""
+        """Registers a table of the warehouse and its schema in Spark; returns its location, or None if it does not exist.
+
+        Raises:
+            SqlError: Spark's catalog is a metastore that has another table of this name.
+        """
         location = folders.table_location(self._home.warehouse, name)
         if name.schema != DEFAULT_SCHEMA and is_folder(f"{self._tables}/{name.schema}"):
             self._use_schema(name.schema)
         if is_table(location):
+            if is_taken(self._home, self.spark, name, location):
+                raise SqlError(f"The metastore has another table {name}.", "Drop that one's entry there first.")
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")
             self.tables.add(name)
             return location
@@ -204,7 +212,8 @@ class Binding:
     def attach_all(self, schema: str) -> None:
         """Registers all tables of a schema in Spark."""
         for name in folders.inside(f"{self._tables}/{schema}"):
-            self.attach(Name(schema, name))
+            with suppress(SqlError):  # another table of the metastore is shown under the name
+                self.attach(Name(schema, name))
 
     def _directory(self, name: Name) -> DataFrame:
         volume = self._home.catalog.volumes.get(name)

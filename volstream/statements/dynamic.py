@@ -67,9 +67,11 @@ def _is_incomparable(kind: DataType) -> bool:
 
 def drop_table(home: Home, name: Name) -> None:
     """Drops the table with its rows. Does nothing if it does not exist."""
+    location = folders.table_location(home.warehouse, name)
     with map_spark_errors(), home.gateway.fresh() as spark:
-        spark.sql(f"DROP TABLE IF EXISTS {name.qualified}").collect()
-    folders.remove(folders.table_location(home.warehouse, name))
+        if not metastore.is_taken(home, spark, name, location):
+            spark.sql(f"DROP TABLE IF EXISTS {name.qualified}").collect()
+    folders.remove(location)
 
 
 def refresh(home: Home, job: DynamicJob) -> int:

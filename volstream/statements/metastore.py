@@ -1,27 +1,49 @@
-"""Finds tables by name in the metastore that Spark is configured with, and links them.
+"""Finds tables by name in the metastore that Spark is configured with, and links them; reads the metastore's entries.
 
 A link in the catalog maps the name to the table's location; everything that works by location, such as logs and commits, then
-does not need the metastore.
+does not need the metastore. What does not belong here: entries for the home's own tables (``registration``).
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.model.names import Name
-from volstream.spark.errors import map_spark_errors
+from volstream.spark.errors import condition_of, map_spark_errors
+from volstream.sqltext import literal, quote_column
 
 if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
     from volstream.config import Settings
     from volstream.home import Home
+
+
+#: Spark's own catalog, in which statements look for names.
+SESSION_CATALOG = "spark_catalog"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A metastore's entry of a name.
+
+    Attributes:
+        location: where it leads; empty: it is a view.
+        managed: the files are the metastore's, which deletes them with the entry.
+    """
+
+    location: str
+    managed: bool
 
 
 def locate(home: Home, name: Name) -> str:
     """Returns the table's actual or future location. Asks Spark if the warehouse lacks the table and Spark has a metastore."""
     location = folders.table_location(home.warehouse, name)
-    if DeltaLog(location).exists() or not _is_configured(home.settings):
+    if DeltaLog(location).exists() or not is_configured(home.settings):
         return location
     from pyspark.errors import AnalysisException
 
@@ -32,12 +54,45 @@ def locate(home: Home, name: Name) -> str:
             return location
     if detail["format"] != "delta":
         return location
-    place: str = detail["location"].removeprefix("file:")
-    home.catalog.links.put(name, f"/{place.lstrip('/')}" if place != detail["location"] else place)
+    home.catalog.links.put(name, _path(detail["location"]))
     return folders.table_location(home.warehouse, name)
 
 
-def _is_configured(settings: Settings) -> bool:
+def entry_of(spark: SparkSession, metastore: str, name: Name) -> Entry | None:
+    """Returns the entry of a name; None: there is none. Reads no table: it may lead nowhere."""
+    from pyspark.errors import AnalysisException
+
+    pattern = re.sub(r"\W", ".", name.name)
+    schema = f"{quote_column(metastore)}.{quote_column(name.schema)}"
+    try:
+        found = spark.sql(f"SHOW TABLE EXTENDED IN {schema} LIKE {literal(pattern)}").collect()
+    except AnalysisException as error:
+        if condition_of(error) == "SCHEMA_NOT_FOUND":
+            return None
+        raise
+    for row in found:
+        if row["tableName"].lower() == name.name and not row["isTemporary"]:
+            values = dict(line.split(": ", 1) for line in row["information"].splitlines() if ": " in line)
+            return Entry(_path(values.get("Location", "")), values.get("Type") == "MANAGED")
+    return None
+
+
+def is_taken(home: Home, spark: SparkSession, name: Name, location: str) -> bool:
+    """True if tables are registered in Spark's own catalog, where the name of this table leads elsewhere."""
+    if home.settings.metastore != SESSION_CATALOG or name in home.catalog.registrations.of(SESSION_CATALOG):
+        return False
+    entry = entry_of(spark, SESSION_CATALOG, name)
+    return entry is not None and entry.location != location
+
+
+def is_configured(settings: Settings) -> bool:
+    """True if Spark has a metastore."""
     conf = settings.spark_conf
     hive = conf.get("spark.sql.catalogImplementation") == "hive"
     return bool(settings.spark_remote) or hive or any(key.startswith("spark.sql.catalog.") for key in conf)
+
+
+def _path(location: str) -> str:
+    """Returns a local location as a path, another one unchanged."""
+    path = location.removeprefix("file:")
+    return location if path == location else f"/{path.lstrip('/')}"
