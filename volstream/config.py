@@ -7,6 +7,7 @@ the file ``volstream.toml`` in the home, the defaults below.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -41,6 +42,9 @@ from volstream.model.arguments import checked
 from volstream.model.files import is_utf8, printable
 from volstream.model.text import like
 from volstream.model.units import MAX_BYTES, MAX_SECONDS, parse_duration, parse_size
+
+#: What Spark takes for the end of a folder's path, and deltalake for another character.
+_UNFIT = re.compile(r"[,\\%]")
 
 
 def _seconds(value: object) -> object:
@@ -370,8 +374,8 @@ class Settings(BaseSettings):
 
     @property
     def database_url(self) -> str:
-        """The catalog's SQLAlchemy URL."""
-        return self.catalog_url or f"sqlite:///{self.catalog_file}"
+        """The catalog's SQLAlchemy URL, or its file, whose path need not be fit for a URL."""
+        return self.catalog_url or str(self.catalog_file)
 
     @property
     def is_made(self) -> bool:
@@ -436,6 +440,11 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
         raise _no_user(error, "--home or VOLSTREAM_HOME") from None
     if not is_utf8(str(chosen)):
         raise InvalidValueError(f"The path of the home, {printable(str(chosen))!r}, is not valid UTF-8.")
+    if _UNFIT.search(str(chosen)):
+        raise InvalidValueError(
+            f"{str(chosen)!r} cannot be a home: Spark and Delta read commas, backslashes and % in paths as something else.",
+            "Choose another folder.",
+        )
     try:
         return Settings(home=chosen, **values)
     except ValidationError as error:

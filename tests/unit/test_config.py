@@ -125,6 +125,12 @@ def test_a_home_whose_path_is_not_text_is_rejected(tmp_path: Path) -> None:
         config.load(tmp_path / "\udcff")
 
 
+@pytest.mark.parametrize("name", ["a,b", "a\\b", "a%20b"])
+def test_a_home_whose_path_others_would_read_as_another_is_rejected(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidValueError, match="cannot be a home"):
+        config.load(tmp_path / name)
+
+
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user without a name and without a home directory, as in containers."""

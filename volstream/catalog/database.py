@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import URL, Connection, Table, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
@@ -43,7 +43,7 @@ class Database:
     """One SQLite file or PostgreSQL database. Connects on first use; thread-safe.
 
     Args:
-        url: SQLAlchemy URL. ``sqlite:///path`` creates the file and its folder on first use.
+        url: SQLAlchemy URL, or the absolute path of a SQLite file, which is created with its folder on first use.
 
     Raises:
         InvalidValueError: not a SQLite or PostgreSQL URL.
@@ -51,7 +51,7 @@ class Database:
 
     def __init__(self, url: str) -> None:
         try:
-            parsed = make_url(url)
+            parsed = URL.create("sqlite", database=url) if os.path.isabs(url) else make_url(url)
         except (ArgumentError, ValueError):  # ValueError: the port is not a number
             raise InvalidValueError(
                 "catalog_url is not a database URL.", "Write postgresql://user@host/database."

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import stat
 import threading
 import uuid
@@ -38,6 +39,9 @@ _S3 = ("s3", "s3a")
 
 #: Characters that libraries read differently in the URI of an object.
 _NO_MARKS = frozenset("?#%")
+
+#: What deltalake reads as something else in a path.
+_DECODED = re.compile(r"\\|%[0-9A-Fa-f]{2}")
 
 #: Buckets, with what reaches them, whose store writes on a condition.
 _safe: set[tuple[str, Access]] = set()
@@ -68,6 +72,11 @@ def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
             raise InvalidValueError(f"{location} is not a valid location for tables.", "Name it without ?, # and %.")
         options = tuple(sorted(options_of(location).items()))
         return _s3(options), f"{place.netloc}{place.path}".rstrip("/")
+    if _DECODED.search(location) is not None:
+        raise InvalidValueError(
+            f"{location} is not a valid location for tables.",
+            "Name it without backslashes, and without codes such as %20.",
+        )
     try:
         filesystem, path = fs.FileSystem.from_uri(location)
     except ValueError as error:

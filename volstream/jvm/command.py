@@ -99,7 +99,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",
-        "spark.scheduler.allocation.file": files.pools.as_uri(),
+        "spark.scheduler.allocation.file": f"file:{files.pools}",  # Hadoop's paths are not percent-encoded
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.authenticate.token": token,
@@ -160,11 +160,6 @@ def _authentication(master: str) -> dict[str, str]:
     A cluster needs a secret that its nodes share, which belongs in the user's ``spark_conf``.
     """
     return {"spark.authenticate": "true"} if _IN_ONE_JVM.fullmatch(master) else {}
-
-
-def properties_text(values: Mapping[str, str]) -> str:
-    """Returns ``values`` as a Java properties file, in ASCII."""
-    return "".join(f"{_escaped(key, ' :=#!')}={_escaped(value, '#!')}\n" for key, value in sorted(values.items()))
 
 
 def class_path(jars: Sequence[Path], pyspark: Path) -> list[Path]:
@@ -235,19 +230,3 @@ def environment(inherited: Mapping[str, str], pyspark: Path, scratch: Path) -> d
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     return kept | own
-
-
-def _escaped(text: str, special: str) -> str:
-    """Escapes a key or value of a properties file; ``special`` are the characters that would end it there."""
-    out = []
-    for position, character in enumerate(text):
-        if character == "\\" or character in special or (character == " " and position == 0):
-            out.append("\\" + character)
-        elif character in "\n\r\t\f":
-            out.append({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}[character])
-        elif " " <= character <= "~":
-            out.append(character)
-        else:
-            units = character.encode("utf-16-be")
-            out.extend(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
-    return "".join(out)

@@ -11,6 +11,8 @@ import re
 import shutil
 from pathlib import Path
 
+from volstream.jvm.properties_file import escaped
+
 #: Template of Log4j's configuration. The named loggers would warn about the intended configuration of a local engine.
 _LOG4J = """\
 status = fatal
@@ -59,8 +61,8 @@ def engine_log(directory: Path) -> Path:
 
 def log4j_configuration(directory: Path) -> str:
     """Returns a Log4j configuration that writes :func:`spark_log`, at most four files of 10 MB."""
-    # Log4j expands ${...} in values, and treats a backslash as an escape.
-    file = str(spark_log(directory)).replace("\\", "\\\\").replace("$", "$$")
+    # Log4j expands ${...} in values.
+    file = escaped(str(spark_log(directory)), "#!").replace("${", "$${")
     return _LOG4J.format(file=file)
 
 

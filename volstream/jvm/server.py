@@ -19,6 +19,7 @@ from volstream.errors import EngineError, InterruptedByUserError
 from volstream.jvm import archive, command, connectors, jars, java, log_file
 from volstream.jvm.address import EngineAddress, Kind
 from volstream.jvm.command import Files
+from volstream.jvm.properties_file import properties_text
 from volstream.lifecycle import identity
 from volstream.lifecycle.privacy import make_directory
 from volstream.lifecycle.stop import Stop
@@ -172,7 +173,7 @@ def _prepare(settings: Settings, files: Files, properties: dict[str, str]) -> No
     with os.fdopen(
         os.open(files.properties, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii"
     ) as file:
-        file.write(command.properties_text(properties))
+        file.write(properties_text(properties))
 
 
 def _free_port() -> int:

@@ -328,7 +328,6 @@ class Jobs(Collection[Job]):
             waited. See :meth:`~volstream.jobs.lease.Runner.run` for the rest.
         """
         from volstream.jobs.lease import in_turn
-        from volstream.statements.registration import register_after_work
 
         stop = Stop() if stop is None else stop
         job, catalog = self.get(name), self._home.catalog
@@ -343,7 +342,10 @@ class Jobs(Collection[Job]):
         report = self._home.unless_yielded(lambda: in_turn(run, stop, waits))
         # A daemon would do so from time to time, but there may be none.
         self._forget_history()
-        register_after_work(self._home)
+        if self._home.settings.metastore:
+            from volstream.statements.registration import register_after_work
+
+            register_after_work(self._home)
         return report
 
     def preview(self, name: str) -> Preview:

@@ -37,6 +37,9 @@ from volstream.spark.session import SparkGateway
 
 pytestmark = pytest.mark.timeout(180)
 
+#: A name that Java, Spark, Log4j and shells would read as another, if it were given to them as it is.
+ODD_HOME = "Jörg's $HOME #1?"
+
 STALL_SECONDS = 3.0
 #: How much longer than its time something may take on a busy machine.
 SLACK_SECONDS = 3.0
@@ -44,7 +47,7 @@ SLACK_SECONDS = 3.0
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[Settings]:
-    settings = config.load(tmp_path / "home", driver_memory=1 << 30, cores=2)
+    settings = config.load(tmp_path / ODD_HOME, driver_memory=1 << 30, cores=2)
     yield settings
     if not stop_engine(settings, at_once=True):
         return

@@ -17,6 +17,7 @@ from volstream.jvm import command
 from volstream.jvm.command import Files
 from volstream.jvm.jars import EXTENSION, EXTENSION_CLASS, LOG_STORE_CLASS
 from volstream.jvm.java import Java
+from volstream.jvm.properties_file import properties_text
 
 JAVA = Java(Path("/usr/bin/java"), 17, "")
 
@@ -49,7 +50,7 @@ def java_reads(line: str) -> tuple[str, str]:
 
 @given(st.text(min_size=1), st.text())
 def test_java_reads_the_written_properties(key: str, value: str) -> None:
-    (line,) = command.properties_text({key: value}).removesuffix("\n").split("\n")
+    (line,) = properties_text({key: value}).removesuffix("\n").split("\n")
     assert line.isascii()
     assert java_reads(line) == (key, value)
 
