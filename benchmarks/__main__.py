@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -18,6 +19,7 @@ from benchmarks import (
     ingest,
     inventory,
     leader,
+    listing,
     processes,
     queues,
     report,
@@ -40,9 +42,13 @@ _PARTS = ("files", "slow", "cold", "live")
 _SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER = "scale", "tables", "queues", "burst", "wait", "cluster"
 
 #: So do these, which need no engine.
-_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY = "directory", "cli", "soak", "ingest", "growth", "inventory"
+_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH = "directory", "cli", "soak", "ingest", "growth"
+_INVENTORY, _LISTING = "inventory", "listing"
 
-_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER, _DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY)
+_OWN = (
+    *(_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER),
+    *(_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY, _LISTING),
+)
 
 _console = Console(width=100)
 
@@ -72,7 +78,9 @@ _console = Console(width=100)
     type=click.Choice([*OTHERS]),
     help="Compare it, too, with the files: installs it into an environment of its own.",
 )
-@click.option("--rows", "sizes", multiple=True, type=int, help="For scale, tables, directory, inventory and cluster.")
+@click.option(
+    "--rows", "sizes", multiple=True, type=int, help="For scale, tables, directory, inventory, listing and cluster."
+)
 @click.option("--messages", multiple=True, type=int, help="For queues: 100 and 1000.")
 @click.option("--queue", "kinds", multiple=True, type=click.Choice([*queues.KINDS]), help="For queues: both.")
 @click.option(
@@ -117,7 +125,9 @@ def main(
         if _GROWTH in parts:
             _measure_growth(home, commits)
         if _INVENTORY in parts:
-            _measure_inventory(home, sizes or (1_000_000,))
+            _measure_bucket(home, _INVENTORY, inventory.measure, sizes or (1_000_000,))
+        if _LISTING in parts:
+            _measure_bucket(home, _LISTING, listing.measure, sizes or (1_000_000,))
         if _BURST in parts:
             _measure_burst(home, tree, max(given, default=directories.BURST), rounds)
         if _WAIT in parts:
@@ -197,16 +207,18 @@ def _measure_directory(
             report.write(real, home.parent / "directory-files.json")
 
 
-def _measure_inventory(home: Path, sizes: tuple[int, ...]) -> None:
+def _measure_bucket(
+    home: Path, name: str, measure: Callable[[Session, Path, int, Figures], None], sizes: tuple[int, ...]
+) -> None:
     figures = Figures()
     with Session.builder.config("home", home).create() as session:
         try:
             for rows in sorted(sizes):
                 _say(f"{rows:,} objects")
-                inventory.measure(session, home.parent, rows, figures)
+                measure(session, home.parent, rows, figures)
         finally:
             _console.print(figures.table())
-            report.write(figures, home.parent / "inventory.json")
+            report.write(figures, home.parent / f"{name}.json")
 
 
 def _measure_command(scratch: Path, count: int, rounds: int) -> None:

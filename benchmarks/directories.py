@@ -241,6 +241,13 @@ def with_memory(
         figures.note(f"peak memory of a {memory}, MiB", size, "volstream", _peak())
 
 
+def with_processor(figures: Figures, scenario: str, size: int, step: Callable[[], float], *, memory: str) -> None:
+    """Like :func:`with_memory`; also records the processor's seconds: of a busy machine, what another one would need."""
+    used = time.process_time()
+    with_memory(figures, scenario, size, step, memory=memory)
+    figures.note(f"{scenario}: processor", size, "volstream", time.process_time() - used)
+
+
 def make_files(folder: Path, count: int) -> Sequence[str]:
     """Creates ``count`` small files, unless an earlier run has; returns their paths in order."""
     paths = [path_of(number) for number in range(count)]

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from benchmarks import directories
-from benchmarks.directories import with_memory
+from benchmarks.directories import with_memory, with_processor
 from benchmarks.report import Figures
 from benchmarks.scenarios import WrongRowsError
 from volstream.definitions import QueueType
@@ -95,16 +95,13 @@ def measure(session: Session, scratch: Path, rows: int, figures: Figures, format
             keeper = DirectoryKeeper(
                 session.volumes.get(name), session.home.catalog, session.home.settings, store=store
             )
-            used = time.process_time()
-            with_memory(
+            with_processor(
                 figures,
                 f"{format_} report, {scenario}",
                 rows,
                 partial(_reconcile, keeper, inventory, 3 * DIFFERENT if second else rows),
                 memory=f"reconcile by a {format_} report",
             )
-            used = time.process_time() - used  # of a busy machine, what another one would need
-            figures.note(f"{format_} report, {scenario}: processor", rows, "volstream", used)
         for number in range(_REFRESHES):
             path = directories.path_of(rows - 1 - number * rows // (2 * _REFRESHES))
             store.overwritten.add(path)

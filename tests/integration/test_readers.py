@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -21,6 +20,7 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow import parquet as pq
 
+from tests.installed import environment_with
 from tests.integration.conftest import Place, session_on
 from tests.integration.ingest.test_realtime import append, commit, upsert
 from tests.readers import foreign
@@ -38,8 +38,6 @@ ENVIRONMENTS = {
     "deltalake-1.0": ("deltalake==1.0.2", "pyarrow==20.0.0", "polars==1.31.0", "pandas==2.3.3"),
     "deltalake-1.6": ("deltalake==1.6.6", "pyarrow>=20", "polars>=1.40", "pandas>=3"),
 }
-
-_CACHE = Path(__file__).parents[2] / ".cache" / "readers"
 
 #: The readers of tables with deletion vectors. Others refuse them.
 _WITH_VECTORS = (("deltalake-1.6", "query"), ("deltalake-1.6", "polars"))
@@ -107,19 +105,9 @@ def f(file):
 @pytest.fixture(scope="module")
 def environments() -> dict[str, str]:
     """The Python of each environment, which is made once."""
-    return {name: _python(name, packages) for name, packages in ENVIRONMENTS.items()}
-
-
-def _python(name: str, packages: Sequence[str]) -> str:
-    uv = str(Path(sys.executable).with_name("uv"))  # make test-long installs it
-    folder = _CACHE / name
-    python = str(folder / "bin" / "python")
-    listed = folder / "packages.json"
-    if not listed.exists() or json.loads(listed.read_text()) != list(packages):
-        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True)
-        subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *packages], check=True)
-        listed.write_text(json.dumps(list(packages)))
-    return python
+    return {
+        name: str(environment_with(packages, f"readers/{name}") / "python") for name, packages in ENVIRONMENTS.items()
+    }
 
 
 def _run(python: str, *arguments: str) -> subprocess.CompletedProcess[str]:

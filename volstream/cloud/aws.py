@@ -9,7 +9,8 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ from botocore.exceptions import (
     SSOError,
 )
 from botocore.loaders import Loader
+from botocore.utils import parse_timestamp
 from urllib3.exceptions import HTTPError
 
 from volstream.cloud.access import Access, Keys
@@ -276,7 +278,17 @@ def _session_with(credentials: RefreshableCredentials, access: Access) -> boto3.
 def _core() -> botocore.session.Session:
     core = botocore.session.Session()
     core.register_component("data_loader", _loader())
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)
     return core
+
+
+def _time(said: str | float) -> datetime:
+    """Parses a time as botocore does. ISO's, which every object of a listing has, would take most of a listing there."""
+    if isinstance(said, str) and said.endswith("Z"):
+        with suppress(ValueError):
+            return datetime.fromisoformat(said)
+    parsed: datetime = parse_timestamp(said)
+    return parsed
 
 
 @cache
