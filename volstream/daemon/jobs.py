@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -82,6 +82,7 @@ class Scheduler:
         self._idle_until: dict[str, float] = {}  # by job; monotonic
         self._verified: dict[str, float] = {}  # by job; when a verification was last begun here (monotonic)
         self._rests: dict[str, list[float]] = {}  # by job; when its table is to be looked after (monotonic)
+        self._kept_light: str | None = None  # the job whose table is, or was last, looked after
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
         self.runs: dict[tuple[str, str], int] = {}
         self.unrecorded: dict[str, str] = {}
@@ -120,17 +121,19 @@ class Scheduler:
                 self._failed(job, error)
                 continue
             if act is not None:
-                self._running[job.id] = pool.submit(act, job)
-                self._running[job.id].add_done_callback(lambda _: self._wake.set())
+                self._begin(pool, job, act)
+        self._keep_one_light(pool, jobs)
         self._wake.wait(_LOOK_SECONDS)
 
-    def _due(self, job: Job) -> Callable[[Job], RunReport | None] | None:
+    def _begin(self, pool: ThreadPoolExecutor, job: Job, act: Callable[[Job], RunReport | None]) -> None:
+        self._running[job.id] = pool.submit(act, job)
+        self._running[job.id].add_done_callback(lambda _: self._wake.set())
+
+    def _due(self, job: Job) -> Callable[[Job], RunReport] | None:
         """Returns what is to be done for a job now, if anything."""
         if self._verifies(job):
             return self._verify
-        if self._is_due(job):
-            return self._run
-        return self._keep_light if self._rests_enough(job) else None
+        return self._run if self._is_due(job) else None
 
     def _run(self, job: Job) -> RunReport:
         return self._runner_of(job).run(stop=self._stop)
@@ -145,6 +148,16 @@ class Scheduler:
         if not found.is_right:
             _log.warning("table_wrong", job=str(job.name), found=found.text)
         return RunReport()
+
+    def _keep_one_light(self, pool: ThreadPoolExecutor, jobs: Sequence[Job]) -> None:
+        """Looks after the table of a job that rests: of one at a time, and only if no job that is due needs the room."""
+        if self._kept_light in self.running:
+            return
+        for job in jobs:
+            if self._has_room(job) and self._rests_enough(job):
+                self._kept_light = job.id
+                self._begin(pool, job, self._keep_light)
+                return
 
     def _keep_light(self, job: Job) -> None:
         runner = self._runner_of(job)
