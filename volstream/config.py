@@ -43,8 +43,8 @@ from volstream.model.files import is_utf8, printable
 from volstream.model.text import like
 from volstream.model.units import MAX_BYTES, MAX_SECONDS, parse_duration, parse_size
 
-#: What Spark takes for the end of a folder's path, and deltalake for another character.
-_UNFIT = re.compile(r"[,\\%]")
+#: What Spark takes for the end of a folder's path or for a pattern of paths, and deltalake for another character.
+_UNFIT = re.compile(r"[,*?#%\\\[\]{}\x00-\x1f\x7f]")
 
 
 def _seconds(value: object) -> object:
@@ -442,8 +442,8 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
         raise InvalidValueError(f"The path of the home, {printable(str(chosen))!r}, is not valid UTF-8.")
     if _UNFIT.search(str(chosen)):
         raise InvalidValueError(
-            f"{str(chosen)!r} cannot be a home: Spark and Delta read commas, backslashes and % in paths as something else.",
-            "Choose another folder.",
+            f"{str(chosen)!r} cannot be a home: Spark or Delta would take a part of the path for something else.",
+            r"Choose a path without , * ? # % \ [ ] { } and control characters.",
         )
     try:
         return Settings(home=chosen, **values)

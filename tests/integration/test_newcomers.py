@@ -110,7 +110,7 @@ def test_refreshing_or_explaining_something_unknown_is_an_error(shell: Shell) ->
     code, out, err = shell("explain-file", "v", "nosuch.txt")
     assert (code, out, "There is no record of nosuch.txt" in err) == (3, "", True)
     assert "Did you mean 'a.txt'?" in shell("explain-file", "v", "aa.txt")[2]
-    assert "Did you mean 'a.txt'? Paths are" in shell("explain-file", "v", str(shell.files / "a.txt"))[2]
+    assert "Paths are relative to the volume: 'a.txt'." in shell("explain-file", "v", str(shell.files / "a.txt"))[2]
     assert "in the directory" in shell.ok("explain-file", "v", "a.txt")
     shell.job("j", "one", "--where", "size > 99")
     assert "takes only=size > 99" in shell.ok("explain-file", "v", "a.txt")

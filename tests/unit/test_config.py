@@ -125,7 +125,7 @@ def test_a_home_whose_path_is_not_text_is_rejected(tmp_path: Path) -> None:
         config.load(tmp_path / "\udcff")
 
 
-@pytest.mark.parametrize("name", ["a,b", "a\\b", "a%20b"])
+@pytest.mark.parametrize("name", ["a,b", "a\\b", "a%20b", "a#b", "a?", "a*", "a[b]", "a{b}", "a\nb"])
 def test_a_home_whose_path_others_would_read_as_another_is_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidValueError, match="cannot be a home"):
         config.load(tmp_path / name)

@@ -15,7 +15,7 @@ from volstream.cli.progress import watched
 from volstream.definitions import FileJob
 from volstream.errors import FilesFailedError, InterruptedByUserError, VolstreamError
 from volstream.lifecycle.stop import Stop, stop_on_signals
-from volstream.model.text import by_kind, counted
+from volstream.model.text import by_kind, counted, first_line
 from volstream.model.units import format_size
 
 if TYPE_CHECKING:
@@ -175,7 +175,9 @@ def _of_job(job: str, found: Verification) -> _Report:
     from volstream.inspection.verification import document, lines
 
     error = None
-    if not found.is_right:
+    if not (found.is_right or found.count):
+        error = FilesFailedError(f"The table is wrong: {found.text}.", "Delete these rows; --fix cannot.")
+    elif not found.is_right:
         fixed = found.fixed is not None
         error = FilesFailedError(
             f"The table is still wrong about {counted(found.count - (found.fixed or 0), 'file')}."
@@ -188,7 +190,7 @@ def _of_job(job: str, found: Verification) -> _Report:
 
 def _unverified(kind: str, name: str, error: VolstreamError) -> _Report:
     said = {"type": type(error).__name__, "message": error.message, "remedy": error.remedy}
-    return _Report(f"{kind} {name}", {kind: name, "error": said}, [error.message], error)
+    return _Report(f"{kind} {name}", {kind: name, "error": said}, [first_line(error.message)], error)
 
 
 def _show(output: Output, report: _Report) -> None:

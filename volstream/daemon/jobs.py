@@ -227,20 +227,12 @@ class Scheduler:
         if future is None or not future.done():
             return
         del self._running[job.id]
-        self._not_before[job.id] = time.monotonic() + self._settings.on_change_gap_seconds
         error = future.exception()
         report = future.result() if error is None else None
+        if report is not None or error is not None:  # else its table was looked after
+            self._not_before[job.id] = time.monotonic() + self._settings.on_change_gap_seconds
         if report is not None:
-            if report.progress.batches:
-                self._rests.pop(job.id, None)
-            self._count(job, "ok")
-            self._failures.pop(job.id, None)
-            self.unrecorded.pop(str(job.name), None)
-            self._not_run.pop(job.id, None)
-            if report.paused:
-                _log.warning("job_paused", job=str(job.name), reason=report.paused)
-        elif error is None:
-            pass  # its table was looked after
+            self._succeeded(job, report)
         elif isinstance(error, StreamBusyError | FencedError) or (
             isinstance(error, InvalidStateError) and job.state is JobState.PAUSED
         ):
@@ -249,8 +241,18 @@ class Scheduler:
                 _log.info("job_not_run", job=str(job.name), reason=str(error))
             self._not_run[job.id] = str(error)
             self._not_before[job.id] = time.monotonic() + 1.0
-        else:
+        elif error is not None:
             self._failed(job, error)
+
+    def _succeeded(self, job: Job, report: RunReport) -> None:
+        if report.progress.batches:
+            self._rests.pop(job.id, None)
+        self._count(job, "ok")
+        self._failures.pop(job.id, None)
+        self.unrecorded.pop(str(job.name), None)
+        self._not_run.pop(job.id, None)
+        if report.paused:
+            _log.warning("job_paused", job=str(job.name), reason=report.paused)
 
     def _failed(self, job: Job, error: BaseException) -> None:
         self._count(job, "failed")

@@ -105,6 +105,7 @@ class NewFile:
                 if field.name not in plain and not pa.types.is_floating(field.type)
             ],
             write_page_index=True,
+            write_statistics=with_statistics(schema),
         )
 
     def write(self, rows: pa.Table) -> None:
@@ -251,6 +252,27 @@ def _is_comparable(kind: pa.DataType) -> bool:
         or pa.types.is_date32(kind)
         or pa.types.is_timestamp(kind)
     )
+
+
+def with_statistics(schema: pa.Schema) -> Sequence[str]:
+    """Returns the columns of a Parquet file, in its terms, that are to have statistics in it: all but floating ones.
+
+    Arrow leaves NaN out of them, which in Spark is greater than all numbers: it would skip the rows.
+    """
+
+    def leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+        if pa.types.is_struct(kind):
+            for field in kind:
+                yield from leaves(f"{path}.{field.name}", field.type)
+        elif pa.types.is_map(kind):
+            yield from leaves(f"{path}.key_value.key", kind.key_type)
+            yield from leaves(f"{path}.key_value.value", kind.item_type)
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            yield from leaves(f"{path}.list.element", kind.value_type)
+        elif not pa.types.is_floating(kind):
+            yield path
+
+    return [path for field in schema for path in leaves(field.name, field.type)]
 
 
 def _is_ordinary(column: pa.ChunkedArray) -> bool:

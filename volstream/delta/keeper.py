@@ -24,18 +24,22 @@ def keeper_of(catalog: Catalog, location: str) -> Job | None:
     return _keeper(catalog, DeltaLog(location).properties().get(OWNER))
 
 
-def check_writable(catalog: Catalog, name: Name, location: str) -> None:
-    """Checks that other writers than its job may write rows to a table.
+def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) -> None:
+    """Checks that other writers than its job may write rows to a table; also than one of another home, elsewhere.
 
     Raises:
         InvalidStateError: only its job may.
         DependencyError: the table cannot be read.
     """
     properties = DeltaLog(location).properties()
+    if properties.get(WRITERS, "").lower() == "any":
+        return
     job = _keeper(catalog, properties.get(OWNER))
-    if job is not None and properties.get(WRITERS, "").lower() != "any":
+    is_elsewhere = OWNER in properties and not location.startswith(f"{warehouse}/")
+    if job is not None or is_elsewhere:
+        writer = f"job {job.name}" if job is not None else "a job of another home"
         raise InvalidStateError(
-            f"The table {name} is written by job {job.name}, which would neither notice nor undo other changes to it.",
+            f"The table {name} is written by {writer}, which would neither notice nor undo other changes to it.",
             f"To change it nevertheless: ALTER TABLE {name} SET PROPERTIES ('{WRITERS}' = 'any')",
         )
 

@@ -40,8 +40,8 @@ _S3 = ("s3", "s3a")
 #: Characters that libraries read differently in the URI of an object.
 _NO_MARKS = frozenset("?#%")
 
-#: What deltalake reads as something else in a path.
-_DECODED = re.compile(r"\\|%[0-9A-Fa-f]{2}")
+#: What deltalake reads as something else in a path, or does not find all of a table with.
+_UNFIT = re.compile(r"[#?\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 
 #: Buckets, with what reaches them, whose store writes on a condition.
 _safe: set[tuple[str, Access]] = set()
@@ -72,10 +72,10 @@ def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
             raise InvalidValueError(f"{location} is not a valid location for tables.", "Name it without ?, # and %.")
         options = tuple(sorted(options_of(location).items()))
         return _s3(options), f"{place.netloc}{place.path}".rstrip("/")
-    if _DECODED.search(location) is not None:
+    if _UNFIT.search(location) is not None:
         raise InvalidValueError(
-            f"{location} is not a valid location for tables.",
-            "Name it without backslashes, and without codes such as %20.",
+            f"{location!r} is not a valid location for tables.",
+            "Name it without #, ?, backslashes, control characters, and codes such as %20.",
         )
     try:
         filesystem, path = fs.FileSystem.from_uri(location)

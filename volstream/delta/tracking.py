@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from volstream.delta.datafile import fitted
+from volstream.delta.datafile import fitted, with_statistics
 from volstream.delta.log import actions, checkpoint_files, is_on, last_checkpoint
 from volstream.delta.places import filesystem_of, make_durable, make_folder
 
@@ -118,7 +118,8 @@ def write_feed(
     filesystem, root = filesystem_of(location)
     name = f"{FEED}/cdc-{uuid.uuid4()}.parquet"
     make_folder(f"{location}/{FEED}")
-    pq.write_table(images, f"{root}/{name}", filesystem=filesystem, compression="zstd")
+    statistics = with_statistics(images.schema)
+    pq.write_table(images, f"{root}/{name}", filesystem=filesystem, compression="zstd", write_statistics=statistics)
     make_durable(filesystem, f"{root}/{name}", f"{root}/{FEED}")
     size = filesystem.get_file_info(f"{root}/{name}").size
     return [{"cdc": {"path": name, "partitionValues": {}, "size": size, "dataChange": False}}]

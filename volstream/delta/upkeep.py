@@ -311,7 +311,7 @@ def _replace(
     now = int(time.time() * 1000)
     removed = [commits.removal(add, now, changes_data=False) for add in old]
     if not rows.num_rows:
-        return commits.on(location, table, [info, *removed])
+        return _is_same(location, table) and commits.on(location, table, [info, *removed])
     file = of_rows(location, rows.schema, unlisted)
     try:
         file.write(rows)
@@ -321,7 +321,12 @@ def _replace(
         file.drop()
         raise
     # Interrupted from here on, it may have been made, and the file stays.
-    made = commits.on(location, table, [info, *removed, added, *tracked.domain()])
+    made = _is_same(location, table) and commits.on(location, table, [info, *removed, added, *tracked.domain()])
     if not made:
         file.drop()
     return made
+
+
+def _is_same(location: str, table: DeltaTable) -> bool:
+    """True if the table was not dropped and made again since it was opened; no lease of its job prevents that."""
+    return DeltaLog(location).table_id() == str(table.metadata().id)

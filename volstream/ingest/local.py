@@ -138,7 +138,7 @@ class LocalTables:
         except NotFoundError:
             near = folders.like_one(self._home.warehouse, name)
             raise NotFoundError(f"There is no table {name}.", f"{near}First: CREATE TABLE {name} (...).") from None
-        check_writable(self._home.catalog, name, location)
+        check_writable(self._home.catalog, name, location, self._home.warehouse)
         at_once = self._home.settings.commit_seconds == 0
         with self._lock:
             local = self._tables[name] = LocalTable(

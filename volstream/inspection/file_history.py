@@ -94,7 +94,7 @@ def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
     if now is None and not dated:
         raise NotFoundError(
             f"There is no record of {printable(path)} in volume {volume_name}, and it is not in the store.",
-            meant(volume.location, path, _beside(home, volume, path)).rstrip(),
+            meant(volume.location, path, [*_beside(home, volume, path)]).rstrip(),
         )
     return [*events, now or FileEvent(None, "not in the store now", {})]
 

@@ -52,7 +52,7 @@ def lines(job: str, found: Verification) -> Sequence[str]:
         said.append(f"Of these, {found.failing:,} failed, wait or are held: volstream list failures --job {job}")
     if found.pathless:
         said.append(
-            f"{counted(found.pathless, 'row')} without the path of a file: another writer's, to be deleted by hand."
+            f"{counted(found.pathless, 'row')} without the path of a file, made by another writer: to be deleted by SQL."
         )
     if found.commits and (found.count or found.has_unseen or found.appends):
         named = ", ".join(f"{commit.version} ({commit.operation})" for commit in found.commits[:5])

@@ -144,7 +144,8 @@ def held(catalog: Catalog, job_id: str, name: Name, lease_seconds: float, owner:
         if other is not None:
             where = host_of(other.owner)
             raise StreamBusyError(
-                f"Another run of the job {name} is in progress, on {where}.", "Wait for it to end, or pass --wait."
+                f"Another run of the job {name} is in progress, on {where}.",
+                "Wait for it to end, as run-job and replay do with --wait.",
             )
         yield owner
 

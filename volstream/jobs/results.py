@@ -107,7 +107,7 @@ class ResultTables:
         return job
 
     def keep_light(self, job: FileJob, commits: int, stop: Stop) -> None:
-        """Puts small files of the table together, if there are many. Takes about a second at most; a failure is logged.
+        """Puts small files of the table together, if there are many, and begins with no more after a second. A failure is logged.
 
         Args:
             commits: number of the commits since the last call; 0: the job rests, so that rows deleted from small files are left

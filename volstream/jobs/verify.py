@@ -289,7 +289,9 @@ def _outcomes(
     if not by_version:
         several = (
             f"WHEN r.low <> r.high OR r.first <> r.last THEN '{Problem.DOUBLED}' "
-            f"WHEN r.path IS NOT NULL AND t.version > coalesce(o.wrote, -1) AND r.low = f.version THEN '{Problem.FOREIGN}' "
+            # Of a failing file the rows of its former version are still there.
+            "WHEN r.path IS NOT NULL AND t.version > coalesce(o.wrote, -1) AND (r.low = f.version OR b.path IS NOT NULL) "
+            f"THEN '{Problem.FOREIGN}' "
         )
         others = (
             f"WHEN r.path IS NOT NULL AND r.low <> f.version THEN '{Problem.OUTDATED}' "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from urllib.parse import quote, unquote_to_bytes
 
 from volstream.errors import InvalidValueError
@@ -67,23 +67,22 @@ def local_path(location: str) -> str:
     return os.fsdecode(unquote_to_bytes(os.fsencode(match[2])))
 
 
-def meant(location: str, path: str, known: Iterable[str] = ()) -> str:
-    """Returns ``Did you mean 'a/b.txt'? `` with the file that an unknown path may mean; or nothing.
+def meant(location: str, path: str, known: Collection[str] = ()) -> str:
+    """Returns a hint, ending with a space, on the file that an unknown path may mean; or nothing.
 
     That is the place below ``location`` to which the path leads from the current directory, or from the root, or one of the
     ``known`` paths that is similar.
     """
-    if scheme_of(location) == scheme_of(path) == "file":
+    tidy = os.path.normpath(path)
+    if tidy in known:
+        below, leads = tidy, True
+    elif scheme_of(location) == scheme_of(path) == "file":
         below = os.path.relpath(local_path(path), local_path(location))
         leads = below.partition(os.sep)[0] not in (os.curdir, os.pardir)
     else:
         below = path.removeprefix(f"{location}/")
         leads = below != path
-    return (
-        f"Did you mean {printable(below)!r}? Paths are relative to the volume. "
-        if leads
-        else like(path, known, printable)
-    )
+    return f"Paths are relative to the volume: {printable(below)!r}. " if leads else like(path, known, printable)
 
 
 def quote_path(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.model.arguments import checked, takes
 from volstream.model.locations import meant
 from volstream.model.names import Name
+from volstream.model.text import like
 from volstream.model.work import Failure, FailureState
 from volstream.objects.base import Collection
 from volstream.objects.streams import Streams
@@ -585,9 +586,11 @@ class Jobs(Collection[Job]):
             )
         return job
 
-    def _meant(self, job: Job, path: str, known: Iterable[str] = ()) -> str:
+    def _meant(self, job: Job, path: str, known: Sequence[str] = ()) -> str:
         """Returns a hint on the file of a job that an unknown path may mean, as :func:`meant`."""
         catalog = self._home.catalog
+        if isinstance(job, FileJob) and job.group_by is not None:
+            return f"{like(path, known)}A job on sets of files takes the keys of sets. "
         stream = catalog.streams.by_id(job.stream_id) if isinstance(job, FileJob) else None
         volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
         return "" if volume is None else meant(volume.location, path, known)
@@ -604,7 +607,7 @@ class Jobs(Collection[Job]):
         changed = self._home.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try, wanted=wanted)
         unknown = sorted({*(paths or ())} - {*changed})
         if unknown:
-            failed = (failure.path for failure in self._home.catalog.failures.active(job.id, limit=_MAX_SIMILAR))
+            failed = [failure.path for failure in self._home.catalog.failures.active(job.id, limit=_MAX_SIMILAR)]
             raise NotFoundError(
                 f"The job {name} has no failure for {unknown[0]!r}.",
                 f"{self._meant(job, unknown[0], failed)}See: volstream list failures --job {name}.",

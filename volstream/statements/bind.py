@@ -25,9 +25,9 @@ from volstream.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.sql import adapt, names
-from volstream.sqltext import literal, parquet_at
+from volstream.sqltext import literal, parquet_at, quote_column
 from volstream.statements import arrived, facts
-from volstream.statements.metastore import is_taken
+from volstream.statements.metastore import check_schema, is_taken
 from volstream.streams.changes import query
 from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import store_of
@@ -227,7 +227,8 @@ class Binding:
 
     def _use_schema(self, schema: str) -> None:
         place = literal(f"{self._tables}/{schema}")
-        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS `{schema.replace('`', '``')}` LOCATION {place}")
+        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote_column(schema)} LOCATION {place}")
+        check_schema(self._home, self.spark, schema)
 
 
 def _without_collations(returns: str) -> DataType:

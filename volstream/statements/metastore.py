@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
+from volstream.errors import SqlError
 from volstream.model.names import Name
 from volstream.spark.errors import condition_of, map_spark_errors
 from volstream.sqltext import literal, quote_column
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Spark's own catalog, in which statements look for names.
 SESSION_CATALOG = "spark_catalog"
+
+_IMPLEMENTATION = "spark.sql.catalogImplementation"
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,26 @@ def is_taken(home: Home, spark: SparkSession, name: Name, location: str) -> bool
     return entry is not None and entry.location != location
 
 
+def check_schema(home: Home, spark: SparkSession, schema: str) -> None:
+    """Raises SqlError if a Hive metastore has the schema elsewhere: tables would be made there, and could be another home's."""
+    if home.settings.spark_conf.get(_IMPLEMENTATION) != "hive":
+        return
+    described = spark.sql(f"DESCRIBE SCHEMA {quote_column(schema)}").collect()
+    [place] = (row["info_value"] for row in described if row["info_name"] == "Location")
+    if f"{home.warehouse}/tables/{schema}" not in (
+        _path(place),
+        _path(unquote(place)),
+    ):  # a schema's is percent-encoded
+        raise SqlError(
+            f"The metastore has the schema {schema} in {place}, outside of this home's warehouse.",
+            "Homes that share a metastore need schemas of their own: CREATE SCHEMA mine, and then mine.table.",
+        )
+
+
 def is_configured(settings: Settings) -> bool:
     """True if Spark has a metastore."""
     conf = settings.spark_conf
-    hive = conf.get("spark.sql.catalogImplementation") == "hive"
+    hive = conf.get(_IMPLEMENTATION) == "hive"
     return bool(settings.spark_remote) or hive or any(key.startswith("spark.sql.catalog.") for key in conf)
 
 

@@ -6,6 +6,7 @@ tables that a metastore has, and reading its entries (``metastore``).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import REGISTRATION, lease
 from volstream.delta import folders
-from volstream.delta.log import DeltaLog
-from volstream.delta.places import is_table, reached
+from volstream.delta.log import DeltaLog, actions
+from volstream.delta.places import is_remote, is_table, reached
 from volstream.errors import DependencyError, EngineError, InvalidStateError, SqlError, VolstreamError
 from volstream.lifecycle.identity import new_owner
 from volstream.log import get
@@ -86,7 +87,9 @@ def _differences(home: Home, metastore: str, check: bool) -> tuple[Mapping[Name,
             if (check or registered.get(name) != location) and is_table(location)
         }
         gone = {name: location for name, location in registered.items() if present.get(name) != location}
-        if gone and not folders.content(f"{warehouse}/{folders.CATALOG}"):
+        # Where a table was registered its schema's folder stays, but an object store has no folders.
+        tables = folders.CATALOG if is_remote(warehouse) else "tables"
+        if gone and not (folders.content if is_remote(warehouse) else folders.inside)(f"{warehouse}/{tables}"):
             raise DependencyError(f"The warehouse {warehouse} is not there.", "Is its disk mounted?")
     return new, gone
 
@@ -98,7 +101,7 @@ def _change(home: Home, metastore: str, new: Mapping[Name, str], gone: Mapping[N
             "Tables cannot be registered: Spark has no metastore.",
             "Configure one by spark_conf, or empty the setting `metastore`.",
         )
-    problems = []
+    problems, taken = [], False
     with home.gateway.fresh() as spark:
         try:
             with as_sql_errors():
@@ -112,11 +115,12 @@ def _change(home: Home, metastore: str, new: Mapping[Name, str], gone: Mapping[N
                         change(home, metastore, spark, name, location)
                 except (InvalidStateError, SqlError) as error:
                     problems.append(f"{name}: {first_line(error.message)}")
+                    taken |= isinstance(error, InvalidStateError)
     if problems:
         more = f" And {len(problems) - _NAMED} more." if len(problems) > _NAMED else ""
         raise InvalidStateError(
             f"{counted(len(problems), 'table')} not registered. {' '.join(problems[:_NAMED])}{more}",
-            "If the metastore has another table of this name, drop one of the two.",
+            "If the metastore has another table of the name, drop one of the two." if taken else "",
         )
 
 
@@ -133,13 +137,15 @@ def _add(home: Home, metastore: str, spark: SparkSession, name: Name, location: 
     """Makes a table's entry. Raises InvalidStateError if its name has one that leads elsewhere."""
     entry = entry_of(spark, metastore, name)
     if entry is None:
+        if not is_table(location):  # dropped meanwhile
+            return
         catalog = quote_column(metastore)
         # Where statements create tables of this schema (``bind``).
         own = f"LOCATION {literal(f'{home.warehouse}/tables/{name.schema}')}" if metastore == SESSION_CATALOG else ""
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{quote_column(name.schema)} {own}").collect()
         place = f"USING DELTA LOCATION {literal(location)}"
         spark.sql(f"CREATE TABLE IF NOT EXISTS {catalog}.{name.qualified} {place}").collect()
-        if not DeltaLog(location).columns():  # dropped meanwhile: Delta made an empty one in its place
+        if _is_empty(location):  # dropped just now: Delta made an empty one in its place
             spark.sql(f"DROP TABLE IF EXISTS {catalog}.{name.qualified}").collect()
             folders.remove(location)
             return
@@ -150,3 +156,9 @@ def _add(home: Home, metastore: str, spark: SparkSession, name: Name, location: 
         found = "does not have it" if entry is None else f"has another one in {entry.location or 'a view'}"
         raise InvalidStateError(f"The metastore {found}.")
     home.catalog.registrations.put(metastore, name, location)
+
+
+def _is_empty(location: str) -> bool:
+    """True if a table has a single version, without columns, which no job and no other statement makes."""
+    [metadata] = (action["metaData"] for action in actions(location, 0, '"metaData"'))
+    return DeltaLog(location).latest_version() == 0 and not json.loads(metadata["schemaString"])["fields"]

@@ -98,7 +98,7 @@ def target_of(home: Home, dml: str) -> tuple[Name, str]:
     if home.catalog.streams.find(reference.name) is not None:
         raise SqlError(f"{reference.name} is a stream and cannot be written.", "Write to its source.")
     location = metastore.locate(home, reference.name)
-    check_writable(home.catalog, reference.name, location)
+    check_writable(home.catalog, reference.name, location, home.warehouse)
     return reference.name, location
 
 
@@ -275,8 +275,8 @@ class SparkStatements:
         else:
             written = names.target(statement) if names.writes(statement) else None
         if written is not None:
-            location = folders.table_location(self._home.warehouse, written.name)
-            check_writable(self._home.catalog, written.name, location)
+            location = metastore.locate(self._home, written.name)
+            check_writable(self._home.catalog, written.name, location, self._home.warehouse)
 
     def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
         """Drops a table with its data. Spark treats attached tables as external, and would keep the files."""

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from volstream.delta import direct
+from volstream.delta import direct, upkeep
 from volstream.delta.direct import RowChanges
+from volstream.delta.keeper import UPKEEP
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
 from volstream.delta.native import NativeTable, TableSpec
@@ -259,3 +260,24 @@ def test_rows_that_deltalake_wrote_are_replaced(location: str) -> None:
     write_deltalake(location, pa.table({"id": pa.array(["a", "b"], pa.string_view()), "n": [1, 1]}), mode="append")
     put(location, 1, {"a": 2})
     assert select(location) == [("a", 2), ("b", 1)]
+
+
+def test_spark_finds_rows_with_nan_which_is_greater_than_all_numbers(gateway: SparkGateway, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    inside = pa.struct([("d", pa.float32()), ("n", pa.int64())])
+    schema = pa.schema([("id", pa.string()), ("d", pa.float64()), ("s", inside)])
+    assert direct.create(location, schema, {UPKEEP: "on"})
+    spark = gateway.session()
+
+    def found() -> list[int]:
+        wheres = ("d > 0.5", "d = double('NaN')", "s.d > 0.5", "s.n > 1")
+        counts = ", ".join(f"(SELECT count(*) FROM {table_at(location)} WHERE {where})" for where in wheres)
+        return [*spark.sql(f"SELECT {counts}").collect()[0]]
+
+    for number, name in enumerate("abc", 1):
+        values = [{"id": f"{name}{d}", "d": d, "s": {"d": d, "n": 2}} for d in (float("nan"), 0.1, -0.0)]
+        changes = RowChanges([pa.Table.from_pylist(values, schema=schema)], schema, "id", ["a0.1"])
+        assert direct.commit(location, Marker("app", number, {}), changes)
+    assert found() == [3, 3, 3, 8]
+    assert upkeep.compact(location, "id", without_vectors=True)
+    assert found() == [3, 3, 3, 8]

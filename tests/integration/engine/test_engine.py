@@ -38,7 +38,7 @@ from volstream.spark.session import SparkGateway
 pytestmark = pytest.mark.timeout(180)
 
 #: A name that Java, Spark, Log4j and shells would read as another, if it were given to them as it is.
-ODD_HOME = "Jörg's $HOME #1?"
+ODD_HOME = "Jörg's $HOME; 1=2"
 
 STALL_SECONDS = 3.0
 #: How much longer than its time something may take on a busy machine.

@@ -11,6 +11,7 @@ import pytest
 from volstream import config
 from volstream.definitions import QueueType
 from volstream.engine.process import Engine
+from volstream.errors import InvalidStateError, SqlError
 from volstream.inspection.problems import problems
 from volstream.inspection.status import health
 from volstream.lifecycle.stop import Stop
@@ -67,6 +68,11 @@ def test_tables_are_read_by_name_wherever_the_metastore_is_known(tmp_path: Path)
         session.sql("CREATE TABLE dropped (id INT)").collect()
         session.sql("DROP TABLE dropped").collect()
     with hive(tmp_path, "another") as session:
+        with pytest.raises(InvalidStateError, match="a job of another home"):
+            session.sql("DELETE FROM words")
+        for statement in ("INSERT INTO made VALUES (2)", "CREATE TABLE mine (id INT)", "DROP TABLE made"):
+            with pytest.raises(SqlError, match="outside of this home's warehouse"):
+                session.sql(statement)
         spark = session.home.spark
         assert sorted(spark.sql("SELECT _file_path, n FROM public.words").collect()) == [("a.txt", 3), ("b.txt", 6)]
         assert [tuple(row) for row in spark.sql("SELECT * FROM public.doubled").collect()] == [(2,)]

@@ -364,6 +364,20 @@ def test_rows_without_a_path_are_told(verified: Verified) -> None:
 
 
 @pytest.mark.long
+def test_rows_that_a_failed_file_still_has_are_compared(verified: Verified) -> None:
+    for name in ("03", "04"):
+        verified.place.put(name, "bad")
+    verified.run()
+    verified.calls()
+    assert verified.wrong() == {}
+    verified.sql("UPDATE t$ SET t = 'hacked' WHERE _file_path = '03'")
+    verified.sql(
+        "INSERT INTO t$ SELECT n, t, '04', _file_version, _refresh_id, _batch_id, _processed_at FROM t$ WHERE _file_path = '05'"
+    )
+    assert verified.wrong().keys() == {"03", "04"}
+
+
+@pytest.mark.long
 def test_a_failed_file_excuses_no_doubled_rows(verified: Verified) -> None:
     verified.place.put("03", "bad")
     verified.run()

@@ -37,6 +37,9 @@ def registering(settings: Settings) -> Settings:
 
 @pytest.fixture
 def home(registering: Settings, gateway: SparkGateway) -> Iterator[Home]:
+    with gateway.fresh() as spark:  # all tests share its catalog, but not a warehouse
+        spark.sql("CREATE SCHEMA IF NOT EXISTS public").collect()
+        spark.sql(f"ALTER SCHEMA public SET LOCATION '{registering.warehouse_path}/tables/public'").collect()
     with home_in(registering, gateway) as made:
         yield made
 
