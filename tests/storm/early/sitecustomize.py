@@ -1,4 +1,4 @@
-"""Makes the tables of a storm's processes forget old versions after a few commits, not hundreds."""
+"""Makes the tables of a storm's processes forget old versions after a few commits, not hundreds, and jobs rest within a second."""
 
 import sys
 from datetime import timedelta
@@ -10,6 +10,7 @@ _EARLY: dict[str, dict[str, Any]] = {
     "volstream.delta.history": {"VERSIONS": 3, "READING": timedelta(minutes=5), "_FORGOTTEN": 2},
     "volstream.delta.commits": {"_CHECKPOINT_COMMITS": 2},
     "volstream.delta.upkeep": {"_CLEAN_COMMITS": 4},
+    "volstream.daemon.jobs": {"_REST_SECONDS": (0.3, 2.0)},
 }
 
 
