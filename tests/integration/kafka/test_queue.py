@@ -159,6 +159,7 @@ def test_an_empty_group_is_refused(broker: Broker, tmp_path: Path) -> None:
             queue.start()
 
 
+@pytest.mark.long
 def test_brokers_that_are_away_are_told_and_read_on_when_they_are_back(opened: Open) -> None:
     with running() as own:
         topic = own.topic()
