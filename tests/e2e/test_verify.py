@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,17 @@ def test_a_table_whose_log_was_cut_is_found_wrong_and_put_right(home: Home, file
     assert "all is right" in home.ok("verify", "j")
 
 
-@pytest.mark.timeout(600)
-def test_all_are_verified_whatever_is_wrong_with_some(home: Home, files: Path) -> None:
+@pytest.fixture
+def empty_home(tmp_path: Path) -> Iterator[Home]:
+    home = Home(tmp_path)
     home.ok("init")
+    yield home
+    home.end_engine()
+
+
+@pytest.mark.timeout(600)
+def test_all_are_verified_whatever_is_wrong_with_some(empty_home: Home, files: Path) -> None:
+    home = empty_home
     assert "nothing to verify" in home.ok("verify", "--all")
     (home.folder / "job.py").write_text(CODE)
     other = home.folder / "other"
