@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,9 +17,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from benchmarks import directories
-from benchmarks.directories import with_processor
+from benchmarks.directories import reconcile, with_processor
 from benchmarks.report import Figures
-from benchmarks.scenarios import WrongRowsError
 from volstream.cloud.access import Access, Keys
 from volstream.definitions import QueueType
 from volstream.directory.keeper import DirectoryKeeper
@@ -46,18 +44,9 @@ def measure(session: Session, _: Path, rows: int, figures: Figures) -> None:
             keeper = DirectoryKeeper(
                 session.volumes.get(name), session.home.catalog, session.home.settings, store=store
             )
-            step = partial(_reconcile, keeper, rows, changed)
+            step = partial(reconcile, keeper, rows, changed)
             with_processor(figures, f"listing, {scenario}", rows, step, memory=f"listing, {scenario}")
     session.volumes.drop(str(volume.name))
-
-
-def _reconcile(keeper: DirectoryKeeper, rows: int, changed: int) -> float:
-    started = time.perf_counter()
-    done = keeper.reconcile()
-    seconds = time.perf_counter() - started
-    if (done.files, done.counts.rows) != (rows, changed):
-        raise WrongRowsError(f"{changed} of {rows} rows should have changed, and of {done.files} {done.counts} have.")
-    return seconds
 
 
 @contextmanager

@@ -21,6 +21,8 @@ from volstream.config import Settings
 from volstream.definitions import QueueType, Volume
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.engine.process import Engine
+from volstream.inspection.problems import problems
+from volstream.inspection.status import health
 from volstream.jobs.lease import RunReport
 from volstream.lifecycle.stop import Stop
 from volstream.session import Session
@@ -171,6 +173,11 @@ def home(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
 def session_on(gateway: SparkGateway, settings: Settings) -> Session:
     """A session on the engine of all tests, whose end leaves the gateway open."""
     return Session(settings, lambda: shared(gateway))
+
+
+def metastore_problems(session: Session) -> list[str]:
+    """Why tables cannot be registered in the metastore, as ``status`` says."""
+    return [problem.why for problem in problems(health(session.home, streams=False), {}) if problem.kind == "metastore"]
 
 
 def shared(gateway: SparkGateway) -> SparkGateway:

@@ -61,7 +61,7 @@ _MOST_MEMORY = 256 << 20
 #: A file is rewritten once this part of its rows is deleted.
 _DELETED = 0.5
 
-#: Files with deleted rows are rewritten while nobody writes, if they are no larger than this together.
+#: While a job rests, upkeep rewrites all files with deleted rows, unless their total size exceeds this.
 _REST_BYTES = 16 << 20
 
 
@@ -241,9 +241,10 @@ def _choices(table: DeltaTable, *, without_vectors: bool) -> Iterator[Sequence[_
             yield some
     if mostly := _within([file for file in small if file.deleted.size > _DELETED * file.rows]):
         yield mostly
-    with_vectors = [file for file in files if file.deleted.size]
-    if without_vectors and with_vectors and sum(file.size for file in with_vectors) <= _REST_BYTES:
-        yield with_vectors
+    if without_vectors:
+        with_vectors = [file for file in files if file.deleted.size]
+        if with_vectors and sum(file.size for file in with_vectors) <= _REST_BYTES:
+            yield with_vectors
 
 
 def _within(files: Sequence[_File]) -> Sequence[_File]:

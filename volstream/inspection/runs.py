@@ -77,8 +77,8 @@ class Backlog:
     Attributes:
         files: in the volume.
         owed: of these at most; those that wait in the stream or in an open plan of its changes, those that failed, and those
-            whose function asked to be called later. A file that is retried or replayed counts as it did before. None: not
-            known, because sets failed or are held back, and nobody knows of how many files they are.
+            whose function asked to be called later. A file that is retried or replayed counts as it did before. None:
+            unknown, because sets failed or are held back, and the catalog does not record how many files a set has.
         waiting_since: when the oldest waiting change was found; None: there is none.
     """
 

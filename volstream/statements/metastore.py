@@ -95,10 +95,7 @@ def check_schema(home: Home, spark: SparkSession, schema: str) -> None:
         return
     described = spark.sql(f"DESCRIBE SCHEMA {quote_column(schema)}").collect()
     [place] = (row["info_value"] for row in described if row["info_name"] == "Location")
-    if f"{home.warehouse}/tables/{schema}" not in (
-        _path(place),
-        _path(unquote(place)),
-    ):  # a schema's is percent-encoded
+    if _path(unquote(place)) != f"{home.warehouse}/tables/{schema}":  # a schema's is percent-encoded, a table's is not
         raise SqlError(
             f"The metastore has the schema {schema} in {place}, outside of this home's warehouse.",
             "Homes that share a metastore need schemas of their own: CREATE SCHEMA mine, and then mine.table.",

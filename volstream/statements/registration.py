@@ -87,11 +87,16 @@ def _differences(home: Home, metastore: str, check: bool) -> tuple[Mapping[Name,
             if (check or registered.get(name) != location) and is_table(location)
         }
         gone = {name: location for name, location in registered.items() if present.get(name) != location}
-        # Where a table was registered its schema's folder stays, but an object store has no folders.
-        tables = folders.CATALOG if is_remote(warehouse) else "tables"
-        if gone and not (folders.content if is_remote(warehouse) else folders.inside)(f"{warehouse}/{tables}"):
+        if gone and not _is_there(warehouse):
             raise DependencyError(f"The warehouse {warehouse} is not there.", "Is its disk mounted?")
     return new, gone
+
+
+def _is_there(warehouse: str) -> bool:
+    """True if a warehouse in which tables were registered can be seen: their schemas' folders stay, but a bucket has none."""
+    if is_remote(warehouse):
+        return bool(folders.content(f"{warehouse}/{folders.CATALOG}"))
+    return bool(folders.inside(f"{warehouse}/tables"))
 
 
 def _change(home: Home, metastore: str, new: Mapping[Name, str], gone: Mapping[Name, str]) -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.conftest import metastore_problems
 from volstream import config
 from volstream.definitions import QueueType
 from volstream.engine.process import Engine
 from volstream.errors import InvalidStateError, SqlError
-from volstream.inspection.problems import problems
-from volstream.inspection.status import health
 from volstream.lifecycle.stop import Stop
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
@@ -39,10 +38,6 @@ def hive(folder: Path, name: str) -> Iterator[Session]:
         engine.stop()
 
 
-def told(session: Session) -> list[str]:
-    return [problem.why for problem in problems(health(session.home, streams=False), {}) if problem.kind == "metastore"]
-
-
 def test_tables_are_read_by_name_wherever_the_metastore_is_known(tmp_path: Path) -> None:
     files, blocker = tmp_path / "files", tmp_path / "hive"
     files.mkdir()
@@ -53,13 +48,13 @@ def test_tables_are_read_by_name_wherever_the_metastore_is_known(tmp_path: Path)
         session.volumes.create("v", str(files), queue_type=QueueType.NONE)
         session.jobs.create("j", f"{tmp_path / 'count.py'}:f", "words", volume="v", returns="n INT")
         assert session.jobs.run("j").progress.rows == 1
-        assert ["does not answer" in why for why in told(session)] == [True]
+        assert ["does not answer" in why for why in metastore_problems(session)] == [True]
 
         blocker.unlink()
         (files / "b.txt").write_text("abcdef")
         session.volumes.refresh("v")
         session.jobs.run("j")
-        assert told(session) == []
+        assert metastore_problems(session) == []
         session.sql("CREATE TABLE made (id INT) TBLPROPERTIES ('change_tracking' = 'true')").collect()
         session.sql("INSERT INTO made VALUES (1)").collect()
         session.sql("CREATE DYNAMIC TABLE doubled AS SELECT id * 2 AS twice FROM made").collect()

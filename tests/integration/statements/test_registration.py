@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import COUNT, Home, home_in
+from tests.integration.conftest import COUNT, Home, home_in, metastore_problems
 from tests.waiting import eventually
 from volstream.catalog.leases import REGISTRATION
 from volstream.config import Settings
@@ -18,8 +18,6 @@ from volstream.daemon.registration import Registrar
 from volstream.definitions import QueueType
 from volstream.errors import DependencyError, EngineError, InvalidStateError, SqlError
 from volstream.home import Home as OpenHome
-from volstream.inspection.problems import problems
-from volstream.inspection.status import health
 from volstream.lifecycle.stop import Stop
 from volstream.spark.session import SparkGateway
 from volstream.statements.registration import register
@@ -70,17 +68,12 @@ def registered(home: Home) -> list[str]:
     return [row[1] for row in in_metastore(home, f"SHOW TABLES IN spark_catalog.{home.schema}")]
 
 
-def told(home: Home) -> list[str]:
-    found = problems(health(home.session.home, streams=False), {})
-    return [problem.why for problem in found if problem.kind == "metastore"]
-
-
 def test_a_run_registers_its_table_and_those_from_before_the_setting(home: Home, tmp_path: Path) -> None:
     keyed_table(home, "old")
     run_job(home, tmp_path, "t")
     assert in_metastore(home, "SELECT _file_path, n FROM t$") == [("a.txt", 3)]
     assert registered(home) == ["old", "t"]
-    assert told(home) == []
+    assert metastore_problems(home.session) == []
 
 
 def test_entries_go_with_their_tables(home: Home) -> None:
@@ -118,7 +111,7 @@ def test_an_entry_that_leads_elsewhere_stays_and_is_told(home: Home, tmp_path: P
             register(home.session.home)
     assert registered(home) == ["t", "u"]
     assert in_metastore(home, "SELECT * FROM t$") == [(7,)]
-    assert [str(tmp_path / "theirs") in why for why in told(home)] == [True]
+    assert [str(tmp_path / "theirs") in why for why in metastore_problems(home.session)] == [True]
     assert {row["tableName"] for row in home.sql(f"SHOW TABLES IN {home.schema}")} == {"t", "u"}
     for statement in ("SELECT * FROM t$", "DROP TABLE t$"):
         with pytest.raises(SqlError, match="another table"):
@@ -126,7 +119,7 @@ def test_an_entry_that_leads_elsewhere_stays_and_is_told(home: Home, tmp_path: P
     home.session.source.drop(home.name("t"))
     register(home.session.home)
     assert in_metastore(home, "SELECT * FROM t$") == [(7,)]
-    assert told(home) == []
+    assert metastore_problems(home.session) == []
 
 
 def test_an_entry_that_was_changed_since_is_told(home: Home, tmp_path: Path) -> None:
@@ -168,7 +161,7 @@ def test_a_job_runs_although_its_table_cannot_be_registered(
     with home_in(settings.model_copy(update={"metastore": "spark_catalog"}), gateway) as home:
         run_job(home, tmp_path, "t")
         assert home.rows("SELECT n FROM t$") == [(3,)]
-        assert ["Spark has no metastore" in why for why in told(home)] == [True]
+        assert ["Spark has no metastore" in why for why in metastore_problems(home.session)] == [True]
 
 
 def test_a_daemon_registers_what_others_make_and_what_others_dropped_from_the_metastore(home: Home) -> None:
