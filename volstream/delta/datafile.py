@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 #: The greatest character in UTF-8 order; appending it to a truncated text gives an upper bound.
 _GREATEST = "\U0010ffff"
 
-#: Rows per row group of a table of any columns.
-GROUP_ROWS = 10_000
+#: Rows per row group of a table of any columns. Fewer make a look after a key faster, and a scan of all rows slower.
+GROUP_ROWS = 5_000
 
 #: Number of columns with statistics, and maximum length of text in them, as in Delta.
 _TRACKED_COLUMNS, _LONGEST = 32, 32
@@ -154,14 +154,17 @@ class NewFile:
         remove_file(self._filesystem, f"{self._root}/{self._name}")
 
 
-def of_rows(location: str, schema: pa.Schema, unlisted: Collection[str] = ()) -> NewFile:
+def of_rows(location: str, schema: pa.Schema, key: str, unlisted: Collection[str] = ()) -> NewFile:
     """Creates a data file for a table of any columns, with statistics as in Delta.
 
     Args:
+        key: the column by which rows are looked up.
         unlisted: columns that are not the table's.
     """
     listed = [name for name in schema.names if name not in unlisted]
-    return NewFile(location, schema, tracked=listed[-_TRACKED_COLUMNS:], group_rows=GROUP_ROWS, longest=_LONGEST)
+    return NewFile(
+        location, schema, tracked=listed[-_TRACKED_COLUMNS:], plain=(key,), group_rows=GROUP_ROWS, longest=_LONGEST
+    )
 
 
 @dataclass(frozen=True)

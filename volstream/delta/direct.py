@@ -362,7 +362,7 @@ class _Commit:
         kept = _following(rows, key, follow)
         if not kept.num_rows:
             return []
-        file = of_rows(self.location, kept.schema)
+        file = of_rows(self.location, kept.schema, key)
         self._files.append(file)
         file.write(kept)
         self._rows += kept.num_rows
@@ -392,7 +392,7 @@ class _Commit:
         file: NewFile | None = None
         for group in _groups(rows):
             if file is None:
-                file = of_rows(self.location, written, [] if ids is None else [ids])
+                file = of_rows(self.location, written, key, [] if ids is None else [ids])
                 self._files.append(file)
             renamed = group.rename_columns(schema.names)
             if not rules.allow(renamed):

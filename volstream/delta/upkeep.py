@@ -280,7 +280,7 @@ def _compact(location: str, table: DeltaTable, files: Sequence[_File], key: str)
     rows = pa.concat_tables(parts)
     by = direct.spelled(table, key)
     ordered = rows.sort_by(by) if by in rows.column_names else rows
-    return _replace(location, table, [adds[file.path] for file in some], ordered, own)
+    return _replace(location, table, [adds[file.path] for file in some], ordered, by, own)
 
 
 def _read(location: str, file: _File, schema: pa.Schema, room: int) -> pa.Table | None:
@@ -304,7 +304,12 @@ def _with(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 
 def _replace(
-    location: str, table: DeltaTable, old: Sequence[Mapping[str, Any]], rows: pa.Table, unlisted: Sequence[str]
+    location: str,
+    table: DeltaTable,
+    old: Sequence[Mapping[str, Any]],
+    rows: pa.Table,
+    key: str,
+    unlisted: Sequence[str],
 ) -> bool:
     """Commits a file with ``rows`` in place of others."""
     tracked = TrackedCommit(table, location)
@@ -313,7 +318,7 @@ def _replace(
     removed = [commits.removal(add, now, changes_data=False) for add in old]
     if not rows.num_rows:
         return _is_same(location, table) and commits.on(location, table, [info, *removed])
-    file = of_rows(location, rows.schema, unlisted)
+    file = of_rows(location, rows.schema, key, unlisted)
     try:
         file.write(rows)
         added = commits.addition(file.close(), **tracked.added(rows.num_rows), dataChange=False)

@@ -259,7 +259,7 @@ class Staged:
         keys = finished.rows([self.target.key])
         if not any(pc.any(pc.is_in(group[self.target.key], value_set=failing)).as_py() for group in keys):
             return file
-        written = datafile.of_rows(self.target.folder, self.target.schema)
+        written = datafile.of_rows(self.target.folder, self.target.schema, self.target.key)
         for rows in finished.rows():
             written.write(self._without(rows, failing))
         added = written.close()

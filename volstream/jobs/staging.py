@@ -156,7 +156,7 @@ class _Rows:
             if self._target.options:
                 options.know(folder, dict(self._target.options))
             make_folder(folder)
-            self._file = datafile.of_rows(folder, self._target.schema)
+            self._file = datafile.of_rows(folder, self._target.schema, self._target.key)
         rows = pa.concat_tables(self._held)
         self._file.write(rows if rows.num_rows == 1 else rows.sort_by(self._target.key))
         self._held, self._held_rows, self._held_bytes = [], 0, 0

@@ -443,7 +443,7 @@ def test_a_stream_needs_what_upkeep_replaced_after_its_offset(tmp_path: Path) ->
 
 
 def test_a_linked_file_is_as_young_as_its_commit(tmp_path: Path) -> None:
-    made = datafile.of_rows(str(tmp_path), SCHEMA)
+    made = datafile.of_rows(str(tmp_path), SCHEMA, "path")
     made.write(SCHEMA.empty_table())
     added = made.close()
     os.utime(tmp_path / added.path, (0, 0))
