@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 #: With MOVE the old path's rows follow; to run the function instead, the moved file is planned as an INSERT.
 INSERT, REPLACE, REMOVE, MOVE = "insert", "replace", "remove", "move"
 
-#: The files of a set (``jobs.sets``), and for how many seconds it is held back; NULL for a single file.
+#: The files of a set (``jobs.sets``), and for how many seconds it is held back; no files and NULL for a single file. Not NULL for
+#: both: for each row that Spark gives to Python, Arrow in Java goes through all NULL lists of the batch before it.
 _OF_SETS = (
     ("members", pa.list_(pa.struct([SCHEMA.field(name) for name in FileInfo._fields]))),
     ("held", pa.float64()),
@@ -65,7 +66,7 @@ _DDL = (
 )
 
 #: A single file's columns of a set.
-_NO_SET = (f"CAST(NULL AS {_MEMBERS}) AS members", "CAST(NULL AS DOUBLE) AS held")
+_NO_SET = (f"CAST(array() AS {_MEMBERS}) AS members", "CAST(NULL AS DOUBLE) AS held")
 
 #: Rows of up to this many files are part of the query. From about 3,000 on, Spark would cache them.
 _FEW_FILES = 1000
@@ -112,7 +113,7 @@ def files_of_changes(changed: pa.Table, moves: Moves) -> pa.Table:
     came_from = [origins.get(path, (None, None)) for path in changed["relative_path"].to_pylist()]
     columns = [*changed.select([*COLUMNS, "commit_version"]).columns, pa.array(actions, pa.string())]
     columns += [pa.array([origin[at] for origin in came_from], pa.string()) for at in (0, 1)]
-    columns += [pa.nulls(len(actions), kind) for _, kind in _OF_SETS]
+    columns += _no_sets(len(actions))
     planned = pa.table(columns, schema=_SCHEMA)
     return planned.filter(pc.is_valid(planned["action"]))
 
@@ -125,10 +126,14 @@ def files_of_rows(rows: pa.Table, action: str) -> pa.Table:
     """
     columns = rows.select([*COLUMNS, "commit_version"]).columns
     nothing = pa.nulls(rows.num_rows, pa.string())
-    sets = [pa.nulls(rows.num_rows, kind) for _, kind in _OF_SETS]
-    return pa.table(
-        [*columns, pa.array([action] * rows.num_rows, pa.string()), nothing, nothing, *sets], schema=_SCHEMA
-    )
+    actions = pa.array([action] * rows.num_rows, pa.string())
+    return pa.table([*columns, actions, nothing, nothing, *_no_sets(rows.num_rows)], schema=_SCHEMA)
+
+
+def _no_sets(count: int) -> list[pa.Array]:
+    """Returns the columns of sets for single files."""
+    (_, members), (_, held) = _OF_SETS
+    return [pa.array([[]] * count, members), pa.nulls(count, held)]
 
 
 def _origins(changed: pa.Table) -> Mapping[str, tuple[str, str]]:
