@@ -235,6 +235,13 @@ def test_a_third_file_with_the_same_content_is_not_a_move_and_a_changed_one_does
     assert planned(changed)[1] == ("new", INSERT, "old", "x")
 
 
+def test_a_single_files_row_has_an_empty_list_of_members() -> None:
+    # Spark takes time for each NULL list before it, and so a square of the files in a batch.
+    changes = net(("new", "x", False, True), ("overwritten", "y", True, True))
+    for rows in (plan.files_of_changes(changes, plan.Moves(False, False)), plan.files_of_rows(changes, INSERT)):
+        assert rows["members"].to_pylist() == [[], []]
+
+
 def test_a_written_plan_is_read_back_in_batches(tmp_path: Path) -> None:
     location = str(tmp_path / "p")
     rows = net(*((f"{number:02}", f"{number}", False, True) for number in range(10)))
