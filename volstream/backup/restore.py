@@ -21,7 +21,7 @@ from volstream.errors import InvalidStateError, InvalidValueError, ObjectInUseEr
 from volstream.lifecycle.identity import new_owner
 
 #: Folders that a warehouse may have before a restore: leftovers of processes, and what names the home's catalog.
-_LEFTOVERS = ("_staging", "_listings", folders.CATALOG)
+_LEFTOVERS = (folders.STAGING, "_listings", folders.CATALOG)
 
 #: How folders with a copy of a backup's catalog begin.
 SCRATCH = "volstream-restore-"

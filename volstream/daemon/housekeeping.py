@@ -85,7 +85,7 @@ def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
     volumes = {volume.id for volume in catalog.volumes.list()}
     kept = {
         "_plans": plans,
-        "_staging": set[str](),
+        folders.STAGING: set[str](),
         "_listings": {*volumes, *(f"{volume}-beside" for volume in volumes)},
         "_logs": {job.id for job in catalog.jobs.list()},
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ _log = get("warehouse")
 
 #: The file in a warehouse that identifies the catalog of its tables.
 CATALOG = "_catalog.json"
+
+#: The folder of a warehouse for rows that are written for one batch or one statement, where Spark finds them on any host.
+STAGING = "_staging"
 
 #: Names that every library writes alike in a URI.
 _IN_URIS = re.compile(r"[\w.+=~'-]+/[\w.+=~'-]+", re.ASCII)
@@ -121,6 +125,16 @@ def discard(location: str) -> None:
         remove(location)
     except OSError as error:
         _log.warning("folder_left", folder=location, reason=str(error))
+
+
+@contextmanager
+def staged(warehouse: str, purpose: str) -> Iterator[str]:
+    """Yields the location of a folder to stage rows in, which is discarded at the end."""
+    location = f"{warehouse}/{STAGING}/{purpose}-{uuid.uuid4().hex}"
+    try:
+        yield location
+    finally:
+        discard(location)
 
 
 def is_link(location: str) -> bool:

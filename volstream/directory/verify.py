@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -77,9 +76,8 @@ def compared(catalog: Catalog, settings: Settings, volume: Volume, stop: Stop) -
         InterruptedByUserError: stopped.
     """
     store = store_of(volume, catalog, settings)
-    folder = f"{settings.warehouse_path}/_staging/verify-{uuid.uuid4().hex}"
     wrong, examples, late = Counter[Difference](), list[tuple[str, Difference]](), 0
-    try:
+    with folders.staged(settings.warehouse_path, "verify") as folder:
         listing = list_subtrees(
             folder,
             store,
@@ -103,8 +101,6 @@ def compared(catalog: Catalog, settings: Settings, volume: Volume, stop: Stop) -
             if len(examples) < _EXAMPLES:
                 paths = found[PATH].slice(0, _EXAMPLES).to_pylist()
                 examples += list(zip(paths, kinds, strict=False))[: _EXAMPLES - len(examples)]
-    finally:
-        folders.discard(folder)
     return ComparedDirectory(
         listing.files, listing.bytes, dict(sorted(wrong.items())), sorted(examples), late, listing.finding_count
     )

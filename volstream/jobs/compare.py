@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -136,10 +134,7 @@ class _Run:
         progress = ComparisonProgress(len(self._paths), own=own)
         self._observe(progress)
         work = dataclasses.replace(work_on(self._services.settings, other, source, self._store), measures=True)
-        location = f"{self._services.staging}/compare-{uuid.uuid4().hex}"
-        with ExitStack() as end:
-            session = end.enter_context(self._services.session())
-            end.callback(folders.discard, location)
+        with self._services.session() as session, folders.staged(self._services.warehouse, "compare") as location:
             planned, target = plan.work_of_rows(session, self._files), target_of_rows(other, location, "")
             staged = stage(self._services, location, target, planned, work, other, len(self._paths))
             if (broken := staged.broken()) is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -276,24 +275,18 @@ class _Run:
         made = None
         if outputs:
             made = compared_outputs(self._services.catalog, self._services.settings, self._job)
-        folder = f"{self._services.staging}/verify-{uuid.uuid4().hex}"
         planned: Planned | None = None
-        try:
-            with self._services.session() as session:
-                comparison = compared(
-                    self._services, session, self._job, covered, unfinished, folder, made, again=kind is PlanKind.STREAM
-                )
-                found = comparison.found
-                if fix and (found.count or kind is PlanKind.STREAM):
-                    self._make_table()
-                    # If the plan's files were lost, those of the whole range would be planned, with rows that are there.
-                    self._job = self._services.catalog.jobs.change(self._job, clean=False)
-                    delivered = covered if kind is PlanKind.REPAIR else replace(covered, from_version=None)
-                    planned = self._services.planner.of_repair(
-                        self._job, kind, delivered, comparison.repair(), found.count
-                    )
-        finally:
-            folders.discard(folder)
+        with self._services.session() as session, folders.staged(self._services.warehouse, "verify") as folder:
+            comparison = compared(
+                self._services, session, self._job, covered, unfinished, folder, made, again=kind is PlanKind.STREAM
+            )
+            found = comparison.found
+            if fix and (found.count or kind is PlanKind.STREAM):
+                self._make_table()
+                # If the plan's files were lost, those of the whole range would be planned, with rows that are there.
+                self._job = self._services.catalog.jobs.change(self._job, clean=False)
+                delivered = covered if kind is PlanKind.REPAIR else replace(covered, from_version=None)
+                planned = self._services.planner.of_repair(self._job, kind, delivered, comparison.repair(), found.count)
         failed_before = self.report.progress.failed
         if planned is not None and not self._open(*planned, stream) and kind is PlanKind.STREAM:
             consumptions.advance(stream, covered.to_version, covered.table_id)

@@ -37,7 +37,7 @@ class JobServices:
         self.gateway = gateway
         self.settings = settings
         self.warehouse = settings.warehouse_path
-        self.staging = f"{self.warehouse}/_staging"
+        self.staging = f"{self.warehouse}/{folders.STAGING}"
         self.delta = DeltaWriter(gateway)
         self.reader = StreamReader(catalog, self.warehouse)
         self.planner = Planner(catalog, self.reader, settings, self._slots)

@@ -27,8 +27,13 @@ def total(*parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def shown(counted: Mapping[str, float]) -> str:
-    """Returns counts for people, such as ``calls 12, tokens 1,532``."""
-    return ", ".join(f"{name} {_number(number)}" for name, number in sorted(counted.items()))
+    """Returns counts for people, such as ``calls 12, 'unexpected: words < 8' 1``."""
+    return ", ".join(f"{_name(name)} {_number(number)}" for name, number in sorted(counted.items()))
+
+
+def _name(name: str) -> str:
+    """Returns a name in quotes if it is more than a word, so that its number is not read as a part of it."""
+    return f"'{name}'" if " " in name else name
 
 
 def _number(number: float) -> str:

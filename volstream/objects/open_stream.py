@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -97,20 +96,17 @@ class StreamBatch:
         if self._taken is None:
             return 0
         # A view of a DataFrame of changes would lose their range: the stream's own rows are read by SQL, others are staged.
-        staged = f"{self._home.warehouse}/_staging/{uuid.uuid4().hex}"
+        with folders.staged(self._home.warehouse, "merge") as staged:
 
-        def statement(spark: SparkSession) -> None:
-            source = self._query(Views(spark)) if df is None else f"SELECT * FROM {parquet_at(staged)}"
-            text = _merge(location, source, keys, _common(columns, frame.columns), frame.columns)
-            with_retries(lambda: spark.sql(text).collect())
+            def statement(spark: SparkSession) -> None:
+                source = self._query(Views(spark)) if df is None else f"SELECT * FROM {parquet_at(staged)}"
+                text = _merge(location, source, keys, _common(columns, frame.columns), frame.columns)
+                with_retries(lambda: spark.sql(text).collect())
 
-        try:
             if df is not None:
                 with as_sql_errors():
                     df.write.parquet(staged)
             return self._write(location, statement)
-        finally:
-            folders.remove(staged)
 
     def _write(self, location: str, statement: Callable[[SparkSession], None], like: Any = None) -> int | None:
         if self._taken is None:

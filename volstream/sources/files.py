@@ -8,7 +8,6 @@ import json
 import os
 import tempfile
 import urllib.request
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -177,8 +176,7 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
     Raises:
         InvalidValueError: the file cannot be read, or has values that its columns cannot hold.
     """
-    folder = f"{home.warehouse}/_staging/upload-{uuid.uuid4().hex}"
-    try:
+    with folders.staged(home.warehouse, "upload") as folder:
         with tempfile.TemporaryDirectory(prefix="volstream-upload-") as scratch:
             # A name of its own: those that begin with _ have no rows elsewhere, and long ones cannot be a file's here.
             name = "rows" + "".join(Path(upload.name).suffixes[-2:])[-40:]
@@ -187,8 +185,6 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
             _write(upload, scratch, name, home.settings.function_memory)
             folders.put(f"{scratch}/{_OUTPUT}", folder)
         yield folder
-    finally:
-        folders.remove(folder)
 
 
 def _copy(source: BinaryIO, copy: BinaryIO, upload: Upload, maximum: int) -> None:

@@ -110,13 +110,10 @@ def add(home: Home, source: Source, version: int | None, items: pa.Table) -> Non
             if not has(existing):
                 raise differs(source, version)
         elif not direct.commit(location, _marker(version), RowChanges([items], items.schema, "", None, overwrite=True)):
-            staged = f"{home.warehouse}/_staging/version-{source.id}-{version}"
-            try:
+            with folders.staged(home.warehouse, "version") as staged:
                 with folders.written(staged, items.schema) as file:
                     file.write_table(items)
                 overwrite(home, location, version, lambda session: session.read.parquet(staged), items.num_rows)
-            finally:
-                folders.remove(staged)
         note(home, source, version)
 
 

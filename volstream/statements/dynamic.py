@@ -8,7 +8,6 @@ columns of the sources (``SELECT *``) are added first, by a separate commit.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -145,8 +144,7 @@ class _Refresh:
         else:
             difference = incremental.difference(location, result, columns)
         # Staged, because a MERGE reads its source more than once; without differences the MERGE is skipped.
-        spilled = f"{self._home.warehouse}/_staging/dynamic-{uuid.uuid4().hex}"
-        try:
+        with folders.staged(self._home.warehouse, "dynamic") as spilled:
             spark.sql(difference).write.parquet(spilled)
             if folders.dataset(spilled).count_rows():
                 changed = parquet_at(spilled)
@@ -156,8 +154,6 @@ class _Refresh:
                     else incremental.merge_by_key(location, changed, columns, key)
                 )
                 with_retries(lambda: spark.sql(merge).collect())
-        finally:
-            folders.remove(spilled)
 
     def _changes(self, spark: SparkSession, outputs: Sequence[str], columns: Sequence[str]) -> str | None:
         """Returns SQL for the table's missing and superfluous rows, computed from the changed rows only; None if these cannot

@@ -32,7 +32,7 @@ def is_fact(name: Name) -> bool:
 
 def write(home: Home, name: Name) -> str:
     """Writes a relation's rows to a folder of Parquet files; returns its location."""
-    location = f"{home.warehouse}/_staging/facts-{uuid.uuid4().hex}"
+    location = f"{home.warehouse}/{folders.STAGING}/facts-{uuid.uuid4().hex}"
     schema = pa.schema([(column, _TYPES[kind]) for column, kind in facts.types(name.name).items()])
     with folders.written(location, schema) as file:
         for some in facts.rows(home.catalog.database, name.name):

@@ -18,3 +18,7 @@ def test_sums_have_at_most_a_hundred_names() -> None:
 )
 def test_counts_are_shown_with_the_digits_that_matter(number: float, text: str) -> None:
     assert counts.shown({"b": number, "a": 1}) == f"a 1, b {text}"
+
+
+def test_a_name_of_several_words_is_quoted() -> None:
+    assert counts.shown({"tokens": 3, "unexpected: words < 8": 1}) == "tokens 3, 'unexpected: words < 8' 1"
