@@ -260,7 +260,6 @@ class Jobs(Collection[Job]):
             VolstreamError: the open batch of a run that died cannot be settled.
         """
         from volstream.delta import folders
-        from volstream.delta.places import reached
         from volstream.jobs import ledger, logs
         from volstream.jobs.definitions import drop_job
         from volstream.jobs.outputs import remove_outputs_of
@@ -270,9 +269,8 @@ class Jobs(Collection[Job]):
         job = self._home.catalog.jobs.find(Name.parse(name))
         dropped = drop_job(self._home.catalog, Name.parse(name), if_exists=if_exists, force=force)
         if job is not None:
-            with reached(self._home.warehouse):
-                folders.remove(logs.location_of(self._home.warehouse, job.id))
-                folders.remove(ledger.location_of(self._home.warehouse, job.id))
+            for location_of in (logs.location_of, ledger.location_of):
+                folders.discard(location_of(self._home.warehouse, job.id))
             if remove_outputs:
                 remove_outputs_of(self._home.catalog, self._home.settings, job)
         return dropped
