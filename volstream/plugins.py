@@ -4,7 +4,7 @@ volstream's own, so a package cannot replace what volstream has, and none is imp
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +27,13 @@ class Group(StrEnum):
 def has(group: Group, name: str) -> bool:
     """True if an installed package has this entry point. Does not import the package."""
     return _point(group, name) is not None
+
+
+def names(group: Group) -> Sequence[str]:
+    """Returns the names of the entry points of installed packages, sorted. Does not import the packages."""
+    from importlib.metadata import entry_points  # late, as in _point
+
+    return sorted(entry_points(group=group.value).names)
 
 
 def call(group: Group, name: str, *arguments: Any) -> Any:

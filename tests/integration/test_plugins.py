@@ -16,6 +16,7 @@ from volstream import plugins
 from volstream.alerts.receivers import DeliveryError, deliver
 from volstream.config import Receiver
 from volstream.definitions import QueueType
+from volstream.definitions.volume import _QUEUE_TYPE
 from volstream.errors import DependencyError, InvalidValueError, reason_of
 from volstream.model.locations import scheme_of
 from volstream.queues import open_queue
@@ -92,6 +93,11 @@ def test_what_no_package_has_is_refused() -> None:
         open_store("pigeons://x")
     with pytest.raises(InvalidValueError, match="no kind of receivers 'pigeons'"):
         deliver(Receiver.model_validate({"kind": "pigeons"}), {})
+
+
+def test_a_misspelt_type_is_compared_with_those_of_packages(installed: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"Did you mean 'raising'\? Give one of .*late.*raising"):
+        _QUEUE_TYPE.parse("raisng")
 
 
 def test_an_option_that_is_a_secret_is_not_repeated(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from volstream import plugins
 from volstream.config import Receiver, Settings
 from volstream.errors import DependencyError, InvalidValueError, VolstreamError
 from volstream.model.documents import to_json
-from volstream.model.text import one_line
+from volstream.model.text import like, one_line
 from volstream.plugins import Group
 from volstream.references import hidden, resolve
 
@@ -92,7 +92,8 @@ def _hand_over(kind: str, options: Mapping[str, SecretStr], payload: Mapping[str
     """Lets a plug-in deliver an alert."""
     if not plugins.has(Group.ALERTS, kind):
         raise InvalidValueError(
-            f"There is no kind of receivers {kind!r}.", "Install the package that adds it, where the daemon runs."
+            f"There is no kind of receivers {kind!r}.",
+            f"{like(kind, plugins.names(Group.ALERTS))}Install the package that adds it, where the daemon runs.",
         )
     said = {name: value.get_secret_value() for name, value in options.items()}
     resolved = {name: resolve(text) for name, text in said.items()}

@@ -239,11 +239,11 @@ BY_ITEM = (PAIRS, PROPERTIES)
 RETENTION = form("a duration", "str | timedelta | None", _retention, metavar="'30 days'", write=_long)
 
 
-def words(values: type[StrEnum], others: Callable[[str], bool] | None = None) -> Form:
+def words(values: type[StrEnum], others: Callable[[], Sequence[str]] | None = None) -> Form:
     """Returns the form of an enumeration: its words, in any case, with dashes or underscores.
 
     Args:
-        others: whether there is another word, which the enumeration then has to accept.
+        others: further words, which the enumeration then has to accept; asked for only after an unknown word.
     """
     by_word = {_plain(word): member for member in values for word in (member.value, member.name)}
 
@@ -251,14 +251,15 @@ def words(values: type[StrEnum], others: Callable[[str], bool] | None = None) ->
         if isinstance(value, values):
             return value
         member = by_word.get(_plain(value)) if isinstance(value, str) else None
-        if member is None and others is not None and isinstance(value, str) and others(value):
+        if member is not None:
+            return member
+        known = [*values, *(others() if others is not None else ())]
+        if value in known:
             return values(value)
-        if member is None:
-            hint = like(value, list(values)) if isinstance(value, str) else ""
-            raise InvalidValueError(
-                f"{shortened(value)} is not an allowed value.", f"{hint}Give one of {', '.join(values)}."
-            )
-        return member
+        hint = like(value, known) if isinstance(value, str) else ""
+        raise InvalidValueError(
+            f"{shortened(value)} is not an allowed value.", f"{hint}Give one of {', '.join(known)}."
+        )
 
     return form(
         f"one of {', '.join(values)}",

@@ -53,9 +53,7 @@ class QueueType(StrEnum):
 
 
 #: A type of queue, also of a plug-in that is installed here.
-_QUEUE_TYPE = forms.words(
-    QueueType, others=lambda word: bool(_PLUGINS.fullmatch(word)) and plugins.has(Group.QUEUES, word)
-)
+_QUEUE_TYPE = forms.words(QueueType, others=lambda: [*filter(_PLUGINS.fullmatch, plugins.names(Group.QUEUES))])
 
 #: The virtual cluster of a volume if the user names none.
 DEFAULT_VIRTUAL_CLUSTER = "DEFAULT"

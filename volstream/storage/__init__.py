@@ -100,8 +100,9 @@ def _scheme(location: str) -> str:
     scheme = scheme_of(location)
     scheme = _ALIASES.get(scheme, scheme)
     if scheme not in _BACKENDS and not plugins.has(Group.STORES, scheme):
+        schemes = [f"{name}://" for name in (*sorted(_BACKENDS), *plugins.names(Group.STORES))]
         raise InvalidValueError(
             f"{without_secrets(location)!r}: locations with the scheme {scheme!r} are not supported.",
-            f"Supported: {', '.join(f'{name}://' for name in sorted(_BACKENDS))}, plain paths, and those of installed plug-ins.",
+            f"Supported: {', '.join(schemes)} and plain paths.",
         )
     return scheme
