@@ -19,6 +19,11 @@ def test_the_help_is_shown_without_arguments(capsys: pytest.CaptureFixture[str])
     assert "Traceback" not in said.err
 
 
+def test_an_option_before_the_command_is_sent_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--home", "h", "status"]) == 2
+    assert "--home must follow a command: volstream COMMAND --home ..." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_shells_completion_script_is_printed(
     shell: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
