@@ -42,7 +42,7 @@ def examples(found: Verification | ComparedDirectory) -> Sequence[str]:
 
 def lines(job: str, found: Verification) -> Sequence[str]:
     """Says what was found, the result first."""
-    compared = f"{counted(found.files, 'file')} compared with a table of {counted(found.rows, 'row')}"
+    compared = f"{counted(found.files, found.unit)} compared with a table of {counted(found.rows, 'row')}"
     if found.wrong:
         said = [f"{compared}: {found.kinds}.", *examples(found)]
     else:
@@ -70,7 +70,7 @@ def lines(job: str, found: Verification) -> Sequence[str]:
             named = ", ".join(map(printable, made.examples[:5])) + (" ..." if made.unnamed > 5 else "")
             said.append(f"The job's folder there also has {counted(made.unnamed, 'file')} that no row names: {named}.")
     if found.unproven:
-        said.append(f"{counted(found.unproven, 'file')} without rows: whether they have none is not known here.")
+        said.append(f"{counted(found.unproven, found.unit)} without rows: whether they have none is not known here.")
     if found.waiting:
         said.append(f"Not compared: {counted(found.waiting, 'file')} for the next run.")
     if found.fixed is not None and found.count:

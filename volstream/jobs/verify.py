@@ -74,6 +74,7 @@ class Verification:
         outputs: the files that the function made; None: they were not compared.
         unproven: files without rows that may be right: the job keeps no ledger, because only Spark can write to its warehouse.
         fixed: files that were wrong and have been put right; None: nothing was changed.
+        unit: what the job's function is called with: ``file``, or ``set``.
     """
 
     files: int = 0
@@ -89,6 +90,7 @@ class Verification:
     outputs: ComparedOutputs | None = None
     unproven: int = 0
     fixed: int | None = None
+    unit: str = "file"
 
     @property
     def count(self) -> int:
@@ -103,7 +105,7 @@ class Verification:
     @property
     def text(self) -> str:
         """What is wrong, as a part of a sentence: ``3 files: 2 missing, 1 stray``."""
-        files = f"{counted(self.count, 'file')}: {self.kinds}" if self.wrong else ""
+        files = f"{counted(self.count, self.unit)}: {self.kinds}" if self.wrong else ""
         pathless = f"{counted(self.pathless, 'row')} without the path of a file" if self.pathless else ""
         return "; ".join(filter(None, [files, pathless]))
 
@@ -231,6 +233,7 @@ def compared(
         pathless=pathless,
         outputs=outputs,
         unproven=unproven,
+        unit=job.unit,
     )
     problems = session.read.schema("path STRING, problem STRING").parquet(f"{folder}/problems")
     return Comparison(
