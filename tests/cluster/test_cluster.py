@@ -8,6 +8,7 @@ import pytest
 
 from tests.environments import wheel
 from tests.folders import FileWriter
+from tests.ports import free_ports
 from tests.spark_cluster import Cluster
 from tests.waiting import eventually
 
@@ -73,6 +74,15 @@ def test_the_doctor_asks_the_server_and_its_workers(cluster: Cluster) -> None:
     assert any("as user nobody with Python 3." in check["said"] for check in asked)
 
 
+def test_the_doctor_says_that_the_server_is_down(cluster: Cluster) -> None:
+    cluster.kill("connect")
+    try:
+        [server] = (check for check in checks(cluster, fails=4) if check["what"] == "server")
+        assert (server["state"], "died or stopped answering" in server["said"]) == ("failed", True)
+    finally:
+        cluster.start("connect")
+
+
 def test_a_volume_that_workers_cannot_read_is_told_by_the_doctor_and_stops_no_other_job(cluster: Cluster) -> None:
     job(cluster, "hidden", SLOW, "n INT", range(2))
     cluster.hide(cluster.ours / "hidden")
@@ -136,6 +146,23 @@ def test_each_file_counts_once_after_a_process_was_killed(cluster: Cluster, vict
         process.communicate(timeout=240)
     cluster.volstream("run-job", name)
     assert summary(cluster, name) == {"n": 100, "files": 100, "total": 4950}
+
+
+def test_a_daemon_goes_on_after_the_server_was_started_anew(cluster: Cluster) -> None:
+    job(cluster, "kept", SLOW, "n INT", range(3), "--on-change")
+    cluster.volstream("run-job", "kept")
+    with cluster.begun("daemon", http_port=str(free_ports(1)[0])) as daemon:
+        try:
+            for number in (3, 4):
+                FileWriter(cluster.ours / "kept").put(f"{number:04}", str(number))
+                cluster.volstream("refresh", "kept")
+                eventually(lambda: summary(cluster, "kept")["n"] == number + 1, 120)  # noqa: B023  # awaited here
+                if number == 3:
+                    cluster.kill("connect")
+                    cluster.start("connect")
+        finally:
+            daemon.terminate()
+            daemon.communicate(timeout=60)
 
 
 def test_a_cluster_without_executors_is_told_and_waited_for(cluster: Cluster) -> None:

@@ -22,14 +22,20 @@ def engine_command() -> None:
 @creating_home
 def engine_status_command(session: Session, output: Output) -> None:
     """Show whether the home's engine runs."""
+    from volstream.engine.attach import remote_address
     from volstream.engine.control import engine_status
 
-    status = engine_status(session.home.settings)
-    text = (
-        f"{status.state}: {status.kind} engine, pid {status.pid}, JVM {status.jvm_pid}, up {age(status.up_seconds)}"
-        if status
-        else "No engine runs; the first command that needs Spark starts one."
-    )
+    status, settings = engine_status(session.home.settings), session.home.settings
+    if status:
+        text = (
+            f"{status.state}: {status.kind} engine, pid {status.pid}, JVM {status.jvm_pid}, up {age(status.up_seconds)}"
+        )
+    elif settings.spark_remote:
+        text = (
+            f"The home uses the Spark server {remote_address(settings).server}. To ask it: volstream doctor --cluster"
+        )
+    else:
+        text = "No engine runs; the first command that needs Spark starts one."
     output.result(status, text)
 
 

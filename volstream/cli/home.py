@@ -77,6 +77,7 @@ def init_command(session: Session, output: Output) -> None:
 @common
 def status_command(session: Session, output: Output) -> None:
     """Show engine, volumes, streams and jobs, and what needs attention. Starts nothing."""
+    from volstream.engine.attach import remote_address
     from volstream.inspection.status import status
 
     overview = status(session.home)
@@ -85,9 +86,12 @@ def status_command(session: Session, output: Output) -> None:
         output.result({**overview, "problems": wrong}, "")
         return
     engine = overview["engine"]
-    running = (
-        f"{engine.state}, {engine.kind}, pid {engine.pid}, up {age(engine.up_seconds)}" if engine else "not running"
-    )
+    if session.home.settings.spark_remote:
+        running = f"elsewhere: {remote_address(session.home.settings).server}"
+    elif engine:
+        running = f"{engine.state}, {engine.kind}, pid {engine.pid}, up {age(engine.up_seconds)}"
+    else:
+        running = "not running"
     output.details({"home": overview["home"], "engine": running})
     output.table(
         overview["volumes"],

@@ -13,10 +13,16 @@ from volstream.model.units import format_size
 
 
 @contextmanager
-def watched(output: Output) -> Iterator[tuple[Stop, Observer]]:
-    """Yields a stop signal for a run, and an observer that shows its progress."""
+def watched(
+    output: Output,
+    said: str = "Finishing the current batch. Interrupt again to end at once: the next run repeats that batch.",
+) -> Iterator[tuple[Stop, Observer]]:
+    """Yields a stop signal for a run, and an observer that shows its progress.
+
+    Args:
+        said: what the first signal is answered with.
+    """
     stop = Stop()
-    said = "Finishing the current batch. Interrupt again to end at once: the next run repeats that batch."
     with stop_on_signals(stop, first=lambda: output.message(said)), _progress(output) as observe:
         yield stop, observe
 

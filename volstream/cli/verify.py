@@ -40,6 +40,9 @@ class _Report:
     error: VolstreamError | None = None
 
 
+_ENDING = "Finishing the current step. Interrupt again to end at once: what is not put right yet stays as it is."
+
+
 @click.command("verify")
 @click.argument("job", shell_complete=names_of("job"), required=False)
 @click.option(
@@ -73,7 +76,7 @@ def verify_command(
             compared = session.volumes.verify(volume, stop=stop)
         _show(output, _of_volume(volume, compared))
         return
-    with watched(output) as (stop, observe):
+    with watched(output, _ENDING) as (stop, observe):
         if job is None:
             report = _of_all(list(_each(session, stop, observe, fix=fix, outputs=outputs)))
         else:
@@ -91,7 +94,7 @@ def heal_command(session: Session, output: Output, job: str) -> None:
 
     Compares the table with the directory of the volume, and processes only the files that differ.
     """
-    with watched(output) as (stop, observe):
+    with watched(output, _ENDING) as (stop, observe):
         found = session.jobs.heal(job, stop=stop, observe=observe)
     if stop:
         raise InterruptedByUserError("Interrupted. Run it again.")

@@ -75,7 +75,7 @@ def watch_of(settings: Settings) -> Callable[[Address, Callable[[str], None]], H
     def made(address: Address, lost: Callable[[str], None]) -> HangDetector:
         from volstream.spark.watch import Watch
 
-        return Watch(address, settings.engine_stall_seconds, list, lost)
+        return Watch(address, settings.engine_stall_seconds, dict, lost)
 
     return made
 
@@ -235,7 +235,8 @@ class RemoteEngine:
     def status(self) -> Mapping[str, Any]:
         """See :class:`DaemonEngine`."""
         reason = self._reason
-        return {"state": "elsewhere"} if reason is None else {"state": "lost", "reason": reason}
+        state = {"state": "elsewhere"} if reason is None else {"state": "lost", "reason": reason}
+        return {**state, "server": self._address.server}
 
     def run(self) -> None:
         """See :class:`DaemonEngine`."""

@@ -11,6 +11,7 @@ from volstream.inspection.doctor import Check, CheckState
 from volstream.jobs import handshake
 from volstream.jobs.handshake import Answer
 from volstream.model.text import counted
+from volstream.spark.errors import map_spark_errors
 from volstream.spark.stall import given_up
 
 if TYPE_CHECKING:
@@ -28,10 +29,12 @@ def examine_cluster(home: Home) -> Iterator[Check]:
     if not home.settings.spark_remote:
         raise InvalidStateError("The home has a Spark of its own.", "--cluster is for a home with spark_remote.")
     try:
-        with home.gateway.fresh() as session:
+        with map_spark_errors(), home.gateway.fresh() as session:
             wrong = handshake.settings_of(session)
             yield Check("server", CheckState.OK, f"Spark {session.version} answers")
             yield from (Check("settings", CheckState.FAILED, said, _DOCS) for said in wrong)
+            if (said := handshake.log_store_of(session, home.warehouse)) is not None:
+                yield Check("settings", CheckState.WARNING, said, _DOCS)
             with given_up(session, home.settings.executor_wait_seconds):
                 answers = handshake.ask(session, handshake.places_of(home.catalog, home.warehouse))
     except VolstreamError as error:

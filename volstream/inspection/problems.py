@@ -87,8 +87,10 @@ def _engine(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Pr
     recorded = status.get("engine")
     engine = probed.get("engine") or ({} if recorded is None else vars(recorded))
     if engine.get("reason"):
-        do = "Jobs wait; the daemon retries. The engine's log is in the home's log/ folder."
-        yield Problem(True, "engine", "", f"The Spark engine is down: {engine['reason']}", do)
+        what, do = "The Spark engine", "The engine's log is in the home's log/ folder."
+        if engine.get("server"):
+            what, do = f"The Spark server {engine['server']}", "To ask it: volstream doctor --cluster"
+        yield Problem(True, "engine", "", f"{what} is down: {engine['reason']}", f"Jobs wait; the daemon retries. {do}")
 
 
 def _daemon(status: Mapping[str, Any]) -> Iterator[Problem]:

@@ -22,7 +22,7 @@ _HELPS = {
     FailureKind.UNREADABLE: "Check that the store answers",
     FailureKind.MALFORMED: "Fix the file, or how it is read (alter-job --arg)",
     FailureKind.NEW_COLUMNS: "Accept new columns (alter-job --arg new_columns=add)",
-    FailureKind.DENIED: "Grant volstream's user read access",
+    FailureKind.DENIED: "Grant read access to the user in the message",
 }
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from volstream.delta.options import options_of
 from volstream.errors import EngineError
 from volstream.jobs import probe
+from volstream.jvm.jars import LOG_STORE_CLASS, LOG_STORE_SCHEMES
 from volstream.model.locations import local_path, scheme_of
 from volstream.spark.errors import condition_of
 
@@ -29,6 +30,9 @@ _REQUIRED = {
     "spark.databricks.delta.changelogV2.enabled": "true",
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
+
+#: Spark starts the same program on all workers, and asks only the server for it.
+_CHOOSE = "start the server with PYSPARK_PYTHON set to a Python that all workers have"
 
 _ANSWER = pa.schema([("answer", pa.string())])
 
@@ -92,6 +96,17 @@ def settings_of(session: SparkSession) -> Sequence[str]:
     return wrong
 
 
+def log_store_of(session: SparkSession, warehouse: str) -> str | None:
+    """Returns what is wrong with the server's log store, in a sentence: with Delta's own, a commit of Spark may replace one that
+    came within the same milliseconds."""
+    scheme = scheme_of(warehouse)
+    key = f"spark.delta.logStore.{scheme}.impl"
+    present = str(session.conf.get(key, "") or "")
+    if scheme not in LOG_STORE_SCHEMES or present == LOG_STORE_CLASS:
+        return None
+    return f"{key} is {present or 'not set'}; with {LOG_STORE_CLASS} no commit of Spark's replaces another writer's."
+
+
 def ask(session: SparkSession, places: Places) -> Sequence[Answer]:
     """Returns the answers of all slots; a single one if no task can run. Raises PySpark's exceptions for a lost server."""
     from pyspark.errors import PySparkException
@@ -119,8 +134,8 @@ def _why_none(error: Exception) -> str | None:
     text = str(error)
     if condition_of(error) == "PYTHON_VERSION_MISMATCH" or "PYTHON_VERSION_MISMATCH" in text:
         ours = ".".join(platform.python_version_tuple()[:2])
-        return f"its workers have another version of Python than this process, {ours}: set PYSPARK_PYTHON there."
+        return f"its workers have another version of Python than this process, {ours}: {_CHOOSE}."
     missing = text.partition("ModuleNotFoundError: No module named '")[2].partition("'")[0]
     if missing:
-        return f"the Python of its workers lacks {missing}: install pandas and pyarrow there."
+        return f"the Python of its workers lacks {missing}: install pandas and pyarrow there, or {_CHOOSE}."
     return None

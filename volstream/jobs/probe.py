@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import platform
@@ -12,6 +11,7 @@ from importlib.util import find_spec
 
 from volstream.delta.options import know
 from volstream.delta.places import try_writing
+from volstream.lifecycle.disks import user_name
 
 #: Packages that workers need for volumes in a store, by its scheme.
 _PACKAGES = {"s3": "boto3", "oss": "oss2"}
@@ -19,13 +19,14 @@ _PACKAGES = {"s3": "boto3", "oss": "oss2"}
 
 def look(warehouse: str, options: Mapping[str, str], folders: Sequence[str], schemes: Sequence[str]) -> str:
     """Runs in a worker; returns its answer as JSON."""
-    host, user, problems = socket.gethostname(), getpass.getuser(), list[str]()
+    host, user, problems = socket.gethostname(), user_name(), list[str]()
     if options:
         know(warehouse, options)
     try:
         try_writing(warehouse)
     except OSError as error:
-        problems.append(f"user {user} on {host} cannot write to the warehouse {warehouse}: {error}.")
+        why = os.strerror(error.errno) if error.errno else error  # the same for each slot
+        problems.append(f"user {user} on {host} cannot write to the warehouse {warehouse}: {why}.")
     for folder in folders:
         try:
             os.scandir(folder).close()

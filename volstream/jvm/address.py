@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+from urllib.parse import urlsplit
 
 from volstream.lifecycle import identity
 
@@ -58,6 +59,11 @@ class RemoteAddress:
 
     url: str = field(repr=False)
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def server(self) -> str:
+        """Scheme, host and port, for messages."""
+        return f"sc://{urlsplit(self.url).netloc.rpartition('@')[2]}"
 
     def missing(self) -> str | None:
         """Returns None: the server's processes are not visible from here."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from volstream.config import Settings
 from volstream.jvm import connectors
 from volstream.jvm.codegen import INTERPRETED
-from volstream.jvm.jars import EXTENSION_CLASS, LOG_STORE_CLASS
+from volstream.jvm.jars import EXTENSION_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES
 from volstream.jvm.java import Java
 
 #: Packages that Spark's own launcher opens (``JavaModuleOptions``).
@@ -147,7 +147,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.databricks.delta.changelogV2.enabled": "true",
         # No commit replaces that of another engine.
-        **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE_CLASS for scheme in ("file", "s3", "s3a")},
+        **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE_CLASS for scheme in LOG_STORE_SCHEMES},
         **connectors.properties(settings),
     } | settings.spark_conf
     values["spark.sql.extensions"] = f"{values['spark.sql.extensions']},{EXTENSION_CLASS}".lstrip(",")

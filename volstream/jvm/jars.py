@@ -59,6 +59,9 @@ EXTENSION = Path(__file__).with_name("extension") / "volstream-extension.jar"
 EXTENSION_CLASS = "volstream.NoReflection"
 LOG_STORE_CLASS = "volstream.ConditionalLogStore"
 
+#: The schemes for which it is used.
+LOG_STORE_SCHEMES = ("file", "s3", "s3a")
+
 #: Time for some megabytes over a slow line; Ivy's own time-outs are per connection.
 _FETCH_SECONDS = 600.0
 

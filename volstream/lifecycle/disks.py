@@ -39,6 +39,16 @@ def is_read_only(path: Path) -> bool:
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
+def user_name() -> str:
+    """Returns the name of the user whose rights this process has, or the number if it has no name."""
+    import pwd  # late: it is for Unix alone
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
 def sync(path: str) -> None:
     """Makes a file's content, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -23,7 +23,10 @@ _CONFLICTS = (
     "DELTA_PROTOCOL_CHANGED",
 )
 
-#: The server does not know the session: it was restarted, or ended the session.
+#: Why an engine is lost that was started anew, or ended a session.
+FORGOTTEN = "it no longer knows this session"
+
+#: The server does not know the session.
 _SESSION_LOST = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
 
 #: gRPC raises a bare ValueError for a call on a closed channel.
@@ -159,10 +162,10 @@ def _translated(error: BaseException) -> VolstreamError | None:
         return engine_lost("it died or stopped answering")
     if status == grpc.StatusCode.UNAUTHENTICATED:
         return EngineError(
-            "The Spark engine rejected the token.", "Check spark_remote, or run `volstream engine status`."
+            "The Spark engine rejected the token.", "Check the one in spark_remote, or run: volstream engine status"
         )
     if (condition_of(error) or "").startswith(_SESSION_LOST) or "server side session identifier" in str(error):
-        return engine_lost("it no longer knows this session")
+        return engine_lost(FORGOTTEN)
     if _STOPPED.search(str(error)):
         return engine_lost(ENDED)
     disk = disk_error(_text(error), "the engine")

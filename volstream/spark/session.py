@@ -71,6 +71,7 @@ class SparkGateway:
         self._attaching = threading.Lock()
         self._lock = threading.Lock()
         self._open: dict[str, SparkConnection] = {}
+        self._released: set[str] = set()  # those of them that are being released
         self._by_thread: dict[threading.Thread, SparkConnection] = {}
         # Pools of interpreting and of compiling sessions, with the number of uses of each.
         self._idle: dict[bool, list[tuple[SparkConnection, int]]] = {False: [], True: []}
@@ -298,22 +299,26 @@ class SparkGateway:
                 raise engine_lost(self._ended)
             self._open[connection.session.session_id] = connection
             if self._watch is None:
-                self._watch = Watch(address, self._stall_seconds, self._session_ids, self._lose)
+                self._watch = Watch(address, self._stall_seconds, self._in_use, self._lose)
                 self._watch.start()
         return connection
 
-    def _session_ids(self) -> list[str]:
+    def _in_use(self) -> dict[str, str | None]:
+        """Returns the ids of the sessions that nobody is releasing, with the names that the server gave them."""
         with self._lock:
-            return list(self._open)
+            kept = {id: connection for id, connection in self._open.items() if id not in self._released}
+        return {id: connection.session.client._server_session_id for id, connection in kept.items()}
 
     def _release(self, connection: SparkConnection) -> None:
         with self._lock:
             if connection.session.session_id not in self._open:
                 return  # lost, and already closed
+            self._released.add(connection.session.session_id)
         # It stays in the list meanwhile, so that a release without an answer ends when the engine is lost.
         connection.release()
         with self._lock:
             self._open.pop(connection.session.session_id, None)
+            self._released.discard(connection.session.session_id)
             self._brought.pop(connection.session.session_id, None)
 
     def _lose(self, reason: str) -> None:

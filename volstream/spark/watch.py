@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from volstream.jvm.address import Address
 from volstream.jvm.channel import Heartbeat, HeartbeatRequest, builder_for
 from volstream.lifecycle.stop import Stop
+from volstream.spark.errors import FORGOTTEN
 
 #: Interval of process checks.
 _LOOK_SECONDS = 1.0
@@ -19,17 +20,22 @@ _BEAT_SECONDS = 5.0
 class Watch:
     """A thread that checks whether the engine's processes are alive, and sends Spark a heartbeat every few seconds.
 
-    Heartbeats use the open sessions in turn, because Spark ends a session that was unused for an hour.
+    Heartbeats use the open sessions in turn, because Spark ends a session that was unused for an hour. An engine that no longer
+    has one of them is lost: a server that was started anew has none.
 
     Args:
         stall_seconds: an engine that has not answered for this long is lost, not counting time in which this process itself
             was suspended.
-        sessions: returns the ids of the open sessions.
+        sessions: returns the ids of the open sessions, each with the name that the server gave it; None: it was not used yet.
         lost: called at most once, in this thread, with the reason.
     """
 
     def __init__(
-        self, address: Address, stall_seconds: float, sessions: Callable[[], Sequence[str]], lost: Callable[[str], None]
+        self,
+        address: Address,
+        stall_seconds: float,
+        sessions: Callable[[], Mapping[str, str | None]],
+        lost: Callable[[str], None],
     ) -> None:
         self._address = address
         self._stall = stall_seconds
@@ -60,6 +66,7 @@ class Watch:
     def _watch(self, heartbeat: Heartbeat) -> str | None:
         """Returns why the engine is lost, or None if asked to stop."""
         beat: HeartbeatRequest | None = None
+        session: str | None = None
         silence = since_beat = 0.0
         before = time.monotonic()
         while True:
@@ -69,7 +76,8 @@ class Watch:
             if silence > self._stall:
                 return f"it has not answered for {self._stall:g} s"
             if beat is None and since_beat >= self._gap:
-                beat, since_beat = heartbeat.send(self._stall, self._next_session()), 0.0
+                session, known_as = self._next_session()
+                beat, since_beat = heartbeat.send(self._stall, session, known_as), 0.0
             if self._stop.wait(self._look):
                 return None
             now = time.monotonic()
@@ -79,11 +87,13 @@ class Watch:
             if beat is not None and beat.over():
                 if beat.answered():
                     silence = 0.0
+                if beat.forgotten() and session in self._sessions():
+                    return FORGOTTEN
                 beat = None
 
-    def _next_session(self) -> str | None:
-        sessions = self._sessions()
+    def _next_session(self) -> tuple[str | None, str | None]:
+        sessions = [*self._sessions().items()]
         if not sessions:
-            return None
+            return None, None
         self._turn += 1
         return sessions[self._turn % len(sessions)]

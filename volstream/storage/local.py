@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
-from volstream.lifecycle.disks import sync
+from volstream.lifecycle.disks import sync, user_name
 from volstream.model.files import FileInfo, Finding, is_utf8, printable
 from volstream.model.locations import file_uri, local_path, quote_path
 from volstream.model.selection import Selection
@@ -453,6 +453,6 @@ def _mapped(path: str, error: OSError) -> StorageError:
     if isinstance(error, PermissionError):
         return StorageDeniedError(
             f"Permission denied: {printable(path)} ({error.strerror}).",
-            "Let volstream's user read it, or exclude it with an ignore pattern.",
+            f"Let the user {user_name()} read it, or exclude it with an ignore pattern.",
         )
     return StorageError(f"{printable(path)} cannot be read: {error.strerror or error}.")

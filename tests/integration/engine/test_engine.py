@@ -163,7 +163,36 @@ def test_each_thread_has_a_session_that_ends_with_it(shared: SparkGateway) -> No
         thread.join()
     shared.session()
     assert len(set(ids)) == 3
-    assert len(shared._session_ids()) == 1
+    assert len(shared._in_use()) == 1
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_an_engine_that_no_longer_has_a_session_is_lost(shared_address: EngineAddress, used: bool) -> None:
+    gateway = SparkGateway(lambda: shared_address, stall_seconds=2)
+    try:
+        forgotten = gateway.session()
+        forgotten.range(1).collect()
+        with gateway.pooled() as other:
+            other.range(1).collect()
+        if used:
+            forgotten.client.release_session()
+        else:  # the other one, which no thread uses
+            other.client.release_session()
+        eventually(lambda: gateway.lost == "it no longer knows this session", 30)
+    finally:
+        gateway.close()
+
+
+def test_sessions_that_are_released_are_not_missed(shared_address: EngineAddress) -> None:
+    gateway = SparkGateway(lambda: shared_address, stall_seconds=0.4)
+    try:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            with gateway.fresh() as session:
+                session.range(1).collect()
+        assert gateway.lost is None
+    finally:
+        gateway.close()
 
 
 @pytest.mark.long

@@ -170,10 +170,10 @@ def test_a_server_elsewhere_is_down_until_it_answers_again() -> None:
     thread.start()
     try:
         eventually(lambda: watches)
-        assert (engine.is_up, engine.status()) == (True, {"state": "elsewhere"})
+        assert (engine.is_up, engine.status()) == (True, {"state": "elsewhere", "server": "sc://there"})
         watches[0].lost("it has not answered for 30 s")
         eventually(lambda: not engine.is_up)
-        assert engine.status() == {"state": "lost", "reason": "it has not answered for 30 s"}
+        assert engine.status() == {"state": "lost", "reason": "it has not answered for 30 s", "server": "sc://there"}
         with pytest.raises(EngineLostError, match="The Spark server is down: it has not answered for 30 s"):
             engine.attach()
         silent.clear()

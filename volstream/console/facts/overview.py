@@ -51,6 +51,8 @@ def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _engine(home: Home) -> dict[str, Any]:
+    if home.settings.spark_remote:
+        return {"state": "elsewhere"}
     engine = engine_status(home.settings)
     return {"state": "not running" if engine is None else engine.state}
 
