@@ -37,6 +37,8 @@ _STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|SparkCon
 _STACK = re.compile(r"\n\nJVM stacktrace:|\n+Driver stacktrace:|\n\tat ")
 #: Before the message of an error without a condition: its class and, from Delta's Kernel, the location of the table.
 _CLASS = re.compile(r"^(?:\((?:[a-z]\w*\.)+\w+\) (?:file:\S+: )?|(?:[a-z]\w*\.)+(?=[A-Z]\w*: ))")
+#: A message that says nothing without the name of its class, such as a path.
+_ONE_WORD = re.compile(r"^\((?:[a-z]\w*\.)+(\w+)\) (\S+)$")
 #: A time in a message of Delta's Kernel.
 _MILLISECONDS = re.compile(r"\b\d+ ms \((\d{4,}-[^)]*)\)")
 #: Delta's messages about a version or a time that a table does not have, and what we say, as elsewhere.
@@ -127,6 +129,7 @@ def sql_error(error: BaseException) -> SqlError:
     if condition_of(error) == "TASK_WRITE_FAILED":  # the cause of which is in the stack alone
         text = [text, *_CAUSE.findall(_text(error))][-1]
     text = text.split(";\n'", 1)[0]  # the unresolved plan, which begins with a quote
+    text = _ONE_WORD.sub(r"\1: \2", text)
     text = _CLASS.sub("", text)
     for pattern, (message, remedy) in _NO_VERSION:
         if match := re.search(pattern, text, re.DOTALL):

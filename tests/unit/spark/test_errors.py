@@ -114,6 +114,7 @@ def test_a_spark_error_is_shown_without_the_java_stack() -> None:
             "The provided timestamp 2001-01-01T00:00:00Z is before the earliest available version 0.",
         ),
         ("(java.io.IOException) Incomplete HDFS URI", "Incomplete HDFS URI"),
+        ("(java.nio.file.NoSuchFileException) /tmp/a.tmp", "NoSuchFileException: /tmp/a.tmp"),
         ("java.net.UnknownHostException: data", "UnknownHostException: data"),
         ("a.b: c", "a.b: c"),
     ],
