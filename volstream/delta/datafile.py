@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: The greatest character in UTF-8 order; appending it to a truncated text gives an upper bound.
 _GREATEST = "\U0010ffff"
 
-#: Rows per row group of a table of any columns. Fewer make a look after a key faster, and a scan of all rows slower.
+#: Rows per row group of a table of any columns. Fewer make the search for a key faster, and a scan of all rows slower.
 GROUP_ROWS = 5_000
 
 #: Number of columns with statistics, and maximum length of text in them, as in Delta.
