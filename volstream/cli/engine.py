@@ -22,8 +22,8 @@ def engine_command() -> None:
 @creating_home
 def engine_status_command(session: Session, output: Output) -> None:
     """Show whether the home's engine runs."""
-    from volstream.engine.attach import remote_address
     from volstream.engine.control import engine_status
+    from volstream.jvm.address import RemoteAddress
 
     status, settings = engine_status(session.home.settings), session.home.settings
     if status:
@@ -31,9 +31,8 @@ def engine_status_command(session: Session, output: Output) -> None:
             f"{status.state}: {status.kind} engine, pid {status.pid}, JVM {status.jvm_pid}, up {age(status.up_seconds)}"
         )
     elif settings.spark_remote:
-        text = (
-            f"The home uses the Spark server {remote_address(settings).server}. To ask it: volstream doctor --cluster"
-        )
+        server = RemoteAddress(settings.spark_remote).server
+        text = f"The home uses the Spark server {server}. To check it: volstream doctor --cluster"
     else:
         text = "No engine runs; the first command that needs Spark starts one."
     output.result(status, text)

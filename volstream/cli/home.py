@@ -77,8 +77,8 @@ def init_command(session: Session, output: Output) -> None:
 @common
 def status_command(session: Session, output: Output) -> None:
     """Show engine, volumes, streams and jobs, and what needs attention. Starts nothing."""
-    from volstream.engine.attach import remote_address
     from volstream.inspection.status import status
+    from volstream.jvm.address import RemoteAddress
 
     overview = status(session.home)
     wrong = problems(overview, {})
@@ -87,7 +87,7 @@ def status_command(session: Session, output: Output) -> None:
         return
     engine = overview["engine"]
     if session.home.settings.spark_remote:
-        running = f"elsewhere: {remote_address(session.home.settings).server}"
+        running = f"elsewhere: {RemoteAddress(session.home.settings.spark_remote).server}"
     elif engine:
         running = f"{engine.state}, {engine.kind}, pid {engine.pid}, up {age(engine.up_seconds)}"
     else:

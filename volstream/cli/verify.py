@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from volstream.session import Session
 
 
+#: What the first interrupt is answered with.
+_ENDING = "Finishing the current step. Interrupt again to end at once: what is not put right yet stays as it is."
+
+
 @dataclass(frozen=True)
 class _Report:
     """What was found about a job or a volume.
@@ -38,9 +42,6 @@ class _Report:
     value: Mapping[str, Any]
     lines: Sequence[str]
     error: VolstreamError | None = None
-
-
-_ENDING = "Finishing the current step. Interrupt again to end at once: what is not put right yet stays as it is."
 
 
 @click.command("verify")
@@ -183,7 +184,7 @@ def _of_job(job: str, found: Verification) -> _Report:
     elif not found.is_right:
         fixed = found.fixed is not None
         error = FilesFailedError(
-            f"The table is still wrong about {counted(found.count - (found.fixed or 0), 'file')}."
+            f"The table is still wrong about {counted(found.count - (found.fixed or 0), found.unit)}."
             if fixed
             else f"The table is wrong: {found.text}.",
             f"See: volstream list failures --job {job}" if fixed else f"Put it right: volstream verify {job} --fix",

@@ -89,7 +89,7 @@ def _engine(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Pr
     if engine.get("reason"):
         what, do = "The Spark engine", "The engine's log is in the home's log/ folder."
         if engine.get("server"):
-            what, do = f"The Spark server {engine['server']}", "To ask it: volstream doctor --cluster"
+            what, do = f"The Spark server {engine['server']}", "To check it: volstream doctor --cluster"
         yield Problem(True, "engine", "", f"{what} is down: {engine['reason']}", f"Jobs wait; the daemon retries. {do}")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import urlsplit
 
 from volstream.lifecycle import identity
+from volstream.model.locations import without_secrets
 
 #: The owner of an engine: the daemon, or a separate process that ends when unused.
 Kind = Literal["daemon", "background"]
@@ -63,7 +63,7 @@ class RemoteAddress:
     @property
     def server(self) -> str:
         """Scheme, host and port, for messages."""
-        return f"sc://{urlsplit(self.url).netloc.rpartition('@')[2]}"
+        return without_secrets(self.url).partition(";")[0].rstrip("/")
 
     def missing(self) -> str | None:
         """Returns None: the server's processes are not visible from here."""

@@ -23,10 +23,6 @@ _USER = "volstream"
 _SILENCE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
-#: In refusals of calls of a session that the server ended, or that it had before it was started anew.
-_NO_SESSION = "INVALID_HANDLE.SESSION_"
-
-
 class ClientChannelBuilder(DefaultChannelBuilder):
     """PySpark's builder, with access to its channel, so that it can be closed while another thread is in a blocked call."""
 
@@ -112,16 +108,16 @@ class Heartbeat:
         self._stub = base_pb2_grpc.SparkConnectServiceStub(builder.toChannel())  # type: ignore[no-untyped-call]
         self._own_session = str(uuid.uuid4())
 
-    def send(self, seconds: float, session_id: str | None = None, known_as: str | None = None) -> HeartbeatRequest:
+    def send(self, seconds: float, session_id: str | None = None, server_side: str | None = None) -> HeartbeatRequest:
         """Sends a request that expires after ``seconds``, without waiting for the answer.
 
         Args:
             session_id: send it as this session, so that the server does not end the session as idle.
-            known_as: the name that the server gave the session; a server that no longer has it refuses, and makes none.
+            server_side: the session's id on the server; without that session the server refuses, instead of creating one.
         """
         request = base_pb2.AnalyzePlanRequest(
             session_id=session_id or self._own_session,
-            client_observed_server_side_session_id=known_as,
+            client_observed_server_side_session_id=server_side,
             user_context=base_pb2.UserContext(user_id=self._builder.userId or ""),
             client_type=self._builder.userAgent,
             spark_version=base_pb2.AnalyzePlanRequest.SparkVersion(),
@@ -149,9 +145,9 @@ class HeartbeatRequest:
         """Returns whether anything answered, including a refusal. Waits for the answer or the expiry."""
         return self._call.code() not in _SILENCE
 
-    def forgotten(self) -> bool:
-        """Returns whether the server no longer has the session. Waits for the answer or the expiry."""
-        return self._call.code() is not grpc.StatusCode.OK and _NO_SESSION in (self._call.details() or "")
+    def refusal(self) -> str:
+        """Returns the message of an error; empty if Spark answered. Waits for the answer or the expiry."""
+        return self._call.details() or ""
 
     def served(self) -> bool:
         """Returns whether a Spark that accepts our token answered. Waits for the answer or the expiry."""

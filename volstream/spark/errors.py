@@ -26,8 +26,9 @@ _CONFLICTS = (
 #: Why an engine is lost that was started anew, or ended a session.
 FORGOTTEN = "it no longer knows this session"
 
-#: The server does not know the session.
-_SESSION_LOST = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
+#: How the conditions begin with which a server refuses calls of a session that it ended, or lost when it was restarted.
+SESSION_ENDED = "INVALID_HANDLE.SESSION_"
+_SESSION_LOST = (SESSION_ENDED, "NO_ACTIVE_SESSION")
 
 #: gRPC raises a bare ValueError for a call on a closed channel.
 _CLOSED_CHANNEL = re.compile(r"Cannot invoke RPC.*closed", re.IGNORECASE)

@@ -304,10 +304,13 @@ class SparkGateway:
         return connection
 
     def _in_use(self) -> dict[str, str | None]:
-        """Returns the ids of the sessions that nobody is releasing, with the names that the server gave them."""
+        """Maps each open session's id to its server-side id, None before the first answer. Leaves out sessions being released."""
         with self._lock:
-            kept = {id: connection for id, connection in self._open.items() if id not in self._released}
-        return {id: connection.session.client._server_session_id for id, connection in kept.items()}
+            return {
+                id: connection.session.client._server_session_id
+                for id, connection in self._open.items()
+                if id not in self._released
+            }
 
     def _release(self, connection: SparkConnection) -> None:
         with self._lock:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from volstream.jvm.address import Address
 from volstream.jvm.channel import Heartbeat, HeartbeatRequest, builder_for
 from volstream.lifecycle.stop import Stop
-from volstream.spark.errors import FORGOTTEN
+from volstream.spark.errors import FORGOTTEN, SESSION_ENDED
 
 #: Interval of process checks.
 _LOOK_SECONDS = 1.0
@@ -26,7 +26,7 @@ class Watch:
     Args:
         stall_seconds: an engine that has not answered for this long is lost, not counting time in which this process itself
             was suspended.
-        sessions: returns the ids of the open sessions, each with the name that the server gave it; None: it was not used yet.
+        sessions: maps each open session's id to its server-side id; None: the server has not answered it yet.
         lost: called at most once, in this thread, with the reason.
     """
 
@@ -76,8 +76,8 @@ class Watch:
             if silence > self._stall:
                 return f"it has not answered for {self._stall:g} s"
             if beat is None and since_beat >= self._gap:
-                session, known_as = self._next_session()
-                beat, since_beat = heartbeat.send(self._stall, session, known_as), 0.0
+                session, server_side = self._next_session()
+                beat, since_beat = heartbeat.send(self._stall, session, server_side), 0.0
             if self._stop.wait(self._look):
                 return None
             now = time.monotonic()
@@ -87,7 +87,7 @@ class Watch:
             if beat is not None and beat.over():
                 if beat.answered():
                     silence = 0.0
-                if beat.forgotten() and session in self._sessions():
+                if SESSION_ENDED in beat.refusal() and session in self._sessions():
                     return FORGOTTEN
                 beat = None
 

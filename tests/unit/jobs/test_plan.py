@@ -236,7 +236,7 @@ def test_a_third_file_with_the_same_content_is_not_a_move_and_a_changed_one_does
 
 
 def test_a_single_files_row_has_an_empty_list_of_members() -> None:
-    # Spark takes time for each NULL list before it, and so a square of the files in a batch.
+    # With NULL lists, Spark would visit all earlier ones for each row that it gives to Python.
     changes = net(("new", "x", False, True), ("overwritten", "y", True, True))
     for rows in (plan.files_of_changes(changes, plan.Moves(False, False)), plan.files_of_rows(changes, INSERT)):
         assert rows["members"].to_pylist() == [[], []]

@@ -21,6 +21,11 @@ def test_a_printed_address_does_not_show_its_token() -> None:
     assert "s3cret" not in repr(RemoteAddress("sc://host/;token=s3cret"))
 
 
+@pytest.mark.parametrize("url", ["sc://host:1", "sc://host:1/;token=s3cret", "sc://me:s3cret@host:1/"])
+def test_messages_name_a_server_without_its_token(url: str) -> None:
+    assert RemoteAddress(url).server == "sc://host:1"
+
+
 def test_the_engine_of_the_home_is_addressed_by_ip_and_bypasses_proxies() -> None:
     builder = builder_for(LOCAL)
     assert isinstance(builder, LocalChannelBuilder)
