@@ -102,6 +102,12 @@ def in_brief(error: BaseException) -> str:
     return (error if isinstance(error, VolstreamError) else VolstreamError(reason_of(error))).brief
 
 
+def to_note(error: BaseException) -> str:
+    """Returns what the catalog records of any error: its message, shortened to one line, and its remedy."""
+    known = error if isinstance(error, VolstreamError) else VolstreamError(reason_of(error))
+    return f"{known.brief} {known.remedy}".rstrip()
+
+
 def unexpected(error: BaseException | None) -> BaseException | None:
     """Returns an error that is not one of ours, to log its traceback; None for ours, whose message says enough."""
     return None if isinstance(error, VolstreamError) else error

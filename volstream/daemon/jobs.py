@@ -18,8 +18,8 @@ from volstream.errors import (
     FencedError,
     InvalidStateError,
     StreamBusyError,
-    in_brief,
     reason_of,
+    to_note,
     unexpected,
 )
 from volstream.jobs.lease import Runner, RunReport, clear
@@ -260,7 +260,7 @@ class Scheduler:
         self._failures[job.id] = failures
         delay = self._backoff.delay(failures)
         self._not_before[job.id] = time.monotonic() + delay
-        self._record(job, in_brief(error))
+        self._record(job, to_note(error))
         _log.error(
             "job_failed",
             job=str(job.name),

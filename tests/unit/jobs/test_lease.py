@@ -11,7 +11,7 @@ from tests import objects
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import ConditionKind
 from volstream.definitions import FileJob
-from volstream.errors import FencedError, SqlError, StreamBusyError, VolstreamError
+from volstream.errors import EngineLostError, FencedError, SqlError, StreamBusyError, VolstreamError
 from volstream.inspection.runs import outcome
 from volstream.jobs.lease import NOTHING, clear, held, lease, runs_of
 
@@ -62,6 +62,11 @@ def test_a_failure_is_known_until_a_run_ends_well_also_while_that_one_is_in_hand
     with lease(world.catalog, world.job, 10.0):
         assert world.failed == "no column n"
     assert outcome(world.job, runs_of(world.catalog, [world.job])) == NOTHING
+
+
+def test_what_helps_is_recorded_with_the_failure(world: World) -> None:
+    world.run(fails=EngineLostError("The Spark server has no executors.\nTraceback ...", "Look at its master."))
+    assert world.failed == "The Spark server has no executors. Look at its master."
 
 
 def test_a_run_that_never_ended_is_interrupted_until_another_ends(world: World) -> None:
