@@ -27,7 +27,7 @@ from volstream.lifecycle.supervisor import FailureTracker, is_transient, run_loo
 from volstream.log import get
 from volstream.model.hint_set import HintSet
 from volstream.model.hints import Hint, ObjectHint, Rejection
-from volstream.queues.base import EventQueue, Message
+from volstream.queues.base import EventQueue, Message, Settling
 from volstream.volumes.access import queue_of
 from volstream.volumes.route import route
 
@@ -250,6 +250,8 @@ class _Turn:
     def _gather(self) -> None:
         deadline = time.monotonic() + _GATHER_SECONDS
         while self._received and time.monotonic() < deadline:
+            if isinstance(self._queue, Settling) and self._queue.is_settled():
+                break
             more = self._queue.receive(_RECEIVE, _FOLLOW_SECONDS)
             if not more:
                 break

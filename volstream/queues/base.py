@@ -134,6 +134,14 @@ class SelfDescribing(Protocol):
         """Asks the provider. Raises :class:`~volstream.errors.QueueError`."""
 
 
+@runtime_checkable
+class Settling(Protocol):
+    """A queue that holds a change back until it has settled, and so delivers changes that come together in one go."""
+
+    def is_settled(self) -> bool:
+        """Returns whether no change that it has seen is held back."""
+
+
 class Parser(Protocol):
     """Parses the body of a provider's message; pure, and never raises."""
 

@@ -105,6 +105,10 @@ class LocalQueue:
         with self._changed:
             return len(self._settler)
 
+    def is_settled(self) -> bool:
+        """See :meth:`Settling.is_settled`."""
+        return self.depth() == 0
+
     def _keep_hearing(self) -> None:
         """Re-arms the watch if it was lost; raises QueueError if that fails."""
         if time.monotonic() < self._check_due:

@@ -96,6 +96,17 @@ def test_a_written_file_is_reported_once(root: Path, listen: Listen) -> None:
     assert listener.hints == [KeyHint("a")]
 
 
+def test_the_queue_is_settled_once_all_it_has_seen_was_delivered(root: Path, listen: Listen) -> None:
+    listener = listen(debounce_seconds=0.3)
+    assert listener.queue.is_settled()
+    with (root / "a").open("wb") as file:
+        file.write(b"x")
+        file.flush()
+        eventually(lambda: not listener.queue.is_settled(), timeout=5)
+    listener.hears(KeyHint("a"))
+    eventually(listener.queue.is_settled, timeout=5)
+
+
 def test_an_atomic_rename_into_place_is_reported_without_its_temporary_name(root: Path, listen: Listen) -> None:
     listener = listen()
     (root / "a.tmp").write_bytes(b"x")
