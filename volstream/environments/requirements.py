@@ -104,7 +104,10 @@ class _Installer:
 
     def _pinned(self, package: Mapping[str, Any]) -> str:
         found = package["download_info"]
-        hashes = found.get("archive_info", {}).get("hashes")
+        archive = found.get("archive_info", {})
+        hashes = archive.get("hashes")
+        if not hashes and "hash" in archive:  # pip before 23.1, which is Debian 12's
+            hashes = dict([archive["hash"].split("=", 1)])
         name = package["metadata"]["name"]
         if not hashes:
             raise self._failed(f"{name} is not an archive, so it has no hash: give a wheel, or the URL of an archive.")

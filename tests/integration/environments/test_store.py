@@ -16,7 +16,7 @@ import pytest
 
 from tests.environments import environment, stand_in, wheel
 from tests.waiting import eventually
-from volstream.environments.requirements import LOCK
+from volstream.environments.requirements import LOCK, _Installer
 from volstream.environments.store import EnvironmentStore
 from volstream.errors import DependencyError, InvalidValueError, NotFoundError
 
@@ -78,6 +78,15 @@ def test_packages_are_installed_from_a_lock_file_with_hashes(
     wheel(tmp_path, "1.5")
     assert made.at(path).python == python
     assert said(python, SAY) == "1.0"
+
+
+def test_pip_before_23_1_reports_hashes_in_another_form(tmp_path: Path) -> None:
+    package = {
+        "metadata": {"name": "clasher", "version": "1.0"},
+        "is_direct": False,
+        "download_info": {"url": "https://host/clasher.whl", "archive_info": {"hash": "sha256=0a1b"}},
+    }
+    assert _Installer(tmp_path / "requirements.txt", tmp_path, 0)._pinned(package) == "clasher==1.0 --hash=sha256:0a1b"
 
 
 def test_a_file_that_asks_for_something_else_is_another_environment(
