@@ -102,10 +102,9 @@ def in_brief(error: BaseException) -> str:
     return (error if isinstance(error, VolstreamError) else VolstreamError(reason_of(error))).brief
 
 
-def to_note(error: BaseException) -> str:
-    """Returns what the catalog records of any error: its message, shortened to one line, and its remedy."""
-    known = error if isinstance(error, VolstreamError) else VolstreamError(reason_of(error))
-    return f"{known.brief} {known.remedy}".rstrip()
+def with_remedy(error: BaseException) -> str:
+    """Returns the message of any error, shortened to one line, and its remedy, if it has one, on a second line."""
+    return f"{in_brief(error)}\n{getattr(error, 'remedy', '')}".rstrip()
 
 
 def unexpected(error: BaseException | None) -> BaseException | None:

@@ -19,8 +19,8 @@ from volstream.errors import (
     InvalidStateError,
     StreamBusyError,
     reason_of,
-    to_note,
     unexpected,
+    with_remedy,
 )
 from volstream.jobs.lease import Runner, RunReport, clear
 from volstream.jobs.run import FileRunner
@@ -260,7 +260,7 @@ class Scheduler:
         self._failures[job.id] = failures
         delay = self._backoff.delay(failures)
         self._not_before[job.id] = time.monotonic() + delay
-        self._record(job, to_note(error))
+        self._record(job, with_remedy(error))
         _log.error(
             "job_failed",
             job=str(job.name),

@@ -10,7 +10,7 @@ from volstream.catalog.conditions import ConditionKind
 from volstream.config import Settings
 from volstream.definitions import Source
 from volstream.delta.log import DeltaLog
-from volstream.errors import CatalogError, EngineLostError, in_brief, to_note, unexpected
+from volstream.errors import CatalogError, EngineLostError, in_brief, unexpected
 from volstream.home import Home
 from volstream.ingest.local import commit
 from volstream.lifecycle.backoff import Backoff
@@ -74,7 +74,7 @@ class Committer:
                     catalog.tails.remove(name)
                     self._troubles.pop(name, None)
             except Exception as error:  # noqa: BLE001  # the rows are safe, and the next turn tries again
-                self._note(name, to_note(error), error)
+                self._note(name, in_brief(error), error)
         if sweeps:
             self._to_expire = {source.name: source for source in catalog.sources.list()}
         for source in list(self._to_expire.values()):

@@ -73,8 +73,8 @@ from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.vectors import deleted_rows, write_vectors
 from volstream.errors import StorageError
 
-#: Writer features that this module supports.
-_KNOWN = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz"})
+#: Writer features that this module supports. A table with columns of ``variantType`` is not written: see :func:`_is_simple`.
+_KNOWN = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz", "variantType"})
 
 _VECTORS = "delta.enableDeletionVectors"
 
@@ -486,9 +486,9 @@ def _is_simple(column: Mapping[str, Any]) -> bool:
     """True if a column requires nothing that :class:`_ColumnRules` cannot check, such as lengths or NOT NULL inside values."""
     metadata = column["metadata"]
     unknown_length = CHARACTERS in metadata and length_of(metadata[CHARACTERS]) is None
-    return (
-        _HARMLESS.issuperset(metadata) and not unknown_length and '"nullable": false' not in json.dumps(column["type"])
-    )
+    type_ = json.dumps(column["type"])
+    is_plain = not any(word in type_ for word in ('"nullable": false', '"variant"'))
+    return _HARMLESS.issuperset(metadata) and not unknown_length and is_plain
 
 
 def _schema_matches(schema: pa.Schema, table: DeltaTable) -> bool:

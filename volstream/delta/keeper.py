@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from volstream.catalog import Catalog
-from volstream.definitions import Job
+from volstream.definitions import FileJob, Job
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER
 from volstream.errors import InvalidStateError
@@ -32,9 +34,11 @@ def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) 
         DependencyError: the table cannot be read.
     """
     properties = DeltaLog(location).properties()
-    if properties.get(WRITERS, "").lower() == "any":
-        return
     job = _keeper(catalog, properties.get(OWNER))
+    if is_open(properties):
+        if isinstance(job, FileJob) and job.clean:
+            catalog.jobs.change(job, clean=False)  # the table may have rows of any file from now on
+        return
     is_elsewhere = OWNER in properties and not location.startswith(f"{warehouse}/")
     if job is not None or is_elsewhere:
         writer = f"job {job.name}" if job is not None else "a job of another home"
@@ -42,6 +46,11 @@ def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) 
             f"The table {name} is written by {writer}, which would neither notice nor undo other changes to it.",
             f"To change it nevertheless: ALTER TABLE {name} SET PROPERTIES ('{WRITERS}' = 'any')",
         )
+
+
+def is_open(properties: Mapping[str, str]) -> bool:
+    """Returns whether a table's properties let any writer change its rows."""
+    return properties.get(WRITERS, "").lower() == "any"
 
 
 def _keeper(catalog: Catalog, owner: str | None) -> Job | None:

@@ -16,7 +16,7 @@ from volstream.delta.places import reached
 from volstream.directory.inventory import check_newer, open_inventory
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.reconcile import ReconcileResult
-from volstream.errors import CatalogError, InvalidStateError, InvalidValueError, NotFoundError, StorageError, to_note
+from volstream.errors import CatalogError, InvalidStateError, InvalidValueError, NotFoundError, StorageError, in_brief
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.model.files import printable, why_no_row
@@ -122,7 +122,7 @@ def _troubles(catalog: Catalog, volume: Volume, *, whole: bool) -> Iterator[None
     except StorageError as error:
         if whole:
             with suppress(CatalogError):
-                catalog.conditions.note(ConditionKind.VOLUME, volume.id, to_note(error))
+                catalog.conditions.note(ConditionKind.VOLUME, volume.id, in_brief(error))
         raise
     if whole and catalog.conditions.cause(ConditionKind.VOLUME, volume.id) is not None:
         catalog.conditions.note(ConditionKind.VOLUME, volume.id, None)

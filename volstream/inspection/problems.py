@@ -161,7 +161,8 @@ def _stopped(job: Mapping[str, Any]) -> Problem | None:
         do = f"Restore it, or name another: volstream alter-job {name} --function FILE.py:FUNCTION"
         return Problem(True, "job", name, f"Its function is missing: {job['code']}", do, ProblemCause.RUN)
     if job["trouble"]:
-        return Problem(True, "job", name, f"Its run failed: {job['trouble']}", again, ProblemCause.RUN)
+        why, _, remedy = job["trouble"].partition("\n")
+        return Problem(True, "job", name, f"Its run failed: {why}", remedy or again, ProblemCause.RUN)
     if job["interrupted"]:
         why = "Its last run was interrupted: the process died, or could not write the catalog."
         return Problem(True, "job", name, why, again, ProblemCause.RUN)

@@ -129,7 +129,7 @@ def outcome(job: Job, open_runs: Runs) -> str | None:
     if job.id in open_runs.interrupted:
         return "interrupted"
     failed = open_runs.failed.get(job.id)
-    said = job.last_outcome if failed is None else f"failed: {failed}"
+    said = job.last_outcome if failed is None else f"failed: {first_line(failed)}"
     return None if said is None else first_line(said)
 
 

@@ -21,7 +21,7 @@ from volstream.errors import (
     InvalidStateError,
     NotFoundError,
     StreamBusyError,
-    to_note,
+    with_remedy,
 )
 from volstream.jobs.progress import Observer, Progress
 from volstream.lifecycle.identity import host_of, new_owner
@@ -127,7 +127,7 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
             raise
         except Exception as error:
             with suppress(CatalogError):  # the run appears as interrupted; the error that ended it matters more here
-                note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=to_note(error))
+                note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=with_remedy(error))
             raise
         note_ended(catalog.database, lead.job, lead.summary or lead.job.last_outcome or NOTHING)
 

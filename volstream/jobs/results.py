@@ -12,7 +12,7 @@ import pyarrow as pa
 from volstream.catalog import Catalog
 from volstream.definitions import FileJob, OnMove, SourceKind, StreamMode, Write
 from volstream.delta import direct, folders, foreign, upkeep
-from volstream.delta.keeper import UPKEEP, keeper_of
+from volstream.delta.keeper import UPKEEP, is_open, keeper_of
 from volstream.delta.log import DeltaLog, types_of
 from volstream.delta.marker import OWNER, Marker
 from volstream.delta.writer import DeltaWriter
@@ -96,7 +96,8 @@ class ResultTables:
         log.check_plain(job.into)
         if not loads(job):
             check_target(self._catalog, job.into, location, of_job(job).names)
-        owner = log.properties().get(OWNER)
+        properties = log.properties()
+        owner = properties.get(OWNER)
         taken = job.write is Write.UPSERT and owner != job.id
         if taken:
             self._check_owner(job, owner)
@@ -104,6 +105,8 @@ class ResultTables:
         if taken:
             self._delta.set_properties(location, {OWNER: job.id})
             return self._catalog.jobs.change(job, clean=False, may_have_strays=True)
+        if job.clean and is_open(properties):
+            return self._catalog.jobs.change(job, clean=False)
         return job
 
     def keep_light(self, job: FileJob, commits: int, stop: Stop) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from volstream.catalog import Catalog
 from volstream.definitions import SourceKind
-from volstream.delta.keeper import INCIDENTAL, WRITERS
+from volstream.delta.keeper import INCIDENTAL, WRITERS, is_open
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER
 from volstream.errors import InvalidStateError
@@ -30,7 +30,7 @@ def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable
         return
     present = {name.lower() for name in schema.columns}
     missing = [name for name in columns if name.lower() not in present]
-    if not missing or schema.properties.get(WRITERS, "").lower() == "any":
+    if not missing or is_open(schema.properties):
         return
     if log.rows() != 0 or catalog.streams.list(source_kind=SourceKind.TABLE, source_id=str(table)):
         raise InvalidStateError(

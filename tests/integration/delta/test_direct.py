@@ -192,6 +192,18 @@ def test_a_table_with_features_it_does_not_support_is_left_to_spark(tmp_path: Pa
     assert DeltaTable(place).version() == 0
 
 
+@pytest.mark.parametrize(("kind", "writable"), [("string", True), ("variant", False)])
+def test_a_table_that_may_have_variants_is_written_unless_it_has(tmp_path: Path, kind: str, writable: bool) -> None:
+    place = str(tmp_path / "t")
+    direct.create(place, pa.schema([("path", pa.string())]), {})
+    DeltaTable(place).alter.set_table_properties({"delta.logRetentionDuration": "interval 5 days"})
+    assert "variantType" in (DeltaTable(place).protocol().writer_features or ()), "as deltalake does unasked"
+    if kind == "variant":
+        for log in Path(place, "_delta_log").glob("*.json"):
+            log.write_text(log.read_text().replace('\\"string\\"', '\\"variant\\"'))
+    assert direct.can_write(place, "path") == writable
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [

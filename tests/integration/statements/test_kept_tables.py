@@ -58,6 +58,21 @@ def test_rows_of_a_jobs_table_are_written_by_the_job(place: Place) -> None:
     assert home.rows("SELECT * FROM t$") == []
 
 
+def test_a_file_replaces_rows_of_its_path_that_were_restored(place: Place) -> None:
+    home = filled(place)
+    home.sql("ALTER TABLE t$ SET PROPERTIES ('volstream.writers' = 'any')")
+    place.delete("a")
+    place.refresh()
+    place.run()
+    assert home.rows("SELECT * FROM t$") == []
+    home.sql("RESTORE TABLE t$ TO VERSION AS OF 1")
+    assert home.rows("SELECT _file_path, n FROM t$") == [("a", 1)]
+    place.put("a", "22")
+    place.refresh()
+    place.run()
+    assert home.rows("SELECT _file_path, n FROM t$") == [("a", 2)]
+
+
 @pytest.mark.long
 def test_a_job_adds_no_columns_to_a_table_in_use_unless_it_may(place: Place) -> None:
     home = Home(place.session)

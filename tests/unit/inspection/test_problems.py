@@ -79,6 +79,7 @@ def test_everything_that_fails_is_found() -> None:
     [
         ({"state": "paused"}, False, "It was paused manually.", "volstream resume j"),
         ({"state": "paused", "reason": "no file works"}, True, "It paused itself: no file works", "volstream resume j"),
+        ({"trouble": "no Java\nInstall it."}, True, "Its run failed: no Java", "Install it."),
         ({"trouble": "no Java"}, True, "Its run failed: no Java", "volstream describe job j"),
         ({"trouble": "no Java", "trigger": "manual"}, True, "Its run failed: no Java", "volstream run-job j"),
         (

@@ -66,7 +66,7 @@ def test_a_failure_is_known_until_a_run_ends_well_also_while_that_one_is_in_hand
 
 def test_what_helps_is_recorded_with_the_failure(world: World) -> None:
     world.run(fails=EngineLostError("The Spark server has no executors.\nTraceback ...", "Look at its master."))
-    assert world.failed == "The Spark server has no executors. Look at its master."
+    assert world.failed == "The Spark server has no executors.\nLook at its master."
 
 
 def test_a_run_that_never_ended_is_interrupted_until_another_ends(world: World) -> None:

@@ -8,7 +8,7 @@ from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import lease, of_source
 from volstream.definitions import Source
 from volstream.delta import folders
-from volstream.errors import InvalidStateError, TailFullError, VolstreamError, to_note
+from volstream.errors import InvalidStateError, TailFullError, VolstreamError, reason_of
 from volstream.ingest.local import commit
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.identity import new_owner
@@ -63,7 +63,7 @@ def read_to_end(home: Home, source: Source, stop: Stop) -> int:
                         stop.wait(_FULL.delay(failures))
             commit(home.catalog, source.name, folders.table_location(home.warehouse, source.name), lambda: home.gateway)
         except VolstreamError as error:
-            home.catalog.conditions.note(ConditionKind.SOURCE, source.id, to_note(error))
+            home.catalog.conditions.note(ConditionKind.SOURCE, source.id, reason_of(error))
             raise
         home.catalog.conditions.note(ConditionKind.SOURCE, source.id, " ".join(lost) or None)
     for loss in lost:
