@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,12 +20,13 @@ from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError, reason_of
 from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl
 from volstream.jobs.load import loads
-from volstream.jobs.plan import MOVE, REMOVE, moved, of_files, of_origins, removed_paths, slice_of
+from volstream.jobs.plan import MOVE, REMOVE, Moved, moved, of_files, of_origins, removed_paths, slice_of
 from volstream.jobs.staged import SETTLED, Staged
 from volstream.jobs.target import check_target
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.work import Batch, Plan
+from volstream.spark.frames import relation
 from volstream.sqltext import MAX_NAMED, literal, one_of, quote_column, table_at
 
 if TYPE_CHECKING:
@@ -39,6 +41,12 @@ _ONE_FILE = 1000
 #: Stops Parquet's writer from keeping minimum and maximum values. It keeps them in full for all row groups until a file ends,
 #: so that a file of large rows would be in memory twice.
 _WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
+
+#: Columns of the table that say which content of a file its rows are of, and when they were made.
+_OF_CONTENT = ("_file_path", "_file_version", "_processed_at")
+
+#: Returns when the file at a path was made; None: not known.
+Births = Callable[[str], datetime | None]
 
 #: Files are put together for about this long at a time.
 _UPKEEP_SECONDS = 1.0
@@ -186,28 +194,42 @@ class ResultTables:
             self._delta.add_columns(location, to_ddl(pa.schema(missing)))
 
 
-def followed(plan: Plan, batch: Batch, location: str) -> Sequence[str] | None:
+def followed(plan: Plan, batch: Batch, location: str, born: Births) -> Sequence[str] | None:
     """Returns the moved files of a batch whose rows can follow, as :func:`without_followed` finds them, but without Spark; None:
     only Spark can tell."""
     files = moved(plan.location, batch)
-    rows = direct.rows_of(location, "_file_path", {file.old_path for file in files}, ["_file_path", "_file_version"])
+    rows = direct.rows_of(location, "_file_path", {file.old_path for file in files}, list(_OF_CONTENT))
     if rows is None:
         return None
-    present = {*zip(rows["_file_path"].to_pylist(), rows["_file_version"].to_pylist(), strict=True)}
-    return [file.path for file in files if (file.old_path, file.old_version) in present]
+    paths, versions, processed = (rows[name].to_pylist() for name in _OF_CONTENT)
+    present = dict(zip(zip(paths, versions, strict=True), processed, strict=True))
+
+    def follows(file: Moved) -> bool:
+        if (file.old_path, file.old_version) not in present:
+            return False
+        processed_at, made = present[file.old_path, file.old_version], born(file.path)
+        return processed_at is None or made is None or made <= processed_at
+
+    return [file.path for file in files if follows(file)]
 
 
-def without_followed(session: SparkSession, files: DataFrame, location: str, origins: str) -> DataFrame:
-    """Removes from a batch's ``files`` the moved ones whose rows can follow: the old path has rows of this content.
+def without_followed(
+    session: SparkSession, files: DataFrame, location: str, origins: str, births: pa.Table
+) -> DataFrame:
+    """Removes from a batch's ``files`` the moved ones whose rows can follow: the old path has rows of this content, and the file
+    was there when they were made: an inode that was free again, with a time that was set, has the same version.
 
     Args:
+        births: of moved files: when they were made, as ``born``, by ``moved``, their path; NULL if that is not known.
         location: of the result table.
         origins: SQL condition on the table's rows ``t`` that selects the rows of the old paths.
     """
     files.createOrReplaceTempView("volstream_files")
+    relation(session, births).createOrReplaceTempView("volstream_births")
     return session.sql(
-        f"SELECT f.* FROM volstream_files f LEFT ANTI JOIN {table_at(location)} t ON f.action = '{MOVE}' "
-        f"AND t._file_path = f.old_path AND t._file_version = f.old_version AND {origins}"
+        "SELECT f.* FROM volstream_files f LEFT JOIN volstream_births b ON b.moved = f.relative_path "
+        f"LEFT ANTI JOIN {table_at(location)} t ON f.action = '{MOVE}' AND t._file_path = f.old_path "
+        f"AND t._file_version = f.old_version AND coalesce(b.born <= t._processed_at, true) AND {origins}"
     )
 
 

@@ -6,6 +6,7 @@ finding; a dangling one is ignored. What does not belong here: detecting changes
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -37,6 +38,9 @@ _USER = "user."
 
 #: Opens something for inspection without reading it, which may be forbidden, and without blocking, as a pipe would.
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
+
+#: Of ``linux/stat.h``: the size of a ``struct statx``, the place of the time of birth in it, and its bit in the mask.
+_STATX_BYTES, _BTIME, _STATX_BTIME, _AT_FDCWD = 256, 80, 0x800, -100
 
 #: Directory in which a file that this process has open can be reopened.
 _DESCRIPTORS = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
@@ -145,6 +149,10 @@ class LocalStore:
         except (OSError, ValueError):
             return False
         return stat.S_ISREG(status.st_mode) and _etag(status) == version
+
+    def born(self, path: str) -> datetime | None:
+        """Returns when a file was made, which moves keep; None: there is no such file, or the system does not say."""
+        return _born(f"{self._root}/{path}")
 
     def write(self, path: str, content: bytes) -> None:
         """See :meth:`Writable.write`. Directly below the root only."""
@@ -429,6 +437,19 @@ def _file_info(path: str, status: os.stat_result) -> FileInfo:
 
 def _etag(status: os.stat_result) -> str:
     return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _born(path: str) -> datetime | None:
+    """Returns when a file was made, by Linux's ``statx``, which Python does not offer."""
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx is None or b"\0" in os.fsencode(path) or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, found):
+        return None
+    mask, seconds, nanoseconds = (
+        int.from_bytes(found.raw[at : at + size], sys.byteorder, signed=at == _BTIME)
+        for at, size in ((0, 4), (_BTIME, 8), (_BTIME + 8, 4))
+    )
+    return _EPOCH + timedelta(0, seconds, nanoseconds // 1000) if mask & _STATX_BTIME else None
 
 
 def _no_root(root: str) -> StorageError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -88,6 +89,35 @@ def test_rows_follow_a_moved_file_without_calling_the_function(place: Place, by:
         ("b", "replace", None),
         ("sub/z", "move", "a"),
     ]
+
+
+@pytest.mark.parametrize("by", ["volstream", pytest.param("Apache-Spark", marks=pytest.mark.long)])
+def test_a_new_file_in_the_inode_of_a_deleted_one_is_not_that_one_moved(place: Place, by: str) -> None:
+    old, new = place.folder / "old", place.folder / "new"
+
+    def write(path: Path, content: str) -> int:
+        path.write_text(content)
+        os.utime(path, (1, 1))
+        return path.stat().st_ino
+
+    given(place, OnMove.REKEY)
+    inode = write(old, "xx")
+    place.refresh()
+    place.run()
+    if by == "Apache-Spark":
+        place.rows(f"ALTER TABLE {place.at} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    calls(place)
+    old.unlink()
+    for number in range(1000):  # until the file system hands the inode on
+        if write(place.folder.parent / f"{number}", "yy") == inode:
+            break
+    else:
+        pytest.skip("This file system does not use inodes again.")
+    (place.folder.parent / f"{number}").rename(new)
+    place.refresh()
+    place.run()
+    assert calls(place) == ["new"]
+    assert place.table("_file_path") == [("new",), ("new",)]
 
 
 @pytest.mark.long

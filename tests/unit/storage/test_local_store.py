@@ -76,6 +76,18 @@ def test_the_etag_is_inode_time_and_size(root: Path) -> None:
     assert info.last_modified_time == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
 
 
+def test_a_move_keeps_when_a_file_was_made(root: Path) -> None:
+    store = LocalStore(str(root))
+    (root / "made").write_text("x")
+    os.utime(root / "made", (1, 1))
+    made = store.born("made")
+    if made is None:
+        pytest.skip("This file system does not say.")
+    assert abs((datetime.now(UTC) - made).total_seconds()) < 60
+    (root / "made").rename(root / "moved")
+    assert (store.born("moved"), store.born("made"), store.born("a\0b")) == (made, None, None)
+
+
 def test_a_compressed_file_has_the_type_of_its_bytes(root: Path) -> None:
     for name in ("a.tar.gz", "a.JPG", "a.unknown"):
         (root / name).touch()
