@@ -251,7 +251,7 @@ class _Turn:
         deadline = time.monotonic() + _GATHER_SECONDS
         while self._received and time.monotonic() < deadline:
             if isinstance(self._queue, Settling) and self._queue.is_settled():
-                break
+                break  # nothing follows closely
             more = self._queue.receive(_RECEIVE, _FOLLOW_SECONDS)
             if not more:
                 break

@@ -28,6 +28,7 @@ def keeper_of(catalog: Catalog, location: str) -> Job | None:
 
 def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) -> None:
     """Checks that other writers than its job may write rows to a table; also than one of another home, elsewhere.
+    If they may, its job removes rows of each file's path from now on, also where it would have found none of its own.
 
     Raises:
         InvalidStateError: only its job may.
@@ -37,7 +38,7 @@ def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) 
     job = _keeper(catalog, properties.get(OWNER))
     if is_open(properties):
         if isinstance(job, FileJob) and job.clean:
-            catalog.jobs.change(job, clean=False)  # the table may have rows of any file from now on
+            catalog.jobs.change(job, clean=False)
         return
     is_elsewhere = OWNER in properties and not location.startswith(f"{warehouse}/")
     if job is not None or is_elsewhere:

@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
-import pyarrow as pa
-
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.config import Settings
 from volstream.definitions import FileJob, JobState, OnMove, Volume, Write
@@ -52,8 +50,7 @@ from volstream.log import get
 from volstream.model import counts
 from volstream.model.units import parse_rate
 from volstream.model.work import SUPERSEDED, Batch, Failure, FailureKind, FailureState, Intent, Plan
-from volstream.storage.base import ObjectStore
-from volstream.storage.local import LocalStore
+from volstream.storage.base import HasBirths, ObjectStore
 from volstream.tracing import span
 from volstream.volumes.access import store_of
 
@@ -438,15 +435,15 @@ class BatchExecutor:
         """Returns the files of a batch to call the function on: all but moved ones whose rows follow them."""
         if self._job.on_move is OnMove.RERUN or not batch.moves:
             return plan.work_of(session, open_plan, batch)
-        born = self._store.born if isinstance(self._store, LocalStore) else lambda _: None
-        following = followed(open_plan, batch, self._location, born)
+        moved = plan.moved(open_plan.location, batch)
+        births: dict[str, datetime] = {}
+        if isinstance(self._store, HasBirths):
+            births = {file.path: born for file in moved if (born := self._store.born(file.path)) is not None}
+        following = followed(moved, self._location, births)
         if following is not None:
             return plan.work_of(session, open_plan, batch, following)
         origins = plan.of_origins("t._file_path", open_plan.location, batch)
         assert origins is not None, "there are moves"
-        moved = [file.path for file in plan.moved(open_plan.location, batch)]
-        times = pa.array([born(path) for path in moved], pa.timestamp("us", tz="UTC"))
-        births = pa.table({"moved": pa.array(moved, pa.string()), "born": times})
         return without_followed(session, plan.work_of(session, open_plan, batch), self._location, origins, births)
 
     def _note_failures(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -44,9 +44,6 @@ _WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
 
 #: Columns of the table that say which content of a file its rows are of, and when they were made.
 _OF_CONTENT = ("_file_path", "_file_version", "_processed_at")
-
-#: Returns when the file at a path was made; None: not known.
-Births = Callable[[str], datetime | None]
 
 #: Files are put together for about this long at a time.
 _UPKEEP_SECONDS = 1.0
@@ -194,10 +191,9 @@ class ResultTables:
             self._delta.add_columns(location, to_ddl(pa.schema(missing)))
 
 
-def followed(plan: Plan, batch: Batch, location: str, born: Births) -> Sequence[str] | None:
-    """Returns the moved files of a batch whose rows can follow, as :func:`without_followed` finds them, but without Spark; None:
-    only Spark can tell."""
-    files = moved(plan.location, batch)
+def followed(files: Sequence[Moved], location: str, births: Mapping[str, datetime]) -> Sequence[str] | None:
+    """Returns the moved files whose rows can follow, as :func:`without_followed` finds them, but without Spark; None: only Spark
+    can tell."""
     rows = direct.rows_of(location, "_file_path", {file.old_path for file in files}, list(_OF_CONTENT))
     if rows is None:
         return None
@@ -205,29 +201,31 @@ def followed(plan: Plan, batch: Batch, location: str, born: Births) -> Sequence[
     present = dict(zip(zip(paths, versions, strict=True), processed, strict=True))
 
     def follows(file: Moved) -> bool:
-        if (file.old_path, file.old_version) not in present:
+        content = (file.old_path, file.old_version)
+        if content not in present:
             return False
-        processed_at, made = present[file.old_path, file.old_version], born(file.path)
+        processed_at, made = present[content], births.get(file.path)
         return processed_at is None or made is None or made <= processed_at
 
     return [file.path for file in files if follows(file)]
 
 
 def without_followed(
-    session: SparkSession, files: DataFrame, location: str, origins: str, births: pa.Table
+    session: SparkSession, files: DataFrame, location: str, origins: str, births: Mapping[str, datetime]
 ) -> DataFrame:
     """Removes from a batch's ``files`` the moved ones whose rows can follow: the old path has rows of this content, and the file
     was there when they were made: an inode that was free again, with a time that was set, has the same version.
 
     Args:
-        births: of moved files: when they were made, as ``born``, by ``moved``, their path; NULL if that is not known.
         location: of the result table.
         origins: SQL condition on the table's rows ``t`` that selects the rows of the old paths.
+        births: when the moved files were made, by path, where that is known.
     """
     files.createOrReplaceTempView("volstream_files")
-    relation(session, births).createOrReplaceTempView("volstream_births")
+    times = [pa.array([*births], pa.string()), pa.array([*births.values()], pa.timestamp("us", tz="UTC"))]
+    relation(session, pa.table(times, ["path", "born"])).createOrReplaceTempView("volstream_births")
     return session.sql(
-        "SELECT f.* FROM volstream_files f LEFT JOIN volstream_births b ON b.moved = f.relative_path "
+        "SELECT f.* FROM volstream_files f LEFT JOIN volstream_births b ON b.path = f.relative_path "
         f"LEFT ANTI JOIN {table_at(location)} t ON f.action = '{MOVE}' AND t._file_path = f.old_path "
         f"AND t._file_version = f.old_version AND coalesce(b.born <= t._processed_at, true) AND {origins}"
     )

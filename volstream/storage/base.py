@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
@@ -128,6 +129,14 @@ class TakesOutputs(Protocol):
 
     def obstacle(self, path: str) -> str | None:
         """Returns why no object can be created at a path, as the end of a sentence; None: one can."""
+
+
+@runtime_checkable
+class HasBirths(Protocol):
+    """A store that may know when its objects were made."""
+
+    def born(self, path: str) -> datetime | None:
+        """Returns when an object was made, which moves keep; None: there is no such object, or the time is not known."""
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 import stat
+import struct
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -151,7 +152,7 @@ class LocalStore:
         return stat.S_ISREG(status.st_mode) and _etag(status) == version
 
     def born(self, path: str) -> datetime | None:
-        """Returns when a file was made, which moves keep; None: there is no such file, or the system does not say."""
+        """See :meth:`HasBirths.born`."""
         return _born(f"{self._root}/{path}")
 
     def write(self, path: str, content: bytes) -> None:
@@ -426,13 +427,15 @@ def _is_inside(target: str, real_root: str) -> bool:
 
 
 def _file_info(path: str, status: os.stat_result) -> FileInfo:
-    size, time_ns = status.st_size, status.st_mtime_ns
+    return FileInfo(path, status.st_size, _time(status.st_mtime_ns), _etag(status), None, content_type(path))
+
+
+def _time(time_ns: int) -> datetime:
     try:
-        modified = _EPOCH + timedelta(0, 0, time_ns // 1000)
+        return _EPOCH + timedelta(0, 0, time_ns // 1000)
     except OverflowError:
         # Some file systems store times outside datetime's range; the etag still has the exact time.
-        modified = (datetime.max if time_ns > 0 else datetime.min).replace(tzinfo=UTC)
-    return FileInfo(path, size, modified, _etag(status), None, content_type(path))
+        return (datetime.max if time_ns > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 def _etag(status: os.stat_result) -> str:
@@ -445,11 +448,9 @@ def _born(path: str) -> datetime | None:
     found = ctypes.create_string_buffer(_STATX_BYTES)
     if statx is None or b"\0" in os.fsencode(path) or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, found):
         return None
-    mask, seconds, nanoseconds = (
-        int.from_bytes(found.raw[at : at + size], sys.byteorder, signed=at == _BTIME)
-        for at, size in ((0, 4), (_BTIME, 8), (_BTIME + 8, 4))
-    )
-    return _EPOCH + timedelta(0, seconds, nanoseconds // 1000) if mask & _STATX_BTIME else None
+    (mask,) = struct.unpack_from("=I", found)
+    seconds, nanoseconds = struct.unpack_from("=qI", found, _BTIME)
+    return _time(seconds * 10**9 + nanoseconds) if mask & _STATX_BTIME else None
 
 
 def _no_root(root: str) -> StorageError:
