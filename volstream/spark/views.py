@@ -28,9 +28,9 @@ def unique_name() -> str:
 
 
 def without_views(frame: DataFrame) -> DataFrame:
-    """Returns the rows of ``SHOW TABLES`` or ``SHOW VIEWS`` without those of this module: Spark lists them in each schema."""
+    """Returns the rows of ``SHOW TABLES`` or ``SHOW VIEWS`` without volstream's own views: Spark lists them in each schema."""
     (name,) = {"tableName", "viewName"} & set(frame.columns)
-    return frame.where(f"NOT (isTemporary AND {name} RLIKE {literal('^volstream_[0-9a-f]{32}$')})")
+    return frame.where(f"NOT (isTemporary AND {name} RLIKE {literal('^volstream_')})")
 
 
 class Views:

@@ -36,3 +36,4 @@ def test_views_of_collected_frames_are_dropped_and_others_stay(home: Home) -> No
     home.sql("SELECT 1")
     assert views(home) <= of_others
     assert [row["id"] for row in home.session.sql("SELECT * FROM of_the_user").collect()] == [1]
+    home.sql("DROP VIEW of_the_user")
