@@ -146,13 +146,16 @@ class Consumptions:
             row = transaction.execute(query).one_or_none()
             return None if row is None else _batch(row)
 
-    def remaining(self, plan: Plan, *, begun: bool) -> WaitingBatches | None:
+    def remaining(self, plan: Plan, *, begun: bool, after: int = 0) -> WaitingBatches | None:
         """Returns the total of the waiting batches at the end of an open plan, or None.
 
         Args:
             begun: include a batch with a failed attempt.
+            after: leave out batches up to this number.
         """
-        waiting = _planned(plan) if begun else and_(_planned(plan), batches.c.attempts == 0)
+        waiting = and_(_planned(plan), batches.c.number > after)
+        if not begun:
+            waiting = and_(waiting, batches.c.attempts == 0)
         rows = batches.c.files + batches.c.removals
         several = case((batches.c.files > 1, batches.c.bytes), else_=0)
         sums = [func.count(), func.sum(rows), func.sum(batches.c.bytes), func.max(rows), func.max(several)]

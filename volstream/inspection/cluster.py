@@ -12,7 +12,7 @@ from volstream.jobs import handshake
 from volstream.jobs.handshake import Answer
 from volstream.model.text import counted
 from volstream.spark.errors import map_spark_errors
-from volstream.spark.stall import given_up
+from volstream.spark.tasks import given_up
 
 if TYPE_CHECKING:
     from volstream.home import Home

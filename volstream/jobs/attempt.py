@@ -1,6 +1,6 @@
 """Attempts at batches, one at a time: the function's results are staged in files and committed exactly once.
 
-While a batch is committed, the function runs on the next one.
+Once the last calls of a batch leave slots idle, and while it is committed, the function runs on the next one.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from volstream.catalog.consumptions import BatchOutcome
@@ -50,6 +51,7 @@ from volstream.log import get
 from volstream.model import counts
 from volstream.model.units import parse_rate
 from volstream.model.work import SUPERSEDED, Batch, Failure, FailureKind, FailureState, Intent, Plan
+from volstream.spark.tasks import idle_slots
 from volstream.storage.base import HasBirths, ObjectStore
 from volstream.tracing import span
 from volstream.volumes.access import store_of
@@ -62,6 +64,9 @@ _log = get("jobs")
 
 #: After this many attempts whose processes died, each file of the batch runs in its own child process: one file is fatal.
 _ATTEMPTS_BEFORE_ISOLATION = 2
+
+#: How often calls on a batch whose results are not wanted are interrupted, until they have ended: they may just begin.
+_INTERRUPT_SECONDS = 0.5
 
 #: Options whose changes apply from the next batch.
 _AT_ONCE = ("rate", "parallel", "concurrency", "cpus", "memory", "gpus")
@@ -146,28 +151,24 @@ class BatchExecutor:
         self._committed = committed
         self._outputs = None if job.outputs_to is None else JobOutputs(services.catalog, services.settings, job)
         self._called: float | None = None  # when the last calls ended
+        self._ahead: _Staging | None = None
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix=f"batches of {job.name}")
 
-    def process(self, open_plan: Plan, batch: Batch, ahead: StagedBatch | None) -> StagedBatch | None:
-        """Runs and commits a batch; while it is committed, the function runs on the next one.
-
-        Args:
-            ahead: outcomes of this batch, staged while the previous one was committed.
-
-        Returns:
-            The staged outcomes of the next batch.
-        """
+    def process(self, open_plan: Plan, batch: Batch) -> None:
+        """Runs and commits a batch; at its end, and while it is committed, the function runs on the next one."""
         with span("batch", **self._about(batch)):
-            return self._process(open_plan, batch, ahead)
+            self._process(open_plan, batch)
 
-    def _process(self, open_plan: Plan, batch: Batch, ahead: StagedBatch | None) -> StagedBatch | None:
+    def _process(self, open_plan: Plan, batch: Batch) -> None:
         intent = self._services.consumer.begin(batch, owner=self._owner, location=self._location)
-        committing: Future[None] | None = None
-        following: StagedBatch | None = None
         try:
-            done = ahead or self._stage(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch))
+            if self._outputs is not None:
+                self._outputs.sweep()
+            done = self._staged_ahead(open_plan, batch) or self._staged(open_plan, batch, intent)
             # Nothing of the batch is committed yet, so the same files are read again, now with their new columns.
             while done.totals.new_columns and self._adopts(done.staged.new_columns()):
-                done = self._stage(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch))
+                self._forget()
+                done = self._staged(open_plan, batch, intent)
             done = self._judged(done)
             if self._outputs is not None:
                 faults.point("outputs.written")
@@ -180,15 +181,12 @@ class BatchExecutor:
                 self._outputs.place(intent)
             again = [failure for failure in earlier.values() if failure.batch_id in self._committed]
             faults.point("batch.staged")
-            with ThreadPoolExecutor(1, thread_name_prefix=f"commit of {self._job.name}") as pool:
-                context = copy_context()  # in which the span is the batch's
-                committing = pool.submit(context.run, self._commit, open_plan, batch, intent, done, outcome, again)
-                following = self._stage_ahead(open_plan, batch, done)
-                committing.result()
+            self._stage_ahead(open_plan, batch, done.seconds)
+            self._commit(open_plan, batch, intent, done, outcome, again)
         except BaseException as error:
-            self.forget(following)
-            if committing is not None and committing.exception() is None:
-                raise  # this batch is committed; the next one failed
+            self._forget()
+            if batch.id in self._committed:
+                raise
             if self._is_overtaken(intent):
                 raise FencedError(
                     f"Batch {batch.id}: another process took it over; nothing of this run was kept."
@@ -197,7 +195,16 @@ class BatchExecutor:
             with suppress(VolstreamError):
                 recover(self._services, self._job, reason_of(error))
             raise
-        return following
+
+    def close(self) -> None:
+        """Ends the calls on the next batch, whose results are lost."""
+        self._forget()
+        self._pool.shutdown()
+
+    @property
+    def begun_until(self) -> int:
+        """The number of the last batch on which the function runs or ran; 0: of none that is not committed."""
+        return 0 if self._ahead is None else self._ahead.batch.number
 
     def apply_changes(self, job: FileJob) -> None:
         """Takes over what a user has changed since the run began and the next batch can follow."""
@@ -207,11 +214,6 @@ class BatchExecutor:
     def job(self) -> FileJob:
         """The job, including columns added from files of the plan."""
         return self._job
-
-    def forget(self, ahead: StagedBatch | None) -> None:
-        """Removes staged outcomes that will not be committed."""
-        if ahead is not None:
-            folders.discard(f"{self._services.staging}/{ahead.batch_id}")
 
     def _commit(
         self,
@@ -229,7 +231,6 @@ class BatchExecutor:
         """
         with span("commit", **self._about(batch), rows=outcome.rows, failed=outcome.failed):
             self._commit_now(open_plan, batch, intent, done, outcome)
-        self._committed.add(batch.id)
         self._progress.take_back([failure.kind for failure in again])
 
     def _commit_now(
@@ -249,6 +250,7 @@ class BatchExecutor:
         self._preparation.used()
         seconds = done.seconds + time.monotonic() - began
         self._services.catalog.consumptions.commit(intent, replace(outcome, seconds=seconds))
+        self._committed.add(batch.id)
         faults.point("batch.committed")
         if self._outputs is not None:
             self._outputs.finish(batch)
@@ -279,32 +281,70 @@ class BatchExecutor:
             version=open_plan.to_version,
         )
 
-    def _stage_ahead(self, open_plan: Plan, batch: Batch, done: StagedBatch) -> StagedBatch | None:
-        """Runs the function on the next batch while this one is committed; None if that is not possible, or it failed.
+    def _begin(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> _Staging:
+        """Begins to run the function on a batch, in another thread with this one's session.
+
+        Args:
+            attempt: name of the attempt's folder.
+        """
+        began, changed = time.monotonic(), threading.Event()
+        session = self._services.gateway.session() if batch.files else None
+        run = partial(self._stage, open_plan, batch, attempt, isolate=isolate, session=session, idle=changed.set)
+        future = self._pool.submit(copy_context().run, run)
+        future.add_done_callback(lambda _: changed.set())
+        return _Staging(batch, future, changed, session, began)
+
+    def _staged(self, open_plan: Plan, batch: Batch, intent: Intent) -> StagedBatch:
+        """Runs the function on a batch, and returns the staged outcomes."""
+        return self._ended(open_plan, self._begin(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch)))
+
+    def _staged_ahead(self, open_plan: Plan, batch: Batch) -> StagedBatch | None:
+        """Returns the outcomes of a batch that was begun ahead; None if it was not, or failed: its own attempt says why."""
+        ahead = self._ahead
+        if ahead is None or ahead.batch.id != batch.id:
+            self._forget()
+            return None
+        self._ahead = None
+        with suppress(VolstreamError):
+            return self._ended(open_plan, ahead)
+        folders.discard(f"{self._services.staging}/{batch.id}")
+        return None
+
+    def _ended(self, open_plan: Plan, staging: _Staging) -> StagedBatch:
+        """Waits for a batch's outcomes. If it leaves slots idle before its end, the next batch begins."""
+        staging.changed.wait()
+        if not staging.future.done():
+            self._stage_ahead(open_plan, staging.batch, time.monotonic() - staging.began)
+        return staging.future.result()
+
+    def _stage_ahead(self, open_plan: Plan, batch: Batch, seconds: float) -> None:
+        """Begins to run the function on the next batch, unless that was done, or is not possible.
 
         It is not possible after an attempt that died: the function may have caused it, which only counted attempts detect; nor
         if the next batch would take too long, because it is then re-cut; nor for moved files, whose rows are in the
         table; nor if the job's rate allows no call for a while, because waiting would hold slots of the engine.
+
+        Args:
+            seconds: how long the function took on all of ``batch``, or on all files but the last ones.
         """
-        following = None if self._stop or batch.attempts else self._services.catalog.consumptions.following(batch)
+        if self._ahead is not None or self._stop or batch.attempts:
+            return
+        following = self._services.catalog.consumptions.following(batch)
         if (
             following is None
             or following.moves
             or self.seconds_to_turn > LONG_WAIT_SECONDS
-            or self._seconds_of(following, batch, done) > self._services.settings.batch_seconds
+            or seconds * _times_as_long(following, batch) > self._services.settings.batch_seconds
         ):
-            return None
-        with suppress(VolstreamError):  # the batch is run again in its own attempt, which reports the error
-            return self._stage(open_plan, following, "ahead", isolate=self._job.isolate)
-        folders.discard(f"{self._services.staging}/{following.id}")
-        return None
+            return
+        self._ahead = self._begin(open_plan, following, "ahead", isolate=self._job.isolate)
 
-    @staticmethod
-    def _seconds_of(following: Batch, batch: Batch, done: StagedBatch) -> float:
-        """Estimates how long the function takes on the next batch, from its time on this one."""
-        by_files = following.files / batch.files if batch.files else 1.0
-        by_bytes = following.bytes / batch.bytes if batch.bytes else 1.0
-        return done.seconds * max(by_files, by_bytes)
+    def _forget(self) -> None:
+        """Ends the calls on the next batch, and removes its staged outcomes."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.end()
+            folders.discard(f"{self._services.staging}/{ahead.batch.id}")
 
     def _adopts(self, columns: Sequence[str]) -> bool:
         """Adds columns to the job and its table, if the job accepts new columns."""
@@ -324,14 +364,30 @@ class BatchExecutor:
         """Returns whether each file of a batch runs in its own child process."""
         return self._job.isolate or batch.attempts >= _ATTEMPTS_BEFORE_ISOLATION
 
-    def _stage(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> StagedBatch:
+    def _stage(
+        self,
+        open_plan: Plan,
+        batch: Batch,
+        attempt: str,
+        *,
+        isolate: bool,
+        session: SparkSession | None,
+        idle: Callable[[], None],
+    ) -> StagedBatch:
         """Runs the function on the batch's files and stages the outcomes.
 
         Args:
             attempt: name of the attempt's folder.
+            session: None if the batch has no file.
+            idle: called while the batch leaves slots of the engine to others that the job may use.
         """
-        with span("run", **self._about(batch)) as current:
-            done = self._stage_now(open_plan, batch, attempt, isolate=isolate)
+        with span("run", **self._about(batch)) as current, ExitStack() as stack:
+            if session is not None:
+                session.addTag(batch.id)
+                stack.callback(session.removeTag, batch.id)
+                if self._job.rate is None and most_workers(self._job, self._services.settings) is None:
+                    stack.enter_context(idle_slots(session, self._services.slots(), idle))
+            done = self._stage_now(open_plan, batch, attempt, isolate=isolate, session=session)
             current.set(rows=done.totals.rows, failed=done.totals.failed)
             return done
 
@@ -364,7 +420,9 @@ class BatchExecutor:
         totals = staged.totals()
         return replace(done, staged=staged, totals=replace(totals, counted={**totals.counted, **warned}))
 
-    def _stage_now(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> StagedBatch:
+    def _stage_now(
+        self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool, session: SparkSession | None
+    ) -> StagedBatch:
         began = time.monotonic()
         location = f"{self._services.staging}/{batch.id}/{attempt}"
         target = target_of_rows(self._job, location, batch.id)
@@ -372,8 +430,8 @@ class BatchExecutor:
         work = replace(work, isolate=isolate, pace=work.pace and self._turn(work.pace))
         if self._outputs is not None:
             work = replace(work, outputs=self._outputs.target(batch, attempt))
-        if batch.files:
-            with self._services.session() as session:
+        if session is not None:
+            with self._services.session(session):
                 files = self._files_to_run(session, open_plan, batch)
                 staged = stage(self._services, location, target, files, work, self._job, batch.files, batch=batch.id)
             self._called = time.monotonic()
@@ -504,6 +562,39 @@ class BatchExecutor:
         if moved:
             self._services.catalog.refreshes.ask_check(self._volume.id, moved)
         return given_up
+
+
+@dataclass(frozen=True)
+class _Staging:
+    """A batch on which the function runs, in another thread.
+
+    Attributes:
+        future: of the staged outcomes.
+        changed: set once it has ended, or leaves slots idle.
+        session: in which it runs; None if the batch has no file.
+        began: by the monotonic clock.
+    """
+
+    batch: Batch
+    future: Future[StagedBatch]
+    changed: threading.Event
+    session: SparkSession | None
+    began: float
+
+    def end(self) -> None:
+        """Interrupts it, and returns once it has ended."""
+        while not self.future.done():
+            if self.session is not None:
+                with suppress(Exception):  # an engine that cannot be asked is lost soon, which ends it, too
+                    self.session.interruptTag(self.batch.id)
+            wait([self.future], timeout=_INTERRUPT_SECONDS)
+
+
+def _times_as_long(following: Batch, batch: Batch) -> float:
+    """Estimates how many times as long as on one batch the function takes on another."""
+    by_files = following.files / batch.files if batch.files else 1.0
+    by_bytes = following.bytes / batch.bytes if batch.bytes else 1.0
+    return max(by_files, by_bytes)
 
 
 def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: ObjectStore) -> Work:

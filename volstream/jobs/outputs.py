@@ -94,19 +94,21 @@ class JobOutputs:
         self._placed: Mapping[str, str] = {}
         self._swept = False
 
+    def sweep(self) -> None:
+        """Removes what earlier runs left. Called before the run's first worker writes, with an intent open: no other process can
+        begin an attempt before this one ends, and one that resumes later fails in :meth:`place`, because its files are missing.
+        """
+        if not self._swept:
+            left = _files(self._reader.list(f"{self._folder}/", _EVERYTHING))
+            _each(self._store.remove_folder, sorted({file.relative_path.rpartition("/")[0] for file in left}))
+            self._swept = True
+
     def target(self, batch: Batch, attempt: str) -> OutputTarget:
         """Returns what the workers of an attempt need."""
         return target_of(self._job, self._store, f"{self._folder}/{batch.id}/{attempt}")
 
     def checked(self, open_plan: Plan, batch: Batch, staged: Staged) -> Staged:
-        """Returns an attempt's outcomes, in which files whose outputs cannot have their paths have failed.
-
-        Called with the attempt's intent open. The first call removes what earlier runs left: no other process can begin an
-        attempt before this one ends, and one that resumes later fails in :meth:`place`, because its files are missing.
-        """
-        if not self._swept:
-            self._sweep(batch)
-            self._swept = True
+        """Returns an attempt's outcomes, in which files whose outputs cannot have their paths have failed."""
         made = list(staged.outputs())
         if not made:
             return staged
@@ -230,13 +232,6 @@ class JobOutputs:
         self._placed = {}
         if batch is not None:
             self._store.remove_folder(f"{self._folder}/{batch.id}")
-
-    def _sweep(self, batch: Batch) -> None:
-        """Removes the folders of attempts at other batches, which ended with their processes."""
-        own = f"{self._folder}/{batch.id}/"
-        left = _files(self._reader.list(f"{self._folder}/", _EVERYTHING))
-        folders = {file.relative_path.rpartition("/")[0] for file in left if not file.relative_path.startswith(own)}
-        _each(self._store.remove_folder, sorted(folders))
 
     @property
     def _folder(self) -> str:

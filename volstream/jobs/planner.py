@@ -193,11 +193,12 @@ class Planner:
                     f"Its rows have _batch_id = '{batch.id}'; for its failures: volstream describe batch {batch.id}.",
                 )
 
-    def resize(self, job: FileJob, open_plan: Plan, cut_by: Limits | None) -> Limits | None:
+    def resize(self, job: FileJob, open_plan: Plan, cut_by: Limits | None, after: int = 0) -> Limits | None:
         """Re-cuts the waiting batches of an open plan if they exceed the job's lowered limits, or would take much longer or
         shorter than they should.
 
         Args:
+            after: batches up to this number stay as they are.
             cut_by: the limits that the last call returned for the plan; similar limits would give the same batches if files are
                 so large that each is a separate batch.
 
@@ -208,11 +209,11 @@ class Planner:
         rate = sizing.latest(self._catalog.consumptions.measured(job.id, plan_id=open_plan.id), target / 2)
         limits = maximum if rate is None else rate.limits(target, maximum)
         # Including a batch that crashed its engine: with lower limits it may be committed.
-        waiting = self._catalog.consumptions.remaining(open_plan, begun=cut_by is None)
+        waiting = self._catalog.consumptions.remaining(open_plan, begun=cut_by is None, after=after)
         slowed = job.rate is not None and waiting is not None and waiting.most_files > maximum.files
         if waiting is None or not (slowed or (cut_by is None and sizing.exceeds(waiting, maximum))):
             if waiting is not None and waiting.first.attempts:
-                waiting = self._catalog.consumptions.remaining(open_plan, begun=False)
+                waiting = self._catalog.consumptions.remaining(open_plan, begun=False, after=after)
             if rate is None or waiting is None:
                 return cut_by
             if (cut_by is not None and not sizing.differ(limits, cut_by)) or not sizing.misses(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ from volstream.delta.places import reached
 from volstream.errors import FencedError, InvalidStateError, NotFoundError, StreamStaleError
 from volstream.functions.pickled import code_of
 from volstream.jobs import plan
-from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, CommitPreparation, StagedBatch, recover
+from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, CommitPreparation, recover
 from volstream.jobs.environments import equipped
 from volstream.jobs.lease import RunReport, held, lease
 from volstream.jobs.outputs import compared_outputs, finish
@@ -464,11 +464,10 @@ class _Run:
             self._committed,
         )
         cut_by: Limits | None = None
-        ahead: StagedBatch | None = None
         too_fast = False
-        try:
+        with closing(attempts):
             while not self._ended:
-                cut_by = self._services.planner.resize(self._job, open_plan, cut_by)
+                cut_by = self._services.planner.resize(self._job, open_plan, cut_by, after=attempts.begun_until)
                 batch = self._services.catalog.consumptions.next_batch(open_plan)
                 if batch is None:
                     folders.discard(open_plan.location)
@@ -478,17 +477,13 @@ class _Run:
                     self._slow_down()
                     continue
                 self._preparation.begin()
-                mine, ahead = (ahead, None) if ahead is not None and ahead.batch_id == batch.id else (None, ahead)
-                attempts.forget(ahead)
-                if mine is None and batch.files and not self._has_turn(attempts):
+                if batch.files and batch.number > attempts.begun_until and not self._has_turn(attempts):
                     continue
                 waited = progress.later
-                ahead = attempts.process(open_plan, batch, mine)
+                attempts.process(open_plan, batch)
                 self._observe(progress)
                 too_fast = progress.later - waited > batch.files / 2
                 self._look_at_job(attempts)
-        finally:
-            attempts.forget(ahead)
 
     def _has_turn(self, attempts: BatchExecutor) -> bool:
         """Waits until the job's rate allows another call; returns False if the run ends before that."""

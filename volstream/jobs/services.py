@@ -19,7 +19,7 @@ from volstream.jobs.planner import Planner
 from volstream.jobs.results import ResultTables
 from volstream.model.work import Plan
 from volstream.spark.errors import as_sql_errors
-from volstream.spark.stall import given_up
+from volstream.spark.tasks import given_up
 from volstream.streams.consume import Consumer
 from volstream.streams.read import StreamReader
 
@@ -40,21 +40,24 @@ class JobServices:
         self.staging = f"{self.warehouse}/{folders.STAGING}"
         self.delta = DeltaWriter(gateway)
         self.reader = StreamReader(catalog, self.warehouse)
-        self.planner = Planner(catalog, self.reader, settings, self._slots)
+        self.planner = Planner(catalog, self.reader, settings, self.slots)
         self.consumer = Consumer(catalog, self.delta)
         self.results = ResultTables(catalog, self.delta, self.warehouse)
         self._shaking = threading.Lock()
         self._shaken = False
 
     @contextmanager
-    def session(self) -> Iterator[SparkSession]:
+    def session(self, shared: SparkSession | None = None) -> Iterator[SparkSession]:
         """Yields this thread's session, for reading and staging, with Spark's errors mapped. On a Spark that others started, work
         does not wait for executors for ever.
 
         All runs of a thread share it: the first run of a session waits for Python to start.
+
+        Args:
+            shared: another thread's session, to be yielded instead.
         """
         with as_sql_errors():
-            session = self.gateway.session()
+            session = self.gateway.session() if shared is None else shared
             if not self.settings.spark_remote:
                 yield session
                 return
@@ -62,7 +65,7 @@ class JobServices:
                 self._shake_hands(session)
                 yield session
 
-    def _slots(self) -> int:
+    def slots(self) -> int:
         """Returns the task slots of the engine."""
         return (self.gateway.server_slots or 1) if self.settings.spark_remote else self.settings.slots
 

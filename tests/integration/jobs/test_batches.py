@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +21,30 @@ from volstream.spark.frames import batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+#: The call for ``a`` returns once that for ``c``, of the next batch, has begun; that for ``c`` once there is the file ``go``.
+WAITING = """
+import pathlib
+import time
+
+AT = pathlib.Path({at!r})
+
+def wait_for(name):
+    deadline = time.monotonic() + 60
+    while not (AT / name).exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(name)
+        time.sleep(0.05)
+
+def f(file):
+    if file.name == "a":
+        wait_for("begun")
+    elif file.name == "c":
+        (AT / "begun").touch()
+        wait_for("go")
+        (AT / "ended").touch()
+    return {{"n": 1}}
+"""
 
 PICKY = "def f(file):\n    if file.name == 'c':\n        raise ValueError('no good')\n    return {'n': 1}\n"
 
@@ -100,6 +125,41 @@ def test_waiting_batches_are_recut_to_the_measured_speed_and_a_stopped_run_resum
     assert [row[0] for row in place.table()] == [*"abcdefgh"]
     assert not place.session.streams.has_data("j_stream")
     assert all(batch.seconds and batch.rate for batch in place.session.batches.list("j"))
+
+
+def test_the_next_batch_runs_beside_the_last_calls_of_one(place: Place, tmp_path: Path) -> None:
+    for name in "abcdef":
+        place.put(name, name)
+    place.job(WAITING.format(at=str(tmp_path)), max_files=2)
+    (tmp_path / "go").touch()
+    report = place.run()
+    assert (report.progress.batches, report.progress.failed) == (3, 0)
+    assert bounds(place) == [(1, None, "b", 2), (2, "b", "d", 2), (3, "d", "f", 2)]
+    assert place.table() == [(name, 1) for name in "abcdef"]
+
+
+def test_a_run_that_stops_does_not_wait_for_calls_of_the_next_batch(place: Place, tmp_path: Path) -> None:
+    for name in "abcd":
+        place.put(name, name)
+    place.job(WAITING.format(at=str(tmp_path)), max_files=2)
+    run_first_batch(place)
+    assert (tmp_path / "begun").exists()
+    assert not (tmp_path / "ended").exists()
+    assert place.table("_file_path") == [("a",), ("b",)]
+    (tmp_path / "go").touch()
+    report = place.run()
+    assert (report.progress.batches, report.progress.failed) == (1, 0)
+    assert place.table() == [(name, 1) for name in "abcd"]
+
+
+@pytest.mark.long
+def test_a_job_with_a_limit_of_workers_begins_no_batch_beside_another(place: Place, tmp_path: Path) -> None:
+    for name in "abcd":
+        place.put(name, name)
+    function = WAITING.format(at=str(tmp_path)).replace("+ 60", "+ 5")
+    place.job(function, max_files=2, parallel=1)
+    (tmp_path / "go").touch()
+    assert place.run().progress.failed == 1
 
 
 @pytest.mark.long
