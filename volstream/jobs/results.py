@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.work import Batch, Plan
 from volstream.spark.frames import relation
-from volstream.sqltext import MAX_NAMED, literal, one_of, quote_column, table_at
+from volstream.sqltext import MAX_NAMED, literal, one_of, quote_column, table_at, type_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -183,8 +184,9 @@ class ResultTables:
             if current is None:
                 missing.append(field)
             elif current != kind:
+                there, returned = (type_of(json.loads(one)) for one in (current, kind))
                 raise InvalidValueError(
-                    f"Column {field.name} of table {job.into} is {current}, but the function returns {kind}.",
+                    f"Column {field.name} of table {job.into} is {there}, but the function returns {returned}.",
                     "Let the job write another table, or change the function's columns.",
                 )
         if missing:

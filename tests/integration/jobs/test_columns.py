@@ -68,7 +68,7 @@ def test_a_column_of_another_type_is_rejected_before_any_file_is_processed(place
     with pytest.raises(FunctionLoadError, match="the column n as STRING, which was BIGINT"):
         place.run()
     place.session.jobs.alter("j", function=function)
-    with pytest.raises(InvalidValueError, match="Column n of table"):
+    with pytest.raises(InvalidValueError, match="Column n of table t is BIGINT, but"):
         place.run()
     assert place.session.jobs.failures("j") == []
     code(place, "n: int", "Row(len(text))")

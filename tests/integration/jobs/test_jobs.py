@@ -439,7 +439,7 @@ def test_new_columns_evolve_the_table_and_another_type_is_rejected_before_any_fi
     place.session.jobs.alter("j", function=f"{code}:f", returns="n STRING, label STRING")
     place.put("c", "1")
     place.refresh()
-    with pytest.raises(InvalidValueError, match="Column n of table t"):
+    with pytest.raises(InvalidValueError, match="Column n of table t is INT, but the function returns STRING"):
         place.run()
     assert not place.session.jobs.failures("j")
 
