@@ -66,7 +66,7 @@ _log = get("jobs")
 _ATTEMPTS_BEFORE_ISOLATION = 2
 
 #: How often calls on a batch whose results are not wanted are interrupted, until they have ended: they may just begin.
-_INTERRUPT_SECONDS = 0.5
+_INTERRUPT_SECONDS = 0.2
 
 #: Options whose changes apply from the next batch.
 _AT_ONCE = ("rate", "parallel", "concurrency", "cpus", "memory", "gpus")
@@ -312,10 +312,14 @@ class BatchExecutor:
 
     def _ended(self, open_plan: Plan, staging: _Staging) -> StagedBatch:
         """Waits for a batch's outcomes. If it leaves slots idle before its end, the next batch begins."""
-        staging.changed.wait()
-        if not staging.future.done():
-            self._stage_ahead(open_plan, staging.batch, time.monotonic() - staging.began)
-        return staging.future.result()
+        try:
+            staging.changed.wait()
+            if not staging.future.done():
+                with suppress(VolstreamError):  # the catalog may be away for a moment
+                    self._stage_ahead(open_plan, staging.batch, time.monotonic() - staging.began)
+            return staging.future.result()
+        finally:
+            staging.end()
 
     def _stage_ahead(self, open_plan: Plan, batch: Batch, seconds: float) -> None:
         """Begins to run the function on the next batch, unless that was done, or is not possible.
@@ -582,12 +586,11 @@ class _Staging:
     began: float
 
     def end(self) -> None:
-        """Interrupts it, and returns once it has ended."""
-        while not self.future.done():
+        """Interrupts it if it runs, and returns once it has ended. An engine that died ends it soon, too."""
+        while wait([self.future], timeout=_INTERRUPT_SECONDS).not_done:
             if self.session is not None:
-                with suppress(Exception):  # an engine that cannot be asked is lost soon, which ends it, too
+                with suppress(Exception):  # as above
                     self.session.interruptTag(self.batch.id)
-            wait([self.future], timeout=_INTERRUPT_SECONDS)
 
 
 def _times_as_long(following: Batch, batch: Batch) -> float:
