@@ -181,6 +181,8 @@ class BatchExecutor:
                 self._outputs.place(intent)
             again = [failure for failure in earlier.values() if failure.batch_id in self._committed]
             faults.point("batch.staged")
+            if self._stop:
+                self._forget()
             self._stage_ahead(open_plan, batch, done.seconds)
             self._commit(open_plan, batch, intent, done, outcome, again)
         except BaseException as error:
@@ -316,32 +318,47 @@ class BatchExecutor:
             staging.changed.wait()
             if not staging.future.done():
                 with suppress(VolstreamError):  # the catalog may be away for a moment
-                    self._stage_ahead(open_plan, staging.batch, time.monotonic() - staging.began)
+                    self._stage_ahead(open_plan, staging.batch, time.monotonic() - staging.began, beside=True)
             return staging.future.result()
         finally:
             staging.end()
 
-    def _stage_ahead(self, open_plan: Plan, batch: Batch, seconds: float) -> None:
+    def _stage_ahead(self, open_plan: Plan, batch: Batch, seconds: float, *, beside: bool = False) -> None:
         """Begins to run the function on the next batch, unless that was done, or is not possible.
 
         It is not possible after an attempt that died: the function may have caused it, which only counted attempts detect; nor
         if the next batch would take too long, because it is then re-cut; nor for moved files, whose rows are in the
-        table; nor if the job's rate allows no call for a while, because waiting would hold slots of the engine.
+        table; nor if the job's rate allows no call for a while, because waiting would hold slots of the engine; nor if Spark
+        commits, which would wait for slots until the calls end.
 
         Args:
             seconds: how long the function took on all of ``batch``, or on all files but the last ones.
+            beside: the function still runs on ``batch``.
         """
         if self._ahead is not None or self._stop or batch.attempts:
             return
         following = self._services.catalog.consumptions.following(batch)
+        if following is None or following.moves:
+            return
+        current = self._services.catalog.jobs.by_id(self._job.id)
+        if not isinstance(current, FileJob) or current.state is JobState.PAUSED:
+            return
+        self.apply_changes(current)
         if (
-            following is None
-            or following.moves
+            (beside and not self._may_share_slots())
             or self.seconds_to_turn > LONG_WAIT_SECONDS
             or seconds * _times_as_long(following, batch) > self._services.settings.batch_seconds
+            or not direct.can_write(self._location, key_column(self._job))
         ):
             return
         self._ahead = self._begin(open_plan, following, "ahead", isolate=self._job.isolate)
+
+    def _may_share_slots(self) -> bool:
+        """Returns whether two batches may run at a time: both together would exceed a job's limits, and the calls on one would
+        keep Spark from looking at what the other's rows should be."""
+        job = self._job
+        limited = job.rate is not None or most_workers(job, self._services.settings) is not None
+        return not (limited or job.expect or job.expect_warn)
 
     def _forget(self) -> None:
         """Ends the calls on the next batch, and removes its staged outcomes."""
@@ -383,14 +400,13 @@ class BatchExecutor:
         Args:
             attempt: name of the attempt's folder.
             session: None if the batch has no file.
-            idle: called while the batch leaves slots of the engine to others that the job may use.
+            idle: called while the batch leaves slots of the engine idle.
         """
         with span("run", **self._about(batch)) as current, ExitStack() as stack:
             if session is not None:
                 session.addTag(batch.id)
                 stack.callback(session.removeTag, batch.id)
-                if self._job.rate is None and most_workers(self._job, self._services.settings) is None:
-                    stack.enter_context(idle_slots(session, self._services.slots(), idle))
+                stack.enter_context(idle_slots(session, self._services.slots(), idle))
             done = self._stage_now(open_plan, batch, attempt, isolate=isolate, session=session)
             current.set(rows=done.totals.rows, failed=done.totals.failed)
             return done

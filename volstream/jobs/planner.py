@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.definitions import FileJob, OnMove, Stream
+from volstream.delta.writer import compile_if_large
 from volstream.directory.snapshot import Snapshot
 from volstream.errors import InvalidStateError
 from volstream.jobs import plan, sets, sizing
@@ -94,6 +95,7 @@ class Planner:
         location = self._new_location()
         with spark() as session:
             _compile_if_large(session, covered)
+            compile_if_large(session, table)
             snapshot, now = _source(covered).snapshot(), covered.to_version
             if job.group_by is None:
                 files = plan.stray_files(session, snapshot, now, job.where or "true", table)

@@ -19,6 +19,7 @@ from volstream.definitions import FileJob, Write
 from volstream.delta import folders, foreign
 from volstream.delta.foreign import ForeignCommit, History
 from volstream.delta.log import DeltaLog
+from volstream.delta.writer import compile_if_large
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
 from volstream.jobs.outputs import ComparedOutputs
@@ -169,6 +170,7 @@ def compared(
     stream, location, key = services.stream(job), services.table_of(job), key_column(job)
     log = DeltaLog(location)
     version = log.latest_version()
+    compile_if_large(session, location)
     history, since = History(0), -1
     if version is not None:
         known = job.verified_version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.integration.conftest import COUNT, Place
 from tests.interrupts import meanwhile
+from tests.waiting import eventually
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, VolstreamError
 from volstream.jobs import plan
 from volstream.jobs.progress import Progress
@@ -38,6 +40,7 @@ def wait_for(name):
 
 def f(file):
     if file.name == "a":
+        (AT / "waiting").touch()
         wait_for("begun")
     elif file.name == "c":
         (AT / "begun").touch()
@@ -100,7 +103,7 @@ def test_a_batch_that_ended_its_engine_is_recut_by_lower_limits(place: Place, li
     def die() -> None:
         raise EngineLostError("The Spark engine was lost.")
 
-    with meanwhile("call", "volstream.jobs.staged.Staged.totals", die), pytest.raises(EngineLostError):
+    with meanwhile("call", "volstream.jobs.attempt.BatchExecutor._judged", die), pytest.raises(EngineLostError):
         place.run()
     assert bounds(place) == [(1, None, "f", 6)]
     place.session.jobs.alter("j", **limit)
@@ -153,13 +156,48 @@ def test_a_run_that_stops_does_not_wait_for_calls_of_the_next_batch(place: Place
 
 
 @pytest.mark.long
-def test_a_job_with_a_limit_of_workers_begins_no_batch_beside_another(place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"parallel": 1}, {"rate": "100/s"}, {"expect": ("n > 0",)}])
+def test_a_batch_begins_after_the_calls_of_the_one_before(
+    place: Place, tmp_path: Path, options: dict[str, Any]
+) -> None:
     for name in "abcd":
         place.put(name, name)
-    function = WAITING.format(at=str(tmp_path)).replace("+ 60", "+ 5")
-    place.job(function, max_files=2, parallel=1)
+    place.job(WAITING.format(at=str(tmp_path)).replace("+ 60", "+ 6"), max_files=2, **options)
     (tmp_path / "go").touch()
-    assert place.run().progress.failed == 1
+    place.run()
+    assert [failure.path for failure in place.session.jobs.failures("j")] == ["a"]
+
+
+@pytest.mark.long
+def test_where_spark_commits_no_batch_holds_the_slots_that_it_needs(place: Place, tmp_path: Path) -> None:
+    place.put("0")
+    place.job(WAITING.format(at=str(tmp_path)).replace("+ 60", "+ 6"), max_files=2)
+    place.run()
+    place.session.sql("ALTER TABLE t SET PROPERTIES ('change_tracking' = 'true')")
+    for name in "abcd":
+        place.put(name, name)
+    place.refresh()
+    (tmp_path / "go").touch()
+    place.run()
+    assert [failure.path for failure in place.session.jobs.failures("j")] == ["a"]
+
+
+@pytest.mark.long
+def test_a_job_that_is_paused_begins_no_batch(place: Place, tmp_path: Path) -> None:
+    for name in "abcd":
+        place.put(name, name)
+    place.job(WAITING.format(at=str(tmp_path)).replace("+ 60", "+ 6"), max_files=2)
+
+    def pause() -> None:
+        eventually((tmp_path / "waiting").exists, 60)
+        place.session.jobs.pause("j")
+
+    pausing = threading.Thread(target=pause)
+    pausing.start()
+    place.run()
+    pausing.join()
+    assert not (tmp_path / "begun").exists()
+    assert [failure.path for failure in place.session.jobs.failures("j")] == ["a"]
 
 
 @pytest.mark.long
