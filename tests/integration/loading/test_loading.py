@@ -121,8 +121,6 @@ def test_an_interruption_while_a_column_is_added_loses_and_doubles_nothing(
     place.put("b.csv", "id,more\n2,x\n")
     place.put("a.csv", "id\n3\n")
     place.refresh()
-    if function.endswith("_commit"):  # runs in a thread of its own
-        function = "volstream.jobs.attempt.BatchExecutor._note"
     with interrupted(event, function):
         place.run()
     place.run()
