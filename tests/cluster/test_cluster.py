@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -24,16 +26,16 @@ SLOW = "import time\ndef f(file):\n    time.sleep(0.2)\n    return {'n': int(fil
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("cluster")
-    for above in (folder, *folder.parents[:2]):
-        above.chmod(above.stat().st_mode | 0o055)
-    made = Cluster(folder)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
+def cluster() -> Iterator[Cluster]:
+    with TemporaryDirectory(prefix="volstream-cluster-") as name:  # pytest's own are closed to other users
+        folder = Path(name)
+        folder.chmod(0o755)
+        made = Cluster(folder)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
 
 
 def job(cluster: Cluster, name: str, code: str, returns: str, numbers: Sequence[int], *more: str) -> None:
