@@ -65,7 +65,7 @@ _log = get("jobs")
 #: After this many attempts whose processes died, each file of the batch runs in its own child process: one file is fatal.
 _ATTEMPTS_BEFORE_ISOLATION = 2
 
-#: How often calls on a batch whose results are not wanted are interrupted, until they have ended: they may just begin.
+#: How often unwanted calls are interrupted until they have ended: they may not have begun yet.
 _INTERRUPT_SECONDS = 0.2
 
 #: Options whose changes apply from the next batch.
@@ -205,7 +205,7 @@ class BatchExecutor:
 
     @property
     def begun_until(self) -> int:
-        """The number of the last batch on which the function runs or ran; 0: of none that is not committed."""
+        """The number of the batch that was begun ahead; 0: none was."""
         return 0 if self._ahead is None else self._ahead.batch.number
 
     def apply_changes(self, job: FileJob) -> None:
@@ -602,10 +602,10 @@ class _Staging:
     began: float
 
     def end(self) -> None:
-        """Interrupts it if it runs, and returns once it has ended. An engine that died ends it soon, too."""
+        """Interrupts it if it runs, and returns once it has ended."""
         while wait([self.future], timeout=_INTERRUPT_SECONDS).not_done:
             if self.session is not None:
-                with suppress(Exception):  # as above
+                with suppress(Exception):  # the engine died, which ends it, too
                     self.session.interruptTag(self.batch.id)
 
 
