@@ -60,7 +60,7 @@ class Housekeeper:
         before = self._settings.history_begins()
         warehouse = self._settings.warehouse_path
         with reached(warehouse):
-            clean(self._catalog, warehouse, alone=False)
+            clean(self._catalog, warehouse)
             for job in self._catalog.jobs.list(statement=None):
                 logs.trim(logs.location_of(warehouse, job.id), self._settings.log_bytes, before)
         outputs.sweep(self._catalog, self._settings)
@@ -71,15 +71,12 @@ class Housekeeper:
             _log.info("history_forgotten", entries=forgotten)
 
 
-def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
+def clean(catalog: Catalog, warehouse: str) -> None:
     """Removes leftovers of crashes from the warehouse: staged outcomes, plans, listings and logs that nothing refers to.
 
     Plans of open consumptions stay, as do listings of existing volumes, which are resumed, and logs of existing jobs; staged
-    outcomes never outlive their attempt.
-
-    Args:
-        alone: neither this nor any other process can be working in the warehouse. Otherwise what was written to within a
-            day stays: a plan in the making is not in the catalog yet, and another host may be staging a batch.
+    outcomes never outlive their attempt. What was written to within a day stays, too: another process may be working, even
+    in a home that this one owns, because little work takes no engine.
     """
     plans = {*catalog.consumptions.open_plans()}
     volumes = {volume.id for volume in catalog.volumes.list()}
@@ -97,7 +94,7 @@ def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
         if name not in needed
     ]
     now = datetime.now(UTC)
-    gone = [location for location in unneeded if alone or now - folders.last_written(location) > _LEFT]
+    gone = [location for location in unneeded if now - folders.last_written(location) > _LEFT]
     for location in gone:
         folders.discard(location)
     if gone:

@@ -13,7 +13,7 @@ from volstream.console.rendering import url
 from volstream.console.server import HttpServer, tls_of
 from volstream.daemon.alerts import AlertService
 from volstream.daemon.engine import DaemonEngine, EmbeddedEngine, RemoteEngine, asking, watch_of
-from volstream.daemon.housekeeping import Housekeeper, clean
+from volstream.daemon.housekeeping import Housekeeper
 from volstream.daemon.ingest import IngestServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
@@ -114,9 +114,6 @@ class Daemon:
 
     def _serve(self, session: Session, engine: DaemonEngine) -> None:
         catalog = session.home.catalog
-        # No other process uses this home, and no other home uses this catalog.
-        alone = self._owned is not None and catalog.database.is_embedded
-        clean(catalog, self._settings.warehouse_path, alone=alone)
         self._scheduler = scheduler = Scheduler(
             catalog,
             session.jobs.runner,
