@@ -20,7 +20,7 @@ from pyarrow import fs
 from volstream.delta.places import filesystem_of, make_folder
 from volstream.directory import table
 from volstream.directory.ordered import PATH, merged
-from volstream.errors import InterruptedByUserError, StorageError
+from volstream.errors import FencedError, InterruptedByUserError, StorageError
 from volstream.model.files import FileInfo, Finding, checked
 from volstream.model.selection import Selection
 from volstream.storage.base import ObjectStore
@@ -144,15 +144,21 @@ def spool(
         )
 
 
-def listed_in(folder: str) -> Iterator[pa.Table]:
+def listed_in(folder: str, files: int = 0) -> Iterator[pa.Table]:
     """Yields the files of a listing in path order, thousands per table, with the columns :data:`table.SCHEMA`.
 
     Args:
         folder: a folder of Parquet files whose rows are sorted.
+        files: how many files were listed, if known: nothing is there only if there were none.
+
+    Raises:
+        FencedError: another process took over the volume, and removed the listing.
     """
     filesystem, path = filesystem_of(folder)
     selector = fs.FileSelector(path, allow_not_found=True, recursive=True)
     names = [info.path for info in filesystem.get_file_info(selector) if info.base_name.endswith(".parquet")]
+    if files and not names:
+        raise _taken_over()
     runs: list[tuple[str, Iterable[pa.Table]]] = []
     for name in names:
         groups = _groups(filesystem, name)
@@ -164,11 +170,21 @@ def listed_in(folder: str) -> Iterator[pa.Table]:
 
 
 def _groups(filesystem: fs.FileSystem, path: str) -> Generator[pa.Table, None, None]:
-    with pq.ParquetFile(path, filesystem=filesystem) as file:
-        for group in range(file.metadata.num_row_groups):
-            rows = file.read_row_group(group)
-            if rows.num_rows:
-                yield rows
+    try:
+        with pq.ParquetFile(path, filesystem=filesystem) as file:
+            for group in range(file.metadata.num_row_groups):
+                rows = file.read_row_group(group)
+                if rows.num_rows:
+                    yield rows
+    except FileNotFoundError as error:
+        raise _taken_over() from error
+
+
+def _taken_over() -> FencedError:
+    return FencedError(
+        "Another process took over the volume, and removed what this one had listed; nothing of it was kept.",
+        "Run the command again.",
+    )
 
 
 def _settled(

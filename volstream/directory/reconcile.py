@@ -130,7 +130,9 @@ def add_differences(
     """
     late = 0
     rows = snapshot.at(prefixes=prefixes)
-    for difference in differences(listed_in(folder), rows if removals is None else removals.counted(rows)):
+    for difference in differences(
+        listed_in(folder, listing.files), rows if removals is None else removals.counted(rows)
+    ):
         if difference.num_rows:
             confirmed = confirm(difference)
             changes.add(confirmed if removals is None else removals.take(confirmed))
@@ -162,7 +164,7 @@ def reconcile(
     note_findings(catalog, writer.volume.id, listing)
     late = held = 0
     if snapshot.newest == 0 and since == Observations():
-        commit = writer.commit_first(snapshot, listed_in(folder), listing.bytes)
+        commit = writer.commit_first(snapshot, listed_in(folder, listing.files), listing.bytes)
     else:
         changes = writer.begin(snapshot)
         confirm: Confirm | ConfirmReport = Confirm(store, writer.volume.selection, since)

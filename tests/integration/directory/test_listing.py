@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from volstream.directory import table
 from volstream.directory.listing import _pairs, list_to, listed_in
-from volstream.errors import StorageError
+from volstream.errors import FencedError, StorageError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage import open_store
@@ -56,6 +56,20 @@ def test_a_listing_has_one_row_per_file_with_the_columns_of_the_directory(store:
         "version_id": None,
         "content_type": "text/plain",
     }
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_listing_that_another_process_removed_is_not_an_empty_one(
+    store: MemoryStore, target: str, left: bool
+) -> None:
+    store.put("a", b"x", last_modified_time=OLD)
+    listing = list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
+    (part,) = Path(target).iterdir()
+    part.unlink()
+    if left:  # its name was read just before
+        part.symlink_to("removed")
+    with pytest.raises(FencedError, match="took over"):
+        [*listed_in(target, listing.files)]
 
 
 def test_only_selected_files_below_the_prefix_are_listed(store: MemoryStore, target: str) -> None:
