@@ -51,7 +51,7 @@ from volstream.log import get
 from volstream.model import counts
 from volstream.model.units import parse_rate
 from volstream.model.work import SUPERSEDED, Batch, Failure, FailureKind, FailureState, Intent, Plan
-from volstream.spark.tasks import idle_slots
+from volstream.spark.tasks import idle_slots, tagged
 from volstream.storage.base import HasBirths, ObjectStore
 from volstream.tracing import span
 from volstream.volumes.access import store_of
@@ -283,7 +283,7 @@ class BatchExecutor:
             version=open_plan.to_version,
         )
 
-    def _begin(self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool) -> _Staging:
+    def _begin(self, open_plan: Plan, batch: Batch, attempt: str) -> _Staging:
         """Begins to run the function on a batch, in another thread with this one's session.
 
         Args:
@@ -291,14 +291,14 @@ class BatchExecutor:
         """
         began, changed = time.monotonic(), threading.Event()
         session = self._services.gateway.session() if batch.files else None
-        run = partial(self._stage, open_plan, batch, attempt, isolate=isolate, session=session, idle=changed.set)
+        run = partial(self._stage, open_plan, batch, attempt, session, changed.set)
         future = self._pool.submit(copy_context().run, run)
         future.add_done_callback(lambda _: changed.set())
         return _Staging(batch, future, changed, session, began)
 
     def _staged(self, open_plan: Plan, batch: Batch, intent: Intent) -> StagedBatch:
         """Runs the function on a batch, and returns the staged outcomes."""
-        return self._ended(open_plan, self._begin(open_plan, batch, str(intent.attempt), isolate=self._isolates(batch)))
+        return self._ended(open_plan, self._begin(open_plan, batch, str(intent.attempt)))
 
     def _staged_ahead(self, open_plan: Plan, batch: Batch) -> StagedBatch | None:
         """Returns the outcomes of a batch that was begun ahead; None if it was not, or failed: its own attempt says why."""
@@ -351,7 +351,7 @@ class BatchExecutor:
             or not direct.can_write(self._location, key_column(self._job))
         ):
             return
-        self._ahead = self._begin(open_plan, following, "ahead", isolate=self._job.isolate)
+        self._ahead = self._begin(open_plan, following, "ahead")
 
     def _may_share_slots(self) -> bool:
         """Returns whether two batches may run at a time: both together would exceed a job's limits, and the calls on one would
@@ -390,8 +390,6 @@ class BatchExecutor:
         open_plan: Plan,
         batch: Batch,
         attempt: str,
-        *,
-        isolate: bool,
         session: SparkSession | None,
         idle: Callable[[], None],
     ) -> StagedBatch:
@@ -404,10 +402,9 @@ class BatchExecutor:
         """
         with span("run", **self._about(batch)) as current, ExitStack() as stack:
             if session is not None:
-                session.addTag(batch.id)
-                stack.callback(session.removeTag, batch.id)
+                stack.enter_context(tagged(session, batch.id))
                 stack.enter_context(idle_slots(session, self._services.slots(), idle))
-            done = self._stage_now(open_plan, batch, attempt, isolate=isolate, session=session)
+            done = self._stage_now(open_plan, batch, attempt, session)
             current.set(rows=done.totals.rows, failed=done.totals.failed)
             return done
 
@@ -440,14 +437,12 @@ class BatchExecutor:
         totals = staged.totals()
         return replace(done, staged=staged, totals=replace(totals, counted={**totals.counted, **warned}))
 
-    def _stage_now(
-        self, open_plan: Plan, batch: Batch, attempt: str, *, isolate: bool, session: SparkSession | None
-    ) -> StagedBatch:
+    def _stage_now(self, open_plan: Plan, batch: Batch, attempt: str, session: SparkSession | None) -> StagedBatch:
         began = time.monotonic()
         location = f"{self._services.staging}/{batch.id}/{attempt}"
         target = target_of_rows(self._job, location, batch.id)
         work = work_on(self._services.settings, self._job, self._source, self._store)
-        work = replace(work, isolate=isolate, pace=work.pace and self._turn(work.pace))
+        work = replace(work, isolate=self._isolates(batch), pace=work.pace and self._turn(work.pace))
         if self._outputs is not None:
             work = replace(work, outputs=self._outputs.target(batch, attempt))
         if session is not None:

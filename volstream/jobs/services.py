@@ -57,13 +57,7 @@ class JobServices:
             shared: another thread's session, to be yielded instead.
         """
         with as_sql_errors():
-            if shared is None:
-                session = self.gateway.session()
-            else:
-                from volstream.spark.connection import make_active  # imports PySpark
-
-                session = shared
-                make_active(session)
+            session = self.gateway.session() if shared is None else shared
             if not self.settings.spark_remote:
                 yield session
                 return

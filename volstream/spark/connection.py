@@ -93,11 +93,6 @@ def copied(session: Any, address: Address) -> SparkConnection:
     return _connected(copied, cast(ClientChannelBuilder, copied.client._builder), address)
 
 
-def make_active(session: SparkSession) -> None:
-    """Makes a session the one that PySpark uses in this thread where it is given none, such as for resource profiles."""
-    SparkSession._active_session.session = session
-
-
 def _connected(session: SparkSession, builder: ClientChannelBuilder, address: Address) -> SparkConnection:
     session.client.set_retry_policies([policy_for(address)])
     # The hook would keep every client until exit, and then contact each of their engines, even those that are gone.

@@ -1,4 +1,4 @@
-"""What a statement's tasks do: none runs, or the last ones leave slots idle. Spark reports it every two seconds."""
+"""What a statement's tasks do, as Spark reports it: none runs, or the last ones leave slots idle; and their end."""
 
 from __future__ import annotations
 
@@ -40,6 +40,20 @@ def given_up(session: SparkSession, seconds: float) -> Iterator[None]:
     finally:
         stall.over.set()
         session.removeProgressHandler(stall)
+
+
+@contextmanager
+def tagged(session: SparkSession, tag: str) -> Iterator[None]:
+    """Runs this thread's statements in another thread's session, with a tag by which ``session.interruptTag`` ends them."""
+    active: Any = (
+        session  # PySpark uses this thread's active session where it is given none, such as for resource profiles
+    )
+    active._active_session.session = session
+    session.addTag(tag)
+    try:
+        yield
+    finally:
+        session.removeTag(tag)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ import time
 AT = pathlib.Path({at!r})
 
 def wait_for(name):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + {seconds}
     while not (AT / name).exists():
         if time.monotonic() > deadline:
             raise TimeoutError(name)
@@ -50,6 +50,13 @@ def f(file):
 """
 
 PICKY = "def f(file):\n    if file.name == 'c':\n        raise ValueError('no good')\n    return {'n': 1}\n"
+
+
+def wait_beside(place: Place, at: Path, names: str, seconds: int = 60, **options: Any) -> None:
+    """Creates the job with the function above, which waits for so long at most, in batches of two files."""
+    for name in names:
+        place.put(name, name)
+    place.job(WAITING.format(at=str(at), seconds=seconds), max_files=2, **options)
 
 
 def run_first_batch(place: Place) -> None:
@@ -131,9 +138,7 @@ def test_waiting_batches_are_recut_to_the_measured_speed_and_a_stopped_run_resum
 
 
 def test_the_next_batch_runs_beside_the_last_calls_of_one(place: Place, tmp_path: Path) -> None:
-    for name in "abcdef":
-        place.put(name, name)
-    place.job(WAITING.format(at=str(tmp_path)), max_files=2)
+    wait_beside(place, tmp_path, "abcdef")
     (tmp_path / "go").touch()
     report = place.run()
     assert (report.progress.batches, report.progress.failed) == (3, 0)
@@ -142,9 +147,7 @@ def test_the_next_batch_runs_beside_the_last_calls_of_one(place: Place, tmp_path
 
 
 def test_a_run_that_stops_does_not_wait_for_calls_of_the_next_batch(place: Place, tmp_path: Path) -> None:
-    for name in "abcd":
-        place.put(name, name)
-    place.job(WAITING.format(at=str(tmp_path)), max_files=2)
+    wait_beside(place, tmp_path, "abcd")
     run_first_batch(place)
     assert (tmp_path / "begun").exists()
     assert not (tmp_path / "ended").exists()
@@ -160,9 +163,7 @@ def test_a_run_that_stops_does_not_wait_for_calls_of_the_next_batch(place: Place
 def test_a_batch_begins_after_the_calls_of_the_one_before(
     place: Place, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    for name in "abcd":
-        place.put(name, name)
-    place.job(WAITING.format(at=str(tmp_path)).replace("+ 60", "+ 6"), max_files=2, **options)
+    wait_beside(place, tmp_path, "abcd", 6, **options)
     (tmp_path / "go").touch()
     place.run()
     assert [failure.path for failure in place.session.jobs.failures("j")] == ["a"]
@@ -170,8 +171,7 @@ def test_a_batch_begins_after_the_calls_of_the_one_before(
 
 @pytest.mark.long
 def test_where_spark_commits_no_batch_holds_the_slots_that_it_needs(place: Place, tmp_path: Path) -> None:
-    place.put("0")
-    place.job(WAITING.format(at=str(tmp_path)).replace("+ 60", "+ 6"), max_files=2)
+    wait_beside(place, tmp_path, "0", 6)
     place.run()
     place.session.sql("ALTER TABLE t SET PROPERTIES ('change_tracking' = 'true')")
     for name in "abcd":
@@ -184,9 +184,7 @@ def test_where_spark_commits_no_batch_holds_the_slots_that_it_needs(place: Place
 
 @pytest.mark.long
 def test_a_job_that_is_paused_begins_no_batch(place: Place, tmp_path: Path) -> None:
-    for name in "abcd":
-        place.put(name, name)
-    place.job(WAITING.format(at=str(tmp_path)).replace("+ 60", "+ 6"), max_files=2)
+    wait_beside(place, tmp_path, "abcd", 6)
 
     def pause() -> None:
         eventually((tmp_path / "waiting").exists, 60)
