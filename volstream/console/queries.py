@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,11 +17,11 @@ from volstream.errors import InvalidStateError
 from volstream.functions.values import document_values
 from volstream.inspection.tables import cut, sized
 from volstream.model.units import format_duration, format_size
+from volstream.objects.sql import run_statement
 from volstream.session import Session
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches
-from volstream.sql.readonly import has_plan, one_query
-from volstream.statements.run import SparkStatements, positions_in_query
+from volstream.sql.readonly import one_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -105,12 +105,9 @@ class Queries:
         began = time.monotonic()
         with self._session.home.gateway.explaining(), as_sql_errors():
             self._spark = self._session.spark
-            is_query = has_plan(statement)
-            query = SparkStatements(self._session.home).query if is_query else self._session.sql
-            with positions_in_query() if is_query else nullcontext(), as_sql_errors():
-                frame = query(statement)
-                parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))), self._max_bytes)
-                names = frame.columns
+            frame = run_statement(self._session.objects, statement, read_only=True)
+            parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))), self._max_bytes)
+            names = frame.columns
         cells = [row for part in parts for row in zip(*map(document_values, part.columns), strict=True)]
         rows = [[_value(cell) for cell in row] for row in cells[:limit]]
         notes = []

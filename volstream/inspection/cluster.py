@@ -33,7 +33,7 @@ def examine_cluster(home: Home) -> Iterator[Check]:
             wrong = handshake.settings_of(session)
             yield Check("server", CheckState.OK, f"Spark {session.version} answers")
             yield from (Check("settings", CheckState.FAILED, said, _DOCS) for said in wrong)
-            if (said := handshake.log_store_of(session, home.warehouse)) is not None:
+            for said in handshake.missing_from(session, home.warehouse):
                 yield Check("settings", CheckState.WARNING, said, _DOCS)
             with given_up(session, home.settings.executor_wait_seconds):
                 answers = handshake.ask(session, handshake.places_of(home.catalog, home.warehouse))

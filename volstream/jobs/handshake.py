@@ -13,9 +13,10 @@ import pyarrow as pa
 from volstream.delta.options import options_of
 from volstream.errors import EngineError
 from volstream.jobs import probe
-from volstream.jvm.jars import LOG_STORE_CLASS, LOG_STORE_SCHEMES
+from volstream.jvm.jars import EXTENSION_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES
 from volstream.model.locations import local_path, scheme_of
 from volstream.spark.errors import condition_of
+from volstream.spark.guard import is_guarding
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -96,15 +97,18 @@ def settings_of(session: SparkSession) -> Sequence[str]:
     return wrong
 
 
-def log_store_of(session: SparkSession, warehouse: str) -> str | None:
-    """Returns what is wrong with the server's log store, in a sentence: with Delta's own, a commit of Spark may replace one that
-    came within the same milliseconds."""
+def missing_from(session: SparkSession, warehouse: str) -> Iterator[str]:
+    """Yields what the server does without, a sentence each: volstream's log store and its extension of Spark."""
     scheme = scheme_of(warehouse)
     key = f"spark.delta.logStore.{scheme}.impl"
     present = str(session.conf.get(key, "") or "")
-    if scheme not in LOG_STORE_SCHEMES or present == LOG_STORE_CLASS:
-        return None
-    return f"{key} is {present or 'not set'}; with {LOG_STORE_CLASS} no commit of Spark's replaces another writer's."
+    if scheme in LOG_STORE_SCHEMES and present != LOG_STORE_CLASS:
+        yield f"{key} is {present or 'not set'}; with {LOG_STORE_CLASS} no commit of Spark's replaces another writer's."
+    if not is_guarding(session):
+        yield (
+            f"spark.sql.extensions lacks {EXTENSION_CLASS}: SQL functions can read files and call Java, "
+            "and the console's SQL page does not work."
+        )
 
 
 def ask(session: SparkSession, places: Places) -> Sequence[Answer]:

@@ -26,7 +26,7 @@ from volstream.model.files import FileInfo
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
-from volstream.spark.plans import check_reads
+from volstream.spark.guard import computing
 from volstream.sqltext import MAX_NAMED, between, literal, one_of, table_at
 from volstream.streams.net_files import FEW
 from volstream.streams.read import Range
@@ -156,14 +156,13 @@ def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: 
     Args:
         where: SQL condition on the directory's columns.
     """
-    _check(session, where)
-    return _with_actions(relation(session, changed), where, moves)
+    return _with_actions(session, relation(session, changed), where, moves)
 
 
 def excluded(session: SparkSession, files: pa.Table, where: str) -> Sequence[str]:
     """Returns the paths of the files (rows of a directory) that do not meet a condition."""
-    _check(session, where)
-    left_out = relation(session, files).where(f"NOT coalesce(({where}), false)").select("relative_path")
+    excluded_ = computing(session, f"NOT coalesce(({where}), false)")
+    left_out = relation(session, files).where(excluded_).select("relative_path")
     with map_spark_errors():
         return [row[0] for row in left_out.collect()]
 
@@ -171,18 +170,17 @@ def excluded(session: SparkSession, files: pa.Table, where: str) -> Sequence[str
 def stream_files(session: SparkSession, covered: Range, where: str | None, moves: Moves) -> DataFrame:
     """Converts changes like :func:`files_of_changes`, with Spark: net changes of a possibly large range, keeping only files
     that meet ``where``."""
-    _check(session, where)
     columns = ", ".join(f"c.image.data.{name} AS {name}" for name in COLUMNS)
     changes = (
         "SELECT old IS NOT NULL AS had, new IS NOT NULL AS has, coalesce(version, new.wrote) AS commit_version, "
         f"{'new' if covered.is_snapshot or covered.append_only else 'coalesce(new, old)'} AS image FROM ({covered.changes()})"
     )
-    return _with_actions(session.sql(f"SELECT {columns}, commit_version, had, has FROM ({changes}) c"), where, moves)
+    flat = session.sql(f"SELECT {columns}, commit_version, had, has FROM ({changes}) c")
+    return _with_actions(session, flat, where, moves)
 
 
 def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int, where: str) -> DataFrame:
     """Returns the files that were in the directory at one refresh, are unchanged at another, and meet ``where``."""
-    _check(session, where)
     columns = ", ".join(f"d.{name}" for name in COLUMNS)
     same = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
     planned = (
@@ -190,29 +188,22 @@ def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int
         f"CAST(NULL AS STRING) AS old_version, {', '.join(_NO_SET)} FROM ({snapshot.at_query(since)}) d "
         f"LEFT SEMI JOIN ({snapshot.at_query(now)}) n ON {same}"
     )
-    # With an alias: Spark reads `) WHERE (true)` as an alias of the name WHERE with one column.
-    return session.sql(f"SELECT * FROM ({planned}) p WHERE ({where})")
+    return session.sql(planned).where(computing(session, where))
 
 
 def stray_files(session: SparkSession, snapshot: Snapshot, now: int, where: str, location: str) -> DataFrame:
     """Returns removals of files that have rows in a result table, but at this refresh are not in the directory or do not meet
     ``where``."""
-    _check(session, where)
     empty = {"relative_path": "_file_path", "size": "CAST(0 AS BIGINT)", "commit_version": f"CAST({now} AS BIGINT)"}
-    values = ", ".join(
+    values = [
         f"{empty.get(field.name) or literal(REMOVE) if field.name in (*empty, 'action') else f'CAST(NULL AS {kind})'} "
         f"AS {field.name}"
         for field, kind in zip(_SCHEMA, (column.split()[1] for column in _DDL.split(", ")), strict=True)
-    )
-    present = f"SELECT relative_path FROM (SELECT * FROM ({snapshot.at_query(now)}) d) p WHERE ({where})"
-    recorded = f"SELECT DISTINCT _file_path FROM {table_at(location)} WHERE _file_path IS NOT NULL"
-    return session.sql(f"SELECT {values} FROM ({recorded}) LEFT ANTI JOIN ({present}) ON relative_path = _file_path")
-
-
-def _check(session: SparkSession, where: str | None) -> None:
-    """Raises SqlError if a condition does anything besides computing with a file's columns."""
-    if where not in (None, "true"):
-        check_reads(relation(session, SCHEMA.empty_table()).where(where))
+    ]
+    present = session.sql(snapshot.at_query(now)).where(computing(session, where))
+    recorded = session.sql(f"SELECT DISTINCT _file_path FROM {table_at(location)} WHERE _file_path IS NOT NULL")
+    strays = recorded.join(present, recorded["_file_path"] == present["relative_path"], "left_anti")
+    return strays.selectExpr(*values)
 
 
 def least_by_hash(planned: DataFrame, maximum: int) -> pa.Table:
@@ -456,9 +447,10 @@ def exists(location: str) -> bool:
     return bool(filesystem.get_file_info(f"{path}/_SUCCESS").type == fs.FileType.File)
 
 
-def _with_actions(flat: DataFrame, where: str | None, moves: Moves) -> DataFrame:
+def _with_actions(session: SparkSession, flat: DataFrame, where: str | None, moves: Moves) -> DataFrame:
     """Adds actions to net changes, given as the directory's columns, ``commit_version``, ``had`` and ``has``."""
-    flat = flat.selectExpr("*", f"has AND ({where}) AS wanted" if where else "has AS wanted")
+    wanted = computing(session, f"has AND ({where}) AS wanted") if where else "has AS wanted"
+    flat = flat.selectExpr("*", wanted)
     if moves.possible:
         alike = "OVER (PARTITION BY etag, size, had = has)"
         flat = flat.selectExpr(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from volstream.directory.table import COLUMNS, FILES
 from volstream.jobs import plan
 from volstream.model.files import MAX_OF_SET, FileInfo
 from volstream.spark.frames import relation
-from volstream.spark.plans import check_reads
+from volstream.spark.guard import computing
 from volstream.sqltext import literal, table_at
 
 if TYPE_CHECKING:
@@ -77,11 +77,12 @@ SHORTHANDS: Mapping[str, Shorthand] = {
 }
 
 
-def expression(job: SetJob) -> str:
-    """Returns SQL for the key of a file."""
+def _key(session: SparkSession, job: SetJob) -> str:
+    """Returns the column ``volstream_key``, the key of a file, as SQL."""
     assert job.group_by is not None, "the job has sets"
     known = SHORTHANDS.get(job.group_by)
-    return f"CAST(({job.group_by if known is None else known.sql}) AS STRING)"
+    text = job.group_by if known is None else known.sql
+    return computing(session, f"CAST(({text}) AS STRING) AS volstream_key")
 
 
 def key_of(session: Callable[[], SparkSession], job: SetJob, path: str) -> str | None:
@@ -89,13 +90,13 @@ def key_of(session: Callable[[], SparkSession], job: SetJob, path: str) -> str |
     known = SHORTHANDS.get(job.group_by or "")
     if known is not None:
         return known.key(path)
-    [row] = relation(session(), pa.table({"relative_path": [path]})).selectExpr(expression(job)).collect()
+    spark = session()
+    [row] = relation(spark, pa.table({"relative_path": [path]})).selectExpr(_key(spark, job)).collect()
     return None if row[0] is None else str(row[0])
 
 
 def present(session: SparkSession, job: SetJob, snapshot: Snapshot, version: int) -> DataFrame:
     """Returns the rows of a plan for all sets of a directory at a refresh, as new ones."""
-    _check(session, job)
     return _grouped(job, session.sql(snapshot.at_query(version))).selectExpr("*", *_action(literal(plan.INSERT)))
 
 
@@ -111,9 +112,8 @@ def changed(
     known = SHORTHANDS.get(job.group_by or "")
     if known is not None and not isinstance(paths, str):
         return of_keys(session, job, snapshot, version, sorted({known.key(path) for path in paths}))
-    _check(session, job)
     files = session.sql(paths) if isinstance(paths, str) else relation(session, _column("relative_path", paths))
-    keys = files.selectExpr(f"{expression(job)} AS volstream_key").distinct()
+    keys = files.selectExpr(_key(session, job)).distinct()
     return _with_gone(job, session.sql(snapshot.at_query(version)), keys, version), snapshot.rows
 
 
@@ -121,7 +121,6 @@ def of_keys(
     session: SparkSession, job: SetJob, snapshot: Snapshot, version: int, keys: Sequence[str]
 ) -> tuple[DataFrame, int]:
     """Returns the rows of a plan for the sets of some keys, like :func:`changed`."""
-    _check(session, job)
     files, count = _candidates(session, job, snapshot, version, keys)
     return _with_gone(job, files, relation(session, _column("volstream_key", keys)), version), count
 
@@ -129,7 +128,6 @@ def of_keys(
 def strays(session: SparkSession, job: SetJob, snapshot: Snapshot, version: int, location: str) -> DataFrame:
     """Returns the rows of a plan for the keys that have rows in a result table, but no complete set in the directory at a
     refresh."""
-    _check(session, job)
     present = _grouped(job, session.sql(snapshot.at_query(version))).where(f"held IS NULL OR held < {_FOREVER}")
     recorded = session.sql(f"SELECT DISTINCT _group_key AS relative_path FROM {table_at(location)}")
     keys = recorded.join(present, "relative_path", "left_anti").withColumnRenamed("relative_path", "volstream_key")
@@ -144,10 +142,9 @@ def replayed(
     Args:
         where: SQL condition on the sets' rows, whose ``relative_path`` is the key; None: all sets.
     """
-    _check(session, job)
     one, other = (_grouped(job, session.sql(snapshot.at_query(version))) for version in (since, now))
     same = one.join(other.select("relative_path", "etag"), ["relative_path", "etag"], "left_semi")
-    return same.where(f"({where or 'true'})").selectExpr("*", *_action(literal(plan.REPLACE)))
+    return same.where(computing(session, where or "true")).selectExpr("*", *_action(literal(plan.REPLACE)))
 
 
 def _with_gone(job: SetJob, files: DataFrame, keys: DataFrame, version: int) -> DataFrame:
@@ -175,11 +172,6 @@ def _action(action: str) -> Sequence[str]:
 
 def _column(name: str, values: Sequence[str]) -> pa.Table:
     return pa.table({name: pa.array(values, pa.string())})
-
-
-def _check(session: SparkSession, job: SetJob) -> None:
-    """Raises SqlError if the job's key or conditions do anything besides computing with the columns of files."""
-    check_reads(_grouped(job, relation(session, FILES.empty_table())))
 
 
 def _candidates(
@@ -212,8 +204,9 @@ def _grouped(job: SetJob, files: DataFrame, keys: DataFrame | None = None) -> Da
         now = literal(datetime.now(UTC).isoformat())
         age = f"(unix_micros(TIMESTAMP {now}) - unix_micros(max(refreshed_on))) / 1e6D"
         quiet = f"IF({age} < {job.group_quiet}D, {job.group_quiet}D - greatest({age}, 0D), NULL)"
-    keyed = files.selectExpr("*", f"{expression(job)} AS volstream_key")
-    keyed = keyed.where(f"volstream_key <> '' AND ({job.where or 'true'})")
+    session = cast("SparkSession", files.sparkSession)
+    keyed = files.selectExpr("*", _key(session, job))
+    keyed = keyed.where(computing(session, f"volstream_key <> '' AND ({job.where or 'true'})"))
     if keys is not None:
         keyed = keyed.join(keys, "volstream_key", "left_semi")
     rank = "row_number() OVER (PARTITION BY volstream_key ORDER BY relative_path) AS volstream_rank"
@@ -226,7 +219,7 @@ def _grouped(job: SetJob, files: DataFrame, keys: DataFrame | None = None) -> Da
             expr("max(last_modified_time) AS latest"),
             expr("max(refresh_id) AS commit_version"),
             expr(f"sort_array(collect_list(struct({', '.join(FileInfo._fields)})) {some}) AS members"),
-            expr(f"IF({complete}, {quiet}, {_FOREVER}) AS held"),
+            expr(computing(session, f"IF({complete}, {quiet}, {_FOREVER}) AS held")),
         )
     )
     version = "to_json(transform(members, m -> struct(m.relative_path, coalesce(m.version_id, m.etag))))"

@@ -17,6 +17,7 @@ from volstream.objects.ddl import Ddl
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
 from volstream.sql import foreign, grammar, names
+from volstream.sql.readonly import one_query
 from volstream.statements.registration import register_after_work
 from volstream.statements.result import Result
 from volstream.statements.run import SparkStatements
@@ -25,14 +26,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def run_statement(objects: Objects, statement: str) -> DataFrame:
+def run_statement(objects: Objects, statement: str, *, read_only: bool = False) -> DataFrame:
     """Runs one statement; a query runs when rows of its DataFrame are requested.
+
+    Args:
+        read_only: only a query, SHOW or DESCRIBE of what the home has: no path, no other catalog.
 
     Raises:
         SqlError: volstream or Spark rejects it.
     """
     with as_sql_errors():
-        done = _run(objects, statement)
+        done = _run(objects, statement, read_only=read_only)
         if isinstance(done, Result) and done.query is not None:
             done = _run(objects, done.query)
         if not isinstance(done, Result):
@@ -102,12 +106,14 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return distinct
 
 
-def _run(objects: Objects, text: str) -> DataFrame | Result:
-    statement = names.only(text)
+def _run(objects: Objects, text: str, *, read_only: bool = False) -> DataFrame | Result:
+    statement = one_query(text) if read_only else names.only(text)
     foreign.check(statement)
     words = names.words(statement)
     if grammar.owned(words) or _drops_function(objects.home, statement, words):
         done: DataFrame | Result = Ddl(objects).run(grammar.parse(statement))
+    elif read_only:
+        done = SparkStatements(objects.home).read(statement)
     else:
         done = SparkStatements(objects.home).run(statement)
     if words[:1] in (["CREATE"], ["DROP"]):

@@ -42,8 +42,8 @@ _CLASS = re.compile(r"^(?:\((?:[a-z]\w*\.)+\w+\) (?:file:\S+: )?|(?:[a-z]\w*\.)+
 _ONE_WORD = re.compile(r"^\((?:[a-z]\w*\.)+(\w+)\) (\S+)$")
 #: A time in a message of Delta's Kernel.
 _MILLISECONDS = re.compile(r"\b\d+ ms \((\d{4,}-[^)]*)\)")
-#: Delta's messages about a version or a time that a table does not have, and what we say, as elsewhere.
-_NO_VERSION = (
+#: Messages, as patterns, and what we say instead: of versions and times that a table does not have, as elsewhere.
+_REWORDED = (
     (
         r"\[DELTA_VERSION_NOT_FOUND\].* version (\d+)\. Available versions: \[(\d+), (\d+)\]",
         (r"The table has no version \1.", r"Its history goes from \2 to \3."),
@@ -55,6 +55,14 @@ _NO_VERSION = (
     (
         r"\[DELTA_TIMESTAMP_GREATER_[A-Z_]+\].*latest version[^(]*\(([\d: -]+).*",
         (r"The newest version of the table is of \1.", "Give no later time, or leave it out."),
+    ),
+    (r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001.*)?$", (r"\1", "")),
+    (
+        r"\[PARSE_SYNTAX_ERROR\].* 'VOLSTREAM'",  # the guard of spark/guard.py
+        (
+            "The Spark server does not have volstream's extension, which keeps queries from reading files.",
+            "Add volstream.NoReflection to its spark.sql.extensions, or use volstream sql.",
+        ),
     ),
 )
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (\[[A-Z][^\n]*)", re.MULTILINE)
@@ -132,7 +140,7 @@ def sql_error(error: BaseException) -> SqlError:
     text = text.split(";\n'", 1)[0]  # the unresolved plan, which begins with a quote
     text = _ONE_WORD.sub(r"\1: \2", text)
     text = _CLASS.sub("", text)
-    for pattern, (message, remedy) in _NO_VERSION:
+    for pattern, (message, remedy) in _REWORDED:
         if match := re.search(pattern, text, re.DOTALL):
             return SqlError(match.expand(message), match.expand(remedy))
     return SqlError(_MILLISECONDS.sub(r"\1", text).strip())

@@ -52,7 +52,7 @@ FOREIGN: Sequence[ForeignConstruct] = (
     ),
     ForeignConstruct(
         r"(?<!\. )\b(?P<word>READ_FILES|CLOUD_FILES) \(",
-        "Load a volume's files: CREATE JOB j ON VOLUME v LOAD INTO TABLE t. For one query: SELECT * FROM csv.`/path`.",
+        "Load a volume's files: CREATE JOB j ON VOLUME v LOAD INTO TABLE t. volstream sql also reads files: FROM csv.`/path`.",
         {
             "READ_FILES": "SELECT * FROM read_files('/data', format => 'csv')",
             "CLOUD_FILES": "SELECT * FROM cloud_files('/data', 'csv')",

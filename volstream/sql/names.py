@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import InvalidValueError, SqlError
-from volstream.model.names import Name
+from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.sqltext import tree_of
 
 if TYPE_CHECKING:
@@ -263,6 +263,7 @@ def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
     mentions: list[Reference] = []
     clauses = [""]  # the current clause of each open parenthesis, and of the statement
     from_ = True  # the last FROM began a clause
+    of_columns = [token.text.upper() for token in tokens[:3]] == ["SHOW", "COLUMNS", "IN"]
     position = 0
     while position < len(tokens):
         word = tokens[position].text.upper()
@@ -276,7 +277,9 @@ def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
             position += 1
             continue
         listed = before == "," and clauses[-1] == "FROM"
-        begins = before in _BEFORE_RELATION and (before != "FROM" or from_)
+        begins = (before in _BEFORE_RELATION and (before != "FROM" or from_)) or (
+            before == "IN" and position == 3 and of_columns
+        )
         if (begins or listed) and word != "(" and _is_name(tokens[position]):
             named, after = _name(statement, tokens, position)
             is_expression = (
@@ -491,6 +494,17 @@ def alias_after(statement: str, end: int) -> str | None:
 def words(statement: str) -> list[str]:
     """Returns all words of a statement in upper case."""
     return [token.text.upper() for token in tokenize(statement)]
+
+
+def listed_schema(statement: str) -> str | None:
+    """Returns the schema whose tables a ``SHOW TABLES`` lists; None for other statements. Raises SqlError."""
+    tokens = tokenize(statement)
+    listing = [token.text.upper() for token in tokens[:3]]
+    if listing[:2] != ["SHOW", "TABLES"]:
+        return None
+    if listing[2:] not in (["IN"], ["FROM"]) or len(tokens) < 4:
+        return DEFAULT_SCHEMA
+    return tokens[3].text.lower()
 
 
 def last(statement: str) -> str:

@@ -49,7 +49,7 @@ class Binding:
     Args:
         consumption: pins the ranges of streams; None: the binding pins them once for the statement.
         with_arrived: tables include the rows of their tails.
-        in_views: read everything except tables through views, so that a plan shows what the statement itself reads.
+        in_views: read everything except tables through views, so that a guard can name all that the statement reads.
 
     Attributes:
         tables: names of the attached tables.
@@ -77,11 +77,14 @@ class Binding:
         spark.sql(f"USE `{DEFAULT_SCHEMA}`")
 
     def bind(self, statement: str, merged_into: Sequence[str] | None = None) -> str:
-        """Attaches every table that the statement names; returns the statement with views for streams and directories.
+        """Attaches every table that the statement names or lists; returns it with views for streams and directories.
 
         Args:
             merged_into: columns of the target of a MERGE, whose source may be a stream.
         """
+        listed = names.listed_schema(statement)
+        if listed is not None:
+            self.attach_all(listed)
         text = statement = self._with_functions(self._with_volume_functions(statement))
         for reference in reversed(names.references(statement)):
             replacement: str | None = None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,9 +15,9 @@ from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, SqlError
 from volstream.ingest.sources import end
-from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.model.names import Name
 from volstream.spark.errors import as_sql_errors, map_spark_errors
-from volstream.spark.plans import check_reads
+from volstream.spark.guard import guarded
 from volstream.spark.views import without_views
 from volstream.sql import adapt, grammar, names
 from volstream.sqltext import literal, pairs
@@ -38,27 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.home import Home
-
-
-#: Between parentheses Spark accepts only a query; it would execute a bare statement immediately.
-_BEFORE = "SELECT * FROM ("
-
-_POSITION = re.compile(r"(?<=line 1 pos |ine 1, pos )\d+|(?<=\(line 1, position )\d+")
-_EXCERPT = re.compile(rf"(== SQL.*==\n){re.escape(_BEFORE)}(.*\n)(?:[ -]{{{len(_BEFORE)}}}(?=[ -]*\^))?")
-
-
-@contextmanager
-def positions_in_query() -> Iterator[None]:
-    """Converts positions and excerpts in errors about :meth:`SparkStatements.query` to those of the query alone."""
-    try:
-        yield
-    except SqlError as error:
-        raise SqlError(_in_query(error.message), error.remedy) from error
-
-
-def _in_query(message: str) -> str:
-    cut = _EXCERPT.sub(r"\1\2", message).removesuffix("\n)")
-    return _POSITION.sub(lambda match: str(max(0, int(match[0]) - len(_BEFORE))), cut)
 
 
 def consume(home: Home, statement: str, job_id: str) -> int:
@@ -109,6 +86,10 @@ def check_exists(home: Home, name: Name, location: str) -> None:
         raise SqlError(f"There is no Delta table {name} to write.", f"{near}First: CREATE TABLE {name} (...).")
 
 
+#: Statements that list relations, volstream's own views among them.
+_LISTING = (["SHOW", "TABLES"], ["SHOW", "VIEWS"])
+
+
 class SparkStatements:
     """Runs Spark's statements, with the home's names bound."""
 
@@ -144,8 +125,6 @@ class SparkStatements:
             return self._drop_damaged(binding.spark, damaged)
         text = binding.bind(statement)
         match words[:2]:
-            case ["SHOW", "TABLES"]:
-                binding.attach_all(Name.parse(names.last(statement)).name if len(words) > 2 else DEFAULT_SCHEMA)
             case ["CREATE", "SCHEMA" | "DATABASE"] if "LOCATION" not in words:
                 schema = names.last(statement)
                 text += f" LOCATION {literal(f'{self._tables}/{Name.parse(schema).name}')}"
@@ -155,20 +134,22 @@ class SparkStatements:
                 text = adapt.insert_all_columns(text, self._columns_of_target(statement))
         with nullcontext() if created is None else creating(self._home, created):
             frame = binding.spark.sql(text)
-        if words[:2] in (["SHOW", "TABLES"], ["SHOW", "VIEWS"]):
+        if words[:2] in _LISTING:
             frame = without_views(frame)
         # A user's view may read volstream's views for the life of the session.
         return frame if _is_temporary(words) else binding.views.release_with(frame)
 
-    def query(self, text: str) -> DataFrame:
-        """Returns the rows of a query that reads only relations of the home.
+    def read(self, statement: str) -> DataFrame:
+        """Returns the rows of a query, SHOW or DESCRIBE that reads only relations of the home.
 
         Raises:
-            SqlError: the query is invalid, reads something else, or does more than read.
+            SqlError: the statement is invalid, reads something else, or does more than read.
         """
         binding = Binding(self._home, self._home.spark, self._home.open_consumption, with_arrived=True, in_views=True)
-        frame = binding.spark.sql(f"{_BEFORE}{binding.bind(text)}\n)")
-        check_reads(frame, binding.tables, binding.views.names)
+        text = binding.bind(statement)
+        frame = binding.spark.sql(guarded(text, binding.tables, binding.views.names))
+        if names.words(statement)[:2] in _LISTING:
+            frame = without_views(frame)
         return binding.views.release_with(frame)
 
     def set_properties(self, statement: grammar.Statement) -> Result:

@@ -340,7 +340,7 @@ def test_queries_run_and_nothing_else(busy: Site) -> None:
     assert "&lt;b&gt;" in page
     assert "<i>" not in page
     assert "SELECT 1 &lt;" in busy.page("/sql", q="SELECT 1 <")
-    wrong = {"q": "SELECT nothing FROM nowhere WHERE"}
+    wrong = {"q": "SELECT nothing FRM nowhere at all"}
     page = busy.client.post("/sql", data=wrong, headers={"accept": "text/html"}).text
     said = page.partition('aria-label="Error">')[2].partition("</pre>")[0]
     assert "\n" in said

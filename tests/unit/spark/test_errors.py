@@ -145,8 +145,14 @@ def test_a_long_message_is_shortened_to_one_line() -> None:
             "(2026-11-24 15:23:23.233). Use a timestamp at or before 2026-11-24 15:23:23.",
             "The newest version of the table is of 2026-11-24 15:23:23. Give no later time, or leave it out.",
         ),
+        ("[USER_RAISED_EXCEPTION] No such\nthing. SQLSTATE: P0001", "No such\nthing."),
+        (
+            "[PARSE_SYNTAX_ERROR] Syntax error at or near 'VOLSTREAM'. SQLSTATE: 42601 (line 2, pos 0)",
+            "The Spark server does not have volstream's extension, which keeps queries from reading files. "
+            "Add volstream.NoReflection to its spark.sql.extensions, or use volstream sql.",
+        ),
     ],
-    ids=["version", "early", "late"],
+    ids=["version", "early", "late", "raised", "unguarded"],
 )
-def test_versions_that_a_table_does_not_have_are_worded_as_elsewhere(said: str, shown: str) -> None:
+def test_some_messages_are_worded_as_elsewhere(said: str, shown: str) -> None:
     assert str(sql_error(raised.AnalysisException(said))) == shown

@@ -7,7 +7,6 @@ import pytest
 from volstream.errors import SqlError
 from volstream.sql import grammar, names
 from volstream.sql.foreign import FOREIGN, ForeignConstruct, check, found_in
-from volstream.sql.readonly import one_query
 
 
 @pytest.mark.parametrize(
@@ -44,8 +43,3 @@ def test_words_of_other_platforms_are_answered_with_ours(one: ForeignConstruct, 
 )
 def test_such_words_as_names_and_texts_mean_nothing(text: str) -> None:
     check(text)
-
-
-def test_the_console_answers_them_too() -> None:
-    with pytest.raises(SqlError, match=r"no METADATA\$ACTION\."):
-        one_query("SELECT * FROM s WHERE METADATA$ACTION = 'INSERT'")

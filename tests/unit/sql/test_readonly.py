@@ -1,4 +1,4 @@
-"""Only queries pass, and the check errs on the safe side."""
+"""What begins as a query passes; what it may read is up to the engine's guard (``integration/console/test_guard.py``)."""
 
 from __future__ import annotations
 
@@ -41,9 +41,6 @@ def test_queries_pass(text: str) -> None:
         ";",
         "SELECT 1; SELECT 2",
         "INSERT INTO t SELECT 1",
-        "WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a",
-        "FROM s INSERT INTO t SELECT *",
-        "FROM s SELECT n INSERT OVERWRITE TABLE t SELECT n",
         "MERGE INTO t USING s ON true WHEN MATCHED THEN DELETE",
         "CREATE TABLE t AS SELECT 1",
         "DROP JOB j",
@@ -54,28 +51,14 @@ def test_queries_pass(text: str) -> None:
         "CALL f()",
         "SELECT reflect('java.lang.System', 'exit', 0)",
         "SELECT /* x */ java_method('a', 'b')",
-        "SELECT update FROM t",
         "SELECT file_content(VOLUME v, 'a') FROM t",
         "SELECT Get_Presigned_Url ( VOLUME v, relative_path, 60) FROM DIRECTORY(VOLUME v)",
         "SELECT IDENTIFIER /* x */ ('reflect')('java.lang.System', 'getenv', 'HOME')",
         "SELECT * FROM IDENTIFIER('t')",
         'SELECT 1 -- \\\n\' \n, reflect("a", "b") -- \'',
-        "DESCRIBE HISTORY '/folder'",
-        "DESCRIBE DETAIL delta.`/folder`",
-        "DESCRIBE TABLE csv.`..`",
-        "DESCRIBE DETAIL R'/folder'",
-        'DESC r"/folder"',
-        "SHOW COLUMNS IN delta.`/folder`",
-        "DESC SELECT * FROM csv.`..` WITH (header = true, pathGlobFilter = r'ingest.token')",
-        "DESCRIBE QUERY SELECT * FROM json.`..`",
-        "DESCRIBE QUERY TABLE t",
-        "DESC FROM json.`..`",
-        "DESC (SELECT * FROM json.`..`)",
-        "DESC WITH a AS (SELECT * FROM json.`..`) SELECT * FROM a",
-        "DESC VALUES (1)",
         "SELECT 'open",
     ],
 )
-def test_everything_else_is_refused(text: str) -> None:
+def test_other_statements_are_refused_before_spark_sees_them(text: str) -> None:
     with pytest.raises(SqlError):
         one_query(text)

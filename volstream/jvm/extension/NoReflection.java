@@ -2,6 +2,7 @@ package volstream;
 
 import java.util.Map;
 import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -9,6 +10,7 @@ import org.apache.spark.sql.catalyst.analysis.FunctionRegistry;
 import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
+import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StringType;
@@ -18,6 +20,7 @@ import scala.Tuple2;
 import scala.collection.immutable.Map.Map1;
 import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction1;
+import scala.runtime.AbstractFunction2;
 import scala.runtime.BoxedUnit;
 
 /**
@@ -51,6 +54,12 @@ public final class NoReflection extends AbstractFunction1<SparkSessionExtensions
         for (String name : DESCRIBED) {
             replace(name, arguments -> checkDescriptor(name, arguments));
         }
+        extensions.injectParser(new AbstractFunction2<SparkSession, ParserInterface, ParserInterface>() {
+            @Override
+            public ParserInterface apply(SparkSession session, ParserInterface delegate) {
+                return new GuardedParser(delegate);
+            }
+        });
         // Those of xpath read the document type of a text, and with it any file or URL.
         System.setProperty("javax.xml.accessExternalDTD", "");
         System.setProperty("javax.xml.accessExternalSchema", "");
@@ -102,7 +111,7 @@ public final class NoReflection extends AbstractFunction1<SparkSessionExtensions
         }
     }
 
-    private static RuntimeException refusal(String message) {
+    static RuntimeException refusal(String message) {
         return sneaky(new AnalysisException("USER_RAISED_EXCEPTION", new Map1<>("errorMessage", message)));
     }
 
