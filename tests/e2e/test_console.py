@@ -127,7 +127,9 @@ def opened(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    home = Home(tmp_path_factory.mktemp("console"), variables={"VOLSTREAM_RETRY_FIRST_SECONDS": "1h"})
+    home = Home(
+        tmp_path_factory.mktemp("console"), variables={"VOLSTREAM_RETRY_FIRST_SECONDS": "1h", "BROWSER": "true %s"}
+    )
     (home.folder / "functions.py").write_text(_FUNCTIONS, encoding="utf-8")
     fill(home.folder / "photos", home.folder / "letters")
     home.ok("create-volume", "photos", str(home.folder / "photos"))
@@ -220,6 +222,14 @@ def test_a_link_from_another_site_opens_the_page_for_who_is_logged_in(site: Site
         page.set_content(f'<a href="{site.path("/jobs/sizes")}">look</a>')
         page.get_by_role("link", name="look").click()
         expect(page.get_by_role("heading", name="sizes", exact=True)).to_be_visible()
+
+
+def test_the_command_opens_the_console_by_a_page_that_leads_to_it(site: Site, browser: Browser) -> None:
+    site.home.ok("console")
+    page = browser.new_page()
+    page.goto((site.home.path / "run" / "console.html").as_uri())
+    expect(page.get_by_role("heading", name="Overview")).to_be_attached()
+    page.close()
 
 
 def test_hostile_names_stay_text(site: Site, browser: Browser) -> None:

@@ -21,6 +21,7 @@ def console_command(session: Session, output: Output, print_only: bool) -> None:
     """Open the console of the home's daemon in a browser. The URL contains the home's token: do not share it."""
     from volstream.engine.control import engine_status
     from volstream.lifecycle.hosts import url_of
+    from volstream.lifecycle.privacy import write_private
 
     settings = session.home.settings
     status = engine_status(settings)
@@ -34,8 +35,12 @@ def console_command(session: Session, output: Output, print_only: bool) -> None:
         output.result({"url": url}, url)
         return
     import webbrowser
+    from html import escape
 
-    if webbrowser.open(url):
-        output.message("The console is open in your browser.")
+    # Every user of the machine can read a browser's command line, so it names a file that leads to the URL.
+    page = settings.run_directory / "console.html"
+    write_private(page, f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(url)}">')
+    if webbrowser.open(page.as_uri()):
+        output.message("The console is open in your browser. If the page is empty, run: volstream console --print")
     else:
         output.result({"url": url}, f"No browser found. Open this URL in one:\n{url}")

@@ -18,7 +18,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from volstream.config import Settings
 from volstream.errors import InvalidValueError, PortInUseError
+from volstream.lifecycle.descriptors import raise_limit
 from volstream.lifecycle.hosts import LOOPBACK
+from volstream.log import get
+
+_log = get("console")
 
 #: See :class:`HttpServer`.
 _SILENT_SECONDS = 10.0
@@ -29,8 +33,11 @@ _MAX_CONNECTIONS = 64
 #: An answer that takes longer than this when the server stops is cut off.
 _END_SECONDS = 2.0
 
-#: Waiting connections that the system accepts for us.
+#: Waiting connections that the system accepts for us, and that asyncio takes before it lets the server close others.
 _BACKLOG = 64
+
+#: A complaint of the event loop is logged once in this time.
+_QUIET_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -92,13 +99,18 @@ class HttpServer:
 
     def start(self) -> None:
         """Starts listening."""
+        raise_limit()
         config = self._config()
         listening = self._listen()
         self.port = listening.getsockname()[1]
         self._app.state.port = self.port
-        self._server = uvicorn.Server(config)
-        serve = self._server.serve(sockets=[listening])
-        self._thread = threading.Thread(target=lambda: asyncio.run(serve), name="http", daemon=True)
+        self._server = server = uvicorn.Server(config)
+
+        async def serve() -> None:
+            asyncio.get_running_loop().set_exception_handler(_Complaints())
+            await server.serve(sockets=[listening])
+
+        self._thread = threading.Thread(target=lambda: asyncio.run(serve()), name="http", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -138,6 +150,7 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            backlog=_BACKLOG,
             timeout_keep_alive=int(_SILENT_SECONDS),
             timeout_graceful_shutdown=int(_END_SECONDS),
             **tls,  # type: ignore[arg-type]  # paths, and nothing else
@@ -149,6 +162,21 @@ class HttpServer:
                 f"The console's certificate cannot be used: {error}.", "See console_certificate and console_key."
             ) from None
         return config
+
+
+class _Complaints:
+    """Logs what goes wrong in the event loop, in a line and not again for a while: asyncio repeats it for each connection that
+    it cannot take.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[str, float] = {}
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        message = str(context["message"])
+        if loop.time() >= self._next.get(message, 0.0):
+            self._next[message] = loop.time() + _QUIET_SECONDS
+            _log.warning("http_trouble", problem=message, error=str(context.get("exception", "")))
 
 
 def _bounded(silent_seconds: float) -> type[asyncio.Protocol]:

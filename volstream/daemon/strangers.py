@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
+from volstream.lifecycle.descriptors import raise_limit
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 
@@ -37,9 +38,6 @@ _LOOK_SECONDS, _SHORT_SECONDS = 0.5, 0.02
 
 #: Where Linux has the number of received bytes in ``struct tcp_info``.
 _RECEIVED = slice(128, 136)
-
-#: Descriptors that the process may have, if the system allows: enough between two looks.
-_DESCRIPTORS = 16_384
 
 #: Lists the process's own descriptors.
 _OPEN = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
@@ -75,9 +73,7 @@ class UnauthenticatedConnections:
 
     def start(self) -> None:
         """Starts looking, in its own thread."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        maximum = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, maximum), hard))
+        raise_limit()
         # A descriptor that is there when there are no others, to look at those of gRPC's sockets without taking them from it.
         spare, nothing = os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_RDONLY)
         threading.Thread(target=self._run, args=(spare, nothing), name="strangers", daemon=True).start()

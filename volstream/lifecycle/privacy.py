@@ -55,6 +55,18 @@ def check_token(token: str, what: str, remedy: str = "Choose a longer one.") -> 
         raise InvalidValueError(f"{what} has a token of fewer than {MIN_TOKEN} characters.", remedy)
 
 
+def write_private(file: Path, text: str) -> None:
+    """Replaces a file by one that only the user can read."""
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    try:
+        make_directory(file.parent)
+        temporary.touch(mode=0o600)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def _secret(file: Path) -> str:
     try:
         return file.read_text(encoding="ascii").strip()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
-from volstream.lifecycle.disks import sync, user_name
+from volstream.lifecycle.disks import user_name
 from volstream.model.files import FileInfo, Finding, is_utf8, printable
 from volstream.model.locations import file_uri, local_path, quote_path
 from volstream.model.selection import Selection
@@ -157,53 +157,67 @@ class LocalStore:
 
     def write(self, path: str, content: bytes) -> None:
         """See :meth:`Writable.write`. Directly below the root only."""
-        with _errors_of(path):
-            Path(self._root, path).write_bytes(content)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with (
+            _errors_of(path),
+            _directory(self._root, "") as root,
+            open(os.open(path, flags, dir_fd=root), "wb") as file,
+        ):
+            file.write(content)
 
     def remove(self, path: str) -> None:
         """See :meth:`Writable.remove`. Removes folders that are empty then, which could be in the way of a file of their name."""
-        with _errors_of(path):
-            Path(self._root, path).unlink(missing_ok=True)
-        while path := path.rpartition("/")[0]:
-            try:
-                os.rmdir(f"{self._root}/{path}")
-            except OSError:  # not empty
-                return
+        folder, _, name = path.rpartition("/")
+        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), _directory(self._root, folder) as held:
+            os.unlink(name, dir_fd=held)
+        with suppress(OSError):  # not empty
+            while folder:
+                above, _, name = folder.rpartition("/")
+                with _directory(self._root, above) as held:
+                    os.rmdir(name, dir_fd=held)
+                folder = above
 
     def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:  # noqa: ARG002  # of the protocol
         """See :meth:`TakesOutputs.put`. The type is not stored: a listing tells it by the name."""
         self._identity()
-        with _errors_of(path):
-            self._make_folders(path.rpartition("/")[0])
-            with Path(self._root, path).open("xb") as file:
+        folder, _, name = path.rpartition("/")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with _errors_of(path), self._made(folder) as held:
+            with open(os.open(name, flags, 0o666, dir_fd=held), "wb") as file:
                 shutil.copyfileobj(content, file, 1 << 20)
                 file.flush()
                 os.fsync(file.fileno())
                 status = os.fstat(file.fileno())
-            sync(f"{self._root}/{path.rpartition('/')[0]}")
+            _sync(held)
         return status.st_size, _etag(status)
 
     def move(self, path: str, to: str) -> str | None:
         """See :meth:`TakesOutputs.move`."""
         self._identity()
-        folder = to.rpartition("/")[0]
-        with _errors_of(to):
-            self._make_folders(folder)
+        (source, _, name), (target, _, new) = path.rpartition("/"), to.rpartition("/")
+        with _errors_of(to), ExitStack() as held:
             try:
-                status = os.stat(f"{self._root}/{path}")
+                here = held.enter_context(_directory(self._root, source))
+                status = os.stat(name, dir_fd=here, follow_symlinks=False)
             except FileNotFoundError:
                 return None
-            os.rename(
-                f"{self._root}/{path}", f"{self._root}/{to}"
-            )  # its folder may be gone again: an error, to be tried again
-            sync(f"{self._root}/{folder}")
+            if not stat.S_ISREG(status.st_mode):
+                raise StorageError(f"{printable(path)} was replaced by something else than a file.")
+            there = held.enter_context(self._made(target))
+            # The folder may be gone again: an error, to be tried again.
+            os.rename(name, new, src_dir_fd=here, dst_dir_fd=there)
+            _sync(there)
         return _etag(status)
 
     def remove_folder(self, path: str) -> None:
         """See :meth:`TakesOutputs.remove_folder`."""
         self._identity()
-        with _errors_of(path), suppress(FileNotFoundError):
-            shutil.rmtree(f"{self._root}/{path}")
+        above, _, name = path.rpartition("/")
+        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), _directory(self._root, above) as held:
+            if stat.S_ISLNK(os.stat(name, dir_fd=held, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=held)
+            else:
+                shutil.rmtree(name, dir_fd=held)
 
     def obstacle(self, path: str) -> str | None:
         """See :meth:`TakesOutputs.obstacle`."""
@@ -220,14 +234,31 @@ class LocalStore:
                     return f"is below {folder}, which is a file"
             return "already exists" if os.path.lexists(f"{self._root}/{path}") else None
 
-    def _make_folders(self, path: str) -> None:
-        """Creates a folder and its missing parents below the root, durably."""
-        if path and not os.path.isdir(f"{self._root}/{path}"):
-            parent = path.rpartition("/")[0]
-            self._make_folders(parent)
-            with suppress(FileExistsError):
-                os.mkdir(f"{self._root}/{path}")
-            sync(f"{self._root}/{parent}")
+    @contextmanager
+    def _made(self, path: str) -> Iterator[int]:
+        """Opens a folder below the root, which is created durably with its missing parents. Like :func:`_directory`, never
+        through a link.
+        """
+        parts = path.split("/") if path else []
+        with _directory(self._root, "") as root:
+            reached = os.dup(root)
+        try:
+            for depth, part in enumerate(parts, 1):
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=reached)
+                    _sync(reached)
+                try:
+                    below = os.open(part, _LOOK | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=reached)
+                except NotADirectoryError:
+                    blocked = printable("/".join(parts[:depth]))
+                    raise StorageError(
+                        f"{blocked} is a file or a symbolic link, below which nothing is written.", "Remove it."
+                    ) from None
+                os.close(reached)
+                reached = below
+            yield reached
+        finally:
+            os.close(reached)
 
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
@@ -381,6 +412,15 @@ def _directory(root: str, path: str) -> Iterator[int]:
         yield reached
     finally:
         os.close(reached)
+
+
+def _sync(directory: int) -> None:
+    """Makes the names in an open directory durable."""
+    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _look(entry: os.DirEntry[str], path: str, real_root: str, selection: Selection) -> FileInfo | Finding | str | None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import http.client
+import os
+import resource
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +24,7 @@ from volstream.console import server as module
 from volstream.console.app import probes
 from volstream.console.server import HttpServer, Tls, tls_of
 from volstream.errors import InvalidValueError, PortInUseError
+from volstream.log import get
 
 
 @pytest.fixture
@@ -82,6 +87,60 @@ def test_the_oldest_of_too_many_connections_is_closed(server: HttpServer) -> Non
     finally:
         for connection in silent:
             connection.close()
+
+
+#: Opens many connections, says so, and keeps them.
+CROWD = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+crowd = [socket.socket() for _ in range(1500)]
+for one in crowd:
+    one.setblocking(False)
+    one.connect_ex(("127.0.0.1", int(sys.argv[1])))
+print("here", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def crowd_before(server: HttpServer, free: int) -> Iterator[None]:
+    """Connects 1,500 clients to a server whose process may open so many descriptors more."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    command = [sys.executable, "-c", CROWD, str(server.port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as crowd:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + free, limits[1]))
+        try:
+            assert crowd.stdout is not None
+            assert crowd.stdout.readline() == b"here\n"
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            crowd.communicate()
+
+
+def test_a_crowd_takes_few_descriptors(server: HttpServer, capfd: pytest.CaptureFixture[str]) -> None:
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 4096  # as with a soft limit of 1,024 at the start
+    with crowd_before(server, 3 * module._MAX_CONNECTIONS):
+        assert [status(server, "localhost") for _ in range(20)] == [200] * 20
+    assert "http_trouble" not in capfd.readouterr().err
+
+
+def test_a_server_without_descriptors_says_so_once(server: HttpServer, capfd: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+    get("test").info("a first line")  # what writes it is imported then, as in a daemon
+    capfd.readouterr()
+
+    def complained() -> bool:
+        said.extend(line for line in capfd.readouterr().err.splitlines() if line)
+        return bool(said)
+
+    with crowd_before(server, 20):
+        eventually(complained, 10)
+    eventually(lambda: status(server, "localhost") == 200, 10)
+    complained()
+    assert len(said) == 1
+    assert "http_trouble" in said[0]
+    assert "Too many open files" in said[0]
 
 
 def test_a_connection_without_a_whole_request_is_closed() -> None:

@@ -33,6 +33,22 @@ def test_the_daemon_of_another_spark_is_found_by_its_setting(
     assert capsys.readouterr().out.startswith("http://127.0.0.1:8642/?token=")
 
 
+def test_the_command_line_of_the_browser_has_no_token(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("VOLSTREAM_SPARK_REMOTE", "sc://elsewhere:15002")
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n')
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    assert run(["console", "--home", str(home)]) == 0
+    page = home / "run" / "console.html"
+    assert (tmp_path / "arguments").read_text() == f"{page.as_uri()}\n"
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    assert f"token={token_of(config.load(home))}" in page.read_text()
+    assert "is open in your browser" in capsys.readouterr().err
+
+
 def test_a_token_is_made_once_for_the_user_only(tmp_path: Path) -> None:
     settings = config.load(tmp_path)
     token = token_of(settings)

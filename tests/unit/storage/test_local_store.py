@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -315,3 +318,85 @@ def test_extended_attributes_are_metadata(tmp_path: Path) -> None:
     except OSError:
         pytest.skip("this file system has no extended attributes")
     assert LocalStore(str(tmp_path)).details("a.txt").metadata == {"camera": "lëft"}
+
+
+@contextmanager
+def swapping(folder: Path, elsewhere: Path) -> Iterator[None]:
+    """While the block runs, a folder is again and again replaced by a link to another one."""
+    ended = threading.Event()
+    aside = folder.with_name("aside")
+
+    def swap() -> None:
+        while not ended.is_set():
+            with suppress(OSError):
+                folder.rename(aside)
+            with suppress(OSError):
+                folder.symlink_to(elsewhere)
+            with suppress(OSError):
+                folder.unlink()
+            with suppress(OSError):
+                aside.rename(folder)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_nothing_is_written_moved_or_removed_through_a_folder_that_becomes_a_link(root: Path, tmp_path: Path) -> None:
+    store, elsewhere = LocalStore(str(root)), tmp_path / "elsewhere"
+    (elsewhere / "deep").mkdir(parents=True)
+    (elsewhere / "keys").write_text("mine")
+    (elsewhere / "deep" / "keys").write_text("mine")
+    (root / "folder").mkdir()
+    done = 0
+    with swapping(root / "folder", elsewhere):
+        for number in range(400):
+            made = f".made/{number}"
+            for act in (
+                partial(store.put, made, io.BytesIO(b"theirs"), None),
+                partial(store.put, f"folder/{number}", io.BytesIO(b"theirs"), None),
+                partial(store.move, made, "folder/keys"),
+                partial(store.move, made, "folder/deep/keys"),
+                partial(store.remove, "folder/keys"),
+                partial(store.remove, "folder/deep/keys"),
+                partial(store.remove_folder, "folder/deep"),
+            ):
+                with suppress(StorageError, FileNotFoundError):
+                    act()
+                    done += 1
+    assert done > 400
+    assert {path.name: path.read_text() for path in elsewhere.rglob("*") if path.is_file()} == {"keys": "mine"}
+    assert (elsewhere / "deep" / "keys").read_text() == "mine"
+
+
+def test_a_planted_link_is_named_and_only_removed_itself(root: Path, tmp_path: Path) -> None:
+    store, elsewhere = LocalStore(str(root)), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "keys").write_text("mine")
+    (root / ".made").symlink_to(elsewhere)
+    for path in (".made/keys", ".made/a/b"):
+        with pytest.raises(StorageError, match=r"^\.made is a file or a symbolic link, below which nothing is written"):
+            store.put(path, io.BytesIO(b"x"), None)
+    with pytest.raises(StorageError):
+        store.move(".made/keys", "keys")
+    store.remove(".made/keys")
+    store.remove_folder(".made/x")
+    assert (elsewhere / "keys").read_text() == "mine"
+    store.remove_folder(".made")
+    assert not (root / ".made").is_symlink()
+    (root / "canary").symlink_to(elsewhere / "keys")
+    with pytest.raises(StorageError):
+        store.write("canary", b"x")
+    (root / "target").symlink_to(elsewhere / "keys")
+    store.put("new", io.BytesIO(b"new"), None)
+    store.move("new", "target")
+    assert (root / "target").read_text() == "new"
+    assert not (root / "target").is_symlink()
+    (root / "staged").symlink_to(elsewhere / "keys")
+    with pytest.raises(StorageError, match="replaced by something else"):
+        store.move("staged", "moved")
+    assert (elsewhere / "keys").read_text() == "mine"
