@@ -6,7 +6,6 @@ that the function imports. What does not belong here: functions in files (``sour
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import io
@@ -17,7 +16,7 @@ import sys
 import textwrap
 import types
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,19 +25,18 @@ from weakref import WeakValueDictionary
 
 from volstream.definitions import FileJob, Function
 from volstream.errors import FunctionLoadError, InvalidValueError
-from volstream.functions.captured import captured, fingerprint_of, is_pickled_by_value, name_of
+from volstream.functions.captured import captured, is_pickled_by_value, name_of
+from volstream.functions.fingerprint import Content, fingerprint_of
 from volstream.functions.source import (
     FunctionSource,
     absolute,
     batch_size_of,
     find,
     found_beside,
-    imported_by,
     importing,
     location_of,
     missing,
 )
-from volstream.model.code import parsed
 from volstream.model.units import format_size
 
 #: Maximum size of a function with everything it refers to: it is a row of the catalog, read with every look at its job.
@@ -108,16 +106,18 @@ def archive_of(function: Callable[..., Any]) -> bytes:
     name = name_of(function)
     try:
         pickled = _dumps(function)
+        looked_at = Content(_pickler(io.BytesIO()))
+        identity = looked_at.of(function)
     except Exception as error:  # noqa: BLE001  # pickling may raise anything
         raise _unpicklable(name, function, error) from None
     with suppress(TypeError):  # an object that does not support weak references
         _own[pickled] = function
     text = _text_of(function)
-    files = _beside(pickled, text)
+    files = _beside(pickled, looked_at.imported)
     facts = {
         "name": name,
         "python": _python(),
-        "fingerprint": fingerprint_of(function, files),
+        "fingerprint": fingerprint_of(identity, files),
         "batch_size": batch_size_of(function),
     }
     packed = io.BytesIO()
@@ -212,6 +212,12 @@ def _python() -> str:
 
 
 def _dumps(value: Any) -> bytes:
+    packed = io.BytesIO()
+    _pickler(packed).dump(value)
+    return packed.getvalue()
+
+
+def _pickler(target: io.BytesIO) -> Any:
     from pyspark import cloudpickle  # late: commands start without it
 
     base: Any = cloudpickle.Pickler
@@ -226,9 +232,7 @@ def _dumps(value: Any) -> bytes:
                 raise pickle.PicklingError("an open file")
             return super().reducer_override(value)
 
-    packed = io.BytesIO()
-    Pickler(packed).dump(value)
-    return packed.getvalue()
+    return Pickler(target)
 
 
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
@@ -254,19 +258,13 @@ def _class_of(function: Any) -> Any:
     return function if isinstance(function, type) else type(function)
 
 
-def _beside(pickled: bytes, text: str | None) -> Mapping[str, bytes]:
+def _beside(pickled: bytes, imported: Collection[str]) -> Mapping[str, bytes]:
     """Returns the source of modules that are not installed and that a function refers to, or imports when called."""
-    named = {
-        argument for _, argument, _ in pickletools.genops(pickled) if isinstance(argument, str)
-    } & sys.modules.keys()
-    if text is not None:
-        try:
-            tree = parsed(text)
-        except SyntaxError:  # a lambda in the middle of a statement
-            tree = ast.Module([], [])
-        named |= {*imported_by(tree)}
+    strings = {argument for _, argument, _ in pickletools.genops(pickled) if isinstance(argument, str)}
     files: dict[str, bytes] = {}
-    for name in sorted({module.partition(".")[0] for module in named} - {"__main__"}):
+    for name in sorted(
+        {module.partition(".")[0] for module in {*imported, *(strings & sys.modules.keys())}} - {"__main__"}
+    ):
         files |= found_beside(name)
     return files
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.edits import DIFFERENT
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.functions.pickled import MAX_BYTES, archive_of, function_attributes, source_of
 from volstream.functions.source import batch_size_of
@@ -75,6 +78,62 @@ def test_the_same_program_gives_the_same_identity_and_any_change_another_one(tmp
         "a function that it calls": source_of(made_by(tmp_path, body="n + n")).fingerprint,
     }
     assert len({first, *changed.values()}) == 3
+
+
+@pytest.fixture(scope="module")
+def looked_at() -> dict[str, dict[str, list[list[str]]]]:
+    """The fingerprints of edited programs, and what their functions return, by the seed of hashes."""
+    found = {}
+    for seed in ("1", "4711"):
+        command = [sys.executable, "-m", "tests.edits"]
+        done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True)
+        found[seed] = json.loads(done.stdout)
+    return found
+
+
+def test_each_change_of_behaviour_changes_the_identity_and_nothing_else_does(
+    looked_at: dict[str, dict[str, list[list[str]]]],
+) -> None:
+    one, other = looked_at.values()
+    assert len(DIFFERENT) > 120
+    for name, ((before, does), (after, then)) in one.items():
+        assert (does == then) == (name not in DIFFERENT), name  # of the programs, not of volstream
+        assert (before == after) == (name not in DIFFERENT), name
+        assert [fingerprint for fingerprint, _ in other[name]] == [before, after], name
+
+
+def test_a_module_that_only_a_called_function_imports_travels_too(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from volstream.functions.pickled import archive_of
+
+class Base:
+    def size(self, file):
+        import lazy.inner
+        return lazy.inner.size(file)
+
+class Sizes(Base):
+    pass
+
+def f(file):
+    return {"n": Sizes().size(file)}
+
+Path("archive").write_bytes(archive_of(f))
+"""
+    (tmp_path / "program.py").write_text(program)
+    (tmp_path / "lazy").mkdir()
+    (tmp_path / "lazy" / "__init__.py").write_text("")
+    found = []
+    for times in (2, 3):
+        (tmp_path / "lazy" / "inner.py").write_text(f"def size(file):\n    return {times} * len(file)\n")
+        subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True)
+        found.append(source_of((tmp_path / "archive").read_bytes()))
+    assert found[0].fingerprint != found[1].fingerprint
+    shutil.rmtree(tmp_path / "lazy")
+    f = found[1].load()
+    with found[1].importable():
+        assert f("abc") == {"n": 9}
 
 
 def test_a_closure_takes_its_variables_with_it() -> None:
