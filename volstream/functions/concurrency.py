@@ -53,6 +53,7 @@ class Calls:
     Attributes:
         free: whether another call may start.
         running: whether a call was started that :meth:`next` has not returned.
+        gave_up: whether a call was given up, which still runs in this process.
     """
 
     def __init__(self, call: Callable[[_Group], list[FileOutcome]], maximum: int) -> None:
@@ -60,6 +61,7 @@ class Calls:
         self._maximum = maximum
         self._running: deque[_Call] = deque()
         self._threads = 0
+        self.gave_up = False
         self._looked = 0.0
         self._requests: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[_Call, list[FileOutcome] | BaseException] | None] = queue.SimpleQueue()
@@ -138,7 +140,7 @@ class Calls:
                 call.interrupted = now
                 limit.interrupt()
             elif now > call.interrupted + _GRACE_SECONDS:
-                call.given_up = True
+                call.given_up = self.gave_up = True
                 self._running.remove(call)
                 self._threads -= 1
                 message = (
@@ -188,6 +190,18 @@ def _result(awaitable: Any) -> Any:
     if error is not None:
         raise error
     return value
+
+
+def is_blocked() -> bool:
+    """True if coroutines can no longer run in this process, because one of them blocks the event loop.
+
+    The process is then no longer fit for calls: what functions have opened on the loop cannot move to another one.
+    """
+    if not _loops:
+        return False
+    answered = threading.Event()
+    _loops[0].call_soon_threadsafe(answered.set)
+    return not answered.wait(_GRACE_SECONDS)
 
 
 _loops: list[asyncio.AbstractEventLoop] = []

@@ -16,7 +16,7 @@ from volstream.errors import InvalidValueError
 from volstream.functions import processes
 from volstream.functions.call import close_all
 from volstream.functions.child import Ready
-from volstream.functions.concurrency import Calls
+from volstream.functions.concurrency import Calls, is_blocked
 from volstream.functions.inferred import types_of
 from volstream.functions.limits import explain_memory, memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
@@ -40,11 +40,16 @@ def serve(work: Work, requests: Iterator[tuple[str, Any]], copy_output_to: int |
     plain = _types if work.schema is None else OutcomeCodec(work.schema).plain
     with memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
         caller = work.caller(copy_output_to)
+        many = threading.Event()
 
         def call(group: Sequence[FileTask]) -> list[FileOutcome]:
             files = fetcher.files(group)
             outcomes = caller(list(zip(group, files, strict=True)))
             fetcher.learn(files)
+            if any(outcome.kind is FailureKind.TIMED_OUT for outcome in outcomes) and is_blocked():
+                # Its parent kills it: for a single call as for one that cannot be interrupted, among many now.
+                many.wait()
+                os._exit(1)
             for outcome in outcomes:
                 explain_memory(outcome, work.memory_bytes)
                 plain(outcome)
@@ -58,6 +63,7 @@ def serve(work: Work, requests: Iterator[tuple[str, Any]], copy_output_to: int |
                 case "call":
                     yield call(asked), fetcher.useful
                 case "many":
+                    many.set()
                     with caller.capturing(), closing(Calls(call, asked)) as calls:
                         for number, outcomes in _many(calls, fetcher, requests):
                             yield number, outcomes, fetcher.useful

@@ -5,6 +5,7 @@ The function is called by ``call`` (in this process) and ``child`` (in a child p
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -12,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import IO, Protocol
 
 import pyarrow as pa
 
 from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller, call_each, call_if_due
 from volstream.functions.child import ChildWorker
-from volstream.functions.concurrency import Calls
+from volstream.functions.concurrency import Calls, is_blocked
 from volstream.functions.gpus import Gpus
 from volstream.functions.in_flight import ManyCallsWorker
 from volstream.functions.limits import memory_limit
@@ -150,10 +151,14 @@ class Work:
         if self.sets:
             call = partial(call_if_due, call)
         calls = Calls(call, worker.concurrency)
-        with closing(calls):
-            for outcome in self._called(worker, self._while_wanted(groups), calls):
-                outcome.files_per_call = worker.batch_size
-                yield outcome
+        try:
+            with closing(calls):
+                for outcome in self._called(worker, self._while_wanted(groups), calls):
+                    outcome.files_per_call = worker.batch_size
+                    yield outcome
+        finally:
+            if calls.gave_up:
+                retire()
 
     def _while_wanted(self, groups: Iterator[list[FileTask]]) -> Iterator[list[FileTask]]:
         """Ends the work of a process that was killed: the engine would go on calling the function, which may cost money.
@@ -226,9 +231,10 @@ class Worker(Protocol):
 
 
 class InProcessWorker:
-    """Calls the function in this process; if it runs out of memory, calls it again in a fresh child.
+    """Calls the function in this process; if it runs out of memory, or blocks the event loop, calls it again in a fresh child.
 
-    Otherwise a function that retains a little of each file would fail files that are not to blame.
+    Otherwise a function that retains a little of each file, or a coroutine that blocks the others, would fail files that are not
+    to blame.
 
     Attributes:
         concurrency: see :class:`Worker`.
@@ -240,6 +246,7 @@ class InProcessWorker:
         self._caller = work.caller()
         self._child: ChildWorker | None = None
         self._one_child = threading.Lock()
+        self._instead: ManyCallsWorker | None = None
         self.concurrency = 1 if work.measures else work.concurrency or self._caller.concurrency
         self._resources = ExitStack()
         if self.concurrency > 1:
@@ -261,23 +268,34 @@ class InProcessWorker:
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
         """See :class:`Worker`."""
+        if self._instead is not None:
+            return self._instead.call(group)
         files = self._fetcher.files(group)
         outcomes = self._caller(list(zip(group, files, strict=True)))
         self._fetcher.learn(files)
+        timed_out = any(outcome.kind is FailureKind.TIMED_OUT for outcome in outcomes)
+        if timed_out and is_blocked():
+            with self._one_child:
+                self._instead = self._instead or ManyCallsWorker(self._work, self.concurrency)
+            return [self._in_child(outcome) for outcome in outcomes]
         return [
-            self._in_child(outcome) if outcome.kind is FailureKind.OUT_OF_MEMORY else outcome for outcome in outcomes
+            self._in_child(outcome)
+            if outcome.kind is FailureKind.OUT_OF_MEMORY and self._work.memory_bytes is not None
+            else outcome
+            for outcome in outcomes
         ]
 
     def close(self) -> None:
         """See :class:`Worker`."""
+        if self._instead is not None or is_blocked():  # perhaps by what the function left behind
+            retire()
         self._resources.close()
         self._fetcher.close()
-        if self._child is not None:
-            self._child.close()
+        for child in (self._child, self._instead):
+            if child is not None:
+                child.close()
 
     def _in_child(self, outcome: FileOutcome) -> FileOutcome:
-        if self._work.memory_bytes is None:
-            return outcome
         with self._one_child:
             if self._child is None:
                 self._child = ChildWorker(self._work)
@@ -285,6 +303,26 @@ class InProcessWorker:
             if self.concurrency > 1:
                 self._child.close()  # it would die with this thread
         return again.after(outcome)
+
+
+def retire() -> None:
+    """Makes PySpark end this worker with its task: what a function left running must not meet the functions of other jobs."""
+    pyspark = sys.modules.get("pyspark.worker")
+    if pyspark is None:  # a child of ours, which ends anyway
+        return
+    from pyspark.serializers import SpecialLengths
+
+    write = pyspark.write_int
+
+    def write_int(value: int, stream: IO[bytes]) -> None:
+        if value != SpecialLengths.END_OF_STREAM:
+            write(value, stream)
+            return
+        # As PySpark's worker itself tells the engine not to keep it.
+        write(SpecialLengths.END_OF_DATA_SECTION, stream)
+        sys.exit(-1)
+
+    pyspark.write_int = write_int  # type: ignore[attr-defined]  # for this process
 
 
 class _Pending:
