@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from tests import raw_kafka
 from tests.integration.kafka.conftest import Kept
 from volstream.catalog.leases import of_commits, of_source
 from volstream.delta import folders
@@ -24,7 +25,9 @@ from volstream.errors import (
 )
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
+from volstream.sources.kafka import rows as of_messages
 from volstream.sources.kafka.ingestion import TopicIngestion
+from volstream.sources.kafka.topic import TopicSource
 from volstream.tails.snapshot import TailedTable
 from volstream.tails.writer import MAX_ROWS, Flush, TailWriter
 
@@ -77,6 +80,32 @@ def test_what_a_topic_had_and_what_comes_is_kept_as_it_is(kept: Kept) -> None:
     assert first["timestamp"] == datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
     assert first["arrived_at"] <= datetime.now(UTC)
     assert (rows[2]["key"], rows[2]["headers"]) == (None, [])
+
+
+def test_a_header_whose_name_is_no_text_stops_nothing_however_often_it_is_read(kept: Kept) -> None:
+    topic = kept.broker.topic()
+    kept.broker.send(topic, "1")
+    headers = [(b"a", b"1"), (b"\xff\xfe", b"v"), (b"b", b""), (b"\xc3", b"w"), ("ü".encode(), b"2")]
+    raw_kafka.send(kept.broker.address, topic, b"2", headers)
+    kept.broker.send(topic, "3")
+    kept.create("t", topic)
+    with TopicSource.of(kept.session.source.get("t")).reader() as reader:
+        reader.assign({0: 0})
+        read: list[of_messages.KafkaMessage] = []
+        while len(read) < 3:
+            read += reader.poll({0: 3}).messages.get(0, [])
+        for _ in range(5):  # as after a full disk
+            assert of_messages.rows(read, "json", topic, 0, datetime.now(UTC))["event"].to_pylist() == ["1", "2", "3"]
+    assert kept.poll() == 3
+    assert kept.error() == ""
+    found = [(header["name"], header["value"]) for header in kept.rows()[1]["headers"]]
+    assert found == [
+        ("a", b"1"),
+        (of_messages.UNREADABLE, b"v"),
+        ("b", b""),
+        (of_messages.UNREADABLE, b"w"),
+        ("ü", b"2"),
+    ]
 
 
 @pytest.mark.parametrize("source_format", ["bytes", "avro"])

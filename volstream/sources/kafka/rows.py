@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import operator
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -11,6 +13,9 @@ import pyarrow as pa
 
 from volstream.sources.kafka.topic import COLUMNS
 from volstream.tails.table import INSERT, OPERATION
+
+#: Stands for the name of a header that is not UTF-8.
+UNREADABLE = "\ufffd"
 
 #: The last millisecond of the year 9999: Kafka accepts any number, Spark shows no later time.
 _LAST_MILLISECOND = 253_402_300_799_999
@@ -105,4 +110,17 @@ def _microseconds(message: KafkaMessage) -> int | None:
 
 
 def _headers(message: KafkaMessage) -> list[dict[str, object]]:
-    return [{"name": name, "value": value} for name, value in message.headers() or ()]
+    try:
+        pairs = _asked(message) or ()
+    except (SystemError, UnicodeDecodeError):
+        # confluent-kafka decodes names as UTF-8. If one is not, its list has nothing in the place of the name, and is returned
+        # from the second call on. To take that nothing from the list would end the process.
+        pairs = _asked(message) or ()
+    return [{"name": pair[0] if _first(pair, 0) else UNREADABLE, "value": pair[1]} for pair in pairs]
+
+
+#: Asks a message for its headers. Unlike a call in Python that has run often, it always looks whether there was an error.
+_asked = operator.methodcaller("headers")
+
+#: Returns the address of an item of a tuple; None if there is none, as only C can make it.
+_first = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_ssize_t)(("PyTuple_GetItem", ctypes.pythonapi))
