@@ -5,11 +5,15 @@ The only module that imports boto3. The requests themselves are made by stores a
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import random
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any
@@ -18,6 +22,7 @@ from urllib.parse import urlsplit
 import boto3
 import botocore.loaders
 import botocore.session
+from botocore.auth import AUTH_TYPE_MAPS, S3SigV4Auth, S3SigV4QueryAuth
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import (
@@ -35,7 +40,7 @@ from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 from urllib3.exceptions import HTTPError
 
-from volstream.cloud.access import Access, Keys
+from volstream.cloud.access import Access, DayKeys, Keys
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
 
 #: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
@@ -115,21 +120,30 @@ def client(access: Access, service: str, endpoint: str | None = None) -> Any:
         return _client(access, service, endpoint)
 
 
-def temporary_keys(access: Access) -> Keys:
-    """Returns keys that expire, for a task: the role's, else existing temporary keys, else those of a new session.
+def for_tasks(access: Access) -> Access:
+    """Returns the access for a task, without long-lived keys: with the role's keys, else existing temporary ones, else those of
+    a new session; at a store that is not Amazon's, which rarely has sessions, with keys that sign for a day or two.
 
     Raises:
         The vendor's exceptions: call it inside :func:`errors`.
     """
+    if access.days is not None:
+        return access
     with _lock:
-        session = _session(access)
-        credentials = session.get_credentials()
+        credentials = _session(access).get_credentials()
         if credentials is None:
             raise NoCredentialsError
         frozen = credentials.get_frozen_credentials()
+        store = _client(access, "s3", None).meta
+        given = replace(access, role_arn=None, external_id=None, credentials="static", keys=None)
+        if frozen.token is None and not is_own(store.endpoint_url):
+            own = Keys(frozen.access_key, frozen.secret_key)
+            days = DayKeys.of(own, "AWS4", store.region_name, "s3", "aws4_request")
+            return replace(given, region=store.region_name, days=days)
         if frozen.token is None:
             frozen = _session_of_keys(access).get_frozen_credentials()
-    return Keys(frozen.access_key, frozen.secret_key, frozen.token)
+        keys = Keys(frozen.access_key, frozen.secret_key, frozen.token)
+        return replace(given, region=region(access), keys=keys)
 
 
 def region(access: Access) -> str | None:
@@ -205,8 +219,9 @@ def errors(
     try:
         yield
     except ClientError as exc:
-        code = exc.response["Error"].get("Code", "")
-        text = f"{what}: {exc.response['Error'].get('Message') or 'the service gave no reason'} ({code})."
+        said = exc.response.get("Error") or exc.response  # STS of other stores may answer as S3 does
+        code = str(said.get("Code") or status(exc))
+        text = f"{what}: {said.get('Message') or 'the service gave no reason'} ({code})."
         if code in _EXPIRED:
             raise passing(text, "The credentials have expired: renew them at their source.") from exc
         if code in _REFUSED or status(exc) in (401, 403):
@@ -250,7 +265,11 @@ def _made(session: boto3.Session, access: Access, service: str, endpoint: str | 
     # Virtual hosts need a DNS name for each bucket, which other stores rarely have.
     options = Config(**_OPTIONS, s3={"addressing_style": "path"} if foreign else None)
     name = session.region_name or (_ANY_REGION if foreign or service in ("s3", "sts") else None)
-    return session.client(service, endpoint_url=place, region_name=name, config=options)
+    made = session.client(service, endpoint_url=place, region_name=name, config=options)
+    if access.days is not None:
+        signature = _signature_by(access.days)
+        made.meta.events.register_first(f"choose-signer.{service}", lambda **_: signature)
+    return made
 
 
 @lru_cache(_MAX_HELD)
@@ -260,6 +279,8 @@ def _session(access: Access) -> boto3.Session:
 
 
 def _source(access: Access) -> boto3.Session:
+    if access.days is not None:
+        return boto3.Session(access.days.id, "unknown", None, access.region, botocore_session=_core())
     if access.credentials == "static":
         keys = access.keys
         if keys is None:
@@ -305,6 +326,19 @@ class _Given:
 
     def load_credentials(self) -> RefreshableCredentials:
         return self._credentials
+
+
+@lru_cache(_MAX_HELD)
+def _signature_by(keys: DayKeys) -> str:
+    """Returns botocore's name of the signatures by these keys; that of signed URLs has the suffix ``-query``."""
+
+    def signature(_self: Any, text: str, request: Any) -> str:
+        return hmac.new(keys.key(request.context["timestamp"]), text.encode(), hashlib.sha256).hexdigest()
+
+    name = f"volstream-{uuid.uuid4().hex}"
+    for suffix, kind in (("", S3SigV4Auth), ("-query", S3SigV4QueryAuth)):
+        AUTH_TYPE_MAPS[name + suffix] = type(kind.__name__, (kind,), {"signature": signature})
+    return name
 
 
 def _assumed(access: Access) -> RefreshableCredentials:

@@ -37,6 +37,7 @@ from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import access_of, queue_of, store_of
 
 if TYPE_CHECKING:
+    from volstream.cloud.access import Access, Keys
     from volstream.home import Home
 
 #: Number of listed files that are tried until one exists and can be read.
@@ -194,8 +195,8 @@ class _ExaminedVolume:
             access = access_of(self._volume, self._home.catalog, self._home.settings)
             assert access is not None, "S3 needs access"
             with aws.errors("The credentials"):
-                keys = aws.temporary_keys(access)
-            return f"{access.credentials}, {access.role_arn or 'no role'}; tasks get the temporary key {keys.id}"
+                given = aws.for_tasks(access)
+            return _said(access, given.keys)
 
         def oss() -> str:
             from volstream.cloud import aliyun
@@ -203,10 +204,7 @@ class _ExaminedVolume:
             access = access_of(self._volume, self._home.catalog, self._home.settings)
             assert access is not None, "OSS needs access"
             keys = aliyun.keys(access)
-            lasting = (
-                "tasks get signing keys of a day" if keys.token is None else f"tasks get the temporary key {keys.id}"
-            )
-            return f"{access.credentials}, {access.role_arn or 'no role'}; {lasting}"
+            return _said(access, keys if keys.token is not None else None)
 
         ask = {"s3": s3, "oss": oss}.get(self._scheme)
         return None if ask is None else _try("credentials", ask)
@@ -419,6 +417,11 @@ def _covers(filter_: Mapping[str, Any], root: str) -> bool:
     """True if a notification's filter accepts all keys below ``root``."""
     rules = {rule["Name"].lower(): rule["Value"] for rule in filter_.get("Key", {}).get("FilterRules", ())}
     return root.startswith(rules.get("prefix", "")) and not rules.get("suffix")
+
+
+def _said(access: Access, temporary: Keys | None) -> str:
+    tasks = "signing keys of a day" if temporary is None else f"the temporary key {temporary.id}"
+    return f"{access.credentials}, {access.role_arn or 'no role'}; tasks get {tasks}"
 
 
 def _try(what: str, ask: Callable[[], str]) -> Check:

@@ -5,13 +5,11 @@ What does not belong here: the source of keys (``cloud.aliyun``), the rules of o
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any, BinaryIO, TypeVar
@@ -24,7 +22,7 @@ from oss2.exceptions import OssError
 from urllib3.exceptions import HTTPError
 
 from volstream.cloud import aliyun
-from volstream.cloud.access import Access, Keys
+from volstream.cloud.access import Access, DayKeys
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
@@ -70,23 +68,23 @@ class OssStore(BucketOutputs):
         page: keys per listing request.
     """
 
-    def __init__(self, location: str, access: Access, signing: DayKeys | None = None, *, page: int = 1000) -> None:
+    def __init__(self, location: str, access: Access, *, page: int = 1000) -> None:
         self._location = location
         self._place = BucketPlace.of(location)
         self._access = access
-        self._signing = signing
         self._page = page
         self._seen = float("-inf")
 
     def __reduce__(self) -> tuple[Any, ...]:
         place = self._region
         access = replace(self._access, region=place, role_arn=None, external_id=None, credentials="static", keys=None)
-        if self._signing is not None:
-            return (OssStore, (self._location, access, self._signing))
-        keys = aliyun.keys(self._access)
-        if keys.token is None:
-            return (OssStore, (self._location, access, DayKeys.of(keys, place)))
-        return (OssStore, (self._location, replace(access, keys=keys)))
+        if access.days is None:
+            keys = aliyun.keys(self._access)
+            if keys.token is None:
+                access = replace(access, days=DayKeys.of(keys, "aliyun_v4", place, "oss", "aliyun_v4_request"))
+            else:
+                access = replace(access, keys=keys)
+        return (OssStore, (self._location, access))
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
         """See :meth:`ObjectStore.list`. In key order."""
@@ -228,7 +226,7 @@ class OssStore(BucketOutputs):
     def _bucket(self) -> Any:
         place = self._region
         endpoint = self._access.endpoint or f"https://oss-{place}.aliyuncs.com"
-        auth = _DayAuth(self._signing) if self._signing else oss2.ProviderAuthV4(_Source(self._access))
+        auth = _DayAuth(self._access.days) if self._access.days else oss2.ProviderAuthV4(_Source(self._access))
         with _errors(self._place.name("")):
             return oss2.Bucket(
                 auth,
@@ -293,34 +291,6 @@ class OssStore(BucketOutputs):
         raise AssertionError("the last attempt raises")
 
 
-@dataclass(frozen=True)
-class DayKeys:
-    """Keys that sign requests to OSS in one region on two days; derived from long-lived keys, which they do not reveal.
-
-    Version 4 of the signature uses a key derived from the secret, the day (UTC), the region and the service.
-
-    Attributes:
-        days: signing keys by day, as ``20260131``.
-    """
-
-    id: str
-    days: dict[str, bytes] = field(repr=False)
-
-    @classmethod
-    def of(cls, keys: Keys, region: str) -> DayKeys:
-        """Derives the keys of today and tomorrow."""
-        today = datetime.now(UTC)
-        days = [(today + timedelta(days=more)).strftime("%Y%m%d") for more in (0, 1)]
-        return cls(keys.id, {day: _derived(keys.secret, day, region, "oss", "aliyun_v4_request") for day in days})
-
-
-def _derived(secret: str, *scope: str) -> bytes:
-    key = f"aliyun_v4{secret}".encode()
-    for part in scope:
-        key = hmac.digest(key, part.encode(), hashlib.sha256)
-    return key
-
-
 class _Source:
     """Provides keys to the SDK before each request."""
 
@@ -335,12 +305,10 @@ class _Source:
 class _DayAuth(oss2.ProviderAuthV4):  # type: ignore[misc]  # oss2 has no types
     def __init__(self, keys: DayKeys) -> None:
         super().__init__(oss2.credentials.StaticCredentialsProvider(keys.id, "unknown"))
-        self._days = keys.days
+        self._days = keys
 
     def _ProviderAuthV4__get_signing_key(self, _request: Any, _credentials: Any, moment: str) -> bytes:  # noqa: N802  # the SDK's
-        if moment[:8] not in self._days:
-            raise StorageError("The keys of this task have expired.", "The next run receives new ones.")
-        return self._days[moment[:8]]
+        return self._days.key(moment)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import UTC
 from typing import Any, BinaryIO
 
@@ -28,7 +27,7 @@ _SEEN_SECONDS = 60.0
 class S3Store(BucketOutputs):
     """The objects of ``s3://bucket[/prefix]``.
 
-    A pickled store has temporary keys instead of its credentials, so it works for an hour or more.
+    A pickled store has keys for tasks instead of its credentials, so it works for an hour or more.
 
     Args:
         page: keys per listing request.
@@ -43,9 +42,7 @@ class S3Store(BucketOutputs):
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._errors(""):
-            keys, region = aws.temporary_keys(self._access), aws.region(self._access)
-        access = replace(self._access, region=region, role_arn=None, external_id=None, credentials="static", keys=keys)
-        return (S3Store, (self._location, access))
+            return (S3Store, (self._location, aws.for_tasks(self._access)))
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
         """See :meth:`ObjectStore.list`. In key order."""

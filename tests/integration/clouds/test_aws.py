@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import boto3
 import botocore.exceptions
 import pytest
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.clouds import Answers, Cloud, unused_name
+from tests.waiting import eventually
 from volstream.cloud import aws
 from volstream.cloud.access import Access, Keys
 from volstream.errors import DependencyError, QueueError, StorageDeniedError, StorageError, StorageThrottledError
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    """No client that was made in another environment."""
+    for cache in (aws._client, aws._session, aws._session_of_keys):
+        cache.cache_clear()
 
 
 @pytest.fixture
@@ -27,7 +39,6 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    aws._session.cache_clear()
     return tmp_path / "config"
 
 
@@ -52,19 +63,66 @@ def access(answers: Answers, role: str | None = None, token: str | None = None) 
     return Access("s3", "eu-west-1", answers.url, role, "external", "static", Keys("AKIA", "long-lived", token))
 
 
+def keys_of(one: Access) -> Keys:
+    keys = aws.for_tasks(one).keys
+    assert keys is not None
+    return keys
+
+
 def test_role_keys_are_renewed_before_they_expire(answers: Answers) -> None:
     sessions(answers, [300, 3600])
     one = access(answers, ROLE)
-    assert aws.temporary_keys(one).id == "ASIA1"
-    assert aws.temporary_keys(one) == Keys("ASIA1", "s", "t")
+    assert keys_of(one).id == "ASIA1"
+    assert keys_of(one) == Keys("ASIA1", "s", "t")
     assert len(answers.log) == 2
 
 
-def test_long_lived_keys_become_session_keys_and_temporary_ones_are_used_as_is(answers: Answers) -> None:
+def test_long_lived_keys_become_session_keys_and_temporary_ones_are_used_as_is(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sessions(answers, [3600])
-    assert aws.temporary_keys(access(answers)) == Keys("ASIA0", "s", "t")
-    assert aws.temporary_keys(access(answers, token="mine")) == Keys("AKIA", "long-lived", "mine")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", answers.url)
+    amazons = replace(access(answers), endpoint=None)
+    assert keys_of(amazons) == Keys("ASIA0", "s", "t")
+    for one in (amazons, access(answers)):
+        assert keys_of(replace(one, keys=Keys("AKIA", "long-lived", "mine"))) == Keys("AKIA", "long-lived", "mine")
     assert len(answers.log) == 1
+
+
+@pytest.mark.parametrize("by", ["connection", "environment"])
+def test_tasks_at_another_store_sign_for_a_day_without_the_keys_and_without_sessions(
+    answers: Answers, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = access(answers)
+    if by == "environment":
+        one = replace(one, endpoint=None)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", answers.url)
+    given = aws.for_tasks(one)
+    assert aws.for_tasks(given) == given
+    assert given.days is not None
+    travelled = pickle.dumps(given)
+    assert b"long-lived" not in travelled
+
+    seen: list[str] = []
+
+    def answer(_method: str, _path: str, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
+        seen.append(headers["authorization"].partition("Signature=")[2])
+        return 200, {"Content-Length": "0"}, b""
+
+    answers.answer = answer
+    asked = {"Bucket": "b", "Key": "k \u00e9"}
+    secret = {"aws_access_key_id": "AKIA", "aws_secret_access_key": "long-lived", "region_name": "eu-west-1"}
+    config = aws.client(one, "s3").meta.config.merge(Config(signature_version="s3v4"))
+    by_secret = boto3.client("s3", endpoint_url=answers.url, config=config, **secret)
+
+    def same() -> bool:  # if they sign within the same second
+        clients = aws.client(pickle.loads(travelled), "s3"), by_secret
+        urls = [client.generate_presigned_url("get_object", Params=asked, ExpiresIn=60) for client in clients]
+        for client in clients:
+            client.put_object(**asked, Body=b"x", ContentType="text/plain", Metadata={"a": "b"})
+        return urls[0] == urls[1] and seen[-2] == seen[-1]
+
+    eventually(same, 10)
 
 
 def test_keys_come_from_the_environment_or_a_profile(no_credentials: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,16 +130,16 @@ def test_keys_come_from_the_environment_or_a_profile(no_credentials: Path, monke
         "[profile work]\naws_access_key_id = P\naws_secret_access_key = s\naws_session_token = t\nregion = eu-north-1\n"
     )
     profile = Access("s3", credentials="profile:work")
-    assert aws.temporary_keys(profile).id == "P"
+    assert keys_of(profile).id == "P"
     assert aws.region(profile) == "eu-north-1"
     for name, value in (("ACCESS_KEY_ID", "E"), ("SECRET_ACCESS_KEY", "s"), ("SESSION_TOKEN", "t")):
         monkeypatch.setenv(f"AWS_{name}", value)
-    assert aws.temporary_keys(Access("s3")).id == "E"
+    assert keys_of(Access("s3")).id == "E"
 
 
 def test_missing_credentials_say_what_to_do(no_credentials: Path) -> None:
     with pytest.raises(StorageDeniedError, match="AWS_ACCESS_KEY_ID"), aws.errors("s3://bucket"):
-        aws.temporary_keys(Access("s3"))
+        aws.for_tasks(Access("s3"))
     with pytest.raises(StorageDeniedError, match=r"nobody.*could not be found"), aws.errors("s3://bucket"):
         aws.client(Access("s3", credentials="profile:nobody"), "s3")
     with pytest.raises(StorageDeniedError, match="region"), aws.errors("the queue q"):
@@ -123,6 +181,13 @@ def test_responses_are_classified_as_refusals_or_transient(status: int, code: st
     with pytest.raises(StorageError, match=rf"s3://b: Because\. \({code}\)") as error, aws.errors("s3://b"):
         raise ClientError(said, "GetObject")
     assert type(error.value) is kind
+
+
+def test_an_answer_of_another_kind_of_service_is_an_error_with_what_it_says(answers: Answers) -> None:
+    said = b"<Error><Code>NotImplemented</Code><Message>A header implies something.</Message></Error>"
+    answers.answer = lambda *_: (501, {"Content-Type": "application/xml"}, said)
+    with pytest.raises(StorageError, match=r"x: A header implies something\. \(NotImplemented\)"), aws.errors("x"):
+        aws.for_tasks(access(answers, ROLE))
 
 
 def test_no_vendor_exception_escapes() -> None:

@@ -15,13 +15,13 @@ import stamina
 
 from tests.clouds import Answers, Cloud
 from volstream.cloud import aws
-from volstream.cloud.access import Access, Keys
+from volstream.cloud.access import Access, DayKeys, Keys
 from volstream.errors import StorageDeniedError, StorageError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage import open_store
 from volstream.storage.base import KeyOrdered, ObjectStore
-from volstream.storage.oss import DayKeys, OssStore
+from volstream.storage.oss import OssStore
 from volstream.storage.s3 import S3Store
 
 ALL = Selection(ignores=())
@@ -268,11 +268,10 @@ def test_temporary_keys_travel_unchanged() -> None:
 
 
 def test_daily_signing_keys_cannot_sign_on_a_later_day(oss: Cloud) -> None:
-    access = replace(oss.access, keys=None)
-    days = DayKeys("LTAITEST", {"20260101": b"key"})
+    days = DayKeys("LTAITEST", (("20260101", b"key"),))
     assert "key" not in repr(days).replace("DayKeys", "")
     with pytest.raises(StorageError, match="have expired") as error:
-        OssStore("oss://bucket", access, days).head("a")
+        OssStore("oss://bucket", replace(oss.access, keys=None, days=days)).head("a")
     assert error.value.transient
 
 
