@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -118,10 +119,18 @@ def crowd_before(server: HttpServer, free: int) -> Iterator[None]:
             crowd.communicate()
 
 
+def answers(server: HttpServer) -> bool:
+    """True if a probe is answered: among a crowd that still comes, it may be the oldest connection and be closed."""
+    try:
+        return status(server, "localhost") == 200
+    except ConnectionError:
+        return False
+
+
 def test_a_crowd_takes_few_descriptors(server: HttpServer, capfd: pytest.CaptureFixture[str]) -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 4096  # as with a soft limit of 1,024 at the start
     with crowd_before(server, 3 * module._MAX_CONNECTIONS):
-        assert [status(server, "localhost") for _ in range(20)] == [200] * 20
+        eventually(partial(answers, server), 10)
     assert "http_trouble" not in capfd.readouterr().err
 
 
@@ -136,7 +145,7 @@ def test_a_server_without_descriptors_says_so_once(server: HttpServer, capfd: py
 
     with crowd_before(server, 20):
         eventually(complained, 10)
-    eventually(lambda: status(server, "localhost") == 200, 10)
+    eventually(partial(answers, server), 10)
     complained()
     assert len(said) == 1
     assert "http_trouble" in said[0]

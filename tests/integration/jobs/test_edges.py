@@ -303,8 +303,10 @@ def test_a_job_in_the_middle_of_a_batch_can_only_be_dropped_by_force(place: Plac
 def test_a_cloud_without_keys_for_the_workers_is_a_storage_error_of_which_spark_prints_nothing(
     place: Place, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    keys = Keys("AKIATEST", "secret")  # long-lived: the workers get keys of a session
-    closed = Access("s3", "us-east-1", "http://127.0.0.1:1", credentials="static", keys=keys)
+    role = "arn:aws:iam::123456789012:role/reader"  # the workers get its keys
+    closed = Access(
+        "s3", "us-east-1", "http://127.0.0.1:1", role, credentials="static", keys=Keys("AKIATEST", "secret")
+    )
     home = place.session.home
     place.job(COUNT)
     job = home.catalog.jobs.get(Name.parse("j"))
