@@ -63,6 +63,8 @@ class _Select:
 def serve() -> None:
     """Forks workers as Spark asks for them; does not return."""
     pyspark.daemon.select = _Select()  # type: ignore[attr-defined, assignment]
+    # For the socket on which Spark asks: in the scratch folder, whose own path may be too long for one.
+    os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"] = f"/proc/{os.getppid()}/cwd"
     gc.freeze()  # keeps the collector from touching, and so copying, these pages
     pyspark.daemon.manager()
 

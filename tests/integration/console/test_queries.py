@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,40 @@ def test_no_function_of_the_engine_opens_a_file_or_a_url(place: Place, tmp_path:
             "xpath_string('<!DOCTYPE a [<!ENTITY e \"x\">]><a>&e;</a>', 'a')"
         )
         assert [tuple(row) for row in spark.sql(kept).collect()] == [(1, 1, "x")]
+
+
+LARGE = [
+    "repeat('a', #)",
+    "space(#)",
+    "lpad('a', #)",
+    "rpad('a', #, 'b')",
+    "lpad(X'00', #)",
+    "array_repeat(1, #)",
+    "sequence(1, #)",
+    "sequence(#, 1, -1)",
+    "array_insert(array(1), #, 2)",
+    "transform(array(1), x -> repeat('a', #))",
+    "(SELECT repeat('a', #) FROM range(1))",
+]
+
+
+def test_no_function_makes_a_value_for_which_the_engine_has_no_memory(place: Place) -> None:
+    with place.gateway.fresh() as spark:
+        expressions = [one.replace("#", by) for one in LARGE for by in ("2000000000", "2000000000 + int(id)")]
+        expressions += ["randstr(2000000000)", "format_string('%2000000000d', 1)"]
+        expressions += ["replace(repeat('a', 60000000), 'a', repeat('b', 60000000))"]
+        for expression in expressions:
+            with pytest.raises(Exception, match=r"makes no values of more than|awaitResult"):
+                spark.sql(f"SELECT {expression} FROM range(1)").collect()
+        small = (
+            "repeat('a', id), space(1), lpad('a', int(id), 'x'), rpad('a', 2), array_repeat(id, 1), sequence(1, id), sequence(3, 1, -2), "
+            "repeat(NULL, 3), repeat('a', NULL), replace('aba', 'b', 'cc'), format_string('%3d', id), "
+            "sequence(DATE '2026-01-01', DATE '2026-01-02')[1]"
+        )
+        found = spark.sql(f"SELECT {small} FROM range(2, 3)")
+        assert found.columns[0] == "repeat(a, id)"
+        wanted = ("aa", " ", "xa", "a ", [2], [1, 2], [3, 1], None, None, "acca", "  2", date(2026, 1, 2))
+        assert [tuple(row) for row in found.collect()] == [wanted]
 
 
 def test_values_are_cut_before_they_arrive(page: Page) -> None:

@@ -100,6 +100,14 @@ def one(gateway: SparkGateway) -> int:
         return int(gateway.session().sql("SELECT 1").collect()[0][0])
 
 
+def test_no_process_of_python_listens_on_a_port(shared: SparkGateway, shared_address: EngineAddress) -> None:
+    numbers = shared.session().range(3).mapInArrow(lambda batches: batches, "id BIGINT")
+    assert [row[0] for row in numbers.collect()] == [0, 1, 2]
+    workers = psutil.Process(shared_address.jvm_pid).children(recursive=True)
+    assert len(workers) >= 2
+    assert [worker.net_connections("inet") for worker in workers] == [[]] * len(workers)
+
+
 def test_a_statement_runs_in_the_engine_of_the_home(shared: SparkGateway, shared_settings: Settings) -> None:
     assert one(shared) == 1
     status = engine_status(shared_settings)

@@ -11,6 +11,8 @@ import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StringType;
@@ -58,6 +60,12 @@ public final class NoReflection extends AbstractFunction1<SparkSessionExtensions
             @Override
             public ParserInterface apply(SparkSession session, ParserInterface delegate) {
                 return new GuardedParser(delegate);
+            }
+        });
+        extensions.injectPostHocResolutionRule(new AbstractFunction1<SparkSession, Rule<LogicalPlan>>() {
+            @Override
+            public Rule<LogicalPlan> apply(SparkSession session) {
+                return new ValueLimits();
             }
         });
         // Those of xpath read the document type of a text, and with it any file or URL.
