@@ -26,7 +26,7 @@ from volstream.model.selection import Selection
 from volstream.storage import open_store, place_of_reports
 from volstream.storage.base import KeyOrdered, ObjectStore
 from volstream.storage.bucket import BucketPlace
-from volstream.storage.inventory import MANIFEST, Manifest, ReportedObject, download, objects
+from volstream.storage.inventory import MANIFEST, MAX_MANIFEST, Manifest, ReportedObject, download, objects
 from volstream.volumes.access import access_of
 
 #: Rows sorted at once, and rows of each sorted file in memory while they are merged. The files of a report overlap, so all of
@@ -69,7 +69,7 @@ def open_inventory(uri: str, volume: Volume, catalog: Catalog, settings: Setting
         key = newest_report(reports, place.root)
     try:
         with reports.open(key) as file:
-            manifest = Manifest.parse(file.read(), reports.url(key))
+            manifest = Manifest.parse(file.read(MAX_MANIFEST + 1), reports.url(key))
     except FileNotFoundError as exc:
         raise NotFoundError(f"There is no report at {reports.url(key)}.") from exc
     check_report(manifest, volume)

@@ -1,15 +1,19 @@
 """Inventory reports of S3 and OSS: a manifest, and files that list a bucket's objects as CSV, Parquet or ORC.
 
 What does not belong here: which objects are files of a volume, and what may be concluded from a report
-(``directory.inventory``).
+(``directory.inventory``); the formats of its files (``report_rows``).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO, NamedTuple
@@ -17,38 +21,26 @@ from urllib.parse import unquote_plus
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyarrow import csv, orc
 
 from volstream.errors import InvalidValueError, StorageError
+from volstream.model.units import format_size
 from volstream.storage.base import ObjectStore
+from volstream.storage.report_rows import BROKEN, INCOMPLETE, READERS
 
 #: The name of a manifest, the last file of a report to be written.
 MANIFEST = "manifest.json"
 
-#: Rows of a file in memory, and bytes of CSV parsed at once.
-_BATCH_ROWS, _BLOCK_BYTES = 10_000, 4 << 20
-
 #: Bytes of a file copied at once.
 _COPY_BYTES = 1 << 20
 
-_TIME = pa.timestamp("us", tz="UTC")
-
-#: The columns read, with their types. Parquet and ORC spell them ``last_modified_date``, CSV ``LastModifiedDate``.
-_TYPES: Mapping[str, pa.DataType] = {
-    "key": pa.string(),
-    "size": pa.int64(),
-    "lastmodifieddate": _TIME,
-    "etag": pa.string(),
-    "islatest": pa.bool_(),
-    "isdeletemarker": pa.bool_(),
-}
-
-#: Columns without which a report does not say which version of a file there is, by the providers' names.
-_FIELDS = {"key": "Key", "size": "Size", "lastmodifieddate": "LastModifiedDate", "etag": "ETag"}
-
 #: Seconds until the year 5138, milliseconds since 1973: OSS states the time in seconds, S3 in milliseconds.
 _SECONDS_BELOW = 100_000_000_000
+
+
+#: Largest manifest: of a hundred thousand files. As JSON it takes ten times as much.
+MAX_MANIFEST = 16 << 20
+
+_GIVE = f"Give the {MANIFEST} of a report, or the folder of an inventory."
 
 
 class ReportedObject(NamedTuple):
@@ -96,6 +88,8 @@ class Manifest:
         Raises:
             InvalidValueError: it is not a manifest, or its format is unknown.
         """
+        if len(text) > MAX_MANIFEST:
+            raise InvalidValueError(f"{name} has more than {format_size(MAX_MANIFEST)}, which is no manifest.", _GIVE)
         try:
             said = json.loads(text)
             stamp = int(said["creationTimestamp"])
@@ -109,12 +103,12 @@ class Manifest:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, RecursionError) as exc:
             raise InvalidValueError(
                 f"{name} is not the manifest of an inventory report: {type(exc).__name__}: {exc}.",
-                f"Give the {MANIFEST} of a report, or the folder of an inventory.",
+                _GIVE,
             ) from exc
-        if manifest.format not in _READERS:
+        if manifest.format not in READERS:
             raise InvalidValueError(
                 f"{name} describes files of the format {manifest.format!r}.",
-                f"Configure the inventory to write one of {', '.join(_READERS)}.",
+                f"Configure the inventory to write one of {', '.join(READERS)}.",
             )
         return manifest
 
@@ -153,6 +147,7 @@ def objects(manifest: Manifest, path: str, name: str) -> Iterator[Sequence[Repor
     """Yields the current objects in a downloaded file, some thousands at a time; leaves out delete markers and old versions.
 
     Args:
+        manifest: of the report.
         path: local path of the file.
         name: its name in messages.
 
@@ -161,9 +156,28 @@ def objects(manifest: Manifest, path: str, name: str) -> Iterator[Sequence[Repor
         StorageError: the file is not what its manifest says.
     """
     encoded = manifest.format == "CSV"
-    with _reading(name):
-        for rows in _READERS[manifest.format](path, manifest.columns):
-            yield _current(rows, encoded=encoded)
+    command = [sys.executable, "-P", "-m", "volstream.storage.report_rows", manifest.format, path, *manifest.columns]
+    # Arrow's usual pool reserves a gigabyte at once.
+    environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=said) as child,
+    ):
+        assert child.stdout is not None, "it is a pipe"
+        try:
+            with suppress(pa.ArrowInvalid, EOFError):  # of a child that ended early
+                for rows in pa.ipc.open_stream(child.stdout):
+                    yield _current(pa.Table.from_batches([rows]), encoded=encoded)
+        finally:
+            child.stdout.close()
+            child.wait()
+        if child.returncode:
+            said.seek(0)
+            problem, _, remedy = said.read().decode("utf-8", "replace").strip().partition("\n")
+            if child.returncode == INCOMPLETE:
+                raise InvalidValueError(problem, remedy)
+            why = problem if child.returncode == BROKEN else "its reader died"
+            raise StorageError(f"{name} cannot be read: {why}.", _ANOTHER)
 
 
 def _current(rows: pa.Table, *, encoded: bool) -> Sequence[ReportedObject]:
@@ -181,78 +195,3 @@ def _current(rows: pa.Table, *, encoded: bool) -> Sequence[ReportedObject]:
         ReportedObject(key, size, time and time.replace(tzinfo=UTC), etag or "")
         for key, size, time, etag in zip(keys, rows["size"].to_pylist(), times, rows["etag"].to_pylist(), strict=True)
     ]
-
-
-def _csv(path: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    wanted = _wanted(columns)
-    time = wanted["lastmodifieddate"]
-    read = csv.ReadOptions(column_names=list(columns), block_size=_BLOCK_BYTES)
-    convert = csv.ConvertOptions(
-        include_columns=list(wanted.values()),
-        column_types={column: _TYPES[field] for field, column in wanted.items()} | {time: pa.string()},
-        null_values=["", "null"],
-        strings_can_be_null=False,  # a key may be `null`
-    )
-    with pa.OSFile(path) as file, pa.CompressedInputStream(file, "gzip") as text:
-        try:
-            reader = csv.open_csv(text, read, csv.ParseOptions(), convert)
-        except pa.ArrowInvalid as exc:
-            if "Empty CSV" in str(exc):  # a part of the scan without objects
-                return
-            raise
-        for batch in reader:
-            rows = pa.Table.from_batches([batch])
-            at = rows.column_names.index(time)
-            yield _named(rows.set_column(at, time, _times(rows[time])), wanted)
-
-
-def _times(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Parses times in UTC such as ``2026-01-31T12:00:00.000Z``, whatever is between the numbers; empty: NULL."""
-    said = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), pc.utf8_slice_codeunits(texts, 0, 19))
-    return pc.replace_substring_regex(said, r"^(.{10}).(..).(..).(..)$", r"\1 \2:\3:\4").cast(pa.timestamp("us"))
-
-
-def _parquet(path: str, _: Sequence[str]) -> Iterator[pa.Table]:
-    with pq.ParquetFile(path) as file:
-        wanted = _wanted(file.schema_arrow.names)
-        for batch in file.iter_batches(_BATCH_ROWS, columns=list(wanted.values())):
-            yield _named(pa.Table.from_batches([batch]), wanted)
-
-
-def _orc(path: str, _: Sequence[str]) -> Iterator[pa.Table]:
-    file = orc.ORCFile(path)
-    wanted = _wanted(file.schema.names)
-    for stripe in range(file.nstripes):
-        rows = pa.Table.from_batches([file.read_stripe(stripe, columns=list(wanted.values()))])
-        for start in range(0, rows.num_rows, _BATCH_ROWS):
-            yield _named(rows.slice(start, _BATCH_ROWS), wanted)
-
-
-_READERS = {"CSV": _csv, "Parquet": _parquet, "ORC": _orc}
-
-
-def _wanted(columns: Sequence[str]) -> Mapping[str, str]:
-    """Returns the columns to read, by the keys of :data:`_TYPES`. Raises InvalidValueError if one of those needed is missing."""
-    there = {column.replace("_", "").lower(): column for column in columns}
-    missing = [name for field, name in _FIELDS.items() if field not in there]
-    if missing:
-        raise InvalidValueError(
-            f"The report does not state {' and '.join(missing)} of the objects.",
-            f"Add {' and '.join(missing)} to the optional fields of the inventory, and use a report written since.",
-        )
-    return {field: there[field] for field in _TYPES if field in there}
-
-
-def _named(rows: pa.Table, wanted: Mapping[str, str]) -> pa.Table:
-    """Returns rows with the names and types of :data:`_TYPES`; times without a zone are UTC."""
-    columns = {field: rows[column].cast(_TYPES[field], safe=False) for field, column in wanted.items()}
-    return pa.table(columns)
-
-
-@contextmanager
-def _reading(name: str) -> Iterator[None]:
-    """Maps Arrow's errors about files that are not what they should be."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as exc:
-        raise StorageError(f"{name} cannot be read: {exc}.", _ANOTHER) from exc

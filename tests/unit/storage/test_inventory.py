@@ -6,16 +6,19 @@ import gzip
 import hashlib
 import io
 import json
+import resource
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.inventories import COLUMNS, WRITERS, Reported, report
 from volstream.errors import InvalidValueError, StorageError
-from volstream.storage.inventory import Manifest, ReportedObject, ReportFile, download, objects
+from volstream.storage.inventory import MAX_MANIFEST, Manifest, ReportedObject, ReportFile, download, objects
 from volstream.storage.memory import MemoryStore
 
 TAKEN = datetime(2026, 3, 1, 1, 30, tzinfo=UTC)
@@ -98,6 +101,28 @@ def test_a_file_that_is_something_else_is_an_error(tmp_path: Path, format_: str)
     files[f"reports/data/0.{format_.lower()}"] = b"something else"
     with pytest.raises(StorageError, match="cannot be read"):
         read(tmp_path, files)
+
+
+def test_a_few_bytes_that_stand_for_gigabytes_are_an_error_and_take_no_memory_here(tmp_path: Path) -> None:
+    one = pa.DictionaryArray.from_arrays(pa.array([0] * 3000, pa.int32()), pa.array(["k" * (16 << 20)]))
+    others = {"size": [1], "last_modified_date": pa.array([0], pa.timestamp("ms")), "e_tag": ["e"]}
+    bomb = pa.table({"key": one, **{name: pa.repeat(pa.array(value)[0], 3000) for name, value in others.items()}})
+    pq.write_table(bomb, tmp_path / "bomb", compression="zstd")
+    assert (tmp_path / "bomb").stat().st_size < 5000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(StorageError, match="expands to more than a report needs"):
+        list(objects(Manifest("b", TAKEN, "Parquet", [], []), str(tmp_path / "bomb"), "f"))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+
+
+def test_a_key_longer_than_any_provider_allows_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="a value of key has more than 4096 bytes"):
+        read(tmp_path, report("b", TAKEN, [[Reported("k" * 5000)]], "Parquet"))
+
+
+def test_a_manifest_of_gigabytes_is_not_parsed() -> None:
+    with pytest.raises(InvalidValueError, match=r"m has more than 16\.0 MiB"):
+        Manifest.parse(b"[" * (MAX_MANIFEST + 1), "m")
 
 
 def test_a_csv_whose_rows_have_other_columns_is_an_error(tmp_path: Path) -> None:
