@@ -13,7 +13,9 @@ from volstream.errors import InvalidValueError
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 
 #: Names of properties that are secrets, of clients such as librdkafka.
-_SECRET = re.compile(r"password|passphrase|secret|key\.pem$|api.?key|(^|[._-])token$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"password|passphrase|secret|key\.pem$|^sasl\.oauthbearer\.config$|api.?key|(^|[._-])token$", re.IGNORECASE
+)
 
 
 def refers(text: str) -> bool:

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from volstream.functions.source import own_folder
+
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 #: Locks of this host's GPUs, shared by all of the user's processes.
@@ -70,7 +72,7 @@ class Gpus:
                     os.environ[_VISIBLE] = before
 
     def _free(self, held: ExitStack) -> list[str]:
-        _LOCKS.mkdir(mode=0o700, exist_ok=True)
+        own_folder(_LOCKS)
         mine: list[str] = []
         for device in sorted(self.devices, key=lambda device: device not in _last):
             if len(mine) == self.number:

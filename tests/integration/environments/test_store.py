@@ -184,6 +184,53 @@ def test_an_archive_is_unpacked_once_with_this_hosts_interpreter(made: Environme
     assert len(made.all()) == 1
 
 
+def chain(depth: int) -> list[tuple[str, str]]:
+    """Links, as name and target, by which ``tarfile`` of Python before 3.11.13 loses its way (CVE-2025-4517)."""
+    made, path = list[tuple[str, str]](), ""
+    for letter in "abcdefghijklmnop"[:depth]:
+        made.append((f"{path}{'d' * 247}", ""))
+        made.append((f"{path}{letter}", "d" * 247))
+        path += f"{'d' * 247}/"
+    short = "/".join("abcdefghijklmnop"[:depth])
+    deep = f"{short}/{'l' * 254}"
+    return [*made, (deep, "../" * depth), ("escape", f"{deep}/../../outside")]
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        [("a", "."), ("b", "a/..")],
+        [("a", "b"), ("b", "a")],
+        [("a", "/etc")],
+        [("d", ""), ("a", "d"), ("a/file", None)],
+        [("d", ""), ("d/up", ".."), ("out", "d/up/../x")],
+        chain(16),
+    ],
+    ids=["by the root", "in a circle", "absolute", "through a link", "twice up", "long chain"],
+)
+def test_an_archive_whose_links_lead_outside_is_refused_whole(
+    made: EnvironmentStore, tmp_path: Path, links: list[tuple[str, str | None]]
+) -> None:
+    packed = tmp_path / "bad.tar"
+    with tarfile.open(packed, "w") as archive:
+        for name, target in links:
+            member = tarfile.TarInfo(name)
+            if target == "":
+                member.type = tarfile.DIRTYPE
+            elif target is not None:
+                member.type, member.linkname = tarfile.SYMTYPE, target
+            archive.addfile(member, io.BytesIO(b""))
+        last = tarfile.TarInfo("escape/keys")
+        last.size = 4
+        archive.addfile(last, io.BytesIO(b"mine"))
+    before = sorted(path for path in tmp_path.rglob("*"))
+    with pytest.raises(
+        InvalidValueError, match=r"bad\.tar cannot be unpacked: .* (leads out of the archive|by a link)"
+    ):
+        made.at(str(packed))
+    assert [path for path in sorted(tmp_path.rglob("*")) if path not in before and path.name == "keys"] == []
+
+
 @pytest.mark.parametrize("name", ["../outside", "/outside", "link"])
 def test_an_archive_that_reaches_outside_is_refused(made: EnvironmentStore, tmp_path: Path, name: str) -> None:
     packed = tmp_path / "bad.tar.gz"

@@ -30,7 +30,14 @@ def test_a_definition_may_have_any_property_of_the_client_and_secrets_by_referen
 
 @pytest.mark.parametrize(
     "name",
-    ["sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.client.secret", "ssl.keystore.password"],
+    [
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "ssl.keystore.password",
+    ],
 )
 def test_a_secret_is_refused_and_not_repeated(name: str) -> None:
     with pytest.raises(InvalidValueError, match="which the catalog does not store") as refused:
