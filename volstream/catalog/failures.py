@@ -143,9 +143,9 @@ class Failures:
     def due(self, job_id: str, now: datetime, limit: int) -> Sequence[Failure]:
         """Returns failures due for a retry, the longest overdue first, including files that may have returned unchanged.
 
-        Failures recorded while a clock was ahead are due at once, because the time of their retry is wrong, too.
+        Failures recorded or postponed while a clock was ahead are due at once, because the time of their retry is wrong, too.
         """
-        due = (failures.c.next_try <= now) | (failures.c.failed_on > now + CLOCK_SKEW)
+        due = (failures.c.next_try <= now) | _ahead(now)
         query = (
             select(failures)
             .where(failures.c.job_id == job_id, failures.c.state.in_(_DUE), due)
@@ -158,9 +158,7 @@ class Failures:
     def next_due(self, job_id: str) -> datetime | None:
         """Returns the time of the job's next retry, or None. See :meth:`due`."""
         now = datetime.now(UTC)
-        when = case(
-            (failures.c.failed_on > now + CLOCK_SKEW, literal(now, failures.c.next_try.type)), else_=failures.c.next_try
-        )
+        when = case((_ahead(now), literal(now, failures.c.next_try.type)), else_=failures.c.next_try)
         query = select(func.min(when)).where(failures.c.job_id == job_id, failures.c.state.in_(_DUE))
         with self._database.reading() as transaction:
             due: datetime | None = transaction.execute(query).scalar_one()
@@ -182,10 +180,12 @@ class Failures:
         state: FailureState,
         *,
         paths: Sequence[str] | None,
-        next_try: datetime | None,
         wanted: FailureFilter = ANY,
     ) -> Sequence[str]:
-        """Moves active failures to another state: of some paths or all, and by filter; returns the paths found."""
+        """Moves active failures to another state: of some paths or all, and by filter; returns the paths found.
+
+        Those to be retried are due since they failed, so that a clock that is ahead now delays nothing.
+        """
         query = (
             select(failures.c.id, failures.c.path)
             .where(failures.c.job_id == job_id, self._are(wanted))
@@ -205,7 +205,8 @@ class Failures:
                 # What waits for more files, or was asked to wait, has not failed; nor does it because it is looked at again.
                 waits = failures.c.kind.in_(WAITING) & (failures.c.state == FailureState.WAITING)
                 becomes = case((waits, FailureState.WAITING), else_=state) if state is FailureState.RETRYING else state
-                transaction.execute(update(failures).where(chosen).values(state=becomes, next_try=next_try))
+                due = failures.c.failed_on if state is FailureState.RETRYING else None
+                transaction.execute(update(failures).where(chosen).values(state=becomes, next_try=due))
         return [row.path for row in rows]
 
     def forget(self, job_id: str, paths: Sequence[str]) -> None:
@@ -215,10 +216,9 @@ class Failures:
             for chunk in groups(paths, MAX_BOUND):
                 transaction.execute(delete(failures).where(*mine, _among(chunk)))
 
-    def postpone(self, those: Sequence[Failure]) -> None:
+    def postpone(self, those: Sequence[Failure], now: datetime) -> None:
         """Makes failures wait whose files were changed or removed. New versions arrive through the stream. A file may also
         return unchanged, which no stream reports, so these failures are checked again at growing intervals."""
-        now = datetime.now(UTC)
         with self._database.transaction() as transaction:
             for failure in those:
                 later = now + min(max(now - failure.failed_on, _SOON), _LATE)
@@ -228,6 +228,12 @@ class Failures:
                     .where(*mine, failures.c.state.in_(_DUE))
                     .values(state=FailureState.WAITING, next_try=later)
                 )
+
+
+def _ahead(now: datetime) -> ColumnElement[bool]:
+    """Is true for failures of which the clock was ahead when they were recorded or postponed."""
+    postponed = (failures.c.state == FailureState.WAITING) & failures.c.kind.not_in(WAITING)
+    return (failures.c.failed_on > now + CLOCK_SKEW) | (postponed & (failures.c.next_try > now + _LATE + CLOCK_SKEW))
 
 
 def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Sequence[str]) -> None:

@@ -233,15 +233,14 @@ def alter_job(
     retried = (
         FailureFilter(FAILING) if changed.where != job.where else FailureFilter((FailureState.QUARANTINED,), PERMANENT)
     )
-    now = datetime.now(UTC)
     if (changed.group_complete, changed.group_quiet) != (job.group_complete, job.group_quiet):
         held = FailureFilter((FailureState.WAITING,), (FailureKind.HELD,))
-        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=held)
+        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, wanted=held)
     if changed.expect != job.expect:
         unexpected = FailureFilter(FAILING, (FailureKind.UNEXPECTED,))
-        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=unexpected)
+        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, wanted=unexpected)
     if renewed or changed.where != job.where:
-        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=retried)
+        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, wanted=retried)
     return changed
 
 

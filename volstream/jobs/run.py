@@ -412,7 +412,8 @@ class _Run:
             )
         asked = [failure.path for failure in due]
         planned = plan.contained_paths(open_plan.location, asked)
-        self._services.catalog.failures.postpone([failure for failure in due if failure.path not in planned])
+        unplanned = [failure for failure in due if failure.path not in planned]
+        self._services.catalog.failures.postpone(unplanned, datetime.now(UTC))
         self._open(open_plan, batches, stream)
         return True
 

@@ -116,6 +116,6 @@ class DynamicTables:
             if if_exists:
                 return False
             raise
-        self._jobs.drop(str(job.name))
+        self._jobs.drop_of_any_kind(str(job.name))
         dynamic.drop_table(self._home, job.into)
         return True

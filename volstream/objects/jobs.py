@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -256,9 +255,21 @@ class Jobs(Collection[Job]):
             remove_outputs: remove the files that rows of its table name in the volume of its outputs.
 
         Raises:
+            InvalidStateError: it maintains a dynamic table.
             StreamBusyError: a run is processing a batch.
             VolstreamError: the open batch of a run that died cannot be settled.
         """
+        if isinstance(self._home.catalog.jobs.find(Name.parse(name)), DynamicJob):
+            raise InvalidStateError(
+                f"The job {name} maintains a dynamic table, which nothing would refresh without it.",
+                f"Run: DROP DYNAMIC TABLE {name}",
+            )
+        return self.drop_of_any_kind(name, if_exists=if_exists, force=force, remove_outputs=remove_outputs)
+
+    def drop_of_any_kind(
+        self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False
+    ) -> bool:
+        """See :meth:`drop`; also drops the job of a dynamic table, whose table the caller drops."""
         from volstream.delta import folders
         from volstream.jobs import ledger, logs
         from volstream.jobs.definitions import drop_job
@@ -498,7 +509,7 @@ class Jobs(Collection[Job]):
         Raises:
             NotFoundError: a path has no failure.
         """
-        return self._set_state(name, FailureState.RETRYING, paths, datetime.now(UTC), wanted)
+        return self._set_state(name, FailureState.RETRYING, paths, wanted)
 
     def skip(self, name: str, paths: Sequence[str] | None = None, wanted: FailureFilter = ANY) -> Sequence[str]:
         """Skips failed files: those of ``paths``, or those ``wanted``. A newer version of a file is still processed.
@@ -506,7 +517,7 @@ class Jobs(Collection[Job]):
         Raises:
             NotFoundError: a path has no failure.
         """
-        return self._set_state(name, FailureState.SKIPPED, paths, None, wanted)
+        return self._set_state(name, FailureState.SKIPPED, paths, wanted)
 
     def _check_receivers(self, names: Sequence[str] | None) -> None:
         """Raises InvalidValueError if alerts about a job would go to an unknown receiver."""
@@ -598,11 +609,10 @@ class Jobs(Collection[Job]):
         name: str,
         state: FailureState,
         paths: Sequence[str] | None,
-        next_try: datetime | None,
         wanted: FailureFilter,
     ) -> Sequence[str]:
         job = self.get(name)
-        changed = self._home.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try, wanted=wanted)
+        changed = self._home.catalog.failures.set_state(job.id, state, paths=paths, wanted=wanted)
         unknown = sorted({*(paths or ())} - {*changed})
         if unknown:
             failed = [failure.path for failure in self._home.catalog.failures.active(job.id, limit=_MAX_SIMILAR)]

@@ -128,7 +128,7 @@ class _Rehearsal(ActionExecutor):
     def drop(self, definition: Definition) -> None:
         """Drops definitions only."""
         if definition.kind is Kind.DYNAMIC_TABLE:
-            self.objects.jobs.drop(str(definition.name))
+            self.objects.jobs.drop_of_any_kind(str(definition.name))
         else:
             super().drop(definition)
 

@@ -114,15 +114,15 @@ def test_due_failures_are_ordered_longest_due_first(catalog: Catalog, job: Job) 
 
 def test_skip_and_retry_affect_the_named_files(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a"}, {"path": "b", "next_try": None}, {"path": "c"})
-    moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=["a", "unknown"], next_try=None)
+    moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=["a", "unknown"])
     assert moved == ["a"]
     assert catalog.failures.due(job.id, objects.NOW, 10) == [
         one for one in catalog.failures.active(job.id) if one.path == "c"
     ]
     # All that failed, but for what was given up knowingly; a skipped one is retried when it is named.
-    assert catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=objects.NOW) == ["b", "c"]
+    assert catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None) == ["b", "c"]
     assert states(catalog, job)["a"] is FailureState.SKIPPED
-    assert catalog.failures.set_state(job.id, FailureState.RETRYING, paths=["a"], next_try=objects.NOW) == ["a"]
+    assert catalog.failures.set_state(job.id, FailureState.RETRYING, paths=["a"]) == ["a"]
     assert states(catalog, job) == dict.fromkeys("abc", FailureState.RETRYING)
 
 
@@ -150,7 +150,7 @@ def test_failures_can_be_selected_by_kind_and_sql_pattern(catalog: Catalog, job:
     assert found(like="scans/a\\") == found(like="scans/a\\\\") == []
     assert found(kinds=[FailureKind.TIMED_OUT]) == ["scans/%.pdf"]
     wanted = FailureFilter(like="scans/%.pdf")
-    moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=None, next_try=None, wanted=wanted)
+    moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=None, wanted=wanted)
     assert sorted(moved) == found(like="scans/%.pdf") == found(states=[FailureState.SKIPPED])
 
 
@@ -164,10 +164,22 @@ def test_a_failure_recorded_while_the_clock_was_ahead_is_due_at_once(catalog: Ca
     assert due < now + timedelta(minutes=1)
 
 
+def test_what_is_asked_for_while_the_clock_is_ahead_is_due_at_once_when_it_is_right_again(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a", "next_try": None}, {"path": "b"}, {"path": "c"})
+    now = datetime.now(UTC)
+    catalog.failures.set_state(job.id, FailureState.RETRYING, paths=["a"])  # whatever time it is
+    looked_at = [one for one in catalog.failures.active(job.id) if one.path == "b"]
+    catalog.failures.postpone(looked_at, now + timedelta(days=365))
+    assert [one.path for one in catalog.failures.due(job.id, now, 10)] == ["a", "c", "b"]
+    due = catalog.failures.next_due(job.id)
+    assert due is not None
+    assert due <= now
+
+
 def test_a_postponed_failure_waits_and_becomes_due_again(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a"}, {"path": "b"})
     (a, _) = catalog.failures.active(job.id)
-    catalog.failures.postpone([a])
+    catalog.failures.postpone([a], datetime.now(UTC))
     assert states(catalog, job) == {"a": FailureState.WAITING, "b": FailureState.RETRYING}
     later = datetime.now(UTC) + timedelta(hours=2)
     assert {one.path for one in catalog.failures.due(job.id, datetime.now(UTC), 10)} == {"b"}

@@ -299,6 +299,10 @@ def test_it_is_dropped_with_its_rows_and_streams_and_only_as_a_dynamic_table(hom
     home.sql("CREATE DYNAMIC TABLE d$ AS SELECT id FROM t$")
     with pytest.raises(InvalidStateError, match="belongs to job"):
         home.sql("DROP TABLE d$")
+    with pytest.raises(InvalidStateError, match="Run: DROP DYNAMIC TABLE"):
+        home.sql("DROP JOB d$")
+    with pytest.raises(InvalidStateError, match="Run: DROP DYNAMIC TABLE"):
+        home.session.jobs.drop(home.own("d$"), force=True)
     with pytest.raises(ObjectInUseError):
         home.sql("DROP STREAM d_stream$")
     with pytest.raises(AlreadyExistsError):

@@ -281,7 +281,7 @@ def test_a_new_function_makes_files_due_that_were_bound_to_fail_with_the_old_one
     found.append(objects.failure(job, "skipped", intent.attempt, kind=FailureKind.WRONG_RESULT, next_try=None))
     place.catalog.failures.add_pending(found)
     place.catalog.consumptions.commit(intent, BatchOutcome(0, len(found), 0))
-    place.catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=["skipped"], next_try=None)
+    place.catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=["skipped"])
     new = {"function": f"{place.code}:g", "returns": "n INT, m INT", "retries": 9, "where": "size > 1"}
     place.alter(**{change: new[change]})
     due = {one.path for one in place.catalog.failures.due(job.id, datetime.now(UTC), 10)}
