@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from sqlglot.errors import SqlglotError, TokenError
@@ -448,23 +449,40 @@ def moment_of(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def target(statement: str) -> Reference | None:
-    """Returns the table that a DML statement writes; None if it is not DML or names no table. Raises SqlError."""
+#: Words that may stand between INSERT, MERGE, UPDATE or DELETE and the name of the table.
+_BEFORE_TARGET = {"WITH", "SCHEMA", "EVOLUTION", "INTO", "OVERWRITE", "TABLE", "FROM"}
+
+
+def targets(statement: str) -> Sequence[Reference]:
+    """Returns the tables that DML writes: several only for ``FROM q INSERT INTO a ... INSERT INTO b ...``. Raises SqlError."""
     if is_query(statement):
-        return None
+        return ()
     tokens = tokenize(statement)
+    words = ["" if token.token_type is TokenType.IDENTIFIER else token.text.upper() for token in tokens]
+    found: list[Reference] = []
     depth = 0
-    for position, token in enumerate(tokens):
-        word = token.text.upper()
+    for position, word in enumerate(words):
         depth += (word == "(") - (word == ")")
-        if depth == 0 and word in ("INSERT", "MERGE", "UPDATE", "DELETE"):
-            after = position + 1
-            while after < len(tokens) and tokens[after].text.upper() in ("INTO", "OVERWRITE", "TABLE", "FROM"):
-                after += 1
-            if after < len(tokens) and _is_name(tokens[after]):
-                return _name(statement, tokens, after, columns=True)[0]
-            return None
-    return None
+        if depth or word not in ("INSERT", "MERGE", "UPDATE", "DELETE"):
+            continue
+        if found and not (word == "INSERT" and words[position + 1 : position + 2] in (["INTO"], ["OVERWRITE"])):
+            continue  # a clause of MERGE, or a column
+        after = position + 1
+        while after < len(tokens) and words[after] in _BEFORE_TARGET:
+            after += 1
+        if after < len(tokens) and _is_name(tokens[after]):
+            reference = _name(statement, tokens, after, columns=True)[0]
+            found += [] if reference is None else [reference]
+    return found
+
+
+def check_no_identifier(statement: str) -> None:
+    """Raises SqlError if a statement that is no query names something by ``IDENTIFIER(...)``, which only Spark evaluates."""
+    evaluated = any(
+        before.text.upper() == "IDENTIFIER" and after.text == "(" for before, after in pairwise(tokenize(statement))
+    )
+    if evaluated and not is_query(statement):
+        raise SqlError("IDENTIFIER(...) is possible only in queries.", "Write the name itself.")
 
 
 def cloned(statement: str) -> Reference | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ def query(views: Views, statement: str, reference: names.Reference, location: st
 def commit_before(home: Home, statement: str) -> None:
     """Commits the arrived rows of the table that a statement changes or clones, if the statement must see them.
 
-    A statement that only adds rows to a table without a key need not see them.
+    A statement that only adds rows to tables without a key need not see them.
 
     Raises:
         InvalidStateError: the table is immutable.
@@ -73,16 +74,15 @@ def commit_before(home: Home, statement: str) -> None:
     cloned = names.cloned(statement)
     if cloned is not None:
         _commit(home, cloned.name)
-    name = _changed(statement, words)
-    if name is None:
-        return
-    source = home.catalog.sources.find(name)
-    if source is not None and source.immutable and words[0] != "ALTER":
-        raise InvalidStateError(
-            f"The table {name} is immutable.",
-            "Create its next version: session.source.create_table(..., immutable=True).",
-        )
-    _commit(home, name, only_with_key=words[:2] == ["INSERT", "INTO"])
+    replaces = any(after in ("WHERE", "USING", "ON") for word, after in pairwise(words) if word == "REPLACE")
+    for name in _changed(statement, words):
+        source = home.catalog.sources.find(name)
+        if source is not None and source.immutable and words[0] != "ALTER":
+            raise InvalidStateError(
+                f"The table {name} is immutable.",
+                "Create its next version: session.source.create_table(..., immutable=True).",
+            )
+        _commit(home, name, only_with_key=words[:2] == ["INSERT", "INTO"] and not replaces)
 
 
 def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
@@ -92,15 +92,15 @@ def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
         commit_tail(location, lambda: home.gateway)
 
 
-def _changed(statement: str, words: list[str]) -> Name | None:
-    target = names.target(statement)
-    if target is not None:
-        return target.name
+def _changed(statement: str, words: list[str]) -> Sequence[Name]:
+    targets = names.targets(statement)
+    if targets:
+        return [target.name for target in targets]
     if words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {after for word, after in pairwise(words) if word == "ADD"}:
-        return None  # restores a column that arrived rows need
+        return []  # restores a column that arrived rows need
     if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):
-        return next((reference.name for reference in names.references(statement) if not reference.directory), None)
-    return None
+        return [reference.name for reference in names.references(statement) if not reference.directory][:1]
+    return []
 
 
 def _reads(statement: str, reference: names.Reference) -> bool:
@@ -108,8 +108,7 @@ def _reads(statement: str, reference: names.Reference) -> bool:
     words = names.words(statement)
     if not words or words[0] not in _READING or (words[0] == "CREATE" and "VIEW" in words[:5]):
         return False
-    target = names.target(statement)
-    if target is not None and target.start == reference.start:
+    if any(target.start == reference.start for target in names.targets(statement)):
         return False
     after = next((token.text.upper() for token in names.tokenize(statement) if token.start >= reference.end), "")
     return after not in ("VERSION", "TIMESTAMP", "FOR", "@")

@@ -66,12 +66,18 @@ def target_of(home: Home, dml: str) -> tuple[Name, str]:
     """Returns the table that stream-reading DML writes, and its actual or future location.
 
     Raises:
-        SqlError: the statement names no table, or a stream.
+        SqlError: the statement names no table, several, or a stream.
         InvalidStateError: the table belongs to a job.
     """
-    reference = names.target(dml)
-    if reference is None:
+    targets = names.targets(dml)
+    if not targets:
         raise SqlError("DML that reads a stream must name the table that it writes.")
+    if len(targets) > 1:
+        raise SqlError(
+            "DML that reads a stream can write only one table: an offset moves with one table's commit.",
+            "Create a stream for each table.",
+        )
+    reference = targets[0]
     if home.catalog.streams.find(reference.name) is not None:
         raise SqlError(f"{reference.name} is a stream and cannot be written.", "Write to its source.")
     location = metastore.locate(home, reference.name)
@@ -104,6 +110,7 @@ class SparkStatements:
             SqlError, StreamError: as :meth:`volstream.session.Session.sql`.
         """
         words = names.words(statement)
+        names.check_no_identifier(statement)
         created = None
         if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
             created = self._created(statement)
@@ -232,10 +239,10 @@ class SparkStatements:
             return consumption.write(location, dml)
 
     def _columns_of_target(self, statement: str) -> list[str]:
-        reference = names.target(statement)
-        if reference is None:
+        targets = names.targets(statement)
+        if not targets:
             return []
-        return list(DeltaLog(folders.table_location(self._home.warehouse, reference.name)).columns())
+        return list(DeltaLog(folders.table_location(self._home.warehouse, targets[0].name)).columns())
 
     def _created(self, statement: str) -> Name | None:
         """Returns the table that a CREATE TABLE names, if volstream manages it.
@@ -252,12 +259,12 @@ class SparkStatements:
     def _check_written(self, statement: str, words: list[str]) -> None:
         """Raises InvalidStateError if a statement writes rows to a table that a job maintains."""
         if words[:1] in (["TRUNCATE"], ["RESTORE"], ["REPLACE"]) or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
-            written = next(iter(names.references(statement)), None)
+            written = names.references(statement)[:1]
         else:
-            written = names.target(statement) if names.writes(statement) else None
-        if written is not None:
-            location = metastore.locate(self._home, written.name)
-            check_writable(self._home.catalog, written.name, location, self._home.warehouse)
+            written = names.targets(statement) if names.writes(statement) else ()
+        for reference in written:
+            location = metastore.locate(self._home, reference.name)
+            check_writable(self._home.catalog, reference.name, location, self._home.warehouse)
 
     def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
         """Drops a table with its data. Spark treats attached tables as external, and would keep the files."""

@@ -164,7 +164,9 @@ def test_a_failure_recorded_while_the_clock_was_ahead_is_due_at_once(catalog: Ca
     assert due < now + timedelta(minutes=1)
 
 
-def test_what_is_asked_for_while_the_clock_is_ahead_is_due_at_once_when_it_is_right_again(catalog: Catalog, job: Job) -> None:
+def test_what_is_asked_for_while_the_clock_is_ahead_is_due_at_once_when_it_is_right_again(
+    catalog: Catalog, job: Job
+) -> None:
     fail(catalog, job, {"path": "a", "next_try": None}, {"path": "b"}, {"path": "c"})
     now = datetime.now(UTC)
     catalog.failures.set_state(job.id, FailureState.RETRYING, paths=["a"])  # whatever time it is

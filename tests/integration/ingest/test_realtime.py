@@ -174,6 +174,7 @@ def test_streams_see_committed_rows_and_queries_see_all(connection: Connection) 
             marks=pytest.mark.long,
         ),
         pytest.param("INSERT OVERWRITE t VALUES ('c', 3)", [("c", 3)], marks=pytest.mark.long),
+        pytest.param("INSERT INTO t REPLACE WHERE n < 2 VALUES ('c', 0)", [("b", 2), ("c", 0)], marks=pytest.mark.long),
         pytest.param("INSERT INTO t VALUES ('c', 3)", [("a", 1), ("b", 2), ("c", 3)], marks=pytest.mark.long),
         pytest.param("ALTER TABLE t ADD COLUMNS (m INT)", [("a", 1, None), ("b", 2, None)], marks=pytest.mark.long),
     ],

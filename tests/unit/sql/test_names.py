@@ -113,25 +113,35 @@ def test_directories_and_changes_are_found_among_other_relations() -> None:
 )
 def test_a_query_writes_nothing_whatever_words_it_has(statement: str) -> None:
     assert not names.writes(statement)
-    assert names.target(statement) is None
+    assert not names.targets(statement)
 
 
 @pytest.mark.parametrize(
-    ("statement", "table"),
+    ("statement", "tables"),
     [
         ("INSERT INTO t SELECT * FROM s", "t"),
         ("INSERT INTO TABLE a.t (x) SELECT 1", "a.t"),
+        ("INSERT WITH SCHEMA EVOLUTION INTO t SELECT * FROM s", "t"),
+        ("MERGE WITH SCHEMA EVOLUTION INTO t USING s ON true WHEN NOT MATCHED THEN INSERT *", "t"),
+        ("INSERT INTO t REPLACE ON t.x = s.x (SELECT 1 AS x) AS s", "t"),
+        ("FROM s INSERT INTO t SELECT x INSERT OVERWRITE TABLE a.u SELECT insert", "t a.u"),
         ("INSERT OVERWRITE TABLE t SELECT 1", "t"),
         ("WITH c AS (SELECT 1) INSERT INTO t SELECT * FROM c", "t"),
         ("MERGE INTO t USING s ON true WHEN MATCHED THEN UPDATE SET x = 1", "t"),
         ("UPDATE t SET x = 1", "t"),
         ("DELETE FROM t", "t"),
-        ("SELECT 1", None),
+        ("SELECT 1", ""),
     ],
 )
-def test_the_table_that_a_statement_writes_is_found(statement: str, table: str | None) -> None:
-    target = names.target(statement)
-    assert (None if target is None else str(target.name)) == table
+def test_the_tables_that_a_statement_writes_are_found(statement: str, tables: str) -> None:
+    assert " ".join(str(target.name) for target in names.targets(statement)) == tables
+
+
+@pytest.mark.parametrize("statement", ["INSERT INTO IDENTIFIER('t') SELECT 1", "TRUNCATE TABLE IDENTIFIER ( :t )"])
+def test_statements_that_change_something_name_it(statement: str) -> None:
+    with pytest.raises(SqlError, match="only in queries"):
+        names.check_no_identifier(statement)
+    names.check_no_identifier("SELECT * FROM IDENTIFIER('t')")
 
 
 def test_statements_are_split_at_semicolons_outside_strings() -> None:
