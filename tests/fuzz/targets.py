@@ -71,7 +71,7 @@ def _for_spark(text: str) -> None:
             names.changes_of(one, reference)
             names.alias_after(one, reference.end)
         names.calls(one)
-        names.target(one)
+        names.targets(one)
         names.writes(one)
         names.last(one)
         adapt.create_table(one, "key", {"change_tracking": lambda value: {"tracked": value}})
