@@ -14,8 +14,12 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 from volstream.errors import DependencyError
 from volstream.model.locations import without_secrets
@@ -32,8 +36,13 @@ _OPTION = re.compile(
 )
 _LINKS = re.compile(r"(\s*(?:-f|--find-links)[ =]?\s*)(\S+)")
 
-#: A package by name: such lines mean the same in any folder.
-_NAMED = re.compile(r"\s*(?:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\])?\s*(?:[<>=!~;(].*|\\)?|--hash=.*|#.*)?")
+#: What may follow a package: a comment, and options such as hashes.
+_AFTER = re.compile(r"(?:^|\s)#.*|\s--[a-z].*")
+
+#: A path or URL of a package, with its extras, fragment and marker.
+_PATH = re.compile(r"(?:-e\s+|--editable[ =]\s*)?(?P<path>[^;]+?)\s*(?:\[[^\]]*\])?\s*(?:;.*)?")
+
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 
 _URL = re.compile(r"[a-z+]+://[^\s'\"]+", re.IGNORECASE)
 
@@ -46,12 +55,42 @@ def key_of(path: Path) -> str:
     digest = hashlib.sha256(f"{sys.version_info[:2]} {sysconfig.get_platform()}\n".encode())
     for file, line in _lines(path):
         digest.update(f"{line}\n".encode("utf-8", "surrogateescape"))
-        if _NAMED.fullmatch(line) is None:
-            digest.update(f"{file.parent}\n".encode("utf-8", "surrogateescape"))
-            package = file.parent / line.strip()
-            if package.is_file():
-                digest.update(package.read_bytes())
+        asked = _AFTER.sub("", _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), line)).strip()
+        archive = _archive(asked, file.parent, path.parent)
+        if archive is not None:
+            digest.update(archive.read_bytes())
+        elif not asked or _is_named(asked):
+            continue
+        digest.update(f"{file.parent}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
+
+
+def _archive(asked: str, *folders: Path) -> Path | None:
+    """Returns the file that a requirement names by its path or URL; None: it names none that is there.
+
+    Args:
+        folders: a relative path may start in any of them: uv and pip differ.
+    """
+    path = _PATH.fullmatch(asked)
+    places = [] if path is None else [path["path"]]
+    with suppress(InvalidRequirement):
+        places.append(Requirement(asked).url or "")
+    for place in filter(None, places):
+        url = urlsplit(place)
+        named = unquote(url.path) if url.scheme == "file" else place.partition("#")[0]
+        for folder in folders:
+            with suppress(OSError):  # not a name for a file: too long
+                if (folder / named).is_file():
+                    return folder / named
+    return None
+
+
+def _is_named(asked: str) -> bool:
+    """True for a package by name, which means the same in any folder."""
+    try:
+        return Requirement(asked).url is None
+    except InvalidRequirement:
+        return False
 
 
 def make(path: Path, place: Path, lock: int) -> None:
@@ -147,8 +186,9 @@ _OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 
 def _lines(path: Path, seen: frozenset[Path] = frozenset()) -> Iterator[tuple[Path, str]]:
-    """Yields the lines of a file, and of those that it includes, with their files."""
-    for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+    """Yields the lines of a file, and of those that it includes, with their files. A line may go on after a backslash."""
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         yield path, line
         included = _INCLUDED.match(line)
         other = path.parent / included[1] if included else None

@@ -16,7 +16,7 @@ import pytest
 
 from tests.environments import environment, stand_in, wheel
 from tests.waiting import eventually
-from volstream.environments.requirements import LOCK, _Installer
+from volstream.environments.requirements import LOCK, _Installer, key_of
 from volstream.environments.store import EnvironmentStore
 from volstream.errors import DependencyError, InvalidValueError, NotFoundError
 
@@ -92,16 +92,43 @@ def test_pip_before_23_1_reports_hashes_in_another_form(tmp_path: Path) -> None:
 def test_a_file_that_asks_for_something_else_is_another_environment(
     made: EnvironmentStore, tmp_path: Path, notes: Path
 ) -> None:
-    built = wheel(tmp_path, "1.0")
     (tmp_path / "more.txt").write_text("b==1\n")
-    path = requirements(tmp_path, "./clasher-1.0-py3-none-any.whl\n-r more.txt\n")
+    path = requirements(tmp_path, "-r \\\n  more.txt\n")
     pythons = [made.at(path).python, made.at(path).python]
     (tmp_path / "more.txt").write_text("b==2\n")
     pythons.append(made.at(path).python)
+    assert [python == pythons[0] for python in pythons] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "clasher-1.0-py3-none-any.whl",
+        "./clasher-1.0-py3-none-any.whl  # ours",
+        "{0}/clasher-1.0-py3-none-any.whl",
+        "../{1}/clasher-1.0-py3-none-any.whl[extra] ; python_version > '3'",
+        "file:clasher-1.0-py3-none-any.whl",
+        "file://{0}/clasher-1.0-py3-none-any.whl#sha256=0a1b",
+        "clasher @ file://{0}/clasher%2D1.0-py3-none-any.whl ; python_version > '3'",
+        "clasher[extra]@file://{0}/clasher-1.0-py3-none-any.whl",
+        "./clasher-1.0-py3-none-any.whl \\\n    --hash=sha256:0a1b",
+        "clasher @ \\\r\n  file://{0}/clasher-1.0-py3-none-any.whl",
+        "${{WHEELS}}/clasher-1.0-py3-none-any.whl",
+        "-r more/more.txt",
+    ],
+)
+def test_another_build_of_a_local_wheel_is_another_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setenv("WHEELS", str(tmp_path))
+    built = wheel(tmp_path, "1.0")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "more.txt").write_text("../clasher-1.0-py3-none-any.whl")
+    path = Path(requirements(tmp_path, asked.format(tmp_path, tmp_path.name)))
+    key = key_of(path)
+    assert key_of(path) == key
     built.write_bytes(b"another build")
-    pythons.append(made.at(path).python)
-    assert len(set(pythons)) == 3
-    assert pythons[0] == pythons[1]
+    assert key_of(path) != key
 
 
 def test_names_of_packages_mean_the_same_in_any_folder(made: EnvironmentStore, tmp_path: Path, notes: Path) -> None:
