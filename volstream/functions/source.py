@@ -48,6 +48,9 @@ from volstream.model.code import parsed
 #: Folder for shipped functions, shared by all of the user's processes.
 _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"
 
+#: Modules by which children that the function starts afresh find its own module, whose name is unique.
+_NAMED = _SHIPPED / "named"
+
 #: Shipped code that no process has started to use for this long is removed, and shipped again when needed.
 _UNUSED_SECONDS = 30 * 86400.0
 
@@ -59,6 +62,9 @@ _folders: dict[str, str] = {}
 #: Fingerprint of the latest function of each folder, the latest folder at the end; and modules that functions imported.
 _served: dict[str, str] = {}
 _brought: set[str] = set()
+
+#: :data:`_NAMED`, once it is known to be the user's.
+_for_children: list[str] = []
 
 #: How the names of functions' own modules begin, which are unique.
 _ENTRY = "_volstream_"
@@ -183,13 +189,16 @@ class FunctionSource:
             return importlib.import_module(self.module)
         self.unpacked()
         entry = f"{self.module}.py"
+        if entry not in self.files:
+            with self.importable():
+                return importlib.import_module(self.module)
+        path = Path(_folders[self.fingerprint]) / entry
+        # Equal files of two folders are two modules: each may read what is beside it.
+        where = hashlib.sha256(str(path.parent).encode("utf-8", "surrogatepass")).hexdigest()
+        name = f"{_ENTRY}{self.module}_{self.fingerprint[:12]}_{where[:8]}"
+        _name_for_children(name, path)
         with self.importable():
-            if entry in self.files:
-                path = Path(_folders[self.fingerprint]) / entry
-                # Equal files of two folders are two modules: each may read what is beside it.
-                where = hashlib.sha256(str(path.parent).encode("utf-8", "surrogatepass")).hexdigest()
-                return _import_file(path, f"{_ENTRY}{self.module}_{self.fingerprint[:12]}_{where[:8]}")
-            return importlib.import_module(self.module)
+            return _import_file(path, name)
 
     def unpacked(self) -> None:
         """Makes the function's modules importable by :meth:`importable`: in place if they exist here, else from copies."""
@@ -207,15 +216,18 @@ class FunctionSource:
             yield
             return
         _forget_others(self, folder)
+        added = [folder, *_for_children]
         sys.path.insert(0, folder)
+        sys.path.extend(added[1:])
         count = len(sys.modules)
         try:
             yield
         finally:
-            sys.path.remove(folder)
-            if (added := len(sys.modules) - count) > 0:
-                new = islice(reversed(sys.modules), added)
-                _brought.update(name for name in new if not name.startswith(_ENTRY))
+            for place in added:
+                sys.path.remove(place)
+            if (new := len(sys.modules) - count) > 0:
+                latest = islice(reversed(sys.modules), new)
+                _brought.update(name for name in latest if not name.startswith(_ENTRY))
 
     def _unchanged(self, root: Path) -> bool:
         """True if the original files are on this machine, unchanged; data files beside them are then available, too."""
@@ -523,6 +535,22 @@ def _import_file(path: Path, name: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def _name_for_children(name: str, path: Path) -> None:
+    """Makes a module importable by its unique name. Children get ``sys.path`` and the names of what they unpickle."""
+    try:
+        own_folder(_SHIPPED)
+        _NAMED.mkdir(exist_ok=True)
+        code = f"__file__ = {str(path)!r}\nexec(compile(open(__file__, 'rb').read(), __file__, 'exec', dont_inherit=True))\n"
+        module = _NAMED / f"{name}.py"
+        if not module.exists():
+            temporary = module.with_suffix(f".{os.getpid()}")
+            temporary.write_text(code, encoding="utf-8")
+            temporary.rename(module)
+    except (OSError, FunctionLoadError):  # most functions start no such children
+        return
+    _for_children[:] = [str(_NAMED)]
 
 
 class _SourceLoader(SourceFileLoader):

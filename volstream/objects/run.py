@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from volstream.definitions import FileJob, FileJobOptions, FileJobSpec, Job, Volume
 from volstream.definitions.job import FunctionOptions, SetOptions
 from volstream.definitions.options import keys, read, to_alter
-from volstream.errors import InvalidStateError, InvalidValueError, StreamBusyError
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, StreamBusyError, UserError
 from volstream.lifecycle.stop import Stop
 from volstream.model.files import printable
 from volstream.model.locations import local_path, scheme_of
@@ -58,9 +58,15 @@ def run(
     volume = _volume(objects, files)
     existing = objects.home.catalog.jobs.find(Name.parse(into))
     objects.volumes.refresh(str(volume.name))
+    created: Job | None = None
     if existing is None:
-        created = objects.jobs.create(into, function, into, volume=str(volume.name), tell=tell, **options)
-    else:
+        try:
+            created = objects.jobs.create(into, function, into, volume=str(volume.name), tell=tell, **options)
+        except UserError:
+            existing = objects.home.catalog.jobs.find(Name.parse(into))
+            if existing is None:  # else another program has made it meanwhile
+                raise
+    if existing is not None:
         created = _renewed(objects, _own(objects, existing, volume, into), function, options, tell)
     assert isinstance(created, FileJob), "created with a function"
     report = _run(objects, created, tell)
@@ -95,7 +101,12 @@ def _volume(objects: Objects, files: str) -> Volume:
         for at in range(1, len(taken) + 2)
         if (candidate := plain if at == 1 else f"{plain}_{at}") not in taken
     )
-    return objects.volumes.create(quote(name), files, ignores=_inside(objects, location))
+    try:
+        return objects.volumes.create(quote(name), files, ignores=_inside(objects, location))
+    except AlreadyExistsError:
+        if len(objects.volumes.list()) == len(volumes):
+            raise
+        return _volume(objects, files)  # another program has made one meanwhile
 
 
 def _inside(objects: Objects, location: str) -> list[str]:

@@ -58,11 +58,17 @@ def _note_lost(home: Home, name: Name) -> None:
 
 
 def number_for(source: Source, version: int | None) -> int:
-    """Returns the number of a version to make: the next one by default. Raises InvalidValueError."""
+    """Returns the number of a version to make, or of an existing one; the next one by default. Raises InvalidValueError."""
+    following = max(numbers(source), default=0) + 1
     if version is None:
-        return max(numbers(source), default=0) + 1
+        return following
     if version < 1:
         raise InvalidValueError(f"{version} is not a version.", "Versions are numbered from 1.")
+    if version < following and delta_version(source, version) is None:
+        raise InvalidValueError(
+            f"Version {version} of {source.name} would come after version {following - 1}.",
+            f"Versions are made in the order of their numbers: create version {following} or a later one.",
+        )
     return version
 
 

@@ -51,7 +51,7 @@ class Flush:
     Attributes:
         stream_id: the stream that sent the rows.
         sequence: number of the flush in its stream, increasing from 1.
-        rows: the operation of each row (``table.OPERATION``) and the table's columns.
+        rows: the operation of each row (``table.OPERATION``) and the table's columns. Without any, only the number is noted.
         after: required number of the stream's newest flush, 0 if there is none, so that of several processes that write a
             stream only one continues. None: any.
     """
@@ -189,7 +189,12 @@ class TailWriter:
         return True
 
     def _append(self, tail: Tail, batches: Sequence[Flush]) -> None:
-        rows = self._numbered(tail, batches)
+        writers = {_writer(batch.stream_id): batch.sequence for batch in batches}
+        arrivals = [batch.rows for batch in batches if batch.rows.num_rows]
+        if not arrivals:
+            self._table.commit(tail.view, {NEWEST: tail.newest, **writers}, changes_data=False)
+            return
+        rows = self._numbered(tail, arrivals)
         with mapped(self._table.spec.location):
             file = self._table.new_file()
         try:
@@ -202,20 +207,19 @@ class TailWriter:
         except BaseException:
             file.drop()
             raise
-        writers = {_writer(batch.stream_id): batch.sequence for batch in batches}
         faults.point("tail.written")
-        self._table.commit(tail.view, {NEWEST: tail.newest + len(batches), **writers}, added=added, removed=removed)
+        self._table.commit(tail.view, {NEWEST: tail.newest + len(arrivals), **writers}, added=added, removed=removed)
         faults.point("tail.appended")
         self._table.maintain()
 
-    def _numbered(self, tail: Tail, batches: Sequence[Flush]) -> pa.Table:
-        """Returns the rows of batches in the tail's format, numbered. Raises InvalidStateError."""
+    def _numbered(self, tail: Tail, arrivals: Sequence[pa.Table]) -> pa.Table:
+        """Returns the rows of flushes in the tail's format, numbered. Raises InvalidStateError."""
         schema = self._table.spec.schema
         parts = []
-        for number, batch in enumerate(batches, tail.newest + 1):
-            count = batch.rows.num_rows
+        for number, rows in enumerate(arrivals, tail.newest + 1):
+            count = rows.num_rows
             own = [pa.repeat(pa.scalar(number, pa.int64()), count), pa.array(range(count), pa.int32())]
-            parts.append(pa.table([*own, *self._fitted(tail, batch.rows).columns], schema=schema))
+            parts.append(pa.table([*own, *self._fitted(tail, rows).columns], schema=schema))
         return pa.concat_tables(parts)
 
     def _fitted(self, tail: Tail, rows: pa.Table) -> pa.Table:

@@ -155,6 +155,16 @@ def test_transactions_leave_gaps_and_what_was_aborted_is_not_read(kept: Kept) ->
     kept.broker.send(topic, "4")
     assert kept.poll() == 1
     assert kept.read()[-1] == (0, 6, "4")
+    producer.begin_transaction()
+    producer.produce(topic, "5")
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+    assert kept.poll() == 0
+    kept.broker.send(topic, "6")
+    kept.broker.cut(topic, 0, 9)
+    assert kept.poll() == 1
+    assert kept.error() == "", "only what was aborted was deleted before it was read"
+    assert kept.read()[-1] == (0, 9, "6")
 
 
 def test_partitions_that_are_added_are_read_from_their_first_message(kept: Kept) -> None:

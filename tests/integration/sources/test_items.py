@@ -237,3 +237,6 @@ def test_a_version_whose_maker_died_before_it_noted_it_is_found(without_engine: 
     create(1, version=1)  # as before
     with pytest.raises(AlreadyExistsError):
         create(2, version=1)
+    create(10, version=10)
+    with pytest.raises(InvalidValueError, match="would come after version 10"):
+        create(7, version=7)

@@ -148,6 +148,27 @@ def test_data_files_are_found_next_to_the_code(tmp_path: Path) -> None:
     assert find(f"{tmp_path}/data.py:f").load()() == "cat"
 
 
+def test_processes_that_a_function_starts_afresh_find_its_module(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        pools="""
+import concurrent.futures, multiprocessing, pooled
+
+def square(number):
+    return number * number + pooled.ONE, __file__
+
+def f():
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(square, [1, 2]))
+""",
+        pooled="ONE = 1",
+    )
+    for source in (find(f"{tmp_path}/pools.py:f"), elsewhere(find(f"{tmp_path}/pools.py:f"), tmp_path)):
+        function = source.load()
+        with source.importable():
+            assert [number for number, _ in function()] == [2, 5]
+
+
 def test_an_uninstalled_module_is_found_on_the_search_path_and_shipped(tmp_path: Path) -> None:
     package = {
         "mypack/__init__": "",

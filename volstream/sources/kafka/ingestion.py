@@ -145,12 +145,14 @@ class TopicIngestion(Closeable):
     def _append(self, polled: PollResult) -> int:
         now = datetime.now(UTC)
         flushes: dict[int, Flush] = {}
-        for partition, messages in polled.messages.items():
-            new = new_messages(messages, self._reached[partition])
-            if new:
+        count = 0
+        for partition, reached in polled.reached.items():
+            new = new_messages(polled.messages.get(partition, ()), self._reached[partition])
+            # It may be reached without messages: those of aborted transactions are skipped, as are the marks of others' ends.
+            if reached > self._have[partition]:
                 batch = rows(new, self._address.format, self._address.topic, partition, now)
-                sequence = batch["offset"][-1].as_py() + 1
-                flushes[partition] = Flush(self._stream(partition), sequence, batch, self._have[partition])
+                flushes[partition] = Flush(self._stream(partition), reached, batch, self._have[partition])
+                count += len(new)
         if flushes:
             waiting = [*flushes.values()]
             try:
@@ -164,7 +166,7 @@ class TopicIngestion(Closeable):
         self._have |= {partition: flush.sequence for partition, flush in flushes.items()}
         self._reached |= polled.reached
         self._at_end = (self._at_end - polled.reached.keys()) | polled.at_end
-        return sum(flush.rows.num_rows for flush in flushes.values())
+        return count
 
     def _commit(self) -> int:
         return commit(self._home.catalog, self._source.name, self._location, lambda: self._home.gateway)
