@@ -27,6 +27,9 @@ _TYPES: Mapping[type, pa.DataType] = {
     bytearray: pa.binary(),
 }
 
+#: The type of integers beyond 64 bits.
+_LARGE = pa.decimal128(38, 0)
+
 #: Arrow types that Spark lacks, and the types used instead.
 _NEAR: Mapping[pa.DataType, pa.DataType] = {
     pa.large_string(): pa.string(),
@@ -45,6 +48,8 @@ _NEAR: Mapping[pa.DataType, pa.DataType] = {
 _WIDER = {
     (pa.int64(), pa.float64()),
     (pa.int64(), pa.decimal128(38, 18)),
+    (pa.int64(), _LARGE),
+    (_LARGE, pa.float64()),
     (pa.int16(), pa.int64()),
     (pa.int32(), pa.int64()),
     (pa.float32(), pa.float64()),
@@ -185,7 +190,7 @@ def with_known(known: pa.Schema, new: pa.Schema) -> pa.Schema:
 def _type_of(path: str, name: str, value: Any) -> pa.DataType:
     for kind in type(value).__mro__:
         if kind in _TYPES:
-            return _TYPES[kind]
+            return _LARGE if _TYPES[kind] == pa.int64() and not -(2**63) <= int(value) < 2**63 else _TYPES[kind]
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):

@@ -84,14 +84,22 @@ def try_function(
     with closing(Fetcher(store)) as fetcher:
         files = [*zip(tasks, fetcher.files(tasks), strict=True)]
     outcomes = [outcome for group in _groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
-    trial = _inferred(outcomes) if schema is None else Trial(outcomes)
-    for outcome in outcomes:
-        if schema is not None:
+    if schema is not None:
+        for outcome in outcomes:
             OutcomeCodec(schema).check(outcome)
+        return _shown(Trial(outcomes))
+    return _shown(_inferred(outcomes))
+
+
+def _shown(trial: Trial) -> Trial:
+    """Returns a trial whose rows are Python's, as a job would store them if it had the inferred columns."""
+    for outcome in trial.outcomes:
         if isinstance(outcome.rows, ArrowRows):
             outcome.rows = outcome.rows.to_pylist()
     if trial.inferred is not None:
-        _show_outputs(outcomes, OutputWriter(trial.inferred.columns, OutputTarget()))
+        _show_outputs(trial.outcomes, OutputWriter(trial.inferred.columns, OutputTarget()))
+        for outcome in trial.outcomes:
+            OutcomeCodec(trial.inferred.columns).check(outcome)
     return trial
 
 
@@ -125,10 +133,7 @@ def _tried_apart(work: Work, tasks: Sequence[FileTask]) -> Trial:
             outcomes += call_each(worker.call, group)
             for printed in (printed for outcome in outcomes[-len(group) :] for printed in outcome.printed):
                 sys.stderr.writelines(f"{line.text}\n" for line in printed.lines)
-    for outcome in outcomes:
-        if isinstance(outcome.rows, ArrowRows):
-            outcome.rows = outcome.rows.to_pylist()
-    return _inferred(outcomes) if work.schema is None else Trial(outcomes)
+    return _shown(_inferred(outcomes) if work.schema is None else Trial(outcomes))
 
 
 def _groups(items: Sequence[T], size: int) -> Sequence[Sequence[T]]:

@@ -33,6 +33,7 @@ def test_what_a_job_refuses_is_said_and_files_are_shown_as_they_are_declared(pat
     made = try_function(lambda file: {"thumb": OutputFile("t", data=b"")}, paths, None, {}, None)
     assert made.inferred is not None
     assert made.inferred.ddl == "thumb FILE"
+    assert made.outcomes[0].rows[0]["thumb"]["size"] == 0
 
 
 def test_rows_are_shown_even_if_they_contradict_each_other(paths: list[str]) -> None:
@@ -40,6 +41,19 @@ def test_rows_are_shown_even_if_they_contradict_each_other(paths: list[str]) -> 
     assert [outcome.rows for outcome in found.outcomes] == [[{"n": 1}], [{"n": "x"}]]
     assert found.inferred is None
     assert "'n' is BIGINT in a, but STRING in b" in str(found.unfit)
+
+
+def test_values_that_no_job_could_store_are_failures(paths: list[str]) -> None:
+    found = try_function(lambda file: {"s": "page \ud83d" if file.name == "a" else "b"}, paths, None, {}, None)
+    assert [outcome.kind for outcome in found.outcomes] == ["wrong-result", None]
+    assert "surrogates not allowed" in str(found.outcomes[0].message)
+
+
+def test_integers_beyond_64_bits_are_decimals(paths: list[str]) -> None:
+    found = try_function(lambda file: {"n": 2**70 if file.name == "a" else 1}, paths, None, {}, None)
+    assert [outcome.rows for outcome in found.outcomes] == [[{"n": 2**70}], [{"n": 1}]]
+    assert found.inferred is not None
+    assert found.inferred.ddl == "n DECIMAL(38,0)"
 
 
 def test_given_columns_are_what_the_rows_are_held_to(paths: list[str]) -> None:
