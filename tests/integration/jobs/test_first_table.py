@@ -72,6 +72,21 @@ def test_its_frame_shows_rows_in_a_notebook(run: Run, home: Home, tmp_path: Path
     assert "<th>_file_path</th><th>n</th>" in html
 
 
+def test_a_call_finds_what_another_program_has_made_meanwhile(
+    run: Run, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "files" / "a").write_text("a")
+    run(sized())
+    catalog = home.session.home.catalog
+    find, list_ = catalog.jobs.find, catalog.volumes.list
+    looks = iter([lambda _: None])
+    monkeypatch.setattr(catalog.jobs, "find", lambda name: next(looks, find)(name))
+    lists = iter([list])
+    monkeypatch.setattr(catalog.volumes, "list", lambda: next(lists, list_)())
+    assert run(sized()) == ([("a", 1)], "No file has changed.\n")
+    assert len(list_()) == 1
+
+
 @pytest.mark.long
 def test_changed_code_takes_new_files_and_the_rest_after_a_replay(run: Run, home: Home, tmp_path: Path) -> None:
     (tmp_path / "files" / "a").write_text("a")
