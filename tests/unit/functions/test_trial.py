@@ -33,7 +33,8 @@ def test_what_a_job_refuses_is_said_and_files_are_shown_as_they_are_declared(pat
     made = try_function(lambda file: {"thumb": OutputFile("t", data=b"")}, paths, None, {}, None)
     assert made.inferred is not None
     assert made.inferred.ddl == "thumb FILE"
-    assert made.outcomes[0].rows[0]["thumb"]["size"] == 0
+    rows: Any = made.outcomes[0].rows
+    assert rows[0]["thumb"]["size"] == 0
 
 
 def test_rows_are_shown_even_if_they_contradict_each_other(paths: list[str]) -> None:
