@@ -39,6 +39,7 @@ class Changelog(Protocol):
         represents_update_as_delete_and_insert: an update is a delete and an insert of one row in one commit; else it is
             an ``update_preimage`` and an ``update_postimage``.
         row_id: SQL for the values that identify a row; empty if nothing does.
+        stored_id: SQL for the values that identify a row that a commit may only have rewritten; empty if there are none.
         row_version: SQL for the commit version that last wrote the row's content, or a value that leads to it.
         row_time: SQL for the time of that commit; NULL: the commit's version leads to it.
         compared: data columns whose difference is a change of content.
@@ -61,6 +62,9 @@ class Changelog(Protocol):
 
     @property
     def row_id(self) -> Sequence[str]: ...
+
+    @property
+    def stored_id(self) -> Sequence[str]: ...
 
     @property
     def row_version(self) -> str: ...

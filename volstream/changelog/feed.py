@@ -36,6 +36,7 @@ class ChangeFeed:
     contains_carryover_rows = False
     contains_intermediate_changes = True
     represents_update_as_delete_and_insert = False
+    stored_id = ()
 
     @property
     def name(self) -> str:

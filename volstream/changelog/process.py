@@ -90,15 +90,15 @@ def read(changelog: Changelog, first: int, last: int, deduplication: Deduplicati
                 "a row that was only rewritten would look like an update."
             )
         if compute_updates and changelog.represents_update_as_delete_and_insert:
-            return f"SELECT {shown} FROM ({_paired(changelog, scan, drop=False)})"
+            return f"SELECT {shown} FROM ({_with_updates(changelog, scan)})"
         return f"SELECT {shown} FROM ({scan})"
     if deduplication is Deduplication.NET_CHANGES and changelog.contains_intermediate_changes:
         return _net_changes(changelog, first, last, compute_updates=compute_updates)
-    pairs = changelog.represents_update_as_delete_and_insert and compute_updates
-    if not (changelog.contains_carryover_rows or pairs):
-        return f"SELECT {shown} FROM ({scan})"
-    kept = _paired(changelog, scan, drop=changelog.contains_carryover_rows, tell=pairs)
-    return f"SELECT {shown} FROM ({kept})"
+    if changelog.contains_carryover_rows:
+        scan = _without_rewritten(changelog, scan)
+    if changelog.represents_update_as_delete_and_insert and compute_updates:
+        scan = _with_updates(changelog, scan)
+    return f"SELECT {shown} FROM ({scan})"
 
 
 _SAME_WRITING = "coalesce(old.wrote = new.wrote, false)"
@@ -121,7 +121,7 @@ def _net_changes(changelog: Changelog, first: int, last: int, *, compute_updates
     columns = ", ".join(f"c.data.{quoted(name)} AS {quoted(name)}" for name in changelog.columns)
     scan = changelog.scan(first, last)
     if changelog.contains_carryover_rows:  # the newest change of a row may be one that only rewrote it
-        scan = _paired(changelog, scan, drop=True, tell=False)
+        scan = _without_rewritten(changelog, scan)
     return (
         f"SELECT {columns}, c.kind AS {CHANGE_TYPE}, c.version AS {COMMIT_VERSION}, c.time AS {COMMIT_TIMESTAMP} "
         f"FROM (SELECT inline({entries}) FROM ({_net(changelog, scan, _SAME_WRITING)})) c"
@@ -132,25 +132,44 @@ def _entry(kind: str, image: str, version: str, time: str) -> str:
     return f"named_struct('kind', '{kind}', 'data', {image}.data, 'version', {version}, 'time', {time})"
 
 
-def _paired(changelog: Changelog, scan: str, *, drop: bool, tell: bool = True) -> str:
-    """Returns SQL that pairs deletes and inserts of one row in one commit. With the same row version it was only rewritten
-    (``drop`` it); with different ones it was updated (``tell`` so)."""
-    pair = "__deletes = 1 AND __inserts = 1"
+def _without_rewritten(changelog: Changelog, scan: str) -> str:
+    """Returns SQL without the deletes and inserts of rows that a commit only rewrote: those of one stored row with one version.
+    What else identifies rows does not matter: several may share it."""
+    windowed = (
+        f"SELECT *, {_COUNTS}, min({changelog.row_version}) OVER w AS __least, max({changelog.row_version}) OVER w AS __most "
+        f"FROM ({scan}) WINDOW w AS (PARTITION BY {', '.join(changelog.stored_id)}, {COMMIT_VERSION})"
+    )
+    return (
+        f"SELECT {_columns(changelog)}, {CHANGE_TYPE}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP} FROM ({windowed}) "
+        f"WHERE NOT ({_PAIR} AND __least <=> __most)"
+    )
+
+
+def _with_updates(changelog: Changelog, scan: str) -> str:
+    """Returns SQL in which a delete and an insert of one row in one commit are an update."""
     kind = (
-        f"CASE WHEN {pair} AND {CHANGE_TYPE} = 'delete' THEN 'update_preimage' "
-        f"WHEN {pair} AND {CHANGE_TYPE} = 'insert' THEN 'update_postimage' ELSE {CHANGE_TYPE} END"
+        f"CASE WHEN {_PAIR} AND {CHANGE_TYPE} = 'delete' THEN 'update_preimage' "
+        f"WHEN {_PAIR} AND {CHANGE_TYPE} = 'insert' THEN 'update_postimage' ELSE {CHANGE_TYPE} END"
     )
     windowed = (
-        f"SELECT *, count_if({CHANGE_TYPE} = 'delete') OVER w AS __deletes, "
-        f"count_if({CHANGE_TYPE} = 'insert') OVER w AS __inserts, "
-        f"min({changelog.row_version}) OVER w AS __least, max({changelog.row_version}) OVER w AS __most FROM ({scan}) "
-        f"WINDOW w AS (PARTITION BY {', '.join(changelog.row_id)}, {COMMIT_VERSION})"
+        f"SELECT *, {_COUNTS} FROM ({scan}) WINDOW w AS (PARTITION BY {', '.join(changelog.row_id)}, {COMMIT_VERSION})"
     )
+    return (
+        f"SELECT {_columns(changelog)}, {kind} AS {CHANGE_TYPE}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP} FROM ({windowed})"
+    )
+
+
+_COUNTS = (
+    f"count_if({CHANGE_TYPE} = 'delete') OVER w AS __deletes, count_if({CHANGE_TYPE} = 'insert') OVER w AS __inserts"
+)
+_PAIR = "__deletes = 1 AND __inserts = 1"
+
+
+def _columns(changelog: Changelog) -> str:
+    """Returns the columns of a scan, except those of the change."""
     data = list(map(quoted, changelog.columns))
-    hidden = [name for name in (*changelog.row_id, changelog.row_version) if name not in data]
-    columns = ", ".join([*data, *hidden, f"{kind if tell else CHANGE_TYPE} AS {CHANGE_TYPE}"])
-    rewritten = f" WHERE NOT ({pair} AND __least <=> __most)" if drop else ""
-    return f"SELECT {columns}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP} FROM ({windowed}){rewritten}"
+    hidden = dict.fromkeys((*changelog.stored_id, *changelog.row_id, changelog.row_version))
+    return ", ".join([*data, *(name for name in hidden if name not in data)])
 
 
 def _same(changelog: Changelog) -> str:

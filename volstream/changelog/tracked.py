@@ -39,6 +39,7 @@ class TrackedChanges:
     contains_carryover_rows = True
     contains_intermediate_changes = True
     represents_update_as_delete_and_insert = True
+    stored_id = ("__row_id",)
     row_version = "__row_version"
     row_time = NO_TIME
 
@@ -80,6 +81,7 @@ class SnapshotDifference:
     contains_carryover_rows = False
     contains_intermediate_changes = False
     represents_update_as_delete_and_insert = False
+    stored_id = ()
     row_version = "__row_version"
     row_time = NO_TIME
 

@@ -20,8 +20,8 @@ from volstream.delta.log import actions, own_file
 #: A commit that replaces files by others is compared row by row if these have at most so many rows.
 _MOST_ROWS = 200_000
 
-#: Operations that change what rows have without touching their files.
-_OF_COLUMNS = frozenset({"DROP COLUMNS", "RENAME COLUMN", "CHANGE COLUMN"})
+#: Operations that take values from all rows without touching their files.
+_OF_COLUMNS = frozenset({"DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS"})
 
 #: Of each row that others changed: its key, and the version that did.
 TOUCHED = pa.schema([("key", pa.string()), ("version", pa.int64())])
@@ -33,7 +33,7 @@ class ForeignCommit:
 
     Attributes:
         operation: by Delta's name, or the writer's.
-        unseen: the log does not say which rows it changed: a vacuum deleted a file that it removed, or it changed columns.
+        unseen: it may have changed any row: a vacuum deleted a file that it removed, or it took away columns.
     """
 
     version: int
@@ -54,6 +54,11 @@ class History:
     first: int
     commits: Sequence[ForeignCommit] = ()
     own: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def unseen(self) -> int | None:
+        """The newest version that may have changed any older row; None: there is none."""
+        return max((commit.version for commit in self.commits if commit.unseen), default=None)
 
 
 def changes(

@@ -48,9 +48,6 @@ from volstream.model.code import parsed
 #: Folder for shipped functions, shared by all of the user's processes.
 _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"
 
-#: Modules by which children that the function starts afresh find its own module, whose name is unique.
-_NAMED = _SHIPPED / "named"
-
 #: Shipped code that no process has started to use for this long is removed, and shipped again when needed.
 _UNUSED_SECONDS = 30 * 86400.0
 
@@ -63,8 +60,8 @@ _folders: dict[str, str] = {}
 _served: dict[str, str] = {}
 _brought: set[str] = set()
 
-#: :data:`_NAMED`, once it is known to be the user's.
-_for_children: list[str] = []
+#: Folder in which children that a function starts afresh find its own module, whose name is unique; by fingerprint.
+_for_children: dict[str, str] = {}
 
 #: How the names of functions' own modules begin, which are unique.
 _ENTRY = "_volstream_"
@@ -196,13 +193,26 @@ class FunctionSource:
         # Equal files of two folders are two modules: each may read what is beside it.
         where = hashlib.sha256(str(path.parent).encode("utf-8", "surrogatepass")).hexdigest()
         name = f"{_ENTRY}{self.module}_{self.fingerprint[:12]}_{where[:8]}"
-        _name_for_children(name, path)
+        self._name_for_children(name, path)
         with self.importable():
             return _import_file(path, name)
 
+    def _name_for_children(self, name: str, path: Path) -> None:
+        """Makes the function's module importable by its unique name in children: they get ``sys.path``, and names to unpickle."""
+        code = (
+            f"__file__ = {str(path)!r}\nexec(compile(open(__file__, 'rb').read(), __file__, 'exec', dont_inherit=True))"
+        )
+        # There may be no place that is safe; most functions start no such children.
+        with suppress(OSError, FunctionLoadError):
+            _for_children[self.fingerprint] = str(_unpacked(name, {f"{name}.py": code.encode()}))
+
     def unpacked(self) -> None:
         """Makes the function's modules importable by :meth:`importable`: in place if they exist here, else from copies."""
-        folder = self.root if self.root is not None and self._unchanged(Path(self.root)) else str(self._unpack())
+        folder = (
+            self.root
+            if self.root is not None and _has(Path(self.root), self.files)
+            else str(_unpacked(self.fingerprint, self.files))
+        )
         _folders[self.fingerprint] = folder
         # Not invalidate_caches(): every archive in the path of a Spark worker would re-read its directory, 0.2 s each.
         for place in {Path(folder), *(Path(folder, name).parent for name in self.files)}:
@@ -216,7 +226,8 @@ class FunctionSource:
             yield
             return
         _forget_others(self, folder)
-        added = [folder, *_for_children]
+        named = _for_children.get(self.fingerprint)
+        added = [folder] if named is None else [folder, named]
         sys.path.insert(0, folder)
         sys.path.extend(added[1:])
         count = len(sys.modules)
@@ -229,33 +240,37 @@ class FunctionSource:
                 latest = islice(reversed(sys.modules), new)
                 _brought.update(name for name in latest if not name.startswith(_ENTRY))
 
-    def _unchanged(self, root: Path) -> bool:
-        """True if the original files are on this machine, unchanged; data files beside them are then available, too."""
-        try:
-            return all((root / name).read_bytes() == content for name, content in self.files.items())
-        except OSError:
-            return False
 
-    def _unpack(self) -> Path:
-        own_folder(_SHIPPED)
-        folder = _SHIPPED / self.fingerprint
-        # It may be missing, emptied by a power cut, or incomplete after a clean-up of temporary folders.
-        if not self._unchanged(folder):
-            temporary = Path(tempfile.mkdtemp(dir=_SHIPPED))
-            for name, content in self.files.items():
-                (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-                (temporary / name).write_bytes(content)
-            try:
-                temporary.rename(folder)
-            except OSError:  # another worker was first, or the folder is damaged
-                if not self._unchanged(folder):
-                    with suppress(OSError):  # another worker repairs it
-                        folder.rename(tempfile.mkdtemp(dir=_SHIPPED))
-                        temporary.rename(folder)
-                if not self._unchanged(folder):
-                    raise
-        os.utime(folder)  # marks it as used
-        return folder
+def _has(root: Path, files: Mapping[str, bytes]) -> bool:
+    """True if a folder has the files, unchanged. Of the original one, data files beside them are then available, too."""
+    try:
+        return all((root / name).read_bytes() == content for name, content in files.items())
+    except OSError:
+        return False
+
+
+def _unpacked(name: str, files: Mapping[str, bytes]) -> Path:
+    """Returns a folder with the files, for all of the user's processes on this host. Raises OSError, FunctionLoadError."""
+    own_folder(_SHIPPED)
+    folder = _SHIPPED / name
+    # It may be missing, emptied by a power cut, or incomplete after a clean-up of temporary folders.
+    if not _has(folder, files):
+        temporary = Path(tempfile.mkdtemp(dir=_SHIPPED))
+        for path, content in files.items():
+            (temporary / path).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / path).write_bytes(content)
+        try:
+            temporary.rename(folder)
+        except OSError:  # another worker was first, or the folder is damaged
+            if not _has(folder, files):
+                with suppress(OSError):  # another worker repairs it
+                    folder.rename(tempfile.mkdtemp(dir=_SHIPPED))
+                    temporary.rename(folder)
+            shutil.rmtree(temporary, ignore_errors=True)
+            if not _has(folder, files):
+                raise
+    os.utime(folder)  # marks it as used
+    return folder
 
 
 @contextmanager
@@ -535,22 +550,6 @@ def _import_file(path: Path, name: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _name_for_children(name: str, path: Path) -> None:
-    """Makes a module importable by its unique name. Children get ``sys.path`` and the names of what they unpickle."""
-    try:
-        own_folder(_SHIPPED)
-        _NAMED.mkdir(exist_ok=True)
-        code = f"__file__ = {str(path)!r}\nexec(compile(open(__file__, 'rb').read(), __file__, 'exec', dont_inherit=True))\n"
-        module = _NAMED / f"{name}.py"
-        if not module.exists():
-            temporary = module.with_suffix(f".{os.getpid()}")
-            temporary.write_text(code, encoding="utf-8")
-            temporary.rename(module)
-    except (OSError, FunctionLoadError):  # most functions start no such children
-        return
-    _for_children[:] = [str(_NAMED)]
 
 
 class _SourceLoader(SourceFileLoader):

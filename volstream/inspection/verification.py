@@ -54,12 +54,14 @@ def lines(job: str, found: Verification) -> Sequence[str]:
         said.append(
             f"{counted(found.pathless, 'row')} without the path of a file, made by another writer: to be deleted by SQL."
         )
-    if found.commits and (found.count or found.has_unseen or found.appends):
+    if found.commits and (found.count or found.appends):
         named = ", ".join(f"{commit.version} ({commit.operation})" for commit in found.commits[:5])
         others = f" and {len(found.commits) - 5} more" if len(found.commits) > 5 else ""
         said.append(f"Other writers changed rows in {counted(len(found.commits), 'version')}: {named}{others}.")
-        if found.has_unseen:
-            said.append(f"Which rows is no longer known of all of these. To be sure: volstream replay {job}")
+        if any(commit.unseen for commit in found.commits):
+            said.append(
+                "Some of these took columns away, or files that are needed to tell which rows they changed are deleted."
+            )
     if found.seen_from is not None:
         said.append(
             f"What other writers changed before version {found.seen_from} is no longer known: the log was cleaned up."

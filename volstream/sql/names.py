@@ -16,6 +16,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import InvalidValueError, SqlError
 from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.model.text import like
 from volstream.sqltext import tree_of
 
 if TYPE_CHECKING:
@@ -405,15 +406,36 @@ def _changes(tokens: list[Token]) -> ChangesClause | None:
         if bound is None:
             return None
         last, at = bound
-    options: dict[str, str] = {}
+    options: Mapping[str, str] = {}
     if words[at : at + 2] == ["WITH", "("]:
         if ")" not in words[at:]:
             raise SqlError("The parenthesis after WITH is not closed.")
         close = words.index(")", at)
-        inside = [token.text for token in tokens[at + 2 : close] if token.text not in ("=", ",")]
-        options = dict(zip([name.lower() for name in inside[::2]], inside[1::2], strict=False))
+        options = _change_options([token.text for token in tokens[at + 2 : close]])
         at = close + 1
     return ChangesClause(first, last, options, tokens[at - 1].end + 1)
+
+
+#: Options of changes, by name in lower case.
+_CHANGE_OPTIONS = {name.lower(): name for name in ("deduplicationMode", "computeUpdates", "identity")}
+
+
+def _change_options(words: Sequence[str]) -> Mapping[str, str]:
+    """Returns the options in ``name = value, ...``, by name in lower case. Raises SqlError."""
+    options: dict[str, str] = {}
+    for at in range(0, len(words), 4):
+        if len(words) < at + 3 or words[at + 1] != "=" or words[at + 3 : at + 4] not in ([], [","]):
+            raise SqlError(
+                "WITH must be followed by options: (deduplicationMode = 'netChanges', computeUpdates = 'true')."
+            )
+        name, value = words[at], words[at + 2]
+        if name.lower() not in _CHANGE_OPTIONS:
+            near = like(name, _CHANGE_OPTIONS.values())
+            raise SqlError(f"Changes have no option {name}.", near or f"Give {', '.join(_CHANGE_OPTIONS.values())}.")
+        if name.lower() == "computeupdates" and value.lower() not in ("true", "false"):
+            raise SqlError(f"computeUpdates cannot be {value!r}.", "Write 'true' or 'false'.")
+        options[name.lower()] = value
+    return options
 
 
 #: Maximum digits of a version; no table has that many versions.

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from volstream.definitions import SourceKind
 from volstream.delta import folders
+from volstream.delta.keeper import check_writable
 from volstream.delta.log import DeltaLog, retention
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
 from volstream.sql import names
+from volstream.statements import metastore
 from volstream.streams.source import NEEDED, behind
 
 if TYPE_CHECKING:
@@ -66,6 +68,27 @@ def check_untracked(home: Home, statement: str, words: list[str]) -> None:
     else:
         values = {name: value for name, sign, value in zip(texts, texts[1:], texts[2:], strict=False) if sign == "="}
     check_tracking_stays(home, named.name, values)
+
+
+def check_columns_stay(home: Home, statement: str) -> None:
+    """Refuses ``ALTER TABLE`` if it moves a table, or takes columns away from one that a job maintains.
+
+    Raises:
+        InvalidStateError: it would do so.
+    """
+    tokens = names.tokenize(statement)
+    named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None
+    if named is None:
+        return
+    after = [token.text.upper() for token in tokens if token.start >= named.end]
+    location = metastore.locate(home, named.name)
+    if after[:2] in (["RENAME", "TO"], ["SET", "LOCATION"]) and location.startswith(f"{home.warehouse}/"):
+        raise InvalidStateError(
+            f"The table {named.name} cannot be moved: streams, jobs and other sessions find it by its name.",
+            f"CREATE TABLE ... AS SELECT * FROM {named.name}, then drop {named.name}.",
+        )
+    if after[:2] in (["RENAME", "COLUMN"], ["DROP", "COLUMN"], ["DROP", "COLUMNS"], ["REPLACE", "COLUMNS"]):
+        check_writable(home.catalog, named.name, location, home.warehouse)
 
 
 def check_tracking_stays(home: Home, table: Name, properties: Mapping[str, str]) -> None:

@@ -24,7 +24,7 @@ from volstream.sqltext import literal, pairs
 from volstream.statements import arrived, metastore
 from volstream.statements.bind import Binding
 from volstream.statements.creating import creating
-from volstream.statements.guards import check_tracking_stays, check_untracked, check_vacuum
+from volstream.statements.guards import check_columns_stay, check_tracking_stays, check_untracked, check_vacuum
 from volstream.statements.result import Result
 from volstream.streams.consume import is_unused
 from volstream.streams.definitions import CHANGE_COLUMNS
@@ -120,6 +120,7 @@ class SparkStatements:
             _check_properties(statement)
             statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
             check_untracked(self._home, statement, names.words(statement))
+            check_columns_stay(self._home, statement)
         self._check_written(statement, words)
         arrived.commit_before(self._home, statement)
         streams = streams_of(self._home, statement)

@@ -135,6 +135,7 @@ class TailChanges:
     contains_carryover_rows = False
     contains_intermediate_changes = True
     represents_update_as_delete_and_insert = False
+    stored_id = ()
     row_id = (f"`{table.COLUMNS[0]}`",)
     row_version = "wrote"
     row_time = "wrote_on"

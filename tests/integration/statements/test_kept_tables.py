@@ -23,6 +23,9 @@ WRITES = (
     "TRUNCATE TABLE t$",
     "RESTORE TABLE t$ TO VERSION AS OF 0",
     "CREATE OR REPLACE TABLE t$ AS SELECT 1 AS n",
+    "ALTER TABLE t$ RENAME COLUMN n TO m",
+    "ALTER TABLE t$ DROP COLUMN n",
+    "ALTER TABLE t$ REPLACE COLUMNS (n INT)",
     "INSERT INTO t$ (_file_path) SELECT relative_path FROM s$",
 )
 
@@ -55,6 +58,8 @@ def test_rows_of_a_jobs_table_are_written_by_the_job(place: Place) -> None:
     tables.close()
     assert home.rows("SELECT _file_path, n FROM t$") == [("a", 1)]
 
+    with pytest.raises(InvalidStateError, match="cannot be moved"):
+        home.sql("ALTER TABLE t$ RENAME TO u$")
     home.sql("EXPLAIN DELETE FROM t$; OPTIMIZE t$")
     home.sql("ALTER TABLE t$ SET PROPERTIES ('volstream.writers' = 'any'); DELETE FROM t$ WHERE n = 1")
     assert home.rows("SELECT * FROM t$") == []

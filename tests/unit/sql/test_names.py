@@ -144,6 +144,22 @@ def test_statements_that_change_something_name_it(statement: str) -> None:
     names.check_no_identifier("SELECT * FROM IDENTIFIER('t')")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("deduplicationMod = 'netChanges'", "no option deduplicationMod. Did you mean 'deduplicationMode'"),
+        ("computeUpdates = 'yes'", "computeUpdates cannot be 'yes'"),
+        ("identity 'k'", "WITH must be followed by options"),
+        ("identity = 'k' computeUpdates = true", "WITH must be followed by options"),
+        ("identity =", "WITH must be followed by options"),
+    ],
+)
+def test_options_of_changes_are_checked(options: str, message: str) -> None:
+    statement = f"SELECT * FROM t CHANGES FROM VERSION 0 WITH ({options})"
+    with pytest.raises(SqlError, match=message):
+        names.changes_of(statement, names.references("SELECT * FROM t")[0])
+
+
 def test_statements_are_split_at_semicolons_outside_strings() -> None:
     script = "SELECT ';' AS a; -- b;\nVACUUM t RETAIN 1 HOURS;\n\nSHOW TABLES;"
     assert names.split(script) == ["SELECT ';' AS a", "-- b;\nVACUUM t RETAIN 1 HOURS", "SHOW TABLES"]
