@@ -5,10 +5,12 @@ No other module inspects logs. It uses the deltalake library, except to check fo
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,14 +20,14 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.schema import Schema as DeltaSchema
 from pyarrow import fs
 
 from volstream.delta.expressions import expressions_of
-from volstream.delta.places import files_of, filesystem_of, is_table, mapped, open_table, read_table
+from volstream.delta.places import files_of, filesystem_of, is_remote, is_table, mapped, open_table, read_table
 from volstream.delta.vectors import deleted_rows
-from volstream.errors import InvalidStateError
+from volstream.errors import DependencyError, InvalidStateError
 from volstream.model.names import Name
 from volstream.sqltext import type_of
 
@@ -70,6 +72,9 @@ class Extent:
 
 #: Number of newest commits searched for one that changed rows.
 _RECENT = 20
+
+#: Log entries that are read at once: in an object store each is a request.
+_AT_ONCE = 16
 
 #: Operations that change no row, by Delta's names. All others may.
 _WITHOUT_DATA = frozenset(
@@ -289,10 +294,15 @@ class DeltaLog:
             return None
         with mapped(self.location):
             files = files_of(table, flatten=False)
-            gone = deleted_rows(table, [path.rsplit("/", 1)[-1] for path in files["path"].to_pylist()])
-            newest = [_commit(entry) for entry in table.history(_RECENT)]
-        counted, size = files["num_records"], pc.sum(files["size_bytes"], min_count=0).as_py()
-        rows = None if counted.null_count else int(pc.sum(counted, min_count=0).as_py()) - sum(map(len, gone.values()))
+            counted, size = files["num_records"], pc.sum(files["size_bytes"], min_count=0).as_py()
+            rows = None if counted.null_count else int(pc.sum(counted, min_count=0).as_py())
+            try:
+                gone = deleted_rows(table, [path.rsplit("/", 1)[-1] for path in files["path"].to_pylist()])
+            except DeltaError:  # the library lacks a feature of the table, such as type widening
+                rows = None
+            else:
+                rows = None if rows is None else rows - sum(map(len, gone.values()))
+        newest = self._commits(int(table.version()), _RECENT)
         written = next((commit.timestamp for commit in newest if not commit.without_data), None)
         return Extent(rows, int(size), written)
 
@@ -378,9 +388,33 @@ class DeltaLog:
         table = self._open()
         if table is None or table.version() <= version:
             return []
-        with mapped(self.location):
-            history = table.history(int(table.version()) - version)
-        return [_commit(entry) for entry in reversed(history) if int(entry["version"]) > version]
+        return [*self._commits(int(table.version()), int(table.version()) - version)][::-1]
+
+    def _commits(self, newest: int, limit: int) -> Sequence[Commit]:
+        """Returns up to ``limit`` commits that the log still has, the newest first. The library cannot read those of clones."""
+        found: list[Commit] = []
+        versions = iter(range(newest, max(newest - limit, -1), -1))
+        with mapped(self.location), ThreadPoolExecutor(_AT_ONCE) as pool:
+            read = pool.map if is_remote(self.location) else map
+            while chunk := [*itertools.islice(versions, _AT_ONCE)]:
+                commits = [*itertools.takewhile(lambda commit: commit is not None, read(self._commit, chunk))]
+                found += filter(None, commits)
+                if len(commits) < len(chunk):
+                    break
+        return found
+
+    def _commit(self, version: int) -> Commit | None:
+        """Returns a commit; None: the log no longer has it."""
+        try:
+            entries = actions(self.location, version, '"commitInfo"')
+        except FileNotFoundError:
+            return None
+        info: Mapping[str, Any] = next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
+        if "timestamp" not in info:  # the protocol leaves it to the writer
+            filesystem, path = filesystem_of(self.location)
+            [file] = filesystem.get_file_info([f"{path}/_delta_log/{version:020d}.json"])
+            info = {"timestamp": file.mtime.timestamp() * 1000, **info}
+        return _commit(version, info)
 
     def first_change_after(self, version: int) -> Commit | None:
         """Returns the oldest commit with a greater version that may change rows, or None."""
@@ -481,11 +515,17 @@ def types_of(schema: pa.Schema) -> Sequence[str]:
 
 
 def actions(location: str, version: int, mentioning: str) -> Sequence[Mapping[str, Any]]:
-    """Returns the actions of a commit whose text contains ``mentioning``, in order."""
+    """Returns the actions of a commit whose text contains ``mentioning``, in order. Raises FileNotFoundError; DependencyError if
+    the log entry is damaged."""
     filesystem, path = filesystem_of(location)
     with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.json") as stream:
         lines = stream.read().splitlines()  # as bytes: statistics may contain line separators of text, such as U+2028
-    return [json.loads(line) for line in lines if line.strip() and mentioning.encode() in line]
+    try:
+        return [json.loads(line) for line in lines if line.strip() and mentioning.encode() in line]
+    except ValueError:
+        raise DependencyError(
+            f"The table at {location} is damaged: version {version} of its log cannot be read."
+        ) from None
 
 
 def _schema(table: DeltaTable) -> Schema:
@@ -505,25 +545,25 @@ def _schema(table: DeltaTable) -> Schema:
     )
 
 
-def _commit(entry: dict[str, Any]) -> Commit:
+def _commit(version: int, entry: Mapping[str, Any]) -> Commit:
     try:
         metadata = json.loads(entry.get("userMetadata") or "{}")
     except ValueError:
         metadata = {}
     milliseconds = entry.get("inCommitTimestamp", entry["timestamp"])
     return Commit(
-        version=int(entry["version"]),
+        version=version,
         timestamp=datetime.fromtimestamp(int(milliseconds) / 1000, UTC),
-        operation=str(entry["operation"]),
+        operation=str(entry.get("operation", "unknown")),
         metadata=metadata if isinstance(metadata, dict) else {},
         adds_only=_adds_only(entry),
         rows=_rows(entry),
     )
 
 
-def _rows(entry: dict[str, Any]) -> int | None:
+def _rows(entry: Mapping[str, Any]) -> int | None:
     """Returns the number of rows that a commit added, changed or removed, ignoring those it only copied."""
-    match entry["operation"]:
+    match entry.get("operation"):
         case "MERGE":
             counts = [_count(entry, f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
         case "UPDATE":
@@ -536,8 +576,8 @@ def _rows(entry: dict[str, Any]) -> int | None:
     return sum(known) if known else None
 
 
-def _adds_only(entry: dict[str, Any]) -> bool:
-    match entry["operation"]:
+def _adds_only(entry: Mapping[str, Any]) -> bool:
+    match entry.get("operation"):
         case "WRITE":
             return bool((entry.get("operationParameters") or {}).get("mode") == "Append")
         case "MERGE":
@@ -546,6 +586,6 @@ def _adds_only(entry: dict[str, Any]) -> bool:
             return False
 
 
-def _count(entry: dict[str, Any], metric: str) -> int | None:
+def _count(entry: Mapping[str, Any], metric: str) -> int | None:
     value = (entry.get("operationMetrics") or {}).get(metric)
     return None if value is None else int(value)

@@ -208,20 +208,19 @@ def compared(
         problems = problems.union(strays.selectExpr("relative_path AS path", f"'{Problem.STRAY}' AS problem"))
         problems.write.mode("overwrite").parquet(f"{folder}/problems")
         numbers = session.sql(
-            "SELECT (SELECT count(*) FROM volstream_files) AS files, "
-            f"(SELECT count(*) FROM {recorded} WHERE {key} IS NULL) AS pathless, "
-            f"{_waiting(services, job, covered, unfinished)} AS waiting"
+            "SELECT (SELECT count(*) FROM volstream_files) AS files, r.*, "
+            f"{_waiting(services, job, covered, unfinished)} AS waiting "
+            f"FROM (SELECT count(*) AS rows, count_if({key} IS NULL) AS pathless FROM {recorded}) r"
         ).toArrow()
-    compared_files, pathless, waiting = (numbers[name][0].as_py() for name in numbers.column_names)
+    compared_files, rows, pathless, waiting = (numbers[name][0].as_py() for name in numbers.column_names)
     found = folders.dataset(f"{folder}/problems", pa.schema([("path", pa.string()), ("problem", pa.string())]))
     kinds = found.to_table(columns=["problem"]).group_by("problem").aggregate([("problem", "count")])
     wrong = dict(zip(map(str, kinds["problem"].to_pylist()), kinds["problem_count"].to_pylist(), strict=True))
     unproven, failing = wrong.pop(_UNPROVEN, 0), wrong.pop(_FAILING, 0)
     named = found.filter(~pc.field("problem").isin([_UNPROVEN, _FAILING])).head(EXAMPLES).to_pylist()
-    extent = log.extent()
     verification = Verification(
         files=compared_files,
-        rows=0 if extent is None else extent.rows or 0,
+        rows=rows,
         failing=failing,
         waiting=waiting,
         wrong={Problem(name): number for name, number in sorted(wrong.items())},
