@@ -159,7 +159,7 @@ class StreamStaleError(StreamError):
 
 
 class StreamSchemaChangedError(StreamError):
-    """Columns of the source were dropped, renamed or retyped inside the range."""
+    """Columns of the source were dropped, or got another type, inside the range."""
 
 
 class TargetLostError(UserError):

@@ -213,7 +213,7 @@ class Session(Closeable):
 
         Raises:
             NotFoundError, InvalidValueError, InvalidStateError: no such table, versions or mode; not tracked.
-            StreamSchemaChangedError: columns were dropped, renamed or retyped in the range.
+            StreamSchemaChangedError: columns were dropped, or got another type, in the range.
         """
         from volstream.delta.writer import compile_if_large
         from volstream.spark.errors import as_sql_errors

@@ -9,6 +9,8 @@ from typing import Protocol
 #: Columns of every changelog in addition to its data columns.
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 
+META = f"{CHANGE_TYPE}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP}"
+
 #: SQL for a row's time if only its version is known.
 NO_TIME = "CAST(NULL AS TIMESTAMP)"
 

@@ -96,9 +96,19 @@ def read(changelog: Changelog, first: int, last: int, deduplication: Deduplicati
         return _net_changes(changelog, first, last, compute_updates=compute_updates)
     if changelog.contains_carryover_rows:
         scan = _without_rewritten(changelog, scan)
+    if not changelog.represents_update_as_delete_and_insert and not compute_updates:
+        return (
+            f"SELECT {', '.join(columns[:-3])}, {_PLAIN_KIND} AS {CHANGE_TYPE}, {', '.join(columns[-2:])} FROM ({scan})"
+        )
     if changelog.represents_update_as_delete_and_insert and compute_updates:
         scan = _with_updates(changelog, scan)
     return f"SELECT {shown} FROM ({scan})"
+
+
+_PLAIN_KIND = (
+    f"CASE {CHANGE_TYPE} WHEN 'update_preimage' THEN 'delete' WHEN 'update_postimage' THEN 'insert' "
+    f"ELSE {CHANGE_TYPE} END"
+)
 
 
 _SAME_WRITING = "coalesce(old.wrote = new.wrote, false)"

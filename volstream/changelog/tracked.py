@@ -1,7 +1,8 @@
 """Changes by row tracking: Delta's row ids identify rows, and each row has the version that wrote it.
 
-There are two ways, because neither supports all tables. Spark's own ``CHANGES`` reads the files that each commit touched; it
-fails on tables with column mapping. The difference of two snapshots works on every tracked table, but reads both completely.
+There are two ways, because neither supports all tables. Spark's own ``CHANGES`` reads the files that each commit touched. It
+fails on tables with column mapping, and where types were changed; and with two different sets of columns of one table in a
+query, it reads one by the other. The difference of two snapshots works on every tracked table, but reads both completely.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from volstream.changelog.base import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
+    META,
     NO_TIME,
     SEVERAL_ROWS,
     quoted,
     struct_of,
 )
 from volstream.sqltext import literal, table_at
-
-_META = f"{CHANGE_TYPE}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP}"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TrackedChanges:
         """See :class:`~volstream.changelog.base.Changelog`."""
         columns = ", ".join(map(quoted, self.columns))
         return (
-            f"SELECT {columns}, _metadata.row_id AS __row_id, _metadata.row_commit_version AS __row_version, {_META} "
+            f"SELECT {columns}, _metadata.row_id AS __row_id, _metadata.row_commit_version AS __row_version, {META} "
             f"FROM {table_at(self.location)} CHANGES FROM VERSION {first} TO VERSION {last} "
             "WITH (deduplicationMode = 'none', computeUpdates = 'false')"
         )
@@ -68,14 +68,14 @@ class SnapshotDifference:
     """Changes of the table at ``location`` between two of its versions.
 
     Attributes:
-        added: SQL types of the data columns missing from the older version; they are NULL in its rows.
+        older: SQL for each data column in terms of the older version's columns.
         key: columns that identify a row instead of its row id.
     """
 
     location: str
     columns: Sequence[str]
     compared: Sequence[str]
-    added: Mapping[str, str]
+    older: Mapping[str, str]
     key: Sequence[str] = ()
 
     contains_carryover_rows = False
@@ -107,22 +107,22 @@ class SnapshotDifference:
         return (
             f"SELECT {columns}, id AS __row_id, wrote AS __row_version, kind AS {CHANGE_TYPE}, wrote AS {COMMIT_VERSION}, "
             f"CAST(NULL AS TIMESTAMP) AS {COMMIT_TIMESTAMP} FROM (SELECT inline({pair}) "
-            f"FROM ({self._snapshot(first - 1, self.added)}) l FULL OUTER JOIN ({self._snapshot(last, {})}) r "
+            f"FROM ({self._snapshot(first - 1, self.older)}) l FULL OUTER JOIN ({self._snapshot(last, {})}) r "
             f"ON {same} WHERE l.id IS NULL OR r.id IS NULL OR l.wrote <> r.wrote)"
         )
 
-    def _snapshot(self, version: int, added: Mapping[str, str]) -> str:
-        selected = ", ".join(
-            f"CAST(NULL AS {added[name]}) AS {quoted(name)}" if name in added else quoted(name) for name in self.columns
-        )
+    def _snapshot(self, version: int, values: Mapping[str, str]) -> str:
+        selected = ", ".join(f"{values.get(name, quoted(name))} AS {quoted(name)}" for name in self.columns)
         if version < 0:  # before the table was created
-            return f"SELECT * FROM ({self._snapshot(0, added)}) LIMIT 0"
-        count = f", count(*) OVER (PARTITION BY {', '.join(self.row_id)}) AS __rows" if self.key else ""
+            return f"SELECT * FROM ({self._snapshot(0, values)}) LIMIT 0"
         rows = (
-            f"SELECT {selected}, _metadata.row_id AS __id, _metadata.row_commit_version AS __wrote{count} "
+            f"SELECT {selected}, _metadata.row_id AS __id, _metadata.row_commit_version AS __wrote "
             f"FROM {table_at(self.location)} VERSION AS OF {version}"
         )
-        unique = f" WHERE assert_true(__rows = 1, {literal(SEVERAL_ROWS)}) IS NULL" if self.key else ""
+        unique = ""
+        if self.key:
+            rows = f"SELECT *, count(*) OVER (PARTITION BY {', '.join(self.row_id)}) AS __rows FROM ({rows})"
+            unique = f" WHERE assert_true(__rows = 1, {literal(SEVERAL_ROWS)}) IS NULL"
         return f"SELECT {struct_of(self.columns)} AS row, __id AS id, __wrote AS wrote FROM ({rows}){unique}"
 
     @staticmethod

@@ -24,12 +24,13 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.schema import Schema as DeltaSchema
 from pyarrow import fs
 
+from volstream.delta import shapes
 from volstream.delta.expressions import expressions_of
 from volstream.delta.places import files_of, filesystem_of, is_remote, is_table, mapped, open_table, read_table
 from volstream.delta.vectors import deleted_rows
 from volstream.errors import DependencyError, InvalidStateError
 from volstream.model.names import Name
-from volstream.sqltext import type_of
+from volstream.sqltext import quote_column, type_of
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Schema:
 
     Attributes:
         types: Delta's type of each column as JSON, in order.
-        identities: Delta's identity of each column, independent of its name; with column mapping, its id.
+        fields: the columns as the log has them, with their numbers if columns are mapped.
         partitions: partition columns.
         required: columns that are NOT NULL.
         expressions: descriptions of what Spark would evaluate when rows are written.
@@ -143,7 +144,7 @@ class Schema:
     """
 
     types: Mapping[str, str]
-    identities: Mapping[str, str]
+    fields: Sequence[Mapping[str, Any]]
     partitions: Sequence[str]
     properties: Mapping[str, str]
     required: Sequence[str] = ()
@@ -170,11 +171,42 @@ class Schema:
         return type_of(json.loads(self.types[column]))
 
     def accepts_rows_of(self, older: Schema) -> bool:
-        """True if rows of an ``older`` schema fit this one: all its columns exist, with the same types."""
-        return all(
-            self.identities.get(name) == identity and self.types.get(name) == older.types[name]
-            for name, identity in older.identities.items()
-        )
+        """True if rows of an ``older`` schema fit this one: columns and fields of structs may have been added, renamed by a table
+        with column mapping, or widened."""
+        return shapes.holds(self._row, older._row)
+
+    def reads_rows_of(self, older: Schema) -> bool:
+        """True if Delta reads rows of an ``older`` schema by this one: columns and fields of structs may have been added."""
+        return shapes.reads(self._row, older._row) and self.is_mapped == older.is_mapped
+
+    def has_values_of(self, other: Schema) -> bool:
+        """True if the columns that this schema shares with another one hold its values."""
+        shared = ((field, shapes.same_field(field, other.fields)) for field in self.fields)
+        return all(before is None or shapes.holds(field["type"], before["type"]) for field, before in shared)
+
+    def names_of(self, columns: Sequence[str], other: Schema) -> Sequence[str]:
+        """Returns the names that another schema has for columns of this one; those that it lacks are left out."""
+        mine = (field for field in self.fields if field["name"] in columns)
+        found = (shapes.same_field(field, other.fields) for field in mine)
+        return [field["name"] for field in found if field is not None]
+
+    def values_of(self, older: Schema) -> Mapping[str, str]:
+        """Returns SQL for each column in terms of the columns of an ``older`` schema. Columns that it lacks are NULL."""
+        return {
+            field["name"]: f"CAST(NULL AS {type_of(field['type'])})"
+            if (before := shapes.same_field(field, older.fields)) is None
+            else shapes.converted(quote_column(before["name"]), field["type"], before["type"])
+            for field in self.fields
+        }
+
+    @property
+    def is_mapped(self) -> bool:
+        """True if columns have numbers, which stay when they are renamed."""
+        return self.properties.get("delta.columnMapping.mode", "none") != "none"
+
+    @property
+    def _row(self) -> Mapping[str, Any]:
+        return {"type": "struct", "fields": self.fields}
 
 
 @dataclass(frozen=True)
@@ -533,10 +565,7 @@ def _schema(table: DeltaTable) -> Schema:
     metadata = table.metadata()
     return Schema(
         {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields},
-        {
-            field["name"]: str(field.get("metadata", {}).get("delta.columnMapping.id", field["name"]))
-            for field in fields
-        },
+        fields,
         list(metadata.partition_columns),
         {key: str(value) for key, value in metadata.configuration.items()},
         [field["name"] for field in fields if not field["nullable"]],

@@ -65,7 +65,7 @@ def query(
         changelog = source.changelog(first, last)
     else:
         keyed = replace(source, key=tuple(identifying(of, _tracked(source, first, last), identity)))
-        changelog = keyed.every_change(first, last)
+        changelog = keyed.every_change(first, last, net=deduplication is Deduplication.NET_CHANGES)
     return process.read(changelog, first, last, deduplication, compute_updates=compute_updates)
 
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.changelog.base import NO_TIME, Changelog
-from volstream.changelog.feed import ChangeFeed
+from volstream.changelog.feed import ChangeFeed, Former
 from volstream.changelog.tracked import SnapshotDifference, TrackedChanges
 from volstream.definitions import SourceKind, Stream
 from volstream.delta import durable, folders
 from volstream.delta.history import RETENTION
 from volstream.delta.keeper import INCIDENTAL, UPKEEP, WRITERS
-from volstream.delta.log import DeltaLog, Schema, is_on, retention
+from volstream.delta.log import Commit, DeltaLog, Schema, is_on, retention
 from volstream.delta.marker import OWNER
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import is_large
@@ -159,7 +159,7 @@ class ChangeSource(Protocol):
         """Returns the best changelog for versions ``first`` to ``last``, both included.
 
         Raises:
-            StreamSchemaChangedError: columns were dropped, renamed or retyped in the range.
+            StreamSchemaChangedError: columns were dropped, or got another type, in the range.
         """
         ...
 
@@ -268,35 +268,60 @@ class TableSource:
 
     def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
         """Returns the change feed if it suffices, because its cost depends only on the changes; else row tracking."""
-        schemas = self._compatible_schemas(first, last)
-        after = schemas[last]
-        if append_only and not _grows(schemas):  # two snapshots miss a row that was added and removed in between
-            raise self._changed(schemas)
-        commits = [commit for commit in DeltaLog(self.location).commits_after(first - 1) if commit.version <= last]
-        fed = all(is_on(schema.properties, "delta.enableChangeDataFeed") for schema in schemas.values()) and _grows(
-            schemas
-        )
+        parts = self._parts(first, last)
+        commits = self._commits(first, last)
         restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
-        columns, compared = after.columns, after.comparable
         added = all(commit.adds_only or commit.without_data for commit in commits)
+        fed = _feeds(parts)
         if fed and not restored and added and (append_only or not self.key):  # added rows may share a key
-            return ChangeFeed(self.location, columns, compared)
+            return _feed(parts, self, ())
         if fed and not restored and (append_only or self.key):
-            return ChangeFeed(self.location, columns, compared, self.key)
-        if append_only and fed and not spark_reads(after):  # as above; restored rows are not new
-            return ChangeFeed(self.location, columns, compared, self.key, restored)
-        return self._tracked(schemas)
+            return _feed(parts, self, self.key)
+        if append_only and fed and not spark_reads(parts[-1].schema):  # as above; restored rows are not new
+            return _feed(parts, self, self.key, restored)
+        if append_only and len(parts) > 1:  # two snapshots miss a row that was added and removed in between
+            raise StreamSchemaChangedError(
+                f"Columns of the table {self.name} got another type, or were removed by RESTORE, in version {parts[1].first}.",
+                f"An append-only stream needs to be consumed up to version {parts[1].first - 1} before.",
+            )
+        return self._tracked(parts, first)
 
-    def every_change(self, first: int, last: int) -> Changelog:
-        """Returns the changelog of all changes by row id, including those that a stream would skip."""
-        return self._tracked(self._compatible_schemas(first, last))
+    def every_change(self, first: int, last: int, *, net: bool) -> Changelog:
+        """Returns the changelog of all changes, including those that a stream would skip.
 
-    def _tracked(self, schemas: Mapping[int, Schema]) -> Changelog:
-        before, after = schemas[min(schemas)], schemas[max(schemas)]
-        if spark_reads(after) and _grows(schemas):
+        Args:
+            net: only the difference of both ends counts.
+
+        Raises:
+            InvalidValueError: unless ``net``: Delta has changes of the range, but not one by one.
+            StreamSchemaChangedError: as :meth:`changelog`.
+        """
+        parts = self._parts(first, last)
+        if _tracks(parts) or (net and not self.key):
+            return self._tracked(parts, first)
+        why = f"its columns changed in version {parts[-1].first}"
+        if _feeds(parts):
+            commits = self._commits(first, last)
+            restored = next((commit.version for commit in commits if commit.operation == "RESTORE"), None)
+            if restored is None:
+                return _feed(parts, self, self.key)
+            why = f"its columns are mapped, and it was restored in version {restored}"
+        if net:
+            return self._tracked(parts, first)
+        raise InvalidValueError(
+            f"The changes of table {self.name} in these versions are known only as a whole: {why}.",
+            "Ask for deduplicationMode = 'netChanges', or for fewer versions.",
+        )
+
+    def _commits(self, first: int, last: int) -> Sequence[Commit]:
+        return [commit for commit in DeltaLog(self.location).commits_after(first - 1) if commit.version <= last]
+
+    def _tracked(self, parts: Sequence[_Part], first: int) -> Changelog:
+        after = parts[-1].schema
+        if _tracks(parts):
             return TrackedChanges(self.location, after.columns, after.comparable, self.key)
-        added = {name: after.sql_type(name) for name in after.columns if name not in before.types}
-        return SnapshotDifference(self.location, after.columns, after.comparable, added, self.key)
+        before = self._schema(max(first - 1, 0))
+        return SnapshotDifference(self.location, after.columns, after.comparable, after.values_of(before), self.key)
 
     def times(self) -> pa.Table | None:
         """Returns the times from the table's own history. The time of a commit that only numbered older rows is NULL: Delta
@@ -325,30 +350,53 @@ class TableSource:
         between = DeltaLog(self.location).redefinitions(after, until)
         return {version: self._schema(version) for version in sorted({after, *between, until})}
 
-    def _compatible_schemas(self, first: int, last: int) -> Mapping[int, Schema]:
-        """Returns the schemas from before version ``first`` to ``last``. Raises StreamSchemaChangedError if earlier rows do not
-        fit the last schema."""
+    def _parts(self, first: int, last: int) -> Sequence[_Part]:
+        """Returns the range of versions in parts, each of which Delta reads by its last schema.
+
+        Raises:
+            StreamSchemaChangedError: earlier rows do not fit the last schema.
+        """
         schemas = self._schemas(max(first - 1, 0), last)
         if not schemas[last].accepts_rows_of(schemas[max(first - 1, 0)]):
-            raise self._changed(schemas)
-        return schemas
+            raise self._changed(first, last)
+        parts, begin = [], first
+        for (_, old), (version, new) in itertools.pairwise(schemas.items()):
+            if version > first and not new.reads_rows_of(old):
+                parts.append(_Part(begin, version - 1, old))
+                begin = version
+        return [*parts, _Part(begin, last, schemas[last])]
 
-    def _changed(self, schemas: Mapping[int, Schema]) -> StreamSchemaChangedError:
+    def _changed(self, first: int, last: int) -> StreamSchemaChangedError:
         """Returns the error, with the first version whose columns cannot hold earlier rows."""
+        schemas = self._schemas(max(first - 1, 0), last)
         version = next(
-            version for (_, old), (version, new) in itertools.pairwise(schemas.items()) if not new.accepts_rows_of(old)
+            (
+                version
+                for (_, old), (version, new) in itertools.pairwise(schemas.items())
+                if not new.accepts_rows_of(old)
+            ),
+            last,
         )
         return StreamSchemaChangedError(
-            f"Columns of the table {self.name} were dropped, renamed or retyped in version {version}.",
+            f"Columns of the table {self.name} were dropped, or got another type, in version {version}.",
             f"Consume the changes up to version {version - 1}, or replace the stream.",
         )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Versions whose rows Delta reads by one schema."""
+
+    first: int
+    last: int
+    schema: Schema
 
 
 def images(source: ChangeSource, first: int, last: int) -> Changelog:
     """Returns a changelog of every image in versions ``first`` to ``last``; works without row identity.
 
     Raises:
-        StreamSchemaChangedError: columns were dropped, renamed or retyped in the range.
+        StreamSchemaChangedError: columns were dropped, or got another type, in the range.
     """
     if isinstance(source, TableSource):
         source = replace(source, key=())
@@ -356,10 +404,28 @@ def images(source: ChangeSource, first: int, last: int) -> Changelog:
     return replace(changelog, left_out=()) if isinstance(changelog, ChangeFeed) else changelog
 
 
-def _grows(schemas: Mapping[int, Schema]) -> bool:
-    """True if the last schema can hold the rows of all others. RESTORE can remove columns that were added in between."""
-    *others, last = schemas.values()
-    return all(map(last.accepts_rows_of, others))
+def _feed(parts: Sequence[_Part], source: TableSource, key: Sequence[str], left_out: Sequence[int] = ()) -> ChangeFeed:
+    """Returns the change feed of all parts."""
+    *former, newest = parts
+    after = newest.schema
+    earlier = []
+    for part in former:
+        its = part.schema
+        feed = ChangeFeed(source.location, its.columns, its.comparable, after.names_of(key, its), left_out)
+        earlier.append(Former(feed, part.last, after.values_of(its)))
+    return ChangeFeed(source.location, after.columns, after.comparable, key, left_out, earlier)
+
+
+def _feeds(parts: Sequence[_Part]) -> bool:
+    """True if Delta's change feed can be read. Without mapped columns, all of it is read by the table's newest schema."""
+    schemas = [part.schema for part in parts]
+    on = all(is_on(schema.properties, "delta.enableChangeDataFeed") for schema in schemas)
+    return on and (len(parts) == 1 or all(schema.is_mapped and schemas[-1].has_values_of(schema) for schema in schemas))
+
+
+def _tracks(parts: Sequence[_Part]) -> bool:
+    """True if Spark's ``CHANGES`` can be read."""
+    return len(parts) == 1 and spark_reads(parts[0].schema)
 
 
 def tracked(schema: Schema) -> bool:
@@ -369,9 +435,8 @@ def tracked(schema: Schema) -> bool:
 
 def spark_reads(schema: Schema) -> bool:
     """True if Spark's ``CHANGES`` works: it fails on mapped columns, and loses partition columns that no file contains."""
-    mapped = schema.properties.get("delta.columnMapping.mode", "none") != "none"
     whole = is_on(schema.properties, "delta.writePartitionColumnsToParquet", default=True)
-    return not (mapped or (schema.partitions and not whole))
+    return not (schema.is_mapped or (schema.partitions and not whole))
 
 
 def source_of(catalog: Catalog, warehouse: str, stream: Stream) -> ChangeSource:

@@ -547,24 +547,6 @@ def test_change_tracking_stays_on_while_a_stream_needs_it(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_a_renamed_column_is_an_error_that_names_the_version(home: Home) -> None:
-    """Rule R-15 of docs/streams.md."""
-    home.tracked(stream=None)
-    home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    home.sql(FIVE)
-    home.sql("CREATE STREAM s$ ON TABLE t$")
-    home.sql("UPDATE t$ SET age = 21 WHERE id = 1")
-    assert home.rows(KINDS) == [("UPDATE_AFTER", 1, "Alice", 21), ("UPDATE_BEFORE", 1, "Alice", 20)]
-    start = home.offset() or 0
-    home.sql("ALTER TABLE t$ RENAME COLUMN age TO years; DELETE FROM t$ WHERE id = 2")
-    with pytest.raises(StreamSchemaChangedError, match=f"in version {start + 2}.* up to version {start + 1}"):
-        home.sql("SELECT * FROM s$")
-    assert home.offset() == start
-    home.session.streams.advance(home.name("s"), to_version=start + 2)
-    assert home.rows("SELECT __change_type, id, years FROM s$") == [("DELETE", 2, 25)]
-
-
-@pytest.mark.long
 def test_a_restored_row_of_a_table_with_mapped_columns_is_an_update(home: Home) -> None:
     """Rule R-10 of docs/streams.md: it is older than the row that it replaces."""
     home.tracked(stream=None)

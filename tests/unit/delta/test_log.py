@@ -23,4 +23,4 @@ def _struct(name: str, kind: Any) -> dict[str, Any]:
     ],
 )
 def test_a_map_and_a_variant_cannot_be_compared_wherever_they_are(kind: Any, comparable: bool) -> None:
-    assert Schema({"c": json.dumps(kind)}, {}, [], {}).comparable == (["c"] if comparable else [])
+    assert Schema({"c": json.dumps(kind)}, [], [], {}).comparable == (["c"] if comparable else [])
