@@ -124,5 +124,6 @@ def tree_of(text: str) -> Any:
         LookupError,
         AttributeError,
         TypeError,
+        AssertionError,
     ):  # of sqlglot's own code, which expects more of what is invalid
         raise ParseError("it is not valid") from None

@@ -31,6 +31,10 @@ class Keys:
     expires: datetime | None = None
 
 
+#: Stores accept signatures of clocks that are this far behind.
+_SKEW = timedelta(minutes=15)
+
+
 @dataclass(frozen=True)
 class DayKeys:
     """Keys for tasks that sign requests to one service in one region, on certain days, and cannot be turned into the secret.
@@ -46,15 +50,16 @@ class DayKeys:
 
     @classmethod
     def of(cls, keys: Keys, version: str, region: str, service: str, request: str) -> DayKeys:
-        """Derives the keys of today and tomorrow.
+        """Derives the keys of today and tomorrow, by any clock that is nearly right.
 
         Args:
             version, request: words of the provider: what stands before the secret, and the last part of the scope.
         """
-        today = datetime.now(UTC)
-        days = [(today + timedelta(days=more)).strftime("%Y%m%d") for more in (0, 1)]
+        now = datetime.now(UTC)
+        days = {f"{now + more:%Y%m%d}" for more in (-_SKEW, timedelta(), timedelta(days=1))}
         return cls(
-            keys.id, tuple((day, _derived(version + keys.secret, day, region, service, request)) for day in days)
+            keys.id,
+            tuple((day, _derived(version + keys.secret, day, region, service, request)) for day in sorted(days)),
         )
 
     def key(self, moment: str) -> bytes:

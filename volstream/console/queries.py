@@ -79,7 +79,7 @@ class Queries:
         try:
             return working.result(self._max_seconds)
         except FutureTimeoutError:
-            self._interrupt()
+            threading.Thread(target=self._interrupt, daemon=True).start()  # the engine may not answer
             raise InvalidStateError(
                 f"The query took longer than {format_duration(self._max_seconds)} and was cancelled.",
                 "Use volstream sql.",

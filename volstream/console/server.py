@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -138,10 +139,18 @@ class HttpServer:
         return listening
 
     def _config(self) -> uvicorn.Config:
-        tls = {} if self._tls is None else {"ssl_certfile": self._tls.certificate, "ssl_keyfile": self._tls.key}
+        tls: ssl.SSLContext | None = None
+        if self._tls is not None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            try:
+                tls.load_cert_chain(self._tls.certificate, self._tls.key)
+            except (OSError, ssl.SSLError) as error:
+                raise InvalidValueError(
+                    f"The console's certificate cannot be used: {error}.", "See console_certificate and console_key."
+                ) from None
         config = uvicorn.Config(
             self._app,
-            http=_bounded(self._silent_seconds),
+            http=_bounded(self._silent_seconds, tls),
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -153,14 +162,8 @@ class HttpServer:
             backlog=_BACKLOG,
             timeout_keep_alive=int(_SILENT_SECONDS),
             timeout_graceful_shutdown=int(_END_SECONDS),
-            **tls,  # type: ignore[arg-type]  # paths, and nothing else
         )
-        try:
-            config.load()
-        except (OSError, ssl.SSLError) as error:
-            raise InvalidValueError(
-                f"The console's certificate cannot be used: {error}.", "See console_certificate and console_key."
-            ) from None
+        config.load()
         return config
 
 
@@ -179,19 +182,51 @@ class _Complaints:
             _log.warning("http_trouble", problem=message, error=str(context.get("exception", "")))
 
 
-def _bounded(silent_seconds: float) -> type[asyncio.Protocol]:
-    """Returns a protocol whose connections are few: a new one closes the oldest that waits for a request, else the oldest."""
+def _bounded(silent_seconds: float, tls: ssl.SSLContext | None) -> type[asyncio.Protocol]:
+    """Returns a protocol whose connections are few: a new one closes the oldest that waits for a request, else the oldest.
+
+    Connections count from the moment on when they are accepted. asyncio's own TLS would show them after the handshake.
+    """
     connections: dict[H11Protocol, None] = {}
 
     class Connection(H11Protocol):
         _silence: asyncio.TimerHandle | None = None
+        _handshake: asyncio.Task[None] | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own type
             if len(connections) >= _MAX_CONNECTIONS:
                 _close(next((connection for connection in connections if _waits(connection)), next(iter(connections))))
             connections[self] = None
+            self.transport = transport
+            self._early: list[bytes] = []
+            if tls is None:
+                self._begin(transport)
+            else:
+                self._handshake = self.loop.create_task(self._secure(transport, tls))
+
+        async def _secure(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+            try:
+                secured = await self.loop.start_tls(
+                    transport, self, tls, server_side=True, ssl_handshake_timeout=silent_seconds
+                )
+            except OSError:  # which has all that can go wrong
+                connections.pop(self, None)
+                transport.abort()
+                return
+            if secured is not None:  # None: it was closed meanwhile
+                self._begin(secured)
+
+        def _begin(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             self._await_request()
+            for data in self._early:
+                self.data_received(data)
+
+        def data_received(self, data: bytes) -> None:
+            if self.scheme is None:  # a request that came with the end of the handshake
+                self._early.append(data)
+            else:
+                super().data_received(data)
 
         def connection_lost(self, exc: Exception | None) -> None:
             connections.pop(self, None)
@@ -219,7 +254,11 @@ def _bounded(silent_seconds: float) -> type[asyncio.Protocol]:
                 self._silence = None
 
     def _waits(connection: H11Protocol) -> bool:
-        return connection.cycle is None or connection.cycle.response_complete
+        return (
+            connection.cycle is None
+            or connection.cycle.response_complete
+            or connection.conn.their_state is h11.SEND_BODY
+        )
 
     def _close(connection: H11Protocol) -> None:
         connections.pop(connection, None)

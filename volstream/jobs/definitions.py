@@ -59,7 +59,7 @@ from volstream.jobs.outputs import check_outputs
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
 from volstream.loading.options import LOADER, LoadOptions
-from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.model.names import DEFAULT_SCHEMA, Name, check_table
 from volstream.model.work import FAILING, PERMANENT, FailureKind, FailureState
 from volstream.streams.definitions import new_stream
 
@@ -104,6 +104,7 @@ def create_job(
         if (spec.stream is None) == (spec.volume is None):
             raise InvalidValueError(f"The job {spec.name} needs either a stream or a volume.", "Give one of them.")
         _check_options(spec)
+    check_table(spec.into)
     _check_cron(spec.cron, zone)
     if existing is not None:
         _check_idle(catalog, existing)

@@ -28,6 +28,7 @@ from volstream.model.text import by_kind, counted
 from volstream.model.work import Plan
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
+from volstream.spark.guard import computing
 from volstream.sqltext import literal, table_at
 from volstream.streams.read import Range
 
@@ -209,7 +210,7 @@ def compared(
         problems.write.mode("overwrite").parquet(f"{folder}/problems")
         numbers = session.sql(
             "SELECT (SELECT count(*) FROM volstream_files) AS files, r.*, "
-            f"{_waiting(services, job, covered, unfinished)} AS waiting "
+            f"{_waiting(services, session, job, covered, unfinished)} AS waiting "
             f"FROM (SELECT count(*) AS rows, count_if({key} IS NULL) AS pathless FROM {recorded}) r"
         ).toArrow()
     compared_files, rows, pathless, waiting = (numbers[name][0].as_py() for name in numbers.column_names)
@@ -337,7 +338,9 @@ def _without(files: str, others: str) -> str:
     return f"SELECT f.* FROM {files} f LEFT ANTI JOIN {others} o ON o.relative_path = f.relative_path"
 
 
-def _waiting(services: JobServices, job: FileJob, covered: Range, unfinished: Plan | None) -> str:
+def _waiting(
+    services: JobServices, session: SparkSession, job: FileJob, covered: Range, unfinished: Plan | None
+) -> str:
     """Returns SQL for how many files have come, changed or gone since files were delivered, or are in an unfinished plan."""
     if unfinished is not None:
         return str(unfinished.files)
@@ -345,7 +348,9 @@ def _waiting(services: JobServices, job: FileJob, covered: Range, unfinished: Pl
         return "0"
     then, now = services.planner.directories(covered)
     where = "true" if job.group_by is not None else job.where or "true"
+    present = session.sql(now).where(computing(session, where))
+    present.where(f"refresh_id > {covered.from_version}").createOrReplaceTempView("volstream_waiting")
     return (
-        f"(SELECT count(*) FROM (SELECT * FROM ({now}) d) p WHERE ({where}) AND refresh_id > {covered.from_version}) + "
+        "(SELECT count(*) FROM volstream_waiting) + "
         f"(SELECT count(*) FROM ({then}) o LEFT ANTI JOIN ({now}) n ON n.relative_path = o.relative_path)"
     )

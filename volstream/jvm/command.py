@@ -13,7 +13,7 @@ from pathlib import Path
 from volstream.config import Settings
 from volstream.jvm import connectors
 from volstream.jvm.codegen import INTERPRETED
-from volstream.jvm.jars import EXTENSION_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES
+from volstream.jvm.jars import EXTENSION_CLASS, LISTENER_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES
 from volstream.jvm.java import Java
 
 #: Packages that Spark's own launcher opens (``JavaModuleOptions``).
@@ -152,6 +152,8 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE_CLASS for scheme in LOG_STORE_SCHEMES},
         **connectors.properties(settings),
     } | settings.spark_conf
+    if _IN_ONE_JVM.fullmatch(values["spark.master"]):  # elsewhere spark.task.reaper.enabled does the same
+        values["spark.extraListeners"] = f"{values.get('spark.extraListeners', '')},{LISTENER_CLASS}".lstrip(",")
     values["spark.sql.extensions"] = f"{values['spark.sql.extensions']},{EXTENSION_CLASS}".lstrip(",")
     return values
 

@@ -57,6 +57,9 @@ SET_UP = "Run: volstream setup."
 #: a log store of Delta whose commits replace none.
 EXTENSION = Path(__file__).with_name("extension") / "volstream-extension.jar"
 EXTENSION_CLASS = "volstream.NoReflection"
+
+#: Ends an engine in which a cancelled task goes on.
+LISTENER_CLASS = "volstream.StuckTasks"
 LOG_STORE_CLASS = "volstream.ConditionalLogStore"
 
 #: The schemes for which it is used.

@@ -71,6 +71,15 @@ class Name:
         return f"`{self.schema.replace('`', '``')}`.`{self.name.replace('`', '``')}`"
 
 
+def check_table(name: Name) -> None:
+    """Raises InvalidValueError for a name that no table can have: Spark's catalog takes letters, digits and underscores."""
+    for part in (name.schema, name.name):
+        if not re.fullmatch(r"[a-z0-9_]+", part):
+            raise InvalidValueError(
+                f"A table cannot be named {name}.", "Use letters from a to z, digits and underscores."
+            )
+
+
 def similar(name: Name, others: Iterable[Name]) -> str:
     """Returns ``Did you mean 'x'? `` with a similar name in the same schema, or the same name in another; or nothing."""
     candidates = list(others)

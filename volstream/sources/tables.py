@@ -16,7 +16,7 @@ from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.places import can_create
 from volstream.errors import AlreadyExistsError, InvalidStateError
 from volstream.ingest.sources import end
-from volstream.model.names import Name
+from volstream.model.names import Name, check_table
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -73,7 +73,8 @@ def drop(home: Home, source: Source) -> None:
 
 
 def check_free(home: Home, name: Name) -> None:
-    """Raises AlreadyExistsError if a table or a stream has the name."""
+    """Raises AlreadyExistsError if a table or a stream has the name; InvalidValueError if no table can have it."""
+    check_table(name)
     if home.catalog.streams.find(name) is not None or DeltaLog(folders.table_location(home.warehouse, name)).exists():
         raise AlreadyExistsError(f"There is already a table or stream {name}.", "Choose another name.")
 

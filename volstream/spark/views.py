@@ -9,7 +9,8 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from volstream.sqltext import literal
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-#: Unused views by session. They are collected here because frames end in any thread, where no call can be made.
-_unused: weakref.WeakKeyDictionary[Any, deque[str]] = weakref.WeakKeyDictionary()
+#: What is to be done about unused views, by session. It is collected here because frames end in any thread, where no call can
+#: be made.
+_unused: weakref.WeakKeyDictionary[Any, deque[Callable[[], object]]] = weakref.WeakKeyDictionary()
 
 
 def unique_name() -> str:
@@ -39,14 +41,20 @@ class Views:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self._mine: list[str] = []
+        self._releases: list[Callable[[], object]] = []
         unused = _unused.setdefault(spark, deque())
         while unused:
-            spark.catalog.dropTempView(unused.popleft())
+            unused.popleft()()
 
     def new(self) -> str:
         """Returns a unique name for a view, because a frame keeps the range that it was created with."""
         self._mine.append(unique_name())
+        self._releases.append(partial(_drop, weakref.ref(self.spark), self._mine[-1]))
         return self._mine[-1]
+
+    def on_release(self, call: Callable[[], object]) -> None:
+        """Adds a call to be made once the views are released, for example to remove the files that they read."""
+        self._releases.append(call)
 
     def of(self, query: str) -> str:
         """Creates a view of a query and returns its name. Uses SQL, because a view of a frame of changes would lose the range."""
@@ -67,11 +75,17 @@ class Views:
 
     def forget(self) -> None:
         """Releases the views created so far: the session's next statement drops them."""
-        _unused[self.spark].extend(self._mine)
+        _unused[self.spark].extend(self._releases)
         self._mine.clear()
+        self._releases.clear()
 
     def release_with(self, frame: DataFrame) -> DataFrame:
         """Releases the views once the frame, and everything derived from it, is gone. Returns the frame."""
         if self._mine:  # derived frames hold the frame's plan
-            weakref.finalize(frame._plan, _unused[self.spark].extend, list(self._mine)).atexit = False
+            weakref.finalize(frame._plan, _unused[self.spark].extend, list(self._releases)).atexit = False
         return frame
+
+
+def _drop(session: weakref.ref[Any], name: str) -> None:
+    if (spark := session()) is not None:
+        spark.catalog.dropTempView(name)

@@ -92,7 +92,7 @@ _CLAUSES = {
 _BEFORE_QUERY = {"EXISTS", "IN", "ANY", "ALL", "SOME", "AS", "FROM", "JOIN", "LATERAL", "USING", "OVER", "FILTER"}
 
 #: Words before a name after which a parenthesis contains columns.
-_BEFORE_COLUMNS = {"INTO", "OVERWRITE", "TABLE", "EXISTS"}
+_BEFORE_COLUMNS = {"INTO", "OVERWRITE", "TABLE", "EXISTS", "TBLPROPERTIES"}
 
 #: Words before a name after which a parenthesis contains columns or parameters: the name is not a call.
 _BEFORE_LISTS = _BEFORE_COLUMNS | {"AS", "FUNCTION", "RECURSIVE", "VIEW", "WITH"}
@@ -166,8 +166,10 @@ def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
         if directory is not None:
             mentions.append(replace(directory, takes_alias=alias))
             continue
+        if len(parts) == 3 and parts[0].name.lower() == _CATALOG:
+            parts = parts[1:]
         with suppress(InvalidValueError):
-            name = Name.parse(statement[start:end])
+            name = Name.parse(".".join(statement[part.meta["start"] : part.meta["end"] + 1] for part in parts))
             mentions.append(Reference(name, start, end, takes_alias=alias, qualified=len(parts) > 1))
     return sorted(mentions, key=lambda reference: reference.start)
 
@@ -266,6 +268,8 @@ def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
     clauses = [""]  # the current clause of each open parenthesis, and of the statement
     from_ = True  # the last FROM began a clause
     of_columns = [token.text.upper() for token in tokens[:3]] == ["SHOW", "COLUMNS", "IN"]
+    if (named := _columns_in_schema(statement, tokens)) is not None:
+        return [named]
     position = 0
     while position < len(tokens):
         word = tokens[position].text.upper()
@@ -306,6 +310,17 @@ def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
     return mentions
 
 
+def _columns_in_schema(statement: str, tokens: list[Token]) -> Reference | None:
+    """Returns the table of ``SHOW COLUMNS IN table IN schema``; None for other statements."""
+    words = [token.text.upper() for token in tokens]
+    if words[:2] != ["SHOW", "COLUMNS"] or len(tokens) != 6 or not {words[2], words[4]} <= {"IN", "FROM"}:
+        return None
+    table, schema = (_name(statement, tokens, position)[0] for position in (3, 5))
+    if table is None or schema is None:
+        return None
+    return replace(table, name=Name(schema.name.name, table.name.name), qualified=True)
+
+
 #: Instead of a clause: a function's arguments, which FROM may separate.
 _ARGUMENTS = "()"
 
@@ -331,6 +346,9 @@ def calls(statement: str) -> Sequence[Reference]:
                 mentions.append(Reference(name, first.start, last.end + 1, qualified=last is not first))
     return mentions
 
+
+#: Spark's name for the catalog of the home's tables, which may stand before a schema.
+_CATALOG = "spark_catalog"
 
 #: Functions of the files of a volume, which Spark's registry has by other names: see :func:`volume_calls`.
 VOLUME_FUNCTIONS = ("file_content", "get_presigned_url")
@@ -544,7 +562,10 @@ def listed_schema(statement: str) -> str | None:
         return None
     if listing[2:] not in (["IN"], ["FROM"]) or len(tokens) < 4:
         return DEFAULT_SCHEMA
-    return tokens[3].text.lower()
+    named = reference_at(statement, tokens, 3)
+    if named is None:
+        raise SqlError(f"{tokens[3].text} is not a schema.")
+    return named.name.name
 
 
 def last(statement: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from volstream.changelog.base import Deduplication
@@ -108,7 +109,9 @@ class Binding:
                     inline = reference.takes_alias and not self._in_views
                     replacement = f"({unmoved})" if inline else self.views.of(unmoved)
             elif facts.is_fact(reference.name):
-                replacement = self.views.of(f"SELECT * FROM {parquet_at(facts.write(self._home, reference.name))}")
+                written = facts.write(self._home, reference.name)
+                self.views.on_release(partial(folders.remove, written))
+                replacement = self.views.of(f"SELECT * FROM {parquet_at(written)}")
             else:
                 self._check_spelling(statement, reference)
             if replacement is not None:
@@ -213,9 +216,12 @@ class Binding:
         return None
 
     def attach_all(self, schema: str) -> None:
-        """Registers all tables of a schema in Spark."""
+        """Registers all tables of a schema in Spark, except those whose names it does not take."""
+        from pyspark.errors import AnalysisException
+
         for name in folders.inside(f"{self._tables}/{schema}"):
-            with suppress(SqlError):  # another table of the metastore is shown under the name
+            # With SqlError, another table of the metastore is shown under the name.
+            with suppress(SqlError, AnalysisException):
                 self.attach(Name(schema, name))
 
     def _directory(self, name: Name) -> DataFrame:

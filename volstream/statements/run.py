@@ -15,7 +15,7 @@ from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, SqlError
 from volstream.ingest.sources import end
-from volstream.model.names import Name
+from volstream.model.names import Name, check_table
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.guard import guarded
 from volstream.spark.views import without_views
@@ -250,10 +250,12 @@ class SparkStatements:
 
         Raises:
             AlreadyExistsError: a stream has this name; tables and streams share a namespace.
+            InvalidValueError: no table can have it.
         """
         for reference in names.references(statement)[:1]:
             if self._home.catalog.streams.find(reference.name) is not None:
                 raise AlreadyExistsError(f"There is already a stream {reference.name}.", "Choose another name.")
+            check_table(reference.name)
             return reference.name
         return None
 

@@ -157,6 +157,7 @@ class LocalStore:
 
     def write(self, path: str, content: bytes) -> None:
         """See :meth:`Writable.write`. Directly below the root only."""
+        _check_plain(path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with (
             _errors_of(path),
@@ -167,6 +168,7 @@ class LocalStore:
 
     def remove(self, path: str) -> None:
         """See :meth:`Writable.remove`. Removes folders that are empty then, which could be in the way of a file of their name."""
+        _check_plain(path)
         folder, _, name = path.rpartition("/")
         with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), _directory(self._root, folder) as held:
             os.unlink(name, dir_fd=held)
@@ -180,6 +182,7 @@ class LocalStore:
     def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:  # noqa: ARG002  # of the protocol
         """See :meth:`TakesOutputs.put`. The type is not stored: a listing tells it by the name."""
         self._identity()
+        _check_plain(path)
         folder, _, name = path.rpartition("/")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with _errors_of(path), self._made(folder) as held:
@@ -194,6 +197,8 @@ class LocalStore:
     def move(self, path: str, to: str) -> str | None:
         """See :meth:`TakesOutputs.move`."""
         self._identity()
+        _check_plain(path)
+        _check_plain(to)
         (source, _, name), (target, _, new) = path.rpartition("/"), to.rpartition("/")
         with _errors_of(to), ExitStack() as held:
             try:
@@ -212,6 +217,7 @@ class LocalStore:
     def remove_folder(self, path: str) -> None:
         """See :meth:`TakesOutputs.remove_folder`."""
         self._identity()
+        _check_plain(path)
         above, _, name = path.rpartition("/")
         with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), _directory(self._root, above) as held:
             if stat.S_ISLNK(os.stat(name, dir_fd=held, follow_symlinks=False).st_mode):
@@ -222,6 +228,7 @@ class LocalStore:
     def obstacle(self, path: str) -> str | None:
         """See :meth:`TakesOutputs.obstacle`."""
         self._identity()
+        _check_plain(path)
         parts = path.split("/")
         with _errors_of(path):
             for depth in range(1, len(parts)):
@@ -394,6 +401,12 @@ def _status(root: str, path: str) -> os.stat_result:
 def _is_plain(path: str) -> bool:
     """True if ``path`` is spelled as listings spell it."""
     return "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
+
+
+def _check_plain(path: str) -> None:
+    """Raises StorageError for a path that leads out of the root, or has other spellings."""
+    if not _is_plain(path):
+        raise StorageError(f"{printable(path)} is no path of a file.")
 
 
 @contextmanager

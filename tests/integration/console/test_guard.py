@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.integration.conftest import Place
 from volstream.console.queries import Queries
 from volstream.errors import VolstreamError
 
-#: Relations that are no table: ``#`` is the folder of the bait, ``@`` its port.
+#: Relations that are no table: ``#`` is the folder of the bait, ``&`` the same from the tables of the home, ``@`` its port.
 RELATIONS = [
     *(f"{source}.`#`" for source in ("csv", "json", "text", "parquet", "orc", "avro", "xml", "binaryFile", "delta")),
     "CSV.`#/secret.csv`",
@@ -123,6 +124,10 @@ OTHERS = [
     "SELECT * FROM python_worker_logs()",
     "REFRESH '#'",
     "ANALYZE TABLE csv.`#` COMPUTE STATISTICS",
+    "SHOW TABLES IN `&`",
+    "SHOW TABLES FROM `&` LIKE '*'",
+    "SHOW TABLES IN `&/secret.csv`",
+    "SHOW COLUMNS IN t IN `&`",
 ]
 
 
@@ -150,9 +155,11 @@ def test_no_statement_opens_lists_or_calls_anything(place: Place, bait: Baits, s
     table = f"t{uuid.uuid4().hex[:8]}"
     place.session.sql(f"CREATE TABLE {table} (n INT)").collect()
     queries = Queries(place.session)
+    beside = os.path.relpath(bait.folder, f"{place.session.home.warehouse}/tables")
     wrong = []
     for template in some:
         statement = template.replace("$", table).replace("#", str(bait.folder)).replace("@", str(bait.port))
+        statement = statement.replace("&", beside)
         try:
             answer = str(queries.run(statement, 10))
         except VolstreamError as error:

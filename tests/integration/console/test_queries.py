@@ -265,23 +265,54 @@ LARGE = [
 ]
 
 
+STEPS = (
+    "INTERVAL 1 MICROSECOND",
+    "make_interval(0, 0, 0, 0, 0, 0, 0.000001 + id)",
+    "make_dt_interval(0, 0, 0, 0.000001 + id)",
+)
+
+
 def test_no_function_makes_a_value_for_which_the_engine_has_no_memory(place: Place) -> None:
     with place.gateway.fresh() as spark:
         expressions = [one.replace("#", by) for one in LARGE for by in ("2000000000", "2000000000 + int(id)")]
         expressions += ["randstr(2000000000)", "format_string('%2000000000d', 1)"]
-        expressions += ["replace(repeat('a', 60000000), 'a', repeat('b', 60000000))"]
+        expressions += [
+            "replace(repeat('a', 60000000), 'a', repeat('b', 60000000))",
+            "format_number(1, 2000000000 + int(id))",
+        ]
+        expressions += [
+            "format_string('%60000000d%60000000d', 1, 2)",
+            "format_string(concat('%', 60000000 + id, 'd'), 1)",
+        ]
+        expressions += [
+            "regexp_replace(repeat('a', 1000000), 'a', repeat('b', 5000))",
+            "split(repeat('a', 60000000), '')",
+        ]
+        expressions += [f"sequence(TIMESTAMP '2020-01-01', TIMESTAMP '2030-01-01', {step})" for step in STEPS]
+        expressions += ["count_min_sketch(id, 1e-9D, 0.999D, 1)"]
         for expression in expressions:
             with pytest.raises(Exception, match=r"makes no values of more than|awaitResult"):
                 spark.sql(f"SELECT {expression} FROM range(1)").collect()
         small = (
             "repeat('a', id), space(1), lpad('a', int(id), 'x'), rpad('a', 2), array_repeat(id, 1), sequence(1, id), sequence(3, 1, -2), "
             "repeat(NULL, 3), repeat('a', NULL), replace('aba', 'b', 'cc'), format_string('%3d', id), "
-            "sequence(DATE '2026-01-01', DATE '2026-01-02')[1]"
+            "sequence(DATE '2026-01-01', DATE '2026-01-02')[1], format_number(1.5, 2), format_string(concat('%', id, 'd'), id), "
+            "regexp_replace('abc', 'b', 'xy'), size(split('a,b', ',')), size(sequence(TIMESTAMP '2026-01-01', "
+            "TIMESTAMP '2026-03-01', INTERVAL 1 MONTH)), size(sequence(DATE '2026-03-01', DATE '2026-01-01', INTERVAL '-1' DAY))"
         )
         found = spark.sql(f"SELECT {small} FROM range(2, 3)")
         assert found.columns[0] == "repeat(a, id)"
         wanted = ("aa", " ", "xa", "a ", [2], [1, 2], [3, 1], None, None, "acca", "  2", date(2026, 1, 2))
+        wanted += ("1.50", " 2", "axyc", 2, 3, 60)  # type: ignore[assignment]
         assert [tuple(row) for row in found.collect()] == [wanted]
+
+
+def test_a_time_does_not_belong_to_more_windows_than_the_analyser_can_take(place: Place) -> None:
+    with place.gateway.fresh() as spark:
+        windows = "SELECT window(TIMESTAMP '2026-01-01', '{}', '1 second')"
+        with pytest.raises(Exception, match="no more than 1000 windows"):
+            spark.sql(windows.format("1000000 days"))
+        assert spark.sql(windows.format("3 seconds")).count() == 3
 
 
 def test_values_are_cut_before_they_arrive(page: Page) -> None:

@@ -208,5 +208,29 @@ def test_a_server_with_a_certificate_speaks_tls(tmp_path: Path) -> None:
         connection.request("GET", "/healthz")
         assert connection.getresponse().read() == b'{"status": "ok"}\n'
         connection.close()
+        with pytest.raises(ssl.SSLError), socket.create_connection(("localhost", server.port), timeout=10) as plain:
+            trusting.wrap_socket(plain, server_hostname="other")
+        # Those that say nothing are few, and have to make room.
+        silent = [
+            socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(module._MAX_CONNECTIONS + 2)
+        ]
+        connection = http.client.HTTPSConnection("localhost", server.port, timeout=10, context=trusting)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        with suppress(ConnectionError):
+            assert silent[0].recv(1) == b""
+        connection.close()
+        for one in silent:
+            one.close()
     finally:
         server.stop()
+
+
+def test_requests_that_are_not_sent_to_their_end_make_room_for_others(server: HttpServer) -> None:
+    half = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nx"
+    crowd = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(module._MAX_CONNECTIONS)]
+    for one in crowd:
+        one.sendall(half)
+    assert status(server, "localhost") == 200
+    for one in crowd:
+        one.close()

@@ -286,6 +286,30 @@ def test_a_jvm_killed_mid_query_is_a_lost_engine(gateway: SparkGateway, address:
     eventually(lambda: gateway.lost is not None, timeout=SLACK_SECONDS)
 
 
+def test_a_cancelled_query_that_does_not_end_ends_the_engine(settings: Settings) -> None:
+    settings = settings.model_copy(update={"spark_conf": {"spark.volstream.stuckSeconds": "1"}})
+    address = attached(settings)
+    gateway = SparkGateway(lambda: address, stall_seconds=60)
+    one(gateway)
+
+    def used() -> dict[int, float]:
+        return {thread.id: thread.user_time for thread in psutil.Process(address.jvm_pid).threads()}
+
+    def cancel() -> None:
+        before = used()
+        eventually(lambda: max(time - before.get(id, 0) for id, time in used().items()) > 1, timeout=60)
+        session.interruptAll()
+
+    with gateway.fresh() as session:
+        canceller = threading.Thread(target=cancel)
+        canceller.start()
+        endless = session.range(1).where(r"concat(repeat('a', 60), '!', id) rlike r'^(a|aa|aaa)+\1b$'")
+        with pytest.raises(Exception, match=r"(?i)cancel"):
+            endless.collect()
+        canceller.join()
+    eventually(lambda: not jvm_lives(address), timeout=SLACK_SECONDS)
+
+
 @pytest.mark.long
 def test_an_idle_engine_exits(settings: Settings) -> None:
     settings = settings.model_copy(update={"engine_idle_seconds": 2.0})

@@ -155,6 +155,9 @@ def test_one_bad_file_never_stops_the_others_and_keeps_its_old_rows(place: Place
     common = {"job": "j", "attempts": 1, "files": 3, "failed": 2, "inserted": 1}
     assert facts == [{**common, "path": "a", "kind": "raised"}, {**common, "path": "c", "kind": "wrong-result"}]
     assert place.rows("SELECT volume, count FROM volstream.rejected") == []
+    assert place.rows("SELECT 1 AS one") == [{"one": 1}]
+    staged = Path(place.session.home.warehouse, "_staging")
+    assert [one.name for one in staged.glob("facts-*")] == [], "the files of facts go with the frames"
 
 
 @pytest.mark.long

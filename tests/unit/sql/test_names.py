@@ -82,6 +82,9 @@ def test_the_table_that_a_clone_is_of_is_found(statement: str, source: str | Non
         ("TABLE t UNION SELECT a FROM u WHERE b IN (SELECT c FROM v) SORT BY a, s", ["t", "u", "v"]),
         ("EXPLAIN SELECT extract(YEAR FROM s) FROM t GROUP BY a, s", ["t"]),
         ("SELECT * FROM t CHANGES FROM TIMESTAMP '2026-01-01' GROUP BY a, s", ["t"]),
+        ("SELECT * FROM spark_catalog.a.t JOIN a /* x */ . u", ["a.t", "a.u"]),
+        ("SHOW COLUMNS IN t FROM a", ["a.t"]),
+        ("SHOW TBLPROPERTIES t('x')", ["t"]),
         ("OPTIMIZE t ZORDER BY (a, s)", ["t"]),
     ],
 )
@@ -158,6 +161,17 @@ def test_options_of_changes_are_checked(options: str, message: str) -> None:
     statement = f"SELECT * FROM t CHANGES FROM VERSION 0 WITH ({options})"
     with pytest.raises(SqlError, match=message):
         names.changes_of(statement, names.references("SELECT * FROM t")[0])
+
+
+def test_the_schema_of_a_listing_is_a_name() -> None:
+    assert [names.listed_schema(f"SHOW TABLES {rest}") for rest in ("", "IN a", "FROM `b c` LIKE 'x'")] == [
+        "public",
+        "a",
+        "b c",
+    ]
+    for schema in ("`../../etc`", "`/etc`", "`.`"):
+        with pytest.raises(SqlError, match="not a schema"):
+            names.listed_schema(f"SHOW TABLES IN {schema}")
 
 
 def test_statements_are_split_at_semicolons_outside_strings() -> None:

@@ -1,6 +1,7 @@
 package volstream;
 
 import java.util.Map;
+import java.util.function.Supplier;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.SparkSessionExtensions;
@@ -10,6 +11,7 @@ import org.apache.spark.sql.catalyst.analysis.FunctionRegistry;
 import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
+import org.apache.spark.sql.catalyst.expressions.TimeWindow;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -47,15 +49,18 @@ public final class NoReflection extends AbstractFunction1<SparkSessionExtensions
     /** Functions whose third argument, if it is text, names a file; as binary it is the content. */
     private static final String[] DESCRIBED = {"from_protobuf", "to_protobuf"};
 
+    private static final int MAX_WINDOWS = 1000;
+
     @Override
     public BoxedUnit apply(SparkSessionExtensions extensions) {
         for (String name : NAMES) {
             FunctionRegistry.builtin().dropFunction(identifier(name));
         }
-        OPTIONS.forEach((name, option) -> replace(name, arguments -> checkOptions(name, option, arguments)));
+        OPTIONS.forEach((name, option) -> replace(name, (arguments, made) -> checkOptions(name, option, arguments)));
         for (String name : DESCRIBED) {
-            replace(name, arguments -> checkDescriptor(name, arguments));
+            replace(name, (arguments, made) -> checkDescriptor(name, arguments));
         }
+        replace("window", (arguments, made) -> checkWindow(made));
         extensions.injectParser(new AbstractFunction2<SparkSession, ParserInterface, ParserInterface>() {
             @Override
             public ParserInterface apply(SparkSession session, ParserInterface delegate) {
@@ -75,7 +80,7 @@ public final class NoReflection extends AbstractFunction1<SparkSessionExtensions
     }
 
     private interface Check {
-        void of(Seq<Expression> arguments);
+        void of(Seq<Expression> arguments, Supplier<Expression> made);
     }
 
     private static FunctionIdentifier identifier(String name) {
@@ -93,7 +98,7 @@ public final class NoReflection extends AbstractFunction1<SparkSessionExtensions
         FunctionRegistry.builtin().registerFunction(identifier(name), found.get()._1(), new AbstractFunction1<>() {
             @Override
             public Expression apply(Seq<Expression> arguments) {
-                check.of(arguments);
+                check.of(arguments, () -> original.apply(arguments));
                 return original.apply(arguments);
             }
         });
@@ -116,6 +121,15 @@ public final class NoReflection extends AbstractFunction1<SparkSessionExtensions
     private static void checkDescriptor(String name, Seq<Expression> arguments) {
         if (arguments.length() > 2 && arguments.apply(2).dataType() instanceof StringType) {
             throw refusal(name + " reads no files: pass the descriptor's content as BINARY, not its path.");
+        }
+    }
+
+    /** The analyser makes a copy of a row's expressions for each of the windows to which it belongs. */
+    private static void checkWindow(Supplier<Expression> made) {
+        if (made.get() instanceof TimeWindow window
+                && window.slideDuration() > 0
+                && window.windowDuration() / window.slideDuration() > MAX_WINDOWS) {
+            throw refusal("A time belongs to no more than " + MAX_WINDOWS + " windows: let them be shorter, or slide further.");
         }
     }
 

@@ -10,26 +10,36 @@ import org.apache.spark.sql.catalyst.expressions.BinaryPad;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Divide;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.FormatNumber;
 import org.apache.spark.sql.catalyst.expressions.FormatString;
 import org.apache.spark.sql.catalyst.expressions.GreaterThan;
 import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Multiply;
 import org.apache.spark.sql.catalyst.expressions.OctetLength;
+import org.apache.spark.sql.catalyst.expressions.RLike;
 import org.apache.spark.sql.catalyst.expressions.RaiseError;
 import org.apache.spark.sql.catalyst.expressions.RandStr;
+import org.apache.spark.sql.catalyst.expressions.RegExpReplace;
 import org.apache.spark.sql.catalyst.expressions.Sequence;
 import org.apache.spark.sql.catalyst.expressions.StringLPad;
 import org.apache.spark.sql.catalyst.expressions.StringRPad;
 import org.apache.spark.sql.catalyst.expressions.StringRepeat;
 import org.apache.spark.sql.catalyst.expressions.StringReplace;
 import org.apache.spark.sql.catalyst.expressions.StringSpace;
+import org.apache.spark.sql.catalyst.expressions.StringSplit;
 import org.apache.spark.sql.catalyst.expressions.Subtract;
+import org.apache.spark.sql.catalyst.expressions.TimestampAddInterval;
+import org.apache.spark.sql.catalyst.expressions.TimestampAddYMInterval;
+import org.apache.spark.sql.catalyst.expressions.UnixMicros;
+import org.apache.spark.sql.catalyst.expressions.aggregate.CountMinSketchAgg;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DoubleType$;
 import org.apache.spark.sql.types.IntegralType;
+import org.apache.spark.sql.types.TimestampType$;
+import org.apache.spark.sql.types.YearMonthIntervalType;
 import scala.Option;
 import scala.runtime.AbstractPartialFunction;
 
@@ -42,7 +52,12 @@ final class ValueLimits extends Rule<LogicalPlan> {
     /** Bytes of a text, and elements of an array. */
     private static final double MAX = 1 << 26;
 
-    private static final Pattern WIDTH = Pattern.compile("%[^a-zA-Z%]*?(\\d{7,})");
+    private static final Pattern SPECIFIER = Pattern.compile("%[^a-zA-Z%]*[a-zA-Z]");
+
+    /** But not the number of an argument. */
+    private static final Pattern WIDTH = Pattern.compile("\\d+(?![\\d$])");
+
+    private static final Option<String> UTC = Option.apply("UTC");
 
     @Override
     public LogicalPlan apply(LogicalPlan plan) {
@@ -66,7 +81,7 @@ final class ValueLimits extends Rule<LogicalPlan> {
         if (expression instanceof StringRepeat repeat) {
             return new Number(repeat.times(), product(repeat.str(), repeat.times()));
         } else if (expression instanceof StringReplace replace) {
-            return new Number(replace.replaceExpr(), product(replace.srcExpr(), new OctetLength(replace.replaceExpr())));
+            return new Number(replace.replaceExpr(), replaced(replace.srcExpr(), replace.replaceExpr()));
         } else if (expression instanceof StringSpace space) {
             return plain(space.child());
         } else if (expression instanceof StringLPad pad) {
@@ -83,14 +98,31 @@ final class ValueLimits extends Rule<LogicalPlan> {
             return new Number(insert.posExpr(), new Abs(number(insert.posExpr())));
         } else if (expression instanceof Sequence sequence && sequence.stop().dataType() instanceof IntegralType) {
             return new Number(sequence.stop(), length(sequence));
-        } else if (expression instanceof FormatString format && format.children().head().foldable()) {
-            return new Number(format.children().head(), Literal$.MODULE$.apply(width(format.children().head())));
+        } else if (expression instanceof Sequence sequence && sequence.stepOpt().isDefined()) {
+            return new Number(sequence.stop(), times(sequence.start(), sequence.stop(), sequence.stepOpt().get()));
+        } else if (expression instanceof FormatString format) {
+            Expression pattern = format.children().head();
+            return new Number(pattern, pattern.foldable() ? literal(width(pattern)) : widest(pattern));
+        } else if (expression instanceof FormatNumber format && format.right().dataType() instanceof IntegralType) {
+            return plain(format.right());
+        } else if (expression instanceof RegExpReplace replace) {
+            return new Number(replace.rep(), replaced(replace.subject(), replace.rep()));
+        } else if (expression instanceof StringSplit split) {
+            // Each character may become an element, which is many times as large.
+            return new Number(split.str(), new Multiply(number(new OctetLength(split.str())), literal(4)));
+        } else if (expression instanceof CountMinSketchAgg sketch) {
+            return new Number(sketch.epsExpression(), literal(bytes(sketch)));
         }
         return null;
     }
 
     private static Number plain(Expression argument) {
         return new Number(argument, number(argument));
+    }
+
+    /** A quarter of what comes out if the replacement stands in place of each byte, which it rarely does. */
+    private static Expression replaced(Expression text, Expression by) {
+        return new Divide(product(text, new OctetLength(by)), literal(4));
     }
 
     private static Expression product(Expression text, Expression times) {
@@ -104,15 +136,65 @@ final class ValueLimits extends Rule<LogicalPlan> {
         if (step.isEmpty()) {
             return distance;
         }
-        Expression size = new Abs(number(step.get()));
-        return new Divide(
-                distance, new If(new GreaterThan(size, Literal$.MODULE$.apply(1.0)), size, Literal$.MODULE$.apply(1.0)));
+        return steps(distance, number(step.get()));
     }
 
+    /** How many steps there are between two times or dates. */
+    private static Expression times(Expression start, Expression stop, Expression step) {
+        Expression begin = moment(start);
+        Expression next = step.dataType() instanceof YearMonthIntervalType
+                ? new TimestampAddYMInterval(begin, step, UTC)
+                : new TimestampAddInterval(begin, step, UTC);
+        Expression first = micros(begin);
+        return steps(new Abs(new Subtract(micros(moment(stop)), first)), new Subtract(micros(next), first));
+    }
+
+    private static Expression steps(Expression distance, Expression step) {
+        Expression size = new Abs(step);
+        return new Divide(distance, new If(new GreaterThan(size, literal(1)), size, literal(1)));
+    }
+
+    private static Expression moment(Expression time) {
+        return new Cast(time, TimestampType$.MODULE$, UTC);
+    }
+
+    private static Expression micros(Expression moment) {
+        return number(new UnixMicros(moment));
+    }
+
+    /** The sum of the widths and precisions in a format. */
     private static double width(Expression format) {
         Object text = format.eval(InternalRow.empty());
-        Matcher width = WIDTH.matcher(text == null ? "" : text.toString());
-        return width.find() ? Double.MAX_VALUE : 0;
+        double sum = 0;
+        Matcher specifier = SPECIFIER.matcher(text == null ? "" : text.toString());
+        while (specifier.find()) {
+            Matcher width = WIDTH.matcher(specifier.group());
+            while (width.find()) {
+                sum += Double.parseDouble(width.group());
+            }
+        }
+        return sum;
+    }
+
+    /** Of a format that is not constant: widths of more than two digits are refused. */
+    private static Expression widest(Expression format) {
+        Expression wide = new RLike(format, Literal$.MODULE$.apply("%[^a-zA-Z%]*\\d{3}"));
+        return new If(wide, literal(Double.MAX_VALUE), new Multiply(number(new OctetLength(format)), literal(50)));
+    }
+
+    private static double bytes(CountMinSketchAgg sketch) {
+        double relative = constant(sketch.epsExpression());
+        double confidence = constant(sketch.confidenceExpression());
+        return 8 * Math.ceil(2 / relative) * Math.ceil(-Math.log(1 - confidence) / Math.log(2));
+    }
+
+    private static double constant(Expression expression) {
+        Object value = number(expression).eval(InternalRow.empty());
+        return value == null ? 1 : (Double) value;
+    }
+
+    private static Expression literal(double value) {
+        return Literal$.MODULE$.apply(value);
     }
 
     private static Expression number(Expression expression) {
@@ -133,7 +215,7 @@ final class ValueLimits extends Rule<LogicalPlan> {
         }
         DataType kind = number.argument.dataType();
         Expression refused = new Cast(new RaiseError(Literal$.MODULE$.apply(said)), kind, Option.empty());
-        Expression checked = new If(new GreaterThan(number.size, Literal$.MODULE$.apply(MAX)), refused, number.argument);
+        Expression checked = new If(new GreaterThan(number.size, literal(MAX)), refused, number.argument);
         return (Expression) expression.mapChildren(
                 child -> child == number.argument ? checked : child);
     }
