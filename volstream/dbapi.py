@@ -5,7 +5,7 @@
         cursor.execute("SELECT count(*) FROM users WHERE age > ?", [30])
         [(count,)] = cursor.fetchall()
 
-Every statement is committed on its own. Values are Python's as in PySpark's rows.
+Every statement is committed on its own. Values are as in PySpark's rows, except that a TIMESTAMP has its time zone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ from volstream.sql.parameters import in_schema, with_parameters
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from volstream.ingest.stream import FlushReceiver
 
@@ -391,17 +391,36 @@ class Cursor(Closeable):
 
 
 def _rows(answer: _Answer) -> Iterator[Any]:
-    """Yields rows as PySpark converts them."""
+    """Yields rows as PySpark converts them, but times keep their zones."""
     from pyspark.sql.conversion import ArrowTableToRowsConversion
 
+    columns = cast("StructType", _kept_times(answer.columns))
     for batch in answer.batches():
         try:
-            yield from ArrowTableToRowsConversion.convert(batch, answer.columns)
+            yield from ArrowTableToRowsConversion.convert(batch, columns)
         except OverflowError:
             raise InvalidValueError(
                 "There are times outside of Python's years 1 to 9999, in UTC or in this machine's time zone.",
                 "Fetch them with fetch_arrow_table().",
             ) from None
+
+
+def _kept_times(kind: DataType) -> DataType:
+    """Returns a type whose times PySpark passes on as they are, where it would make those with a zone local ones without."""
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType, TimestampNTZType, TimestampType
+
+    match kind:
+        case TimestampType():
+            return TimestampNTZType()
+        case ArrayType():
+            return ArrayType(_kept_times(kind.elementType), kind.containsNull)
+        case MapType():
+            return MapType(_kept_times(kind.keyType), _kept_times(kind.valueType), kind.valueContainsNull)
+        case StructType():
+            return StructType(
+                [StructField(field.name, _kept_times(field.dataType), field.nullable) for field in kind.fields]
+            )
+    return kind
 
 
 @contextmanager

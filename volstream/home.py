@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -14,6 +15,8 @@ from volstream.config import Settings
 from volstream.delta import options, owners
 from volstream.errors import EngineEndedError, EngineError, InvalidStateError, InvalidValueError
 from volstream.lifecycle.closeable import Closeable
+from volstream.model.units import in_utc
+from volstream.sqltext import literal
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -77,8 +80,33 @@ class Home(Closeable):
 
     @property
     def spark(self) -> SparkSession:
-        """This thread's Spark session. It knows only tables that SQL has mentioned, and no streams. Raises EngineError."""
-        return self.gateway.session()
+        """This thread's Spark session for statements. It knows only tables that SQL has mentioned, and no streams. Raises
+        EngineError."""
+        return self.gateway.statements()
+
+    def moment(self, text: str) -> datetime:
+        """Parses a time as this thread's statements do: without a zone it is local, or in the zone that they have set.
+
+        Raises:
+            InvalidValueError: it is no time, or is outside of the years 1 to 9999 in UTC.
+        """
+        try:
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise InvalidValueError(f"{text!r} is not a time.", "Write for example '2026-03-01 12:00:00'.") from None
+        zone = self._gateway.zone() if moment.tzinfo is None and self._gateway is not None else None
+        return in_utc(moment) if zone is None else self.evaluated_moment(literal(text))
+
+    def evaluated_moment(self, expression: str) -> datetime:
+        """Returns the value of a SQL expression as a time. Uses Spark. Raises as :meth:`moment`."""
+        query = f"SELECT unix_micros(CAST(({expression}) AS TIMESTAMP)) AS moment"
+        micros = self.spark.sql(query).collect()[0]["moment"]
+        if micros is None:
+            raise InvalidValueError(f"{expression} is not a time.", "Write for example '2026-03-01 12:00:00'.")
+        try:
+            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+        except OverflowError:
+            raise InvalidValueError(f"{expression} is not within the years 1 to 9999 of UTC.") from None
 
     def take_over_session(self, job: str) -> None:
         """Makes this thread's Spark session the one that the last command which ran this job left, and leaves it to the next.

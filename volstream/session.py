@@ -22,6 +22,7 @@ from volstream.home import Home
 from volstream.lifecycle.closeable import Closeable
 from volstream.model.arguments import checked, takes
 from volstream.model.names import Name, quote
+from volstream.model.units import in_utc
 from volstream.objects.all import Objects
 
 if TYPE_CHECKING:
@@ -35,15 +36,13 @@ if TYPE_CHECKING:
     from volstream.spark.session import SparkGateway
 
 
-def _bound(which: str, version: int | None, moment: datetime | str | None) -> int | datetime | None:
-    """Returns an end of a range. Raises InvalidValueError if it is given twice, and SqlError if it is no time."""
-    from volstream.sql.names import moment_of
-
+def _bound(home: Home, which: str, version: int | None, moment: datetime | str | None) -> int | datetime | None:
+    """Returns an end of a range. Raises InvalidValueError if it is given twice, or is no time."""
     if moment is None:
         return version
     if version is not None:
         raise InvalidValueError(f"{which}Version and {which}Timestamp are mutually exclusive.", "Give one of them.")
-    return moment_of(moment if isinstance(moment, str) else moment.isoformat())
+    return home.moment(moment) if isinstance(moment, str) else in_utc(moment)
 
 
 def _tell(text: str) -> None:
@@ -197,11 +196,11 @@ class Session(Closeable):
         computeUpdates: bool = False,  # noqa: N803
         identity: Sequence[str] = (),
     ) -> DataFrame:
-        """Returns the changes of a table in a range of versions or times, both ends included, like Spark's ``read.changes``.
+        """Returns the changes of a table, or of a volume's directory, in a range of versions or times, both ends included, like Spark's ``read.changes``.
 
         Args:
-            name: the table's; its changes must have been tracked in the range.
-            startingVersion, startingTimestamp: one of them; a time is in UTC unless it has a zone.
+            name: the table's, whose changes must have been tracked in the range, or the volume's.
+            startingVersion, startingTimestamp: one of them; a time without a zone is local.
             endingVersion, endingTimestamp: default: the newest version.
             deduplicationMode: ``none``, ``dropCarryovers`` or ``netChanges``.
             computeUpdates: deletes and inserts of one row are shown as ``update_preimage`` and ``update_postimage``.
@@ -215,29 +214,35 @@ class Session(Closeable):
             NotFoundError, InvalidValueError, InvalidStateError: no such table, versions or mode; not tracked.
             StreamSchemaChangedError: columns were dropped, or got another type, in the range.
         """
+        from volstream.delta.log import DeltaLog
         from volstream.delta.writer import compile_if_large
         from volstream.spark.errors import as_sql_errors
         from volstream.statements import metastore
         from volstream.streams.changes import query
 
         first, last = (
-            _bound("starting", startingVersion, startingTimestamp),
-            _bound("ending", endingVersion, endingTimestamp),
+            _bound(self.home, "starting", startingVersion, startingTimestamp),
+            _bound(self.home, "ending", endingVersion, endingTimestamp),
         )
         if first is None:
             raise InvalidValueError(
                 f"The changes of {name} need a start.", "Give startingVersion or startingTimestamp."
             )
-        compile_if_large(self.spark, metastore.locate(self.home, Name.parse(name)))
+        parsed = Name.parse(name)
+        location = metastore.locate(self.home, parsed)
+        of_volume = not DeltaLog(location).exists() and self.home.catalog.volumes.find(parsed) is not None
+        if not of_volume:
+            compile_if_large(self.spark, location)
         text = query(
             self.home.catalog,
             self.home.warehouse,
-            Name.parse(name),
+            parsed,
             first,
             last,
             deduplicationMode,
             compute_updates=computeUpdates,
             identity=identity,
+            directory=of_volume,
         )
         with as_sql_errors():
             return self.spark.sql(text)

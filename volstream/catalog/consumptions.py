@@ -23,6 +23,7 @@ from volstream.errors import FencedError, StreamBusyError
 from volstream.model import counts
 from volstream.model.groups import groups
 from volstream.model.text import counted
+from volstream.model.units import local
 from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, WaitingBatches
 
 #: Columns that are summed over a job's batches.
@@ -109,7 +110,7 @@ class Consumptions:
                 other = self._open_plan(transaction, stream.id)
                 if other is not None:
                     raise StreamBusyError(
-                        f"Another consumption of stream {stream.name} is open: plan {other.id} of {other.created_on:%F %T}.",
+                        f"Another consumption of stream {stream.name} is open: plan {other.id} of {local(other.created_on)}.",
                         "Wait for it, or run its job to the end.",
                     )
                 transaction.execute(insert(plans).values(**_columns(plan)))
@@ -339,7 +340,7 @@ class Consumptions:
             plan = self._open_plan(transaction, stream.id)
             if plan is not None:
                 raise StreamBusyError(
-                    f"The stream {stream.name} is being consumed: plan {plan.id} has been open since {plan.created_on:%F %T}.",
+                    f"The stream {stream.name} is being consumed: plan {plan.id} has been open since {local(plan.created_on)}.",
                     "Run its job to the end first.",
                 )
             transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))

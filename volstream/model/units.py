@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 from volstream.errors import InvalidValueError
 from volstream.model.text import shortened
@@ -130,3 +132,15 @@ def in_utc(moment: datetime) -> datetime:
 def local(moment: datetime) -> str:
     """Returns a moment for a message, in local time, to the second."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def local_zone() -> str:
+    """Returns the local time zone as Spark names it: ``Europe/Berlin``, or as an offset such as ``+01:00`` if it has no name."""
+    from tzlocal import get_localzone
+
+    now = datetime.now().astimezone()
+    with suppress(LookupError, ValueError, OSError):  # TZ may be a rule, and /etc/localtime a copy
+        zone = ZoneInfo(str(get_localzone()))
+        if now.astimezone(zone).utcoffset() == now.utcoffset():
+            return zone.key
+    return now.isoformat(timespec="minutes")[len("2026-01-01T00:00") :]

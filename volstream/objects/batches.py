@@ -66,5 +66,5 @@ class Batches:
             "except for those of statements, batches belong to a job, and are removed with it"
         )
         services = self._jobs.services
-        with services.session() as session:
+        with services.session(self._home.spark) as session:  # whose frames can be joined with others
             return services.planner.files_of(session, job, plan, batch, stream)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from volstream.definitions import FileJobSpec, LoadKeys, StreamSpec, forms
@@ -312,23 +313,9 @@ class Ddl:
     def _moment(self, written: Text) -> datetime:
         text = written.text.strip()
         if text[:1] in ("'", '"') and text[-1:] == text[:1]:
-            try:
-                moment = datetime.fromisoformat(text[1:-1])
-            except ValueError:
-                return self._evaluated(text)
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return self._evaluated(text)
-
-    def _evaluated(self, expression: str) -> datetime:
-        """Returns the value of a SQL expression as a time. Uses Spark."""
-        query = f"SELECT unix_micros(CAST(({expression}) AS TIMESTAMP)) AS moment"
-        micros = self._home.spark.sql(query).collect()[0]["moment"]
-        if micros is None:
-            raise InvalidValueError(f"{expression} is not a time.", "Write for example '2026-03-01 12:00:00'.")
-        try:
-            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-        except OverflowError:
-            raise InvalidValueError(f"{expression} is not within the years 1 to 9999 of UTC.") from None
+            with suppress(InvalidValueError):  # Spark may read more
+                return self._home.moment(text[1:-1])
+        return self._home.evaluated_moment(text)
 
     @staticmethod
     def _existing(statement: Statement) -> dict[str, Any]:

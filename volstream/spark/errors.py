@@ -49,12 +49,12 @@ _REWORDED = (
         (r"The table has no version \1.", r"Its history goes from \2 to \3."),
     ),
     (
-        r"\[DELTA_TIMESTAMP_EARLIER_[A-Z_]+\].*before the earliest version[^(]*\(([\d: -]+).*",
-        (r"The table has no history before \1.", "Give a later time, or a version."),
+        r"\[DELTA_TIMESTAMP_EARLIER_[A-Z_]+\].*",  # in the zone of the engine's process, whatever it is
+        ("The history of the table begins after that time.", "Give a later time, or a version: see DESCRIBE HISTORY."),
     ),
     (
-        r"\[DELTA_TIMESTAMP_GREATER_[A-Z_]+\].*latest version[^(]*\(([\d: -]+).*",
-        (r"The newest version of the table is of \1.", "Give no later time, or leave it out."),
+        r"\[DELTA_TIMESTAMP_GREATER_[A-Z_]+\].*",
+        ("The newest version of the table is older than that time.", "Give no later time, or leave it out."),
     ),
     (r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001.*)?$", (r"\1", "")),
     (

@@ -19,6 +19,7 @@ from volstream.jvm.address import Address, EngineAddress
 from volstream.jvm.codegen import compile_in
 from volstream.jvm.death import noted_cause
 from volstream.log import get
+from volstream.model.units import local_zone
 from volstream.spark.errors import engine_lost, means_engine_lost
 from volstream.spark.loading import load
 
@@ -46,6 +47,7 @@ _ON_OTHER_SERVERS = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
+_TIME_ZONE = "spark.sql.session.timeZone"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 #: How many tasks Spark makes of a range by default: as many as there are slots.
@@ -72,7 +74,7 @@ class SparkGateway:
         self._lock = threading.Lock()
         self._open: dict[str, SparkConnection] = {}
         self._released: set[str] = set()  # those of them that are being released
-        self._by_thread: dict[threading.Thread, SparkConnection] = {}
+        self._by_thread: dict[tuple[threading.Thread, bool], SparkConnection] = {}  # for statements, or for work
         # Pools of interpreting and of compiling sessions, with the number of uses of each.
         self._idle: dict[bool, list[tuple[SparkConnection, int]]] = {False: [], True: []}
         self._watch: Watch | None = None
@@ -164,24 +166,52 @@ class SparkGateway:
         self._left[threading.current_thread()] = path
 
     def session(self) -> SparkSession:
-        """Returns this thread's session: created by its first call, released by :meth:`close` or after the thread's end.
+        """Returns this thread's session for work, to which times without a zone are in UTC: created by its first call, released
+        by :meth:`close` or after the thread's end.
 
         Raises:
             EngineLostError: the engine was lost, or the gateway is closed. EngineError, JavaError: as :meth:`fresh`.
         """
         thread = threading.current_thread()
+        return self._present(thread, False) or self._of_thread(
+            thread, False, lambda: self._new(self._left.pop(thread, None))
+        )
+
+    def statements(self) -> SparkSession:
+        """Returns this thread's session for a user's statements, to which times without a zone are local. As :meth:`session`."""
+        thread = threading.current_thread()
+        return self._present(thread, True) or self._of_thread(thread, True, self._new_local)
+
+    def zone(self) -> str | None:
+        """Returns the time zone that this thread's statements have set in Spark; None: the local one."""
+        session = self._present(threading.current_thread(), True)
+        found = None if session is None else session.conf.get(_TIME_ZONE)
+        return None if found == local_zone() else found
+
+    def _present(self, thread: threading.Thread, of_statements: bool) -> SparkSession | None:
         with self._lock:
-            present = self._by_thread.get(thread)
-        if present is not None and self._ended is None:
-            return present.session
-        connection = self._new(self._left.pop(thread, None))
+            present = self._by_thread.get((thread, of_statements))
+        return None if present is None or self._ended is not None else present.session
+
+    def _of_thread(
+        self, thread: threading.Thread, of_statements: bool, new: Callable[[], SparkConnection]
+    ) -> SparkSession:
+        connection = new()
         with self._lock:
-            ended = [other for other in self._by_thread if not other.is_alive()]
+            ended = [other for other in self._by_thread if not other[0].is_alive()]
             abandoned = [self._by_thread.pop(other) for other in ended]
-            self._by_thread[thread] = connection
+            self._by_thread[thread, of_statements] = connection
         for other in abandoned:
             self._release(other)
         return connection.session
+
+    def _new_local(self) -> SparkConnection:
+        connection = self._new()
+        zone = local_zone()
+        if zone != "UTC":  # which all sessions begin with
+            with self.explaining():
+                connection.session.conf.set(_TIME_ZONE, zone)
+        return connection
 
     def close(self) -> None:
         """Releases all sessions and stops watching. Idempotent."""

@@ -390,8 +390,13 @@ def volume_calls(statement: str) -> Sequence[VolumeCall]:
     return calls
 
 
-#: First or last version of a range of changes, or a time.
-Bound = int | datetime
+@dataclass(frozen=True)
+class Bound:
+    """First or last version of a range of changes, or the text of a time; ``excluded``: 1 or -1 if the range begins after it or
+    ends before it, else 0."""
+
+    at: int | str
+    excluded: int
 
 
 @dataclass(frozen=True)
@@ -408,6 +413,26 @@ class ChangesClause:
 def changes_of(statement: str, reference: Reference) -> ChangesClause | None:
     """Returns the changes that a statement requests of a relation; None if it requests none, or gives expressions as bounds."""
     return _changes([token for token in tokenize(statement) if token.start >= reference.end])
+
+
+def travel_of(statement: str, reference: Reference) -> tuple[int | str, int] | None:
+    """Returns the version, or the text of the time, in ``VERSION AS OF 3`` after a relation, and its end; None if it has none.
+
+    Raises:
+        SqlError: it is an expression.
+    """
+    tokens = [token for token in tokenize(statement) if token.start >= reference.end]
+    words = [token.text.upper() for token in tokens]
+    skipped = 1 if words[:1] == ["FOR"] else 0
+    kind = words[skipped : skipped + 1]
+    if kind not in (["VERSION"], ["TIMESTAMP"]) or words[skipped + 1 : skipped + 3] != ["AS", "OF"]:
+        return None
+    at = tokens[skipped + 3 : skipped + 4]
+    if kind == ["VERSION"] and at and at[0].text.isdecimal() and len(at[0].text) <= _MAX_DIGITS:
+        return int(at[0].text), at[0].end + 1
+    if kind == ["TIMESTAMP"] and at and at[0].token_type is TokenType.STRING:
+        return at[0].text, at[0].end + 1
+    raise SqlError("Of a directory, give the number of a version, or a time in quotes.")
 
 
 def _changes(tokens: list[Token]) -> ChangesClause | None:
@@ -464,29 +489,19 @@ def _bound(tokens: Sequence[Token], at: int, *, excluded: int) -> tuple[Bound, i
     """Returns the version or time after the word at a position, adjusted by ``excluded`` if exclusive, and the next position;
     None: it is an expression. Raises SqlError."""
     words = [token.text.upper() for token in tokens[at : at + 3]]
-    bound: Bound
-    step: Any = excluded
+    value: int | str
     if words[0] == "VERSION":
         if len(words) < 2 or not words[1].isdecimal() or len(words[1]) > _MAX_DIGITS:
             raise SqlError("VERSION must be followed by a number.")
-        bound = int(words[1])
+        value = int(words[1])
     elif len(words) < 2 or tokens[at + 1].token_type is not TokenType.STRING:
         return None
     else:
-        bound, step = moment_of(tokens[at + 1].text), timedelta(microseconds=excluded)
+        value = tokens[at + 1].text
     after = words[2:3]
     if after == ["EXCLUSIVE"]:
-        return bound + step, at + 3
-    return bound, at + (3 if after == ["INCLUSIVE"] else 2)
-
-
-def moment_of(text: str) -> datetime:
-    """Parses a time, in UTC unless the text has a zone. Raises SqlError."""
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise SqlError(f"{text!r} is not a time.", "Write for example '2026-03-01 12:00:00'.") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return Bound(value, excluded), at + 3
+    return Bound(value, 0), at + (3 if after == ["INCLUSIVE"] else 2)
 
 
 #: Words that may stand between INSERT, MERGE, UPDATE or DELETE and the name of the table.

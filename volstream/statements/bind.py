@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -95,7 +96,8 @@ class Binding:
             if changes is not None:
                 replacement, end = self._changes_view(reference, changes), changes.end
             elif reference.directory:
-                replacement = self.views.show(self._directory(reference.name))
+                at, end = names.travel_of(statement, reference) or (None, end)
+                replacement = self.views.show(self._directory(reference.name, at))
             elif stream is not None:
                 replacement = self._stream_view(stream)
                 if merged_into is not None:
@@ -138,14 +140,19 @@ class Binding:
             self._home.catalog,
             self._home.warehouse,
             reference.name,
-            changes.first,
-            changes.last,
+            self._end(changes.first),
+            None if changes.last is None else self._end(changes.last),
             options.get("deduplicationmode", Deduplication.DROP_CARRYOVERS),
             compute_updates=options.get("computeupdates", "false").lower() == "true",
             identity=[column.strip() for column in options.get("identity", "").split(",") if column.strip()],
             directory=reference.directory,
         )
         return self.views.of(text)
+
+    def _end(self, bound: names.Bound) -> int | datetime:
+        if isinstance(bound.at, int):
+            return bound.at + bound.excluded
+        return self._home.moment(bound.at) + timedelta(microseconds=bound.excluded)
 
     def _with_volume_functions(self, statement: str) -> str:
         """Replaces the beginnings of calls like ``file_content(VOLUME v, path)`` by functions of these volumes' stores."""
@@ -224,15 +231,20 @@ class Binding:
             with suppress(SqlError, AnalysisException):
                 self.attach(Name(schema, name))
 
-    def _directory(self, name: Name) -> DataFrame:
+    def _directory(self, name: Name, at: int | str | None) -> DataFrame:
+        """Returns the files of a volume, at a version or a time if one is given."""
         volume = self._home.catalog.volumes.get(name)
         source = VolumeSource(self._home.catalog, self._home.warehouse, volume.id)
+        if at is not None:
+            what = f"directory of volume {volume.name}"
+            at = source.resolve(what, *((None, self._home.moment(at)) if isinstance(at, str) else (at, None)))
         snapshot = source.find()
         if snapshot is None:
             return relation(self.spark, directory.SCHEMA.empty_table())
         if source.is_large:
             compile_in(self.spark)
-        return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM ({snapshot.at_query(snapshot.newest)})")
+        files = snapshot.at_query(snapshot.newest if at is None else at)
+        return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM ({files})")
 
     def _use_schema(self, schema: str) -> None:
         place = literal(f"{self._tables}/{schema}")

@@ -11,6 +11,7 @@ from volstream.delta.keeper import check_writable
 from volstream.delta.log import DeltaLog, retention
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
+from volstream.model.units import local
 from volstream.sql import names
 from volstream.statements import metastore
 from volstream.streams.source import NEEDED, behind
@@ -47,7 +48,7 @@ def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
         stream, begin = found
         raise InvalidStateError(
             f"VACUUM would remove files that the stream {stream.name} has not consumed yet: "
-            f"its changes begin at {begin:%F %T} UTC.",
+            f"its changes begin at {local(begin)}.",
             f"Consume it first, discard its changes (volstream advance-stream {stream.name}), or RETAIN more hours.",
         )
 

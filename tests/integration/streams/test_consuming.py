@@ -137,6 +137,7 @@ def test_a_temporary_view_keeps_the_range_it_was_created_with(filled: Home) -> N
     filled.sql("CREATE OR REPLACE TEMPORARY VIEW kept AS SELECT id FROM s$")
     filled.sql("INSERT INTO u$ SELECT id, name FROM s$")
     assert filled.rows("SELECT * FROM kept") == [(1,), (2,)]
+    filled.sql("DROP VIEW kept")
 
 
 @pytest.mark.long
@@ -285,6 +286,7 @@ def test_a_frame_is_written_using_the_views_and_functions_of_its_session(filled:
         made = batch.df.join(spark.table("extra"), "id", "left").selectExpr("twice(id) AS id", "more AS name")
         assert batch.write(filled.name("u"), df=made) == 2
     assert filled.rows("SELECT * FROM u$ ORDER BY id") == [(2, "x"), (4, None)]
+    spark.catalog.dropTempView("extra")
     assert unread(filled) == 0
 
 

@@ -138,12 +138,12 @@ def test_a_long_message_is_shortened_to_one_line() -> None:
         (
             "[DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION] The provided timestamp (2020-01-01 00:00:00.0) is before the earliest "
             "version available to\nthis table (2026-11-24 15:02:14.804). Please use a timestamp after 2026-11-24 15:02:14.",
-            "The table has no history before 2026-11-24 15:02:14. Give a later time, or a version.",
+            "The history of the table begins after that time. Give a later time, or a version: see DESCRIBE HISTORY.",
         ),
         (
             "[DELTA_TIMESTAMP_GREATER_THAN_COMMIT] Timestamp 2026-11-24 15:40:20.938 is after the table's latest version "
             "(2026-11-24 15:23:23.233). Use a timestamp at or before 2026-11-24 15:23:23.",
-            "The newest version of the table is of 2026-11-24 15:23:23. Give no later time, or leave it out.",
+            "The newest version of the table is older than that time. Give no later time, or leave it out.",
         ),
         ("[USER_RAISED_EXCEPTION] No such\nthing. SQLSTATE: P0001", "No such\nthing."),
         (

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from volstream.errors import SqlError
@@ -192,19 +190,24 @@ def test_calls_are_found_by_tokens() -> None:
 @pytest.mark.parametrize(
     ("clause", "bounds", "options", "rest"),
     [
-        ("CHANGES FROM VERSION 2 TO VERSION 4 x", (2, 4), {}, " x"),
-        ("CHANGES FROM VERSION 2 EXCLUSIVE TO VERSION 4 EXCLUSIVE WHERE a", (3, 3), {}, " WHERE a"),
-        ("CHANGES FROM VERSION 2 INCLUSIVE", (2, None), {}, ""),
+        ("CHANGES FROM VERSION 2 TO VERSION 4 x", (names.Bound(2, 0), names.Bound(4, 0)), {}, " x"),
+        (
+            "CHANGES FROM VERSION 2 EXCLUSIVE TO VERSION 4 EXCLUSIVE WHERE a",
+            (names.Bound(2, 1), names.Bound(4, -1)),
+            {},
+            " WHERE a",
+        ),
+        ("CHANGES FROM VERSION 2 INCLUSIVE", (names.Bound(2, 0), None), {}, ""),
         (
             "CHANGES FROM TIMESTAMP '2026-01-01' EXCLUSIVE TO TIMESTAMP '2026-01-02T03:00:00+01:00' x",
-            (datetime(2026, 1, 1, microsecond=1, tzinfo=UTC), datetime(2026, 1, 2, 2, tzinfo=UTC)),
+            (names.Bound("2026-01-01", 1), names.Bound("2026-01-02T03:00:00+01:00", 0)),
             {},
             " x",
         ),
-        ("CHANGES FROM VERSION 1 TO TIMESTAMP '2026-01-02'", (1, datetime(2026, 1, 2, tzinfo=UTC)), {}, ""),
+        ("CHANGES FROM VERSION 1 TO TIMESTAMP '2026-01-02'", (names.Bound(1, 0), names.Bound("2026-01-02", 0)), {}, ""),
         (
             "CHANGES FROM VERSION 0 WITH (deduplicationMode='none', computeUpdates='true') AS c",
-            (0, None),
+            (names.Bound(0, 0), None),
             {"deduplicationmode": "none", "computeupdates": "true"},
             " AS c",
         ),
@@ -235,7 +238,6 @@ def test_other_relations_request_no_changes() -> None:
         ("SELECT * FROM t CHANGES FROM VERSION 1 WITH (", "not closed"),
         ("SELECT * FROM t CHANGES FROM VERSION 1 TO VERSION 2 WITH (a = b", "not closed"),
         ("SELECT * FROM t CHANGES FROM VERSION", "followed by a number"),
-        ("SELECT * FROM t CHANGES FROM TIMESTAMP 'soon'", "'soon' is not a time"),
         ("SELECT * FROM t CHANGES FROM VERSION x", "followed by a number"),
         ("SELECT * FROM t CHANGES FROM VERSION " + "9" * 5000, "followed by a number"),
     ],

@@ -67,6 +67,13 @@ public final class NoReflection extends AbstractFunction1<SparkSessionExtensions
                 return new GuardedParser(delegate);
             }
         });
+        // After common table expressions are in their places, and before relations are looked up.
+        extensions.injectHintResolutionRule(new AbstractFunction1<SparkSession, Rule<LogicalPlan>>() {
+            @Override
+            public Rule<LogicalPlan> apply(SparkSession session) {
+                return new TravelTimes();
+            }
+        });
         extensions.injectPostHocResolutionRule(new AbstractFunction1<SparkSession, Rule<LogicalPlan>>() {
             @Override
             public Rule<LogicalPlan> apply(SparkSession session) {
