@@ -196,7 +196,8 @@ class Session(Closeable):
         computeUpdates: bool = False,  # noqa: N803
         identity: Sequence[str] = (),
     ) -> DataFrame:
-        """Returns the changes of a table, or of a volume's directory, in a range of versions or times, both ends included, like Spark's ``read.changes``.
+        """Returns the changes of a table, or of a volume's directory, in a range of versions or times, both ends included, like
+        Spark's ``read.changes``.
 
         Args:
             name: the table's, whose changes must have been tracked in the range, or the volume's.

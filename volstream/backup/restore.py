@@ -112,7 +112,7 @@ def _check_rows(catalog: Catalog, empty: bool) -> None:
 
 
 class _Moved:
-    """Converts catalog rows so that their locations refer to the new warehouse."""
+    """Converts catalog rows so that their locations refer to the new warehouse, and no run is in progress."""
 
     def __init__(self, before: str, now: str) -> None:
         self._before = f"{before}/"
@@ -121,6 +121,8 @@ class _Moved:
     def __call__(self, table: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
         if table == "plans":
             return {**row, "location": self._place(row["location"])}
+        if table == "jobs" and row["last_started"] is not None and row["last_ended"] is None:
+            return {**row, "last_ended": row["last_started"], "last_outcome": "running when the backup was made"}
         if table == "intents":
             return {
                 **row,

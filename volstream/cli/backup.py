@@ -11,6 +11,7 @@ import click
 
 from volstream.cli.options import common, creating_home, interactive
 from volstream.cli.output import Output
+from volstream.definitions import FileJob
 from volstream.model.text import counted
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ def restore_command(session: Session, output: Output, directory: Path) -> None:
     text += "\nNext: volstream daemon, or volstream refresh VOLUME. A listing finds what has changed since."
     if str(session.home.settings.home) != manifest.home:
         text += f"\nSettings are not restored; those of {manifest.home} are in {directory / 'volstream.toml'}."
+    writing = [job for job in session.jobs.list() if isinstance(job, FileJob) and job.outputs_to]
+    for job in writing:
+        text += f"\nThe job {job.name} writes its files to the volume {job.outputs_to}, as the home that was backed up does: "
+        text += "pause one of them."
     _show(output, manifest, text)
 
 

@@ -1,63 +1,95 @@
 """Reads rows of a table without a JVM, through deltalake's query engine. For results that fit in memory.
 
 The engine supports deletion vectors and skips files and pages by statistics: tens of milliseconds, where Spark takes seconds.
+Spark reads what the engine does not support, such as tables whose columns were widened.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import QueryBuilder
 
 from volstream.delta.places import mapped, open_table
+from volstream.errors import DependencyError, DiskError, StorageError
+from volstream.spark.errors import map_spark_errors
+from volstream.sqltext import literal, quote_column, table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
 
 
-def read(location: str, version: int, schema: pa.Schema, where: str = "true") -> pa.Table:
+def read(
+    location: str,
+    version: int,
+    schema: pa.Schema,
+    equals: tuple[str, str] | None = None,
+    spark: Callable[[], SparkSession] | None = None,
+) -> pa.Table:
     """Returns rows of the table at a version.
 
     Args:
         schema: the columns to read, with the types to convert them to.
-        where: SQL in DataFusion's dialect; with literals from :func:`text`.
+        equals: a column and the text that it must have.
+        spark: returns a session for tables that deltalake cannot read; None: they are errors.
 
     Raises:
         DependencyError: the table cannot be read.
     """
-    with mapped(location):
-        query = QueryBuilder().register("rows", open_table(location, version))
-        columns = ", ".join(f'"{name}"' for name in schema.names)
-        result = query.execute(f"SELECT {columns} FROM rows WHERE {where}")
-        return pa.RecordBatchReader.from_stream(result).read_all().cast(schema)
+    return _selected(location, version, schema.names, equals, None, spark).cast(schema)
 
 
-def sample(location: str, version: int, limit: int, where: str = "true") -> pa.Table:
+def sample(
+    location: str,
+    version: int,
+    limit: int,
+    equals: tuple[str, str] | None = None,
+    spark: Callable[[], SparkSession] | None = None,
+) -> pa.Table:
     """Returns some of the table's rows, with all columns.
 
     Args:
         limit: maximum number of rows.
-        where: as for :func:`read`.
+        equals, spark: as for :func:`read`.
 
     Raises:
         DependencyError: the table cannot be read.
     """
-    with mapped(location):
-        query = QueryBuilder().register("rows", open_table(location, version))
-        result = query.execute(f"SELECT * FROM rows WHERE {where} LIMIT {limit}")
-        return pa.RecordBatchReader.from_stream(result).read_all()
+    return _selected(location, version, (), equals, limit, spark)
 
 
-def changes(location: str, first: int, last: int) -> pa.Table:
-    """Returns the change feed of versions ``first`` to ``last``, both included.
+def _selected(
+    location: str,
+    version: int,
+    columns: Sequence[str],
+    equals: tuple[str, str] | None,
+    limit: int | None,
+    spark: Callable[[], SparkSession] | None,
+) -> pa.Table:
+    """Returns these columns, or all if there are none."""
 
-    Returns:
-        The table's columns, ``_change_type``, ``_commit_version`` and others, in no particular order.
+    def query(table: str, quoted: Callable[[str], str], text: Callable[[str], str]) -> str:
+        where = "" if equals is None else f" WHERE {quoted(equals[0])} = {text(equals[1])}"
+        ending = "" if limit is None else f" LIMIT {limit}"
+        return f"SELECT {', '.join(map(quoted, columns)) or '*'} FROM {table}{where}{ending}"
 
-    Raises:
-        DependencyError: the table cannot be read.
-    """
-    with mapped(location):
-        feed = open_table(location).load_cdf(starting_version=first, ending_version=last)
-        return pa.RecordBatchReader.from_stream(feed).read_all()
+    try:
+        with mapped(location):
+            engine = QueryBuilder().register("rows", open_table(location, version))
+            result = engine.execute(query("rows", '"{}"'.format, _standard))
+            return pa.RecordBatchReader.from_stream(result).read_all()
+    except DependencyError as error:
+        if spark is None or isinstance(error, StorageError | DiskError):
+            raise
+    with map_spark_errors():
+        found: pa.Table = (
+            spark().sql(query(f"{table_at(location)} VERSION AS OF {version}", quote_column, literal)).toArrow()
+        )
+    return found
 
 
-def text(value: str) -> str:
-    """Returns a literal for ``where``, in standard SQL, where a backslash is an ordinary character."""
-    return "'" + value.replace("'", "''") + "'"
+def _standard(text: str) -> str:
+    """Returns a literal in standard SQL, where a backslash is an ordinary character."""
+    return "'" + text.replace("'", "''") + "'"

@@ -6,9 +6,9 @@ command's result never decides the outcome; callers look for the marker in the l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from volstream.delta import direct
 from volstream.delta.log import DeltaLog
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.spark.session import SparkGateway
+
+T = TypeVar("T")
 
 #: A commit that lost a race against another writer of the table is retried with the same statement.
 _CONFLICT_ATTEMPTS = 5
@@ -132,12 +134,13 @@ class DeltaWriter:
             with_retries(lambda: session.sql(statement).collect())
 
 
-def with_retries(command: Any) -> None:
-    """Retries a command that loses races against other writers of its table."""
+def with_retries(command: Callable[[], T]) -> T:
+    """Returns what a command returns, which is retried when it loses a race against other writers of its table."""
     import stamina
 
     for attempt in stamina.retry_context(
         on=lambda error: is_conflict(condition_of(error)), attempts=_CONFLICT_ATTEMPTS, wait_initial=0.1, wait_max=2.0
     ):
         with attempt:
-            command()
+            return command()
+    raise AssertionError("the last attempt raises")

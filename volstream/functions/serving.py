@@ -38,7 +38,7 @@ def serve(work: Work, requests: Iterator[tuple[str, Any]], copy_output_to: int |
         many calls, also the number of each, before its outcomes.
     """
     plain = _types if work.schema is None else OutcomeCodec(work.schema).plain
-    with memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
+    with work.source.folder(), memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
         caller = work.caller(copy_output_to)
         many = threading.Event()
 

@@ -21,7 +21,7 @@ import time
 import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, chdir, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -166,6 +166,15 @@ class FunctionSource:
     def place(self) -> str:
         """The path of the function's file, or the name of its module if that is installed."""
         return self.module if self.root is None else f"{Path(self.root) / self.module.replace('.', '/')}.py"
+
+    def folder(self) -> AbstractContextManager[object]:
+        """Returns a block in whose calls relative paths begin at the folder of the function's own code, wherever they are made.
+
+        Code that is installed, kept in the catalog, or not on this machine has no such folder: an empty one is made.
+        """
+        if self.root is not None and os.access(self.root, os.R_OK | os.X_OK):
+            return chdir(self.root)
+        return _in_empty_folder()
 
     def load(self) -> Callable[..., Any]:
         """Imports the function.
@@ -399,6 +408,12 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
                 f"{getattr(function, '__name__', type(function).__name__)}{signature} cannot be {what}: {error}.",
                 "The function, or a class's __call__, takes the file first; the others are given by name: --arg name=value.",
             ) from None
+
+
+@contextmanager
+def _in_empty_folder() -> Iterator[None]:
+    with tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True) as folder, chdir(folder):
+        yield
 
 
 def absolute(text: str, directory: Path) -> str:

@@ -80,10 +80,11 @@ def try_function(
         )
     expected = RowRequirements(schema, Bounds())
     prints = ImmediateOutput(sys.stderr)
-    caller = Caller(source, arguments, timeout_seconds, prints, expected, sets=as_set, outputs=OutputTarget())
     with closing(Fetcher(store)) as fetcher:
         files = [*zip(tasks, fetcher.files(tasks), strict=True)]
-    outcomes = [outcome for group in _groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
+    with source.folder():
+        caller = Caller(source, arguments, timeout_seconds, prints, expected, sets=as_set, outputs=OutputTarget())
+        outcomes = [outcome for group in _groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
     if schema is not None:
         for outcome in outcomes:
             OutcomeCodec(schema).check(outcome)

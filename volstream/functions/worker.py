@@ -243,12 +243,14 @@ class InProcessWorker:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._fetcher = Fetcher(work.store)
-        self._caller = work.caller()
+        with ExitStack() as resources:
+            resources.enter_context(work.source.folder())
+            self._caller = work.caller()
+            self._resources = resources.pop_all()
         self._child: ChildWorker | None = None
         self._one_child = threading.Lock()
         self._instead: ManyCallsWorker | None = None
         self.concurrency = 1 if work.measures else work.concurrency or self._caller.concurrency
-        self._resources = ExitStack()
         if self.concurrency > 1:
             self._resources.enter_context(self._caller.capturing())
 

@@ -239,7 +239,7 @@ def _rows(home: Home, job: FileJob, key: str) -> list[FileEvent]:
         return []
     column = key_column(job)
     columns = _ROWS.set(0, pa.field(column, pa.string()))
-    current = rows.read(location, version, columns, f"{column} = {rows.text(key)}")
+    current = rows.read(location, version, columns, (column, key), home.gateway.session)
     counted = current.group_by(["_batch_id", "_file_version"]).aggregate([("_processed_at", "max"), (column, "count")])
     return [
         FileEvent(

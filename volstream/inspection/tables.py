@@ -114,14 +114,18 @@ def described_table(home: Home, text: str) -> dict[str, Any]:
             }
             for commit in reversed(commits)
         ],
-        "sample": sample_of(location, version),
+        "sample": sample_of(home, location, version),
     }
 
 
-def sample_of(location: str, version: int, where: str = "true") -> dict[str, Any]:
-    """Returns ``columns`` and a few ``rows`` of a table, with long values cut; an ``error`` if they cannot be read."""
+def sample_of(home: Home, location: str, version: int, equals: tuple[str, str] | None = None) -> dict[str, Any]:
+    """Returns ``columns`` and a few ``rows`` of a table, with long values cut; an ``error`` if they cannot be read.
+
+    Args:
+        equals: a column and the text that it must have.
+    """
     try:
-        rows = sample(location, version, _ROWS, where)
+        rows = sample(location, version, _ROWS, equals, home.gateway.session)
     except VolstreamError as error:
         return {"columns": [], "rows": [], "error": error.message}
     return {"columns": rows.column_names, "rows": _cut(rows), "error": None}

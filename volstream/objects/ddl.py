@@ -11,7 +11,7 @@ from typing import Any
 from volstream.definitions import FileJobSpec, LoadKeys, StreamSpec, forms
 from volstream.definitions.options import Key, keys
 from volstream.directory.table import COLUMNS
-from volstream.errors import InvalidValueError, SqlError
+from volstream.errors import InvalidValueError, NotFoundError, SqlError
 from volstream.inspection import details
 from volstream.model.documents import to_json
 from volstream.model.names import Name
@@ -75,8 +75,9 @@ class Ddl:
         """Runs a statement. Raises the operation's VolstreamError."""
         match statement.action, statement.kind:
             case "create", kind:
+                existed = statement.if_not_exists and self._exists(kind, _text(statement.name))
                 created = self._makers[kind](statement)
-                said = "exists" if statement.if_not_exists else "is created"
+                said = "exists" if existed else "is created"
                 return Result(["status"], [{"status": f"{_said(kind)} {created.name} {said}."}])
             case "drop", kind:
                 dropped = self._objects.by_kind[kind].drop(_text(statement.name), if_exists=statement.if_exists)
@@ -114,6 +115,13 @@ class Ddl:
                 return Result(["status"], [{"status": f"{_said(kind)} {job.name} is {job.state}."}])
             case _:
                 raise SqlError(f"{statement.action.upper()} {statement.kind.upper()} is not supported.")
+
+    def _exists(self, kind: str, name: str) -> bool:
+        try:
+            self._objects.by_kind["source" if kind == "external" else kind].get(name)
+        except NotFoundError:
+            return False
+        return True
 
     def _create_connection(self, statement: Statement) -> Any:
         options = dict(statement.options)

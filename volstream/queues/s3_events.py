@@ -33,6 +33,8 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
             spellings = [_record(record) for record in records]
         case {"detail-type": str(), "detail": dict(detail)}:
             spellings = [_event(detail)]
+        case {"s3Bucket": str(bucket), "s3ObjectKey": [*keys]} if all(isinstance(key, str) for key in keys):
+            spellings = [_hints(bucket, key) for key in keys]  # CloudTrail has delivered logs
         case {"Event": "s3:TestEvent"}:
             return ()
         case {"Type": "SubscriptionConfirmation" | "UnsubscribeConfirmation" as kind}:
@@ -49,21 +51,28 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
 
 
 def _record(record: Any) -> Sequence[ObjectHint]:
-    """Returns the hint of one record of S3's own format, in which keys are form-encoded: ``+`` is a space."""
+    """Returns the hints of one record of S3's own format."""
     match record:
-        case {"s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}}} if _could_be(bucket, key):
-            decoded = _decoded(key)
-            return () if decoded is None else (ObjectHint(bucket, decoded),)
+        case {"s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}}} if _decoded(key) is not None:
+            return _hints(bucket, key)
     return ()
 
 
 def _event(detail: dict[str, Any]) -> Sequence[ObjectHint]:
-    """Returns the hints of an EventBridge event. AWS does not document whether the key is encoded: both forms are hints."""
+    """Returns the hints of an EventBridge event, of S3 or of a call that CloudTrail saw."""
     match detail:
-        case {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}} if _could_be(bucket, key):
-            spellings = dict.fromkeys((key, _decoded(key) or key))
-            return [ObjectHint(bucket, spelling) for spelling in spellings]
+        case {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}}:
+            return _hints(bucket, key)
+        case {"requestParameters": {"bucketName": str(bucket), "key": str(key)}}:
+            return _hints(bucket, key)
     return ()
+
+
+def _hints(bucket: str, key: str) -> Sequence[ObjectHint]:
+    """Returns a hint for each spelling that a key can stand for: S3 form-encodes it (``+`` is a space), Ceph and CloudTrail do
+    not, and AWS does not document what EventBridge does."""
+    spellings = dict.fromkeys((_decoded(key) or key, key))
+    return [ObjectHint(bucket, spelling) for spelling in spellings] if _could_be(bucket, key) else ()
 
 
 def _could_be(bucket: str, key: str) -> bool:

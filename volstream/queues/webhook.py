@@ -45,7 +45,7 @@ def _hints(event: Any) -> Sequence[Hint | ObjectHint] | Rejection:
             return s3_events.parse(_body(records))
         case {"events": list()} | {"specversion": str(), "data": {"oss": dict()}}:
             return oss_events.parse(_body(event))
-        case {"Records": list()} | {"detail-type": str()} | {"Type": str()} | {"Event": str()}:
+        case {"Records": list()} | {"detail-type": str()} | {"Type": str()} | {"Event": str()} | {"s3Bucket": str()}:
             return s3_events.parse(_body(event))
         case _:
             return Rejection("", f"The body is JSON, but no event that volstream knows: {shape(event)}.")

@@ -56,6 +56,13 @@ _REWORDED = (
         r"\[DELTA_TIMESTAMP_GREATER_[A-Z_]+\].*",
         ("The newest version of the table is older than that time.", "Give no later time, or leave it out."),
     ),
+    (
+        r"\[DELTA_CONCURRENT_[A-Z_]+.*",
+        (
+            "Other writers kept changing the table while the statement ran.",
+            "Run it again, or when fewer of them write.",
+        ),
+    ),
     (r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001.*)?$", (r"\1", "")),
     (
         r"\[PARSE_SYNTAX_ERROR\].* 'VOLSTREAM'",  # the guard of spark/guard.py

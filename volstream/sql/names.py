@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -141,7 +142,8 @@ class SparkStatements:
             case ["MERGE", _]:
                 text = adapt.insert_all_columns(text, self._columns_of_target(statement))
         with nullcontext() if created is None else creating(self._home, created):
-            frame = binding.spark.sql(text)
+            run = partial(binding.spark.sql, text)
+            frame = with_retries(run) if words[0] in ("INSERT", "UPDATE", "DELETE", "MERGE") else run()
         if words[:2] in _LISTING:
             frame = without_views(frame)
         # A user's view may read volstream's views for the life of the session.

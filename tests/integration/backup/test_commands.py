@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from tests.commands import Shell
+from volstream.catalog import Catalog
+from volstream.catalog.tables import jobs
 
 
 @pytest.fixture
@@ -103,3 +108,21 @@ def test_a_failed_restore_leaves_nothing_in_the_way_of_the_next(shell: Shell, ot
     other.ok("restore", str(backup))
 
     assert json.loads(other.ok("refresh", "v", "--format", "json"))["inserted"] == 0
+
+
+def test_a_restored_home_says_nothing_of_the_runs_of_the_other_and_warns_of_shared_outputs(
+    shell: Shell, other: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "f.py").write_text("def f(file):\n    return {'n': 1}\n")
+    shell.ok("create-volume", "out", str(tmp_path / "out"), "--queue-type", "none")
+    shell.ok(
+        *("create-job", "j", "--volume", "v", "--function", f"{tmp_path / 'f.py'}:f", "--into", "t"),
+        *("--returns", "n INT, o FILE", "--outputs-to", "out"),
+    )
+    with closing(Catalog(f"sqlite:///{shell.home}/catalog.db")) as catalog, catalog.database.transaction() as rows:
+        rows.execute(update(jobs).values(last_started=datetime.now(UTC)))
+    shell.ok("backup", str(tmp_path / "backup"))
+    assert "The job j writes its files to the volume out, as the home" in other.ok("restore", str(tmp_path / "backup"))
+    [job] = json.loads(other.ok("status", "--format", "json"))["jobs"]
+    assert (job["interrupted"], job["outcome"]) == (False, "running when the backup was made")

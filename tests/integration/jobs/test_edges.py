@@ -19,8 +19,10 @@ from volstream.definitions import FileJob, JobState, StreamMode, Write
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
-from volstream.errors import FencedError, FunctionLoadError, StorageError, StreamBusyError
+from volstream.errors import FencedError, FunctionLoadError, InvalidValueError, StorageError, StreamBusyError
+from volstream.functions.file import File
 from volstream.functions.source import find
+from volstream.functions.trial import try_function
 from volstream.jobs.attempt import target_of_rows, work_on
 from volstream.jobs.progress import Progress
 from volstream.jobs.staged import Staged
@@ -317,3 +319,41 @@ def test_a_cloud_without_keys_for_the_workers_is_a_storage_error_of_which_spark_
         Staged.run(location, target_of_rows(job, location, "a batch"), spark.range(1), work)
     assert error.value.transient
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_relative_path_begins_at_the_functions_folder_wherever_it_is_called(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, isolate: bool
+) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "n.txt").write_text("7")
+    (tmp_path / "n.txt").write_text("wrong")
+    monkeypatch.chdir(tmp_path)
+    place.put("a.txt")
+    place.job(
+        "import pathlib\ndef f(file):\n    return {'n': int(pathlib.Path('n.txt').read_text())}\n",
+        returns=None,
+        isolate=isolate,
+    )
+    place.run()
+    assert place.table() == [("a.txt", 7)]
+    [tried] = try_function(f"{code}/job.py:f", [str(place.folder / "a.txt")], None, {}, None).outcomes
+    assert (tried.rows, Path.cwd()) == ([{"n": 7}], tmp_path)
+
+
+def test_code_without_a_folder_finds_the_same_in_inference_and_in_a_run(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "n.txt").write_text("7")
+    monkeypatch.chdir(tmp_path)
+    place.put("a.txt")
+
+    def here(file: File) -> dict[str, int]:
+        return {"n": int(Path("n.txt").read_text())}
+
+    with pytest.raises(InvalidValueError, match="No such file or directory"):
+        place.session.jobs.create("j", here, "t", volume="v")
+    place.session.jobs.create("j", here, "t", volume="v", returns="n INT")
+    place.run()
+    assert [failure.message for failure in place.session.jobs.failures()] != []

@@ -25,7 +25,7 @@ EVENTS = Path(__file__).parent / "events"
 
 #: Fixture -> the keys that it is a hint of.
 S3 = {
-    "put": ("in/summer day+1.png",),
+    "put": ("in/summer day+1.png", "in/summer+day%2B1.png"),
     "multipart": ("in/big.tif",),
     "delete": ("in/a.png",),
     "delete_marker": ("in/a.png",),
@@ -37,10 +37,12 @@ S3 = {
     "directory": (),
     "test_event": (),
     "two_records": ("in/first.png", "in/second.png"),
-    "sns_envelope": ("in/summer day+1.png",),
+    "sns_envelope": ("in/summer day+1.png", "in/summer+day%2B1.png"),
     "sns_test_event": (),
-    "eventbridge_created": ("in/summer+day%2B1.png", "in/summer day+1.png"),
+    "eventbridge_created": ("in/summer day+1.png", "in/summer+day%2B1.png"),
     "eventbridge_deleted": ("in/a.png",),
+    "cloudtrail_call": ("in/a b.png", "in/a+b.png"),
+    "cloudtrail_logs": ("in/1.json.gz", "in/2.json.gz"),
 }
 OSS = {
     "put": ("in/summer day+1.png",),
@@ -89,14 +91,13 @@ def test_oss_messages_are_parsed(name: str, wrap: Callable[[bytes], bytes]) -> N
 
 @pytest.mark.parametrize("key", KEYS)
 def test_any_key_is_reported_unchanged(key: str) -> None:
-    assert s3_events.parse(s3_body(key)) == hinted(key)
-    told = oss_events.parse(oss_body(key))
-    assert not isinstance(told, Rejection)
-    assert told[0] == ObjectHint("photos", key)
+    for told in (s3_events.parse(s3_body(key)), oss_events.parse(oss_body(key))):
+        assert not isinstance(told, Rejection)
+        assert told[0] == ObjectHint("photos", key)
 
 
-def test_an_s3_key_is_decoded_once() -> None:
-    assert s3_events.parse(s3_body("%2541+")) == hinted("%2541+")
+def test_an_s3_key_is_decoded_once_or_not_at_all_as_ceph_sends_it() -> None:
+    assert s3_events.parse(s3_body("%2541+")) == hinted("%2541+", "%252541%2B")
 
 
 def test_an_oss_key_that_may_be_encoded_is_reported_both_ways() -> None:
@@ -107,10 +108,9 @@ def test_an_oss_key_that_may_be_encoded_is_reported_both_ways() -> None:
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1))
 def test_every_record_is_read(keys: list[str]) -> None:
     files = [key for key in keys if not key.endswith("/")]
-    assert s3_events.parse(s3_body(*keys)) == hinted(*files)
-    told = oss_events.parse(oss_body(*keys))
-    assert not isinstance(told, Rejection)
-    assert set(hinted(*files)) <= set(told)
+    for told in (s3_events.parse(s3_body(*keys)), oss_events.parse(oss_body(*keys))):
+        assert not isinstance(told, Rejection)
+        assert set(hinted(*files)) <= set(told)
 
 
 @pytest.mark.parametrize(("body", "envelope"), [(s3_body("a"), {"Type": "Notification"}), (oss_body("a"), {})])

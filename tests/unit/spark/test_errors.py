@@ -145,6 +145,10 @@ def test_a_long_message_is_shortened_to_one_line() -> None:
             "(2026-11-24 15:23:23.233). Use a timestamp at or before 2026-11-24 15:23:23.",
             "The newest version of the table is older than that time. Give no later time, or leave it out.",
         ),
+        (
+            "[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] ConcurrentAppendException: Files were added by a concurrent update.",
+            "Other writers kept changing the table while the statement ran. Run it again, or when fewer of them write.",
+        ),
         ("[USER_RAISED_EXCEPTION] No such\nthing. SQLSTATE: P0001", "No such\nthing."),
         (
             "[PARSE_SYNTAX_ERROR] Syntax error at or near 'VOLSTREAM'. SQLSTATE: 42601 (line 2, pos 0)",
@@ -152,7 +156,7 @@ def test_a_long_message_is_shortened_to_one_line() -> None:
             "Add volstream.NoReflection to its spark.sql.extensions, or use volstream sql.",
         ),
     ],
-    ids=["version", "early", "late", "raised", "unguarded"],
+    ids=["version", "early", "late", "race", "raised", "unguarded"],
 )
 def test_some_messages_are_worded_as_elsewhere(said: str, shown: str) -> None:
     assert str(sql_error(raised.AnalysisException(said))) == shown

@@ -9,7 +9,7 @@ from volstream.catalog.failures import ANY
 from volstream.console.facts.batches import newest
 from volstream.console.query import Query
 from volstream.definitions import FileJob, Job, SourceKind
-from volstream.delta import folders, rows
+from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.places import reached
 from volstream.errors import NotFoundError, VolstreamError
@@ -175,8 +175,8 @@ def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> dict[st
     batch = next(
         (candidate.id for candidate in worked_on if candidate.state is BatchState.COMMITTED and candidate.rows), None
     )
-    where = "true" if batch is None or not isinstance(definition, FileJob) else f"_batch_id = {rows.text(batch)}"
-    shown = sample_of(location, version, where)
-    if not shown["rows"] and where != "true":  # replaced since by another batch
-        shown, batch = sample_of(location, version), None
+    equals = None if batch is None or not isinstance(definition, FileJob) else ("_batch_id", batch)
+    shown = sample_of(home, location, version, equals)
+    if not shown["rows"] and equals is not None:  # replaced since by another batch
+        shown, batch = sample_of(home, location, version), None
     return {**shown, "batch": batch}
