@@ -27,5 +27,5 @@ def shrink(file: File, edge: str = "128") -> Picture:
         small.thumbnail((int(edge), int(edge)))
         jpeg = io.BytesIO()
         small.save(jpeg, "JPEG", quality=80)
-        path = PurePosixPath("thumbs", file.relative_path).with_suffix(".jpg")
+        path = PurePosixPath(file.relative_path).with_suffix(".jpg")
         return Picture(image.width, image.height, OutputFile(str(path), data=jpeg.getvalue()))

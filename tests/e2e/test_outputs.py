@@ -29,7 +29,7 @@ class Made:
 def make(file) -> Made:
     text = file.read_text()
     path, _, _ = text.partition(" ")
-    return Made(text, volstream.OutputFile(f"made/{path}", data=text.encode()))
+    return Made(text, volstream.OutputFile(path, data=text.encode()))
 """
 
 

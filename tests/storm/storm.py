@@ -68,7 +68,7 @@ def read(file) -> Text:
 
 def copy(file) -> Copy:
     text = read(file).text
-    return Copy(text, volstream.OutputFile(f"copies/{{file.relative_path}}", data=text.encode()))
+    return Copy(text, volstream.OutputFile(file.relative_path, data=text.encode()))
 
 
 def whole(files: list, log: str) -> Text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.abc
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,7 @@ from volstream.definitions import Volume, VolumeSpec
 from volstream.definitions.options import to_alter, to_create
 from volstream.errors import StorageError
 from volstream.lifecycle.stop import Stop, stop_on_signals
+from volstream.model.selection import DEFAULT_IGNORES
 from volstream.model.text import counted
 from volstream.model.units import format_size
 
@@ -47,7 +49,14 @@ def create_volume_command(
         name, location, check=check, or_replace=or_replace, if_not_exists=if_not_exists, **given
     )
     text = f"Volume {volume.name} at {volume.location} (queue: {volume.queue_type})."
+    text += _no_longer_ignored(given)
     output.result(volume, f"{text}{_matching(session, volume) if volume.patterns and check else ''}")
+
+
+def _no_longer_ignored(given: Mapping[str, Any]) -> str:
+    """Says which files globs take in that are left out by default."""
+    taken = [glob for glob in DEFAULT_IGNORES if glob not in given.get("ignores", DEFAULT_IGNORES)]
+    return f" It takes files like {', '.join(taken)}, which are ignored by default." if taken else ""
 
 
 def _matching(session: Session, volume: Volume) -> str:
@@ -83,7 +92,8 @@ def alter_volume_command(
     if all_files:
         given["patterns"] = ()
     volume = session.volumes.alter(name, check=check, **given)
-    output.result(volume, f"Volume {volume.name} changed. To apply it now: volstream refresh {volume.name}.")
+    text = f"Volume {volume.name} changed.{_no_longer_ignored(given)}"
+    output.result(volume, f"{text} To apply it now: volstream refresh {volume.name}.")
 
 
 @click.command("refresh")

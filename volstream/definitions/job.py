@@ -245,7 +245,7 @@ _OUTPUTS_TO = Option(
     alterable=False,
 )
 _OUTPUTS_PREFIX = Option(
-    "A folder in it, which the paths of these files begin with.",
+    "A folder in it, which is put before the paths of these files.",
     form=forms.form("a folder", "str", _folder, metavar="FOLDER"),
     alterable=False,
 )

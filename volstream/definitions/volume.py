@@ -78,9 +78,10 @@ class VolumeOptions:
         Sequence[str],
         Option("Take only files that match, such as '*.jpg'.", metavar="GLOB", single="pattern", clause=True),
     ] = ()
-    ignores: Annotated[Sequence[str], Option("Leave files out that match.", metavar="GLOB", single="ignore")] = (
-        DEFAULT_IGNORES
-    )
+    ignores: Annotated[
+        Sequence[str],
+        Option("Leave files out that match, instead of hidden and temporary ones.", metavar="GLOB", single="ignore"),
+    ] = DEFAULT_IGNORES
     max_removals: Annotated[
         str | None,
         Option(

@@ -48,7 +48,7 @@ class OutputFile:
     """A file to be written to the job's target volume, as a value of a result column of type ``FILE``.
 
     Args:
-        relative_path: where, ``/``-separated, relative to the volume's location; below the job's ``outputs_prefix``.
+        relative_path: where, ``/``-separated, relative to the job's ``outputs_prefix`` in the volume, or to the volume.
         data: the content: bytes, a path on this machine, or a binary file, which is read to its end.
         content_type: None: by the extension of the path.
     """
@@ -92,7 +92,7 @@ class OutputTarget:
 
     Attributes:
         volume: name of the target volume; None: of a function that is tried.
-        prefix: folder that all paths must be below, with a ``/`` at its end; empty: any.
+        prefix: folder that is put before all paths, with a ``/`` at its end; empty: none.
         store: None: nothing is written, and sizes are measured.
         folder: the attempt's own folder in the volume.
     """
@@ -155,12 +155,10 @@ def problem_of(path: object, prefix: str = "") -> str | None:
         return "is not Unicode"
     if any(unicodedata.category(character) in _NOT_IN_PATHS for character in path):
         return "has control characters or line breaks"
-    if len(path.encode()) > _LONGEST_PATH or any(len(part.encode()) > _LONGEST_PART for part in parts):
+    if len(f"{prefix}{path}".encode()) > _LONGEST_PATH or any(len(part.encode()) > _LONGEST_PART for part in parts):
         return f"is too long: a part may have {_LONGEST_PART} bytes, all of it {_LONGEST_PATH}"
-    if parts[0] == STAGING:
+    if not prefix and parts[0] == STAGING:
         return f"is in the folder {STAGING}, which is volstream's"
-    if not path.startswith(prefix):
-        return f"is outside of the job's folder {prefix}"
     return None
 
 
@@ -203,6 +201,7 @@ class _Written:
             raise NotRowsError("The function returned a file, but its job has no target volume (outputs_to).")
         if (problem := problem_of(path, target.prefix)) is not None:
             raise NotRowsError(f"The path of the output {printable(str(path))!r} {problem}.")
+        path = f"{target.prefix}{path}"
         if path in self._paths:
             raise NotRowsError(f"The function returned two outputs with the path {path!r}.")
         self._paths.add(path)

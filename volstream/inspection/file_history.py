@@ -61,7 +61,7 @@ class FileEvent:
 
 
 def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
-    """Returns the events of a file, oldest first.
+    """Returns the events of a file, oldest first: a batch before the rows and failures that came of it.
 
     Reads the kept history of this path, and of others with the same content: cost grows with the history, not the directory.
     No Spark, except for the key of a set that is an expression.
@@ -71,10 +71,11 @@ def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
     """
     volume = home.catalog.volumes.get(Name.parse(volume_name))
     events: list[FileEvent] = []
-    if not volume.selection.accepts(path):
-        events.append(
-            FileEvent(None, "outside of the volume", {"patterns": volume.patterns, "ignores": volume.ignores})
-        )
+    outside = (
+        []
+        if volume.selection.accepts(path)
+        else [FileEvent(None, "outside of the volume", {"patterns": volume.patterns, "ignores": volume.ignores})]
+    )
     for rejected in home.catalog.refreshes.rejected(volume.id):
         if rejected.subject == printable(path):
             events.append(
@@ -87,16 +88,19 @@ def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
         for job in (job for job in jobs_on(home.catalog, volume) if isinstance(job, FileJob)):
             events += _of_job(home, job, path, history)
     dated = [event for event in events if event.time is not None]
-    events = [event for event in events if event.time is None] + sorted(
-        dated, key=lambda event: event.time or datetime.max
-    )
+    undated = [event for event in events if event.time is None]
     now = _now(home, volume, path)
     if now is None and not dated:
         raise NotFoundError(
             f"There is no record of {printable(path)} in volume {volume_name}, and it is not in the store.",
             meant(volume.location, path, [*_beside(home, volume, path)]).rstrip(),
         )
-    return [*events, now or FileEvent(None, "not in the store now", {})]
+    return [
+        *outside,
+        *sorted(dated, key=lambda event: event.time or datetime.max),
+        *undated,
+        now or FileEvent(None, "not in the store now", {}),
+    ]
 
 
 def _beside(home: Home, volume: Volume, path: str) -> Iterator[str]:
@@ -208,9 +212,10 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
             "state": batch.state,
             "attempts": batch.attempts,
             "kind": plan.kind,
+            "committed": batch.committed_on,
             **({"set": key} if of_sets else {}),
         }
-        events.append(FileEvent(batch.committed_on or batch.created_on, "in the range of a batch", details | move))
+        events.append(FileEvent(batch.created_on, "in the range of a batch", details | move))
     for failure in home.catalog.failures.active(job.id, path=key):
         details = {
             "job": str(job.name),

@@ -28,7 +28,7 @@ class OpenRun:
     Attributes:
         files, bytes: of the whole plan.
         left_files, left_bytes, left_batches: not committed yet.
-        seconds_left: by the job's past rate; None: nothing was measured yet.
+        seconds_left: by the job's past rate; None: no batch after a first one was measured yet.
     """
 
     plan: str
@@ -56,7 +56,9 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
     plan = home.catalog.consumptions.open_plan(job.stream_id)
     if plan is None or plan.job_id != job.id:
         return None
-    waiting, rate = home.catalog.consumptions.waiting(job.id), sizing.typical_rate(measured)
+    waiting = home.catalog.consumptions.waiting(job.id)
+    # The first batch of a plan is small: it finds out how long a file takes, while workers start and functions are set up.
+    rate = sizing.typical_rate(batch for batch in measured if batch.number > 1 or not waiting.batches)
     return OpenRun(
         plan=plan.id,
         kind=plan.kind,

@@ -63,6 +63,13 @@ _REWORDED = (
             "Run it again, or when fewer of them write.",
         ),
     ),
+    (
+        r".*Could not initialize class.*",
+        (
+            "The engine could not load one of its classes, as after a full disk.",
+            "Run it again after: volstream engine stop. A daemon's engine needs a restart of the daemon.",
+        ),
+    ),
     (r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001.*)?$", (r"\1", "")),
     (
         r"\[PARSE_SYNTAX_ERROR\].* 'VOLSTREAM'",  # the guard of spark/guard.py

@@ -93,7 +93,7 @@ def target(place: Place, tmp_path: Path) -> Target:
 def test_the_files_of_a_function_are_written_before_the_rows_that_name_them(target: Target) -> None:
     target.place.put("a.txt", "one")
     target.place.put("b/c.txt", "two")
-    target.create(outputs_prefix="up")
+    target.create(UPPER.replace("'up/' + ", ""), outputs_prefix="up")
     target.run()
     assert target.files == {"up/a.txt": "ONE", "up/b/c.txt": "TWO"}
     rows = target.place.rows(f"SELECT made FROM {target.place.at} ORDER BY _file_path")
@@ -239,12 +239,11 @@ def test_what_volstream_did_not_write_is_never_replaced_or_removed(target: Targe
     ("path", "message"),
     [
         ("/etc/x", "'/etc/x' is absolute"),
-        ("up/../x", "has an empty part, '.' or '..'"),
-        ("up//x", "has an empty part"),
-        ("up/", "has an empty part"),
-        ("down/x", "'down/x' is outside of the job's folder up/"),
-        ("up/a\nb", "has control characters or line breaks"),
-        ("up/" + "a" * 256, "is too long"),
+        ("../x", "has an empty part, '.' or '..'"),
+        ("x//x", "has an empty part"),
+        ("x/", "has an empty part"),
+        ("a\nb", "has control characters or line breaks"),
+        ("a" * 256, "is too long"),
     ],
 )
 def test_a_path_that_is_not_allowed_is_the_functions_failure(target: Target, path: str, message: str) -> None:
@@ -493,7 +492,7 @@ def test_many_outputs_of_many_files_are_exactly_those_that_rows_name(target: Tar
 def test_outputs_that_others_removed_or_changed_are_found_and_made_again(target: Target) -> None:
     for name in "abcd":
         target.place.put(name, f"text of {name}")
-    target.create(outputs_prefix="up")
+    target.create(UPPER.replace("'up/' + ", ""), outputs_prefix="up")
     target.run()
     jobs, folder = target.place.session.jobs, target.folder / "up"
     right = jobs.verify("j", outputs=True)
