@@ -186,7 +186,7 @@ def test_function_output_is_shown_by_batch_and_file_with_control_characters_esca
     assert "(set-up)  stderr  loading" in shown
     assert "a.txt  (3 lines before these were not kept" in shown
     assert "a.txt  stdout  red \\x1b[31m" in shown
-    assert "b.txt and 1 more  log  ERROR mine: no" in shown
+    assert "b.txt and 1 more of its call  log  ERROR mine: no" in shown
     found = json.loads(shell.ok("logs", "j", "--file", "c.txt", "--lines", "1", "--format", "json"))
     assert found == [
         {

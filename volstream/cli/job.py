@@ -189,6 +189,8 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     text = f"{files}{made}" if done.batches else "Nothing to do."
     if done.counted:
         text += f" Counted: {counts.shown(done.counted)}."
+    if done.new_columns:
+        text += f" New columns: {', '.join(done.new_columns)}."
     output.result(report.document, text)
     if done.code_changed:
         output.message(
@@ -254,5 +256,5 @@ def _file(files: Sequence[str]) -> str:
     """Formats the file of a call, or the first of several; the function's setup has none."""
     if not files:
         return "(set-up)"
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    more = f" and {len(files) - 1} more of its call" if len(files) > 1 else ""
     return f"{printable(files[0])}{more}"

@@ -370,8 +370,12 @@ class BatchExecutor:
     def _adopts(self, columns: Sequence[str]) -> bool:
         """Adds columns to the job and its table, if the job accepts new columns."""
         changed = adopt(self._services, self._job, columns)
-        self._job = changed or self._job
-        return changed is not None
+        if changed is None:
+            return False
+        had = {*of_job(self._job).names}
+        self._progress.new_columns += [name for name in of_job(changed).names if name not in had]
+        self._job = changed
+        return True
 
     def _is_overtaken(self, intent: Intent) -> bool:
         """Returns whether another process settled this attempt; it may be working on the next, which must not be settled."""

@@ -19,6 +19,7 @@ class Progress:
         held: sets of files that are held back, likewise.
         moves: how many of ``done_files`` were moved.
         counted: what the function counted, by name.
+        new_columns: names of those that the table got from files that were loaded.
         code_changed: the function's source has changed since the job was created.
     """
 
@@ -36,6 +37,7 @@ class Progress:
     batches: int = 0
     code_changed: bool = False
     counted: dict[str, float] = field(default_factory=dict)
+    new_columns: list[str] = field(default_factory=list)
 
     @property
     def processed(self) -> int:

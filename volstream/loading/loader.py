@@ -48,7 +48,10 @@ class Loader:
                 # From the first one on the rows do not matter, but the types of all of them do.
                 self._note_new(chunk, placement, missing)
             if not missing:
-                yield self._fitted(chunk, placement)
+                rows = self._fitted(chunk, placement)
+                if rescued := rows.num_rows - rows.column(RESCUED).null_count:
+                    file.count("rows with rescued data", rescued)
+                yield rows
         if missing:
             ddl = to_ddl(pa.schema([*missing.values()]))
             raise FileRejectedError(f"The file has columns that the table lacks: {ddl}.", ddl)

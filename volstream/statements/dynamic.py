@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from volstream.definitions import DynamicJob, SourceKind, Stream, StreamSpec
 from volstream.delta import folders
+from volstream.delta.keeper import keeper_of
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER
 from volstream.delta.tracking import PROPERTIES as TRACKING
@@ -26,6 +27,7 @@ from volstream.sql import incremental, names
 from volstream.sqltext import literal, pairs, parquet_at, quote_column, table_at, type_of
 from volstream.statements import metastore
 from volstream.statements.bind import Binding
+from volstream.streams.source import tracked
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -208,18 +210,28 @@ def streams_of(home: Home, name: Name, query: str) -> Sequence[StreamSpec]:
     sources = dict.fromkeys(_key(reference) for reference in names.references(query))
     if not sources:
         raise SqlError(f"The query of the dynamic table {name} reads no table or volume.")
-    tracked = []
+    streams = []
     for number, (kind, source) in enumerate(sources, 1):
         if kind is SourceKind.TABLE and home.catalog.streams.find(source) is not None:
             raise SqlError(f"{source} is a stream, which a dynamic table cannot consume.", "Select from its source.")
         if source == name:
             raise SqlError(f"The dynamic table {name} would read itself.")
         if kind is SourceKind.TABLE:
-            metastore.locate(home, source)
+            _track(home, metastore.locate(home, source))
         own = Name(name.schema, f"{name.name}_stream" + (f"_{number}" if number > 1 else ""))
         volume, table = (source, None) if kind is SourceKind.VOLUME else (None, source)
-        tracked.append(StreamSpec(name=own, volume=volume, table=table, show_initial_rows=True))
-    return tracked
+        streams.append(StreamSpec(name=own, volume=volume, table=table, show_initial_rows=True))
+    return streams
+
+
+def _track(home: Home, location: str) -> None:
+    """Makes a table that a job of this home keeps track its changes."""
+    log = DeltaLog(location)
+    schema = log.schema()
+    if schema is None or tracked(schema) or keeper_of(home.catalog, location) is None:
+        return
+    with map_spark_errors(), home.gateway.pooled() as spark:
+        spark.sql(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({pairs(TRACKING)})").collect()
 
 
 def _key(reference: names.Reference) -> tuple[SourceKind, Name]:

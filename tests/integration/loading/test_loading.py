@@ -93,6 +93,18 @@ def test_new_columns_are_added_with_types_for_the_values_of_all_files(place: Pla
 
 
 @pytest.mark.long
+def test_a_run_says_which_columns_are_new_and_how_many_rows_have_rescued_data(place: Place) -> None:
+    place.put("a.csv", "id\n1\n2\n")
+    load(place)
+    place.run()
+    for name, content in (("b", "id,more\n2,5\n"), ("c", "id\nx\ny\n3\n")):
+        place.put(f"{name}.csv", content)
+    place.refresh()
+    done = place.run().progress
+    assert (done.new_columns, done.counted) == (["more"], {"rows with rescued data": 2})
+
+
+@pytest.mark.long
 def test_each_of_many_batches_may_bring_a_column(place: Place) -> None:
     place.put("0.csv", "id\n0\n")
     load(place, schema="id INT", max_files=1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Home
+from tests.integration.conftest import COUNT, Home, Place
 from volstream.catalog.conditions import ConditionKind
 from volstream.definitions import QueueType, Trigger, TriggerKind
 from volstream.errors import (
@@ -361,3 +361,16 @@ def test_the_query_may_read_a_directory(home: Home, tmp_path: Path) -> None:
     home.session.volumes.refresh(home.name("v"))
     home.session.dynamic_tables.refresh(home.name("d"))
     assert home.rows("SELECT * FROM d$") == [("c.txt", 3), ("d.txt", 1)]
+
+
+@pytest.mark.long
+def test_a_jobs_table_tracks_its_changes_once_a_dynamic_table_reads_it(place: Place) -> None:
+    place.put("a.txt", "abc")
+    place.job(COUNT)
+    place.run()
+    place.session.sql("CREATE DYNAMIC TABLE d AS SELECT _file_path, n FROM t").collect()
+    place.put("b.txt", "x")
+    place.refresh()
+    place.run()
+    place.session.dynamic_tables.refresh("d")
+    assert sorted(place.rows("SELECT n FROM d"), key=str) == [{"n": 1}, {"n": 3}]
