@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 
 from volstream.cloud import aws
 from volstream.cloud.access import Access
-from volstream.model.files import FileInfo, Finding
+from volstream.errors import StorageError
+from volstream.model.files import FileInfo, Finding, printable
 from volstream.model.selection import Selection
 from volstream.storage.base import Details
 from volstream.storage.bucket import BucketPlace
@@ -200,7 +201,18 @@ class S3Store(BucketOutputs):
             )
             for page in pages:
                 self._seen = time.monotonic()
+                self._check_keys(page, asked["Prefix"])
                 yield page
+
+    def _check_keys(self, page: Any, prefix: str) -> None:
+        """Raises if a listing has other keys than were asked for: the paths of its files would be wrong."""
+        for obj in page.get("Contents", ()):
+            if not obj["Key"].startswith(prefix):
+                raise StorageError(
+                    f"s3://{self._place.bucket}: the store was asked for keys below {printable(prefix)!r}, and answered "
+                    f"with {printable(obj['Key'])!r}.",
+                    "Where a store takes slashes together, write a single one in the location.",
+                )
 
     def _at(self, path: str) -> dict[str, Any]:
         return {"Bucket": self._place.bucket, "Key": self._place.key(path)}

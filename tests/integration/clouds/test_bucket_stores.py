@@ -224,6 +224,18 @@ def test_an_unreachable_server_is_a_transient_error() -> None:
     assert error.value.transient
 
 
+def test_a_store_that_answers_with_other_keys_than_were_asked_for_is_an_error(answers: Answers) -> None:
+    listing = (
+        b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a/b/x.txt</Key>"
+        b'<LastModified>2026-11-21T14:00:00Z</LastModified><ETag>"e"</ETag><Size>3</Size></Contents></ListBucketResult>'
+    )
+    answers.answer = lambda method, path, asked: (200, XML, listing)
+    store = S3Store("s3://bucket/a//b", Access("s3", "r", answers.url, credentials="static", keys=Keys("AK", "s", "t")))
+    with pytest.raises(StorageError, match=r"below 'a//b/', and answered with 'a/b/x\.txt'") as error:
+        list(store.list("", ALL))
+    assert "slashes" in error.value.remedy
+
+
 def test_s3_keys_with_a_newline_can_be_read_and_listed(answers: Answers) -> None:
     listing = (
         b"<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated><Contents><Key>a%0A+b%01</Key>"
