@@ -1,6 +1,7 @@
 # make setup    everything that volstream needs on this machine: .venv, packages, Java, jars
 # make engine-s3  what the engine needs besides for a warehouse in S3
 # make broker   what the tests need besides for a Kafka broker
+# make servers  what the long tests need besides for servers of S3 by others, LocalStack and SeaweedFS
 # make test     setup, then lint and the tests
 # make test-long  the other tests: 10,000 files or events, random histories, both clouds end to end, other Sparks, ...
 # make test-lowest  unit tests, and those of the console, with the lowest versions that pyproject.toml allows, in .cache/lowest
@@ -23,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 broker compiled-and-linted test test-long test-lowest test-services storm fuzz lint lock screenshots docs demo demo-ingest demo-s3 demo-oss bench release-check clean
+.PHONY: setup java engine engine-s3 broker servers compiled-and-linted test test-long test-lowest test-services storm fuzz lint lock screenshots docs demo demo-ingest demo-s3 demo-oss bench release-check clean
 
 setup: .venv/packages
 	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled
@@ -81,6 +82,10 @@ engine-s3: java
 broker: java
 	@$(BIN)/python -m tests.broker
 
+# Into the user's cache. They need a newer Python and Go: without them, the tests of these servers are skipped.
+servers: .venv/packages
+	@$(BIN)/python -m tests.servers
+
 # Two at a time: packages of Python beside those of the system, then what needs no more than the packages beside the making of the
 # engine's archive. Services are not for the second turn: java, too, may install packages of the system.
 test:
@@ -90,7 +95,7 @@ test:
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' --durations=40 tests/integration
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e
 
-test-long: setup engine-s3 test-services broker
+test-long: setup engine-s3 test-services broker servers
 	@$(BIN)/python -m pip install --quiet --group lock
 	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout 900 --hypothesis-profile long -m 'long or hypothesis' tests
 

@@ -1,4 +1,4 @@
-"""The buckets of ``localstack/up.py`` as programs beside volstream see them. Nothing from volstream is imported."""
+"""The buckets of ``localstack/up.py``, and of LocalStack, as programs beside volstream see them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_UP = Path(__file__).parent.parent / "localstack" / "up.py"
+from tests.servers import served
+
+_STANDINS = Path(__file__).parent.parent / "localstack"
 
 #: Of the environment of who uses them.
 KEYS = {
@@ -105,7 +107,7 @@ class Bucket:
 @contextmanager
 def clouds(kinds: Sequence[str] = ("s3", "oss")) -> Iterator[Mapping[str, Cloud]]:
     """Clouds by kind, on free ports, while the block runs."""
-    command = [sys.executable, str(_UP), *kinds, "--s3-port", "0", "--oss-port", "0", "--mns-port", "0"]
+    command = [sys.executable, str(_STANDINS / "up.py"), *kinds, "--s3-port", "0", "--oss-port", "0", "--mns-port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         said = ""
         assert process.stdout is not None
@@ -128,3 +130,12 @@ def clouds(kinds: Sequence[str] = ("s3", "oss")) -> Iterator[Mapping[str, Cloud]
             yield made
         finally:
             process.kill()
+
+
+@contextmanager
+def localstack() -> Iterator[Mapping[str, Cloud]]:
+    """LocalStack's S3 in place of moto's, while the block runs."""
+    with served("localstack") as url:
+        wiring = [sys.executable, str(_STANDINS / "wire_s3.py"), url, "--bucket", BUCKET, "--queue", QUEUE]
+        subprocess.run(wiring, check=True, stdout=subprocess.DEVNULL, timeout=60)
+        yield {"s3": Cloud("s3", url, url)}

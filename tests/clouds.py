@@ -1,15 +1,13 @@
-"""Clouds for tests, on 127.0.0.1 and without Docker: moto for S3, SQS and STS; the stand-ins of ``localstack/`` for Alibaba's."""
+"""Clouds for tests, on 127.0.0.1 and without Docker: servers of S3, SQS and STS; the stand-ins of ``localstack/`` for Alibaba's."""
 
 from __future__ import annotations
 
 import importlib.util
-import socket
-import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import eventually
+from tests.servers import KEY_ID, SECRET, each, served
 from volstream.cloud import aws
 from volstream.cloud.access import Access, Keys
 
@@ -30,10 +28,12 @@ class Cloud:
     """A provider's object store.
 
     Attributes:
+        server: its name.
         access: with long-lived keys.
         service: the stand-in's module and state, where it is one.
     """
 
+    server: str
     access: Access
     make_bucket: Callable[[str], object]
     put: Callable[[str, str, bytes], object]
@@ -74,40 +74,54 @@ def serving(server: ThreadingHTTPServer) -> Iterator[str]:
 
 
 @contextmanager
-def moto() -> Iterator[str]:
-    """A moto server in its own process; the URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        eventually(lambda: _answers(port), 30)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def _answers(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
+def _s3(server: str) -> Iterator[Cloud]:
+    with served(server) as url:
+        access = Access("s3", "eu-west-1", url, credentials="static", keys=Keys(KEY_ID, SECRET))
+        client = aws.client(access, "s3")
+        where = {"LocationConstraint": "eu-west-1"}
+        unknown = "binary/octet-stream"  # as Amazon says of what has no type; others guess one
+        yield Cloud(
+            server,
+            access,
+            lambda bucket: client.create_bucket(Bucket=bucket, CreateBucketConfiguration=where),
+            lambda bucket, key, content: client.put_object(Bucket=bucket, Key=key, Body=content, ContentType=unknown),
+            lambda bucket, key: client.delete_object(Bucket=bucket, Key=key),
+        )
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[Cloud]:
+def moto() -> Iterator[Cloud]:
     """S3, with SQS and STS at the same endpoint."""
-    with moto() as url:
-        access = Access("s3", "eu-west-1", url, credentials="static", keys=Keys("AKIATEST", "s3-long-lived-secret"))
-        client = aws.client(access, "s3")
-        where = {"LocationConstraint": "eu-west-1"}
-        yield Cloud(
-            access,
-            lambda bucket: client.create_bucket(Bucket=bucket, CreateBucketConfiguration=where),
-            lambda bucket, key, content: client.put_object(Bucket=bucket, Key=key, Body=content),
-            lambda bucket, key: client.delete_object(Bucket=bucket, Key=key),
-        )
+    with _s3("moto") as cloud:
+        yield cloud
+
+
+@pytest.fixture(scope="session")
+def localstack() -> Iterator[Cloud]:
+    """As moto."""
+    with _s3("localstack") as cloud:
+        yield cloud
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[Cloud]:
+    """S3, without SQS."""
+    with _s3("seaweedfs") as cloud:
+        yield cloud
+
+
+@pytest.fixture(params=each("moto", "localstack", "seaweedfs"))
+def s3(request: pytest.FixtureRequest) -> Cloud:
+    """S3 by each of the servers."""
+    found: Cloud = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(params=each("moto", "localstack"))
+def sqs(request: pytest.FixtureRequest) -> Cloud:
+    """S3 by each of the servers that have SQS."""
+    found: Cloud = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +131,7 @@ def oss() -> Iterator[Cloud]:
     state = module.Oss(keys={"LTAITEST": ("oss-long-lived-secret", None, None)})
     with serving(module.serve(state)) as url:
         access = Access("oss", "cn-hangzhou", url, credentials="static", keys=Keys("LTAITEST", "oss-long-lived-secret"))
-        yield Cloud(access, lambda bucket: state.buckets.setdefault(bucket, {}), state.put, state.delete, state)
+        yield Cloud("oss", access, lambda bucket: state.buckets.setdefault(bucket, {}), state.put, state.delete, state)
 
 
 @pytest.fixture(scope="session")
@@ -126,6 +140,13 @@ def mns(oss: Cloud) -> Iterator[Any]:
     server = standin("mns").MnsServer(0, oss.service.secret_of)
     with serving(server):
         yield server
+
+
+@pytest.fixture(params=each("moto", "oss", "localstack", "seaweedfs"))
+def cloud(request: pytest.FixtureRequest) -> Cloud:
+    """Each of the object stores."""
+    found: Cloud = request.getfixturevalue(request.param)
+    return found
 
 
 def unused_name() -> str:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
-from tests.clouds import moto
+from tests.servers import moto
 from volstream import config
 from volstream.errors import JavaError
 from volstream.jvm import connectors, jars

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.broker import broker
-from tests.clouds import Cloud, answers, mns, oss, s3
+from tests.clouds import answers, cloud, localstack, mns, moto, oss, s3, seaweedfs, sqs
 
-__all__ = ["answers", "broker", "mns", "oss", "s3"]
-
-
-@pytest.fixture(params=["s3", "oss"])
-def cloud(request: pytest.FixtureRequest) -> Cloud:
-    """Each of the object stores."""
-    found: Cloud = request.getfixturevalue(request.param)
-    return found
+__all__ = ["answers", "broker", "cloud", "localstack", "mns", "moto", "oss", "s3", "seaweedfs", "sqs"]

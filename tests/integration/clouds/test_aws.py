@@ -155,8 +155,8 @@ def test_other_services_share_the_endpoint_of_a_store_that_is_not_amazons() -> N
     assert aws.client(own, "sqs", "http://elsewhere:1").meta.endpoint_url == "http://elsewhere:1"
 
 
-def test_clients_of_s3_and_sqs_work(s3: Cloud) -> None:
-    client = aws.client(s3.access, "sqs")
+def test_clients_of_s3_and_sqs_work(sqs: Cloud) -> None:
+    client = aws.client(sqs.access, "sqs")
     url = client.create_queue(QueueName=unused_name())["QueueUrl"]
     assert url in client.list_queues()["QueueUrls"]
     with pytest.raises(QueueError) as error, aws.errors("the queue x", QueueError, DependencyError):

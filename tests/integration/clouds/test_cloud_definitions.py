@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.clouds import Cloud
+from tests.clouds import Cloud, unused_name
+from tests.servers import KEY_ID, SECRET, each
 from volstream import config
 from volstream.cli.objects import describe_command, list_command
 from volstream.config import Settings
@@ -28,10 +29,9 @@ C = Name.parse("c")
 
 
 @pytest.fixture
-def home(tmp_path: Path, s3: Cloud) -> Path:
-    assert s3.access.keys is not None
+def home(tmp_path: Path) -> Path:
     (tmp_path / "volstream.toml").write_text(
-        f'[credentials.c]\naccess_key_id = "AKIATEST"\naccess_key_secret = "{s3.access.keys.secret}"\n'
+        f'[credentials.c]\naccess_key_id = "{KEY_ID}"\naccess_key_secret = "{SECRET}"\n'
     )
     return tmp_path
 
@@ -74,15 +74,19 @@ def test_a_volume_in_a_bucket_needs_no_connection_and_reports_what_is_wrong(
     assert session.volumes.list() == []
 
 
-def test_wrong_keys_are_rejected_when_the_volume_is_created(home: Path, oss: Cloud) -> None:
+@pytest.mark.parametrize("cloud", each("oss", "seaweedfs"), indirect=True)  # the others take any
+def test_wrong_keys_are_rejected_when_the_volume_is_created(home: Path, cloud: Cloud) -> None:
+    keys, bucket = cloud.access.keys, unused_name()
+    location = f"{cloud.access.provider}://{bucket}"
+    assert keys is not None
     (home / "volstream.toml").write_text(
-        '[credentials.c]\naccess_key_id = "LTAITEST"\naccess_key_secret = "mistyped"\n'
+        f'[credentials.c]\naccess_key_id = "{keys.id}"\naccess_key_secret = "mistyped"\n'
     )
-    oss.make_bucket("reached")
+    cloud.make_bucket(bucket)
     with Session(config.load(home)) as session:
-        connect(session, oss)
-        with pytest.raises(StorageDeniedError, match=r"oss://reached/\.volstream-probe: Forbidden"):
-            session.volumes.create("v", "oss://reached", connection="c")
+        connect(session, cloud)
+        with pytest.raises(StorageDeniedError, match=rf"{location}/\.volstream-probe: "):
+            session.volumes.create("v", location, connection="c")
 
 
 def test_a_queue_must_belong_to_the_provider_and_have_a_name(session: Session, s3: Cloud) -> None:
@@ -121,9 +125,9 @@ def test_a_connection_accepts_only_what_its_provider_supports(session: Session) 
     session.connections.create("d", "oss", region="cn-hangzhou", role_arn="acs:ram::1234567890:role/r")
 
 
-def test_describe_prints_the_external_id_and_policies_to_paste(session: Session, s3: Cloud) -> None:
-    s3.make_bucket("described")
-    connection = connect(session, s3, role_arn="arn:aws:iam::123456789012:role/r")
+def test_describe_prints_the_external_id_and_policies_to_paste(session: Session, sqs: Cloud) -> None:
+    sqs.make_bucket("described")
+    connection = connect(session, sqs, role_arn="arn:aws:iam::123456789012:role/r")
     with pytest.raises(QueueError, match="does not exist"):
         session.volumes.create("v", "s3://described/in", connection="c", queue_type=QueueType.SQS, queue_name="q")
     session.volumes.create(

@@ -1,4 +1,4 @@
-"""SQS and MNS through their SDKs: over moto, and over the stand-in under ``localstack/``."""
+"""SQS and MNS through their SDKs: over servers of SQS, and over the stand-in under ``localstack/``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 
 from tests.bodies import oss_body
 from tests.clouds import Cloud, unused_name
+from tests.servers import each
 from tests.waiting import eventually
 from volstream.cloud import aws
 from volstream.cloud.access import Access, Keys
@@ -56,15 +57,16 @@ class Place:
         return state.waiting, state.in_flight
 
 
-@pytest.fixture(params=["sqs", "mns"])
+@pytest.fixture(params=each("moto", "mns", "localstack"))
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     opened: list[RemoteQueue] = []
     name = unused_name()
-    if request.param == "sqs":
-        s3: Cloud = request.getfixturevalue("s3")
-        client = aws.client(s3.access, "sqs")
+    kind = "mns" if request.param == "mns" else "sqs"
+    if kind == "sqs":
+        cloud: Cloud = request.getfixturevalue(request.param)
+        client = aws.client(cloud.access, "sqs")
         address = client.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "1"})["QueueUrl"]
-        spec = QueueSpec("s3://photos/in", name=name, access=s3.access)
+        spec = QueueSpec("s3://photos/in", name=name, access=cloud.access)
     else:
         queue = request.getfixturevalue("mns").make(name, VisibilityTimeout=1)
         url = request.getfixturevalue("mns").url
@@ -72,15 +74,15 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         spec = QueueSpec("oss://photos/in", name=f"{url}/queues/{name}", access=access)
 
     def send(body: str) -> object:
-        return client.send_message(QueueUrl=address, MessageBody=body) if request.param == "sqs" else queue.send(body)
+        return client.send_message(QueueUrl=address, MessageBody=body) if kind == "sqs" else queue.send(body)
 
     def open_one(settings: QueueSettings) -> RemoteQueue:
-        made = open_queue(request.param, dataclasses.replace(spec, settings=settings))
+        made = open_queue(kind, dataclasses.replace(spec, settings=settings))
         assert isinstance(made, RemoteQueue)
         opened.append(made)
         return made
 
-    yield Place(request.param, spec, send, open_one)
+    yield Place(kind, spec, send, open_one)
     for queue_here in opened:
         queue_here.stop()
 
@@ -190,19 +192,19 @@ def test_a_volume_without_a_queue_or_a_connection_is_rejected(kind: str) -> None
         open_queue(kind, QueueSpec("s3://photos/in", name="q"))
 
 
-def test_a_dead_letter_queue_is_reported(s3: Cloud) -> None:
-    client, name = aws.client(s3.access, "sqs"), unused_name()
+def test_a_dead_letter_queue_is_reported(sqs: Cloud) -> None:
+    client, name = aws.client(sqs.access, "sqs"), unused_name()
     dead = client.create_queue(QueueName=f"{name}-dead")["QueueUrl"]
     arn = client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": "20"})
     client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy})
-    state = SqsService(QueueSpec("s3://photos/in", name=name, access=s3.access)).describe()
+    state = SqsService(QueueSpec("s3://photos/in", name=name, access=sqs.access)).describe()
     assert (state.dead_letter_queue, state.max_receives) == (f"{name}-dead", 20)
 
 
-def test_a_queue_of_sqs_may_be_given_by_its_url(s3: Cloud) -> None:
-    url = aws.client(s3.access, "sqs").create_queue(QueueName=unused_name())["QueueUrl"]
-    access = dataclasses.replace(s3.access, endpoint="http://127.0.0.1:1")
+def test_a_queue_of_sqs_may_be_given_by_its_url(sqs: Cloud) -> None:
+    url = aws.client(sqs.access, "sqs").create_queue(QueueName=unused_name())["QueueUrl"]
+    access = dataclasses.replace(sqs.access, endpoint="http://127.0.0.1:1")
     SqsService(QueueSpec("s3://photos/in", name=url, access=access)).open()
 
 
@@ -346,19 +348,19 @@ def test_each_thread_has_its_own_mns_connection_that_ends_with_it(oss: Cloud, mn
     assert len(states) == 8
 
 
-def test_an_s3_event_travels_all_the_way_from_the_bucket(s3: Cloud) -> None:
-    client, name = aws.client(s3.access, "sqs"), unused_name()
+def test_an_s3_event_travels_all_the_way_from_the_bucket(sqs: Cloud) -> None:
+    client, name = aws.client(sqs.access, "sqs"), unused_name()
     url = client.create_queue(QueueName=name)["QueueUrl"]
     arn = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    s3.make_bucket(name)
+    sqs.make_bucket(name)
     events = ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
     wiring = {"QueueConfigurations": [{"QueueArn": arn, "Events": events}]}
-    aws.client(s3.access, "s3").put_bucket_notification_configuration(Bucket=name, NotificationConfiguration=wiring)
+    aws.client(sqs.access, "s3").put_bucket_notification_configuration(Bucket=name, NotificationConfiguration=wiring)
     keys = ["in/sp ace", "in/a+b%41", "in/日本", "in/"]
     for key in keys:
-        s3.put(name, key, b"x")
-    s3.delete(name, keys[0])
-    queue = open_queue("sqs", QueueSpec(f"s3://{name}", settings=LONG, name=name, access=s3.access))
+        sqs.put(name, key, b"x")
+    sqs.delete(name, keys[0])
+    queue = open_queue("sqs", QueueSpec(f"s3://{name}", settings=LONG, name=name, access=sqs.access))
     queue.start()
     assert isinstance(queue, RemoteQueue)
     told: list[Any] = []

@@ -14,6 +14,7 @@ import pytest
 from tests.bodies import oss_body, s3_body
 from tests.broker import Broker
 from tests.clouds import Cloud, unused_name
+from tests.servers import each
 from volstream.cloud import aws
 from volstream.cloud.access import Access
 from volstream.errors import InvalidValueError
@@ -25,15 +26,15 @@ from volstream.testing import OpenBench, QueueBench, QueueContract
 
 
 class TestQueues(QueueContract):
-    @pytest.fixture(params=["local", "memory", "poll", "sqs", "mns", "kafka"])
+    @pytest.fixture(params=["local", "memory", "poll", *each("moto", "mns", "kafka", "localstack")])
     def open_bench(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenBench]:
         opened: list[EventQueue] = []
 
         def open_one(settings: QueueSettings) -> QueueBench:
             kind: str = request.param
             spec = QueueSpec(str(tmp_path), settings=settings)
-            if kind == "sqs":
-                bench = _sqs(request.getfixturevalue("s3"), spec)
+            if kind in ("moto", "localstack"):
+                bench = _sqs(request.getfixturevalue(kind), spec)
             elif kind == "mns":
                 bench = _mns(request.getfixturevalue("oss"), request.getfixturevalue("mns"), spec)
             elif kind == "kafka":
@@ -56,10 +57,10 @@ class TestQueues(QueueContract):
             queue.stop()
 
 
-def _sqs(s3: Cloud, spec: QueueSpec) -> QueueBench:
-    client, name = aws.client(s3.access, "sqs"), unused_name()
+def _sqs(cloud: Cloud, spec: QueueSpec) -> QueueBench:
+    client, name = aws.client(cloud.access, "sqs"), unused_name()
     address = client.create_queue(QueueName=name)["QueueUrl"]
-    queue = open_queue("sqs", dataclasses.replace(spec, name=name, access=s3.access))
+    queue = open_queue("sqs", dataclasses.replace(spec, name=name, access=cloud.access))
     return QueueBench(queue, lambda path: client.send_message(QueueUrl=address, MessageBody=s3_body(path).decode()))
 
 

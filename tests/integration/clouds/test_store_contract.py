@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.clouds import Cloud
+from tests.servers import each
 from volstream.errors import InvalidValueError
 from volstream.storage import open_store
 from volstream.storage.base import HasDetails, TakesOutputs
@@ -19,7 +20,7 @@ from volstream.testing import Place, StoreContract
 
 
 class TestStores(StoreContract):
-    @pytest.fixture(params=["local", "memory", "s3", "oss"])
+    @pytest.fixture(params=["local", "memory", *each("moto", "oss", "localstack", "seaweedfs")])
     def place(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         name = f"b{uuid.uuid4().hex}"
         if request.param == "local":
@@ -50,6 +51,7 @@ class TestStores(StoreContract):
                 unusable="\n"
                 if scheme == "s3"
                 else "",  # moto finds no route for such a key; test_bucket_stores has it
+                folds=request.param == "seaweedfs",
             )
 
     def test_unfinished_uploads_are_forgotten_with_their_folder(self, place: Place, outputs: TakesOutputs) -> None:

@@ -78,7 +78,7 @@ class Home:
             timeout=60,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         assert "s3-long-lived-secret" not in done.stdout + done.stderr
         return json.loads(done.stdout)
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.certificates import certificate
-from tests.clouds import Cloud, QuietServer, oss, s3, serving, unused_name
+from tests.clouds import Cloud, QuietServer, cloud, localstack, moto, oss, seaweedfs, serving, unused_name
 from tests.integration.conftest import session_on
 from volstream import config
 from volstream.config import Settings
@@ -28,7 +28,7 @@ from volstream.errors import AlreadyExistsError, InvalidValueError, StorageError
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
 
-__all__ = ["oss", "s3"]
+__all__ = ["cloud", "localstack", "moto", "oss", "seaweedfs"]
 
 USERS: list[dict[str, Any]] = [
     {"id": "user1", "name": 'Simba, "the" cat', "age": 3},
@@ -293,12 +293,11 @@ def test_a_name_that_is_taken_is_refused(session: Session, tmp_path: Path) -> No
         session.connector.upload_file(str(tmp_path / "users.csv"), "taken", "id")
 
 
-@pytest.mark.parametrize("provider", ["s3", "oss"])
 def test_files_of_object_stores_are_fetched_by_a_connection(
-    request: pytest.FixtureRequest, settings: Settings, gateway: SparkGateway, tmp_path: Path, provider: str
+    cloud: Cloud, settings: Settings, gateway: SparkGateway, tmp_path: Path
 ) -> None:
-    cloud: Cloud = request.getfixturevalue(provider)
     access, bucket = cloud.access, unused_name()
+    provider = access.provider
     assert access.keys is not None
     keys = {"c": {"access_key_id": access.keys.id, "access_key_secret": access.keys.secret}}
     given = config.load(settings.home, credentials=keys)
@@ -307,7 +306,7 @@ def test_files_of_object_stores_are_fetched_by_a_connection(
     with session_on(gateway, given) as session:
         session.connections.create("c", provider, region=access.region, endpoint=access.endpoint, credentials="static")
         uri = f"{provider}://{bucket}/in/users.csv"
-        table = session.connector.upload_file(uri, f"users_in_{provider}", "id", connection="c")
+        table = session.connector.upload_file(uri, f"users_in_{bucket.replace('-', '_')}", "id", connection="c")
         assert table.get("user1") == USERS[0]
         with pytest.raises(VolstreamError, match=r"none\.csv"):
             session.connector.upload_file(uri.replace("users", "none"), "other", "id", connection="c")
