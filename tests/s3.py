@@ -7,25 +7,23 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import boto3
 import pytest
 
-from tests.servers import moto
+from tests.servers import KEY_ID, SECRET, served
 from volstream import config
 from volstream.errors import JavaError
 from volstream.jvm import connectors, jars
 
-#: The secret of the keys below; it must not appear in any output or log.
-SECRET = "long-lived-secret"
-
 
 @contextmanager
-def warehouse_in_s3() -> Iterator[Mapping[str, str]]:
-    """The settings of a home with a warehouse in a new bucket; skips where the engine's connector was not fetched, but not in
+def warehouse_in_s3(server: str = "moto") -> Iterator[Mapping[str, str]]:
+    """The settings of a home with a warehouse in a new bucket of a server; skips where the engine's connector was not fetched, but not in
     CI."""
     try:
         jars.installed(config.cache_directory(), connectors.S3, connectors.SET_UP)
@@ -33,23 +31,27 @@ def warehouse_in_s3() -> Iterator[Mapping[str, str]]:
         if os.environ.get("CI"):
             pytest.fail(str(error))
         pytest.skip(str(error))
-    with bucket("warehouse") as options:
+    with bucket("warehouse", server) as options:
         yield {"WAREHOUSE": "s3://warehouse/here", "WAREHOUSE_OPTIONS": json.dumps(options)}
 
 
 @contextmanager
-def bucket(name: str) -> Iterator[dict[str, str]]:
-    """A new bucket; yields the options with which a warehouse there is reached."""
-    with moto() as url:
-        keys = {"aws_access_key_id": "AKIATEST", "aws_secret_access_key": SECRET}
-        boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys).create_bucket(Bucket=name)
+def bucket(name: str, server: str = "moto") -> Iterator[dict[str, str]]:
+    """A new bucket of a server; yields the options with which a warehouse there is reached."""
+    with served(server) as url:
+        _client(url).create_bucket(Bucket=name)
         yield {
             "AWS_ENDPOINT_URL": url,
             "AWS_ALLOW_HTTP": "true",
             "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": "AKIATEST",
+            "AWS_ACCESS_KEY_ID": KEY_ID,
             "AWS_SECRET_ACCESS_KEY": SECRET,
         }
+
+
+def _client(store: str) -> Any:
+    keys = {"aws_access_key_id": KEY_ID, "aws_secret_access_key": SECRET}
+    return boto3.client("s3", endpoint_url=store, region_name="us-east-1", **keys)
 
 
 class Overtaking:
@@ -61,7 +63,7 @@ class Overtaking:
     """
 
     def __init__(self, store: str, agent: str) -> None:
-        host = urlsplit(store).netloc
+        host, other = urlsplit(store).netloc, _client(store)
         self.overtaken: list[str] = []  #: paths of such requests
         self._next: tuple[str, bytes] | None = None
         this = self
@@ -77,7 +79,8 @@ class Overtaking:
                 if self.command == "PUT" and mine and this._next is not None and self.path.endswith(this._next[0]):
                     content, this._next = this._next[1], None
                     this.overtaken.append(self.path)
-                    _asked(host, "PUT", self.path, content, {"Authorization": self.headers["Authorization"]})
+                    place, _, key = unquote(self.path).lstrip("/").partition("/")
+                    other.put_object(Bucket=place, Key=key, Body=content)
                 headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
                 answer, data = _asked(host, self.command, self.path, body, headers)
                 self.send_response(answer.status, answer.reason)
@@ -108,7 +111,7 @@ class Overtaking:
 def _asked(
     host: str, method: str, path: str, body: bytes, headers: Mapping[str, str]
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection(host, timeout=60)
-    connection.request(method, path, body, dict(headers))
-    answer = connection.getresponse()
-    return answer, answer.read()
+    with closing(http.client.HTTPConnection(host, timeout=60)) as connection:
+        connection.request(method, path, body, dict(headers))
+        answer = connection.getresponse()
+        return answer, answer.read()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.homes import Daemon, Home, patiently, write
-from tests.s3 import SECRET, Overtaking, warehouse_in_s3
+from tests.s3 import Overtaking, warehouse_in_s3
+from tests.servers import SECRET, SERVERS
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
@@ -19,15 +20,17 @@ def read(file):
 """
 
 
-def test_a_job_a_statement_and_the_daemon_work_on_a_warehouse_in_s3(tmp_path: Path) -> None:
-    with warehouse_in_s3() as settings:
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_job_a_statement_and_the_daemon_work_on_a_warehouse_in_s3(tmp_path: Path, server: str) -> None:
+    with warehouse_in_s3(server) as settings:
         _use(tmp_path, settings)
 
 
-def test_a_commit_of_spark_that_is_overtaken_in_a_bucket_comes_after_the_other_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_commit_of_spark_that_is_overtaken_in_a_bucket_comes_after_the_other_one(tmp_path: Path, server: str) -> None:
     home = Home(tmp_path, seconds=300)
     other = b'{"commitInfo":{"timestamp":1,"operation":"WRITE","operationParameters":{"mode":"Append"}}}\n'
-    with warehouse_in_s3() as settings:
+    with warehouse_in_s3(server) as settings:
         options = json.loads(settings["WAREHOUSE_OPTIONS"])
         proxy = Overtaking(options["AWS_ENDPOINT_URL"], "Hadoop")
         settings = {**settings, "WAREHOUSE_OPTIONS": json.dumps({**options, "AWS_ENDPOINT_URL": proxy.url})}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import random
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,7 @@ from pyarrow import fs
 
 from tests.interrupts import interrupted
 from tests.s3 import bucket
+from tests.servers import SERVERS, each
 from volstream.delta import direct, log, options
 from volstream.delta.direct import RowChanges
 from volstream.delta.log import CHARACTERS
@@ -34,17 +36,18 @@ _WAREHOUSE = "s3://tables"
 
 
 @pytest.fixture(scope="module")
-def bucket_options() -> Iterator[Mapping[str, str]]:
-    with bucket("tables") as found:
-        yield found
+def buckets() -> Iterator[Callable[[str], Mapping[str, str]]]:
+    """The options of a bucket of a server, by its name."""
+    with ExitStack() as running:
+        yield cache(lambda server: running.enter_context(bucket("tables", server)))
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", *each("moto", "localstack", "seaweedfs")])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     place = str(tmp_path / "t")
-    if request.param == "bucket":
+    if request.param != "folder":
         place = f"{_WAREHOUSE}/{uuid.uuid4().hex}"
-        options.know(_WAREHOUSE, request.getfixturevalue("bucket_options"))
+        options.know(_WAREHOUSE, request.getfixturevalue("buckets")(request.param))
     assert direct.create(place, SCHEMA, {"volstream.job": "j"})
     yield place
     options.know(_WAREHOUSE, {})
@@ -62,7 +65,7 @@ def log_has(location: str, name: str) -> bool:
 
 
 EVERYWHERE = pytest.mark.parametrize(
-    "location", ["folder", pytest.param("bucket", marks=pytest.mark.long)], indirect=True
+    "location", ["folder", *(pytest.param(server, marks=pytest.mark.long) for server in SERVERS)], indirect=True
 )
 
 

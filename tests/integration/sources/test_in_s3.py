@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.s3 import bucket
+from tests.servers import each
 from tests.tails import no_spark
 from volstream import config
 from volstream.cloud import aws
@@ -20,9 +21,9 @@ from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundErro
 from volstream.session import Session
 
 
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    with bucket("warehouse") as options:
+@pytest.fixture(params=each("moto", "localstack", "seaweedfs"))
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
+    with bucket("warehouse", request.param) as options:
         settings = config.load(tmp_path / "home", warehouse="s3://warehouse/here", warehouse_options=options)
         with Session(settings, no_spark) as opened:
             yield opened
