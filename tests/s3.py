@@ -22,7 +22,7 @@ from volstream.jvm import connectors, jars
 
 
 @contextmanager
-def warehouse_in_s3(server: str = "moto") -> Iterator[Mapping[str, str]]:
+def warehouse_in_s3(server: str) -> Iterator[Mapping[str, str]]:
     """The settings of a home with a warehouse in a new bucket of a server; skips where the engine's connector was not fetched, but not in
     CI."""
     try:
@@ -36,7 +36,7 @@ def warehouse_in_s3(server: str = "moto") -> Iterator[Mapping[str, str]]:
 
 
 @contextmanager
-def bucket(name: str, server: str = "moto") -> Iterator[dict[str, str]]:
+def bucket(name: str, server: str) -> Iterator[dict[str, str]]:
     """A new bucket of a server; yields the options with which a warehouse there is reached."""
     with served(server) as url:
         _client(url).create_bucket(Bucket=name)
