@@ -236,12 +236,11 @@ def _install_localstack() -> None:
     if python is None:
         raise NotInstalledError("LocalStack needs Python 3.12 or 3.13.")
     made = _localstack().parents[1]
-    _run([python, "-m", "venv", "--clear", str(made)])
-    try:
-        _run([str(_localstack()), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *_PACKAGES])
-    except BaseException:
-        shutil.rmtree(made)
-        raise
+    part = made.with_name(f"{made.name}.part")  # as long as packages are missing
+    _run([python, "-m", "venv", "--clear", str(part)])
+    pip = [str(part / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*pip, *_PACKAGES])
+    part.rename(made)
 
 
 def _pythons() -> Iterator[str]:
