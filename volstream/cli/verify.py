@@ -179,7 +179,7 @@ def _of_job(job: str, found: Verification) -> _Report:
     from volstream.inspection.verification import document, lines
 
     error = None
-    if not (found.is_right or found.count):
+    if not (found.is_right or found.count or found.damages):
         error = FilesFailedError(f"The table is wrong: {found.text}.", "Delete these rows; --fix cannot.")
     elif not found.is_right:
         fixed = found.fixed is not None

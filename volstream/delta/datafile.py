@@ -5,6 +5,7 @@ Files may come from any writer: Spark stores times as INT96, polars text as ``st
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -105,6 +106,7 @@ class NewFile:
                 if field.name not in plain and not pa.types.is_floating(field.type)
             ],
             write_page_index=True,
+            write_page_checksum=True,
             write_statistics=with_statistics(schema),
         )
 
@@ -228,7 +230,18 @@ def open_file(location: str, path: str) -> pq.ParquetFile:
     Nanoseconds, to which Parquet's INT96 is decoded by default, cannot hold years before 1677 and after 2262.
     """
     filesystem, root = filesystem_of(location)
-    return pq.ParquetFile(filesystem.open_input_file(f"{root}/{path}"), coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(
+        filesystem.open_input_file(f"{root}/{path}"), coerce_int96_timestamp_unit="us", page_checksum_verification=True
+    )
+
+
+def is_damage(error: BaseException) -> bool:
+    """True if an error means that a file is missing, or that its content or the disk below it is damaged; False if it may be
+    readable at another time, or by another user."""
+    if isinstance(error, OSError):
+        damaged = error.errno == errno.EIO or (error.errno is None and "AWS Error" not in str(error))
+        return isinstance(error, FileNotFoundError) or damaged
+    return isinstance(error, ValueError)
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:

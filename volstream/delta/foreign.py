@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.delta import folders, vectors
-from volstream.delta.datafile import open_file
+from volstream.delta.damage import Bounds, bounds_of
+from volstream.delta.datafile import is_damage, open_file
 from volstream.delta.log import actions, own_file
+from volstream.errors import DependencyError
 
 #: A commit that replaces files by others is compared row by row if these have at most so many rows.
 _MOST_ROWS = 200_000
@@ -48,11 +50,13 @@ class History:
     Attributes:
         first: the first version that the log still has; greater than wanted if the log was cleaned up.
         commits: of others.
+        lost: by version that removed data files that cannot be read, the bounds of each file's rows.
         own: version of the table by id of the batch that made it.
     """
 
     first: int
     commits: Sequence[ForeignCommit] = ()
+    lost: Mapping[int, Sequence[Bounds]] = field(default_factory=dict)
     own: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -72,17 +76,22 @@ def changes(
         target: the folder.
     """
     first, commits, own = after + 1, list[ForeignCommit](), dict[str, int]()
+    lost = dict[int, Sequence[Bounds]]()
     with folders.written(target, TOUCHED) as writer:
         for version in range(after + 1, until + 1):
             try:
                 entries = actions(location, version, "")
-            except FileNotFoundError:
+            except (FileNotFoundError, DependencyError):  # cleaned up, or damaged: a checkpoint has what it did
                 first = version + 1
                 continue
             info = _info(entries)
-            batch = batch_of(_metadata(info))
+            metadata = _metadata(info)
+            batch = batch_of(metadata)
             if batch is not None:
                 own[batch] = version
+                continue
+            if (bounds := bounds_of(metadata)) is not None:
+                lost[version] = bounds
                 continue
             operation = str(info.get("operation", "unknown"))
             unseen = operation in _OF_COLUMNS
@@ -96,7 +105,7 @@ def changes(
                     writer.write_table(rows)
             if changed:
                 commits.append(ForeignCommit(version, operation, unseen))
-    return History(first, commits, own)
+    return History(first, commits, lost, own)
 
 
 def may_change(entries: Sequence[Mapping[str, Any]], batch_of: Callable[[Mapping[str, Any]], str | None]) -> bool:
@@ -120,7 +129,7 @@ def _metadata(info: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _touched(location: str, key: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[pa.Array | None]:
     """Yields the keys of rows that a commit added or removed, a file at a time; None: a vacuum deleted the
-    file, or it has no keys."""
+    file, or it has no keys, or is damaged."""
     sides: list[dict[str, Any]] = []
     for kind in ("add", "remove"):
         those = (entry[kind] for entry in entries if kind in entry)
@@ -137,7 +146,9 @@ def _touched(location: str, key: str, entries: Sequence[Mapping[str, Any]]) -> I
                 raise FileNotFoundError(path)
             keys = _keys(location, name, key)
             deleted, *other = [_deleted(location, side[path]) for side in sides if path in side]
-        except (FileNotFoundError, KeyError):
+        except (OSError, ValueError, KeyError) as error:
+            if not (isinstance(error, KeyError) or is_damage(error)):
+                raise
             yield None
             continue
         at = np.setxor1d(deleted, other[0] if other else np.arange(len(keys)))
@@ -164,7 +175,9 @@ def _rewritten(location: str, key: str, added: Mapping[str, Any], removed: Mappi
                     rows = file.read()
                 gone = {*_deleted(location, descriptor).tolist()}
                 column = _spelled(rows.column_names, key)
-            except (FileNotFoundError, KeyError):
+            except (OSError, ValueError, KeyError) as error:
+                if not (isinstance(error, KeyError) or is_damage(error)):
+                    raise
                 return None
             for at, row in enumerate(rows.to_pylist()):
                 if at not in gone:

@@ -102,6 +102,9 @@ _WITHOUT_DATA = frozenset(
 )
 
 
+#: The operation of a commit that removes data files that cannot be read.
+UNREADABLE = "REMOVE UNREADABLE FILES"
+
 #: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no primary keys.
 PRIMARY_KEY = "volstream.primary_key"
 
@@ -385,16 +388,19 @@ class DeltaLog:
         return bool(first.type == fs.FileType.File)
 
     def lost_file(self, after: int, until: int) -> str | None:
-        """Returns a missing file that is needed to read the changes of versions ``after`` (excluded) to ``until``, or None.
+        """Returns a missing or damaged file that is needed to read the changes of versions ``after`` (excluded) to ``until``, or
+        None.
 
         These are files that the commits removed, and change data that they wrote. Versions without log entries are skipped.
         """
         filesystem, path = filesystem_of(self.location)
         for version in range(after + 1, until + 1):
             try:
-                entries = actions(self.location, version, '"path"')
+                entries = actions(self.location, version, "")
             except FileNotFoundError:
                 return None
+            if any(entry.get("commitInfo", {}).get("operation") == UNREADABLE for entry in entries):
+                return next(str(entry["remove"]["path"]) for entry in entries if "remove" in entry)
             named = [
                 own_file(entry[kind]["path"]) for entry in entries for kind in ("remove", "cdc") if entry.get(kind, {})
             ]

@@ -111,7 +111,7 @@ def open_table(location: str, version: int | None = None) -> DeltaTable:
 def read_table(location: str) -> DeltaTable:
     """Returns a table's newest version, for reading alone: in a folder, callers share it until the log changes.
 
-    Raises deltalake's exceptions.
+    Raises deltalake's exceptions; DependencyError if a power cut emptied the log, which would read as commits of nothing.
     """
     if is_remote(location):
         return open_table(location)
@@ -123,6 +123,8 @@ def read_table(location: str) -> DeltaTable:
     if known is not None and known.is_newest(log, folder):
         return known.table
     table = open_table(location)
+    if (emptied := _emptied(log, table.version())) is not None:
+        raise DependencyError(f"The table at {location} is damaged: version {emptied} of its log is empty.")
     with _reading:
         _read.pop(log, None)
         _read[log] = _Read(table, folder, _stamp(_entry(log, table.version())))
@@ -147,6 +149,17 @@ class _Read:
             and _stamp(_entry(log, version)) == self.entry
             and _stamp(_entry(log, version + 1)) is None
         )
+
+
+def _emptied(log: str, version: int) -> int | None:
+    """Returns the newest version after a checkpoint of which a log has an empty entry; None: none that it shows."""
+    while (entry := _stamp(_entry(log, version))) is not None and not os.path.exists(
+        f"{log}/{version:020d}.checkpoint.parquet"
+    ):
+        if not entry[-1]:
+            return version
+        version -= 1
+    return None
 
 
 def _entry(log: str, version: int) -> str:

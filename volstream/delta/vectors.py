@@ -76,7 +76,7 @@ def _decoded(text: str) -> bytes:
 
 def positions(location: str, descriptor: Mapping[str, Any]) -> np.ndarray:
     """Returns the positions of the deleted rows that a vector has. Raises FileNotFoundError if a
-    vacuum deleted its file."""
+    vacuum deleted its file, ValueError if it is damaged."""
     if descriptor["storageType"] == "i":
         vector = _decoded(descriptor["pathOrInlineDv"])[: descriptor["sizeInBytes"]]
     else:
@@ -86,7 +86,9 @@ def positions(location: str, descriptor: Mapping[str, Any]) -> np.ndarray:
         filesystem, root = filesystem_of(location)
         with filesystem.open_input_file(f"{root}/{name}") as file:
             file.seek(descriptor.get("offset", 1) + 4)
-            vector = file.read(descriptor["sizeInBytes"])
+            vector, checksum = file.read(descriptor["sizeInBytes"]), file.read(4)
+        if struct.pack(">I", zlib.crc32(vector)) != checksum:
+            raise ValueError(f"{name} is damaged")
     return np.array(BitMap64.deserialize(vector[4:]).to_array(), np.int64)
 
 

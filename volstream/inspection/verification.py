@@ -29,6 +29,7 @@ def document(job: str, found: Verification) -> Mapping[str, Any]:
         "outputs": None if found.outputs is None else found.outputs.count,
         "unnamed": None if found.outputs is None else found.outputs.unnamed,
         "unproven": found.unproven,
+        "damages": [str(damage) for damage in found.damages],
         "fixed": found.fixed,
     }
 
@@ -42,6 +43,9 @@ def examples(found: Verification | ComparedDirectory) -> Sequence[str]:
 
 def lines(job: str, found: Verification) -> Sequence[str]:
     """Says what was found, the result first."""
+    damages = "; ".join(map(str, found.damages))
+    if damages and found.fixed is None:
+        return [f"The table was not compared: {damages}."]
     compared = f"{counted(found.files, found.unit)} compared with a table of {counted(found.rows, 'row')}"
     if found.wrong:
         said = [f"{compared}: {found.kinds}.", *examples(found)]
@@ -75,6 +79,8 @@ def lines(job: str, found: Verification) -> Sequence[str]:
         said.append(f"{counted(found.unproven, found.unit)} without rows: whether they have none is not known here.")
     if found.waiting:
         said.append(f"Not compared: {counted(found.waiting, 'file')} for the next run.")
+    if damages:
+        said.append(f"What was damaged is no longer part of the table: {damages}.")
     if found.fixed is not None and found.count:
         said.append(f"Put right: {found.fixed:,} of {found.count:,}.")
     return said

@@ -14,12 +14,14 @@ import pyarrow as pa
 from volstream.catalog import Catalog
 from volstream.definitions import FileJob, OnMove, SourceKind, StreamMode, Write
 from volstream.delta import direct, folders, foreign, upkeep
+from volstream.delta.damage import Damage, damage_of, drop_checkpoints, remove_files
 from volstream.delta.keeper import UPKEEP, is_open, keeper_of
 from volstream.delta.log import DeltaLog, types_of
 from volstream.delta.marker import OWNER, Marker
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError, reason_of
 from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl
+from volstream.jobs import ledger
 from volstream.jobs.load import loads
 from volstream.jobs.plan import MOVE, REMOVE, Moved, moved, of_files, of_origins, removed_paths, slice_of
 from volstream.jobs.staged import SETTLED, Staged
@@ -114,6 +116,31 @@ class ResultTables:
         if job.clean and is_open(properties):
             return self._catalog.jobs.change(job, clean=False)
         return job
+
+    def damages(self, job: FileJob, *, whole: bool = False) -> Sequence[Damage]:
+        """Returns what of the job's table, and of its ledger, cannot be read. See :func:`damage_of`."""
+        table, entries = folders.table_location(self._warehouse, job.into), ledger.location_of(self._warehouse, job.id)
+        found = damage_of(table, "table", whole=whole), damage_of(entries, "ledger")
+        return [damage for damage in found if damage is not None]
+
+    def mend(self, job: FileJob, damage: Damage) -> None:
+        """Makes the job's table, or its ledger, readable again. What cannot be read of it is lost.
+
+        Raises:
+            InvalidStateError: the table may have rows that the job cannot make again.
+        """
+        location = damage.location
+        if location == ledger.location_of(self._warehouse, job.id):
+            folders.remove(location)
+        elif damage.files:
+            remove_files(location, damage.files, (key_column(job), "_batch_id"))
+        elif not drop_checkpoints(location):
+            if job.write is Write.APPEND or location != folders.own_location(self._warehouse, job.into):
+                raise InvalidStateError(
+                    f"The table {job.into} may have rows that its job cannot make again, but {damage}.",
+                    f"Restore the log from a backup, or delete {location} and run: volstream verify {job.name} --fix",
+                )
+            folders.remove(f"{location}/_delta_log")
 
     def keep_light(self, job: FileJob, commits: int, stop: Stop) -> None:
         """Puts small files of the table together, if there are many, and begins with no more after a second. A failure is logged.

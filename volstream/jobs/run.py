@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from volstream.catalog.conditions import ConditionKind
 from volstream.definitions import PAUSED_BY_USER, FileJob, JobState, Stream, Volume, Write
 from volstream.delta import folders
+from volstream.delta.damage import Damage
 from volstream.delta.places import reached
-from volstream.errors import FencedError, InvalidStateError, NotFoundError, StreamStaleError
+from volstream.errors import (
+    DependencyError,
+    FencedError,
+    InvalidStateError,
+    NotFoundError,
+    SqlError,
+    StorageError,
+    StreamStaleError,
+    VolstreamError,
+)
 from volstream.functions.pickled import code_of
 from volstream.jobs import plan
 from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, CommitPreparation, recover
@@ -37,6 +47,9 @@ Planned = tuple[Plan, Sequence[Batch]]
 
 #: Maximum number of files per plan of retries: small, so that a bad file delays few others.
 _RETRY_FILES = 1000
+
+#: Errors of ours whose cause may be that a table is damaged.
+_OF_TABLES = (DependencyError, StorageError, SqlError)
 
 #: While a run waits for its rate, it looks this often whether the job was changed.
 _LOOK_SECONDS = 5.0
@@ -174,10 +187,29 @@ class FileRunner:
             as_sql_errors(),
             reached(services.warehouse),
             span("job", job=str(self._job.name)) as current,
+            self._naming_damage(),
         ):
             act(run)
             done = run.report.progress
             current.set(batches=done.batches, files=done.done_files, rows=done.rows, bytes=done.done_bytes)
+
+    @contextmanager
+    def _naming_damage(self) -> Iterator[None]:
+        """Replaces the error of a run if its cause is that the table is damaged."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, VolstreamError) and type(error) not in _OF_TABLES:
+                raise
+            damages: Sequence[Damage] = ()
+            with suppress(Exception):  # the first error says more
+                damages = self._services.results.damages(self._job, whole="FAILED_READ_FILE" in str(error))
+            if not damages:
+                raise
+            raise DependencyError(
+                f"The table {self._job.into} is damaged: {'; '.join(map(str, damages))}.",
+                f"Put it right: volstream verify {self._job.name} --fix",
+            ) from error
 
 
 class _Run:
@@ -247,7 +279,13 @@ class _Run:
 
     def verify(self, *, fix: bool, heal: bool, outputs: bool) -> Verification:
         """Recovers, compares, and with ``fix`` processes what is wrong."""
-        consumptions = self._services.catalog.consumptions
+        consumptions, results = self._services.catalog.consumptions, self._services.results
+        damages = results.damages(self._job, whole=heal)
+        if damages and not fix:
+            return self._noted(Verification(damages=damages, unit=self._job.unit))
+        for damage in damages:
+            self._stop_attempt(damage)
+            results.mend(self._job, damage)
         if not fix:
             self.report.recovered = recover(self._services, self._job)
         else:
@@ -294,17 +332,24 @@ class _Run:
             current = self._services.stream(self._job)
             self._services.catalog.streams.change(current, began_after=covered.to_version)
         if fix and not self._ended:
-            found = replace(found, fixed=found.count - (self.report.progress.failed - failed_before))
-        if not self._ended:
-            self._note_verified(found, comparison.version)
-        return found
+            fixed = found.count - (self.report.progress.failed - failed_before)
+            found = replace(found, damages=damages, fixed=fixed)
+        return found if self._ended else self._noted(found, comparison.version)
 
-    def _note_verified(self, found: Verification, version: int) -> None:
-        known = {"verified_version": version} if found.is_proven else {}
+    def _stop_attempt(self, damage: Damage) -> None:
+        """Gives up an attempt that a dead run left open, if its outcome went with the table's log."""
+        intent = self._services.catalog.consumptions.open_intent(self._job.stream_id)
+        if intent is not None and damage.log:
+            self._services.catalog.consumptions.abort(intent, f"The table is damaged: {damage}.")
+
+    def _noted(self, found: Verification, version: int | None = None) -> Verification:
+        """Records and returns what was found; ``version``: of the table, if it was compared."""
+        known = {"verified_version": version} if version is not None and found.is_proven else {}
         self._job = self._services.catalog.jobs.change(self._job, verified_on=datetime.now(UTC), **known)
         self._services.catalog.conditions.note(
             ConditionKind.PROOF, self._job.id, None if found.is_right else found.text
         )
+        return found
 
     @property
     def _ended(self) -> bool:

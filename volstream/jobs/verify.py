@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from volstream.definitions import FileJob, Write
 from volstream.delta import folders, foreign
+from volstream.delta.damage import Bounds, Damage
 from volstream.delta.foreign import ForeignCommit, History
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import compile_if_large
@@ -75,6 +76,7 @@ class Verification:
         pathless: rows that name no file.
         outputs: the files that the function made; None: they were not compared.
         unproven: files without rows that may be right: the job keeps no ledger, because only Spark can write to its warehouse.
+        damages: what of the table could not be read; if it was not fixed, nothing was compared.
         fixed: files that were wrong and have been put right; None: nothing was changed.
         unit: what the job's function is called with: ``file``, or ``set``.
     """
@@ -91,6 +93,7 @@ class Verification:
     pathless: int = 0
     outputs: ComparedOutputs | None = None
     unproven: int = 0
+    damages: Sequence[Damage] = ()
     fixed: int | None = None
     unit: str = "file"
 
@@ -109,12 +112,13 @@ class Verification:
         """What is wrong, as a part of a sentence: ``3 files: 2 missing, 1 stray``."""
         files = f"{counted(self.count, self.unit)}: {self.kinds}" if self.wrong else ""
         pathless = f"{counted(self.pathless, 'row')} without the path of a file" if self.pathless else ""
-        return "; ".join(filter(None, [files, pathless]))
+        return "; ".join(filter(None, [*map(str, self.damages), files, pathless]))
 
     @property
     def is_right(self) -> bool:
         """True if nothing is wrong, or all of it was put right."""
-        return self.count <= (self.fixed or 0) and not self.pathless
+        unread = self.damages and self.fixed is None
+        return self.count <= (self.fixed or 0) and not (self.pathless or unread)
 
     @property
     def is_proven(self) -> bool:
@@ -183,6 +187,8 @@ def compared(
         touched = session.read.schema("key STRING, version BIGINT").parquet(f"{folder}/touched")
     if history.unseen is not None:
         touched = touched.union(session.sql(f"SELECT {key}, {history.unseen}L FROM {recorded}"))
+    for number, bounds in history.lost.items():
+        touched = touched.union(session.sql(f"SELECT {key}, {number}L FROM {recorded} WHERE {_within(bounds)}"))
     touched.createOrReplaceTempView("volstream_touched")
     if stream.began_after is not None:
         began = f"commit_version > {stream.began_after}"
@@ -319,6 +325,15 @@ def _recorded(location: str, version: int | None, key: str) -> str:
     if version is None:
         return f"(SELECT '' AS {key}, '' AS _file_version, '' AS _batch_id LIMIT 0)"
     return f"{table_at(location)} VERSION AS OF {version}"
+
+
+def _within(bounds: Sequence[Bounds]) -> str:
+    """Returns SQL for which rows may be of a file of the volume that also had rows in a data file with any of these bounds."""
+    files = []
+    for file in bounds:
+        ends = [(f"{name} {sign}", end) for name, both in file.items() for sign, end in zip((">=", "<="), both, strict=True)]
+        files.append(" AND ".join(["true", *(f"{compared} {literal(end)}" for compared, end in ends if end is not None)]))
+    return " OR ".join(f"({file})" for file in files)
 
 
 def _moment(time: datetime) -> str:

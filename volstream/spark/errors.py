@@ -70,6 +70,10 @@ _REWORDED = (
             "Run it again after: volstream engine stop. A daemon's engine needs a restart of the daemon.",
         ),
     ),
+    (
+        r"\[(?:FAILED_READ_FILE|DELTA_[A-Z_]*DELETION_VECTOR)\b.*?(?:file:/*)?((?:/|\w+://)\S*/)([^/\s]+?)\.?(?:\s|$)",
+        (r"A file of a table is missing or damaged: \1\2.", "Of the table of a job: volstream verify JOB --fix"),
+    ),
     (r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001.*)?$", (r"\1", "")),
     (
         r"\[PARSE_SYNTAX_ERROR\].* 'VOLSTREAM'",  # the guard of spark/guard.py

@@ -209,7 +209,7 @@ class TableSource:
         if untracked is not None:
             return f"the changes of its table were not tracked from version {untracked} on"
         lost = log.lost_file(after, until)
-        return f"files needed for its changes were removed (VACUUM), such as {lost}" if lost else None
+        return f"files needed for its changes were removed (VACUUM) or damaged, such as {lost}" if lost else None
 
     def has_newer(self, version: int | None) -> bool:
         """See :class:`ChangeSource`."""
