@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -37,7 +38,8 @@ from volstream.delta.places import (
     open_table,
     read_table,
 )
-from volstream.errors import FencedError
+from volstream.errors import DependencyError, FencedError
+from volstream.model.text import first_line
 
 #: Rows per row group; looking up a key decodes a whole group.
 GROUP_ROWS = 2_000
@@ -82,16 +84,32 @@ class TableSpec:
         tracked: columns with statistics, which are never NULL.
         app_ids: application ids whose transaction versions a view has. Every commit carries at least one of them: of two
             concurrent commits with the same id, one is refused.
+        remedy: what helps if the table is damaged.
     """
 
     location: str
     schema: pa.Schema
     tracked: Sequence[str]
     app_ids: Sequence[str]
+    remedy: str = ""
+
+    @contextmanager
+    def mapped(self) -> Iterator[None]:
+        """Maps errors as :func:`volstream.delta.places.mapped` does, and those of damaged data files; with the remedy."""
+        try:
+            with mapped(self.location):
+                yield
+        except pa.ArrowInvalid as error:
+            said = f"The table at {self.location} cannot be read: {first_line(str(error))}"
+            raise DependencyError(said, self.remedy) from error
+        except DependencyError as error:
+            if type(error) is not DependencyError or error.remedy:
+                raise
+            raise DependencyError(error.message, self.remedy) from error
 
     def view(self) -> View | None:
         """Returns the newest version for a reader; None if there is no table. Raises DependencyError."""
-        with mapped(self.location):
+        with self.mapped():
             try:
                 handle = read_table(self.location)
                 transactions = {app_id: handle.transaction_version(app_id) for app_id in self.app_ids}
@@ -122,12 +140,12 @@ class View:
 
     def open(self, file: DataFile) -> pq.ParquetFile:
         """Opens a file as Parquet. Raises DependencyError if it no longer exists."""
-        with mapped(self.spec.location):
+        with self.spec.mapped():
             return open_file(self.spec.location, file.path)
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns all rows of a file, in its order; columns missing from the file are NULL."""
-        with self.open(file) as opened, mapped(self.spec.location):
+        with self.spec.mapped(), self.open(file) as opened:
             return self.fitted(opened.read(columns=columns if columns is None else list(columns)), columns)
 
     def files_between(self, number: str, after: int, until: int) -> list[DataFile]:
@@ -168,7 +186,7 @@ class NativeTable:
 
         Makes the commits of other writers durable: a writer may have died before doing so.
         """
-        with mapped(self.spec.location):
+        with self.spec.mapped():
             if self._handle is None:
                 try:
                     self._handle = open_table(self.spec.location)

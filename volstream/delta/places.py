@@ -30,6 +30,7 @@ from volstream.cloud.access import Access, Keys
 from volstream.delta.options import options_of
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, StorageError
 from volstream.lifecycle.disks import disk_error, sync
+from volstream.model.text import first_line
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -338,7 +339,7 @@ def mapped(location: str) -> Iterator[None]:
     except (DeltaError, OSError) as error:
         _check_disk(location, error)
         kind = StorageError if is_remote(location) else DependencyError
-        raise kind(f"The table at {location} cannot be read or written: {error}.") from error
+        raise kind(f"The table at {location} cannot be read or written: {first_line(str(error))}.") from error
 
 
 def _check_disk(location: str, error: Exception) -> None:

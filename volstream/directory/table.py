@@ -87,13 +87,19 @@ def floor_id(volume_id: str) -> str:
 
 def base(root: str, volume_id: str) -> TableSpec:
     """Returns the base of the directory in folder ``root``."""
-    return TableSpec(f"{root}/files", _stored(FILES), ("relative_path", "refresh_id"), (through_id(volume_id),))
+    return TableSpec(
+        f"{root}/files", _stored(FILES), ("relative_path", "refresh_id"), (through_id(volume_id),), _remedy(root)
+    )
 
 
 def tail(root: str, volume_id: str) -> TableSpec:
     """Returns the tail of the directory in folder ``root``."""
     ids = (app_id(volume_id), floor_id(volume_id))
-    return TableSpec(f"{root}/changes", _stored(CHANGES), ("relative_path", "refresh_id"), ids)
+    return TableSpec(f"{root}/changes", _stored(CHANGES), ("relative_path", "refresh_id"), ids, _remedy(root))
+
+
+def _remedy(root: str) -> str:
+    return f"If it is damaged, delete {root}, then: volstream refresh VOLUME, and volstream heal JOB for its jobs."
 
 
 def rows(files: Iterable[FileInfo], url: Callable[[str], str]) -> pa.Table:

@@ -329,11 +329,14 @@ def _recorded(location: str, version: int | None, key: str) -> str:
 
 def _within(bounds: Sequence[Bounds]) -> str:
     """Returns SQL for which rows may be of a file of the volume that also had rows in a data file with any of these bounds."""
-    files = []
-    for file in bounds:
-        ends = [(f"{name} {sign}", end) for name, both in file.items() for sign, end in zip((">=", "<="), both, strict=True)]
-        files.append(" AND ".join(["true", *(f"{compared} {literal(end)}" for compared, end in ends if end is not None)]))
-    return " OR ".join(f"({file})" for file in files)
+    return " OR ".join(
+        " AND ".join(
+            ["true"]
+            + [f"{name} >= {literal(low)}" for name, (low, _) in file.items() if low is not None]
+            + [f"{name} <= {literal(high)}" for name, (_, high) in file.items() if high is not None]
+        )
+        for file in bounds
+    )
 
 
 def _moment(time: datetime) -> str:

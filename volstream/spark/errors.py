@@ -71,6 +71,13 @@ _REWORDED = (
         ),
     ),
     (
+        r"\[FAILED_READ_FILE\b.*?(?:file:/*)?((?:/|\w+://)\S*/directories/[0-9a-f-]{36})/",
+        (
+            r"A file of a directory is missing or damaged, in \1.",
+            "Delete this folder, then: volstream refresh VOLUME, and volstream heal JOB for its jobs.",
+        ),
+    ),
+    (
         r"\[(?:FAILED_READ_FILE|DELTA_[A-Z_]*DELETION_VECTOR)\b.*?(?:file:/*)?((?:/|\w+://)\S*/)([^/\s]+?)\.?(?:\s|$)",
         (r"A file of a table is missing or damaged: \1\2.", "Of the table of a job: volstream verify JOB --fix"),
     ),
