@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
@@ -42,10 +43,10 @@ from volstream.model.text import counted
 _WHOLE_BYTES = 1 << 30
 
 #: Files that are looked at at once.
-_AT_ONCE = 8
+_AT_ONCE = 4
 
-#: Rows in memory at once.
-_ROWS = 4096
+#: Rows of a file in memory at once, and about how many bytes.
+_ROWS, _MEMORY = 4096, 32 << 20
 
 #: A commit names bounds of so many files; those of more become one.
 _MOST_BOUNDS = 100
@@ -198,8 +199,13 @@ def _is_readable(location: str, add: Mapping[str, Any], *, whole: bool) -> bool:
         if vector is not None and vectors.file_of(vector) is not None:
             vectors.positions(location, vector)
         with open_file(location, name) as file:
-            for _ in file.iter_batches(_ROWS) if whole else ():
+            about, held = file.metadata, 1
+            for number in range(about.num_row_groups):
+                held += about.row_group(number).total_byte_size
+            for _ in file.iter_batches(max(1, min(_ROWS, about.num_rows * _MEMORY // held))) if whole else ():
                 pass
+    except pa.ArrowNotImplementedError:  # values that only Spark reads
+        return True
     except (OSError, ValueError) as error:
         if not is_damage(error):
             raise

@@ -38,7 +38,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.text import counted
 from volstream.model.work import Batch, Plan, PlanKind
-from volstream.spark.errors import as_sql_errors
+from volstream.spark.errors import as_sql_errors, condition_of
 from volstream.tracing import span
 
 _log = get("jobs")
@@ -202,8 +202,9 @@ class FileRunner:
             if isinstance(error, VolstreamError) and type(error) not in _OF_TABLES:
                 raise
             damages: Sequence[Damage] = ()
+            unread = (condition_of(error) or "").startswith("FAILED_READ_FILE")
             with suppress(Exception):  # the first error says more
-                damages = self._services.results.damages(self._job, whole="FAILED_READ_FILE" in str(error))
+                damages = self._services.results.damages(self._job, whole=unread)
             if not damages:
                 raise
             raise DependencyError(

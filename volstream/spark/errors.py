@@ -79,7 +79,10 @@ _REWORDED = (
     ),
     (
         r"\[(?:FAILED_READ_FILE|DELTA_[A-Z_]*DELETION_VECTOR)\b.*?(?:file:/*)?((?:/|\w+://)\S*/)([^/\s]+?)\.?(?:\s|$)",
-        (r"A file of a table is missing or damaged: \1\2.", "Of the table of a job: volstream verify JOB --fix"),
+        (
+            r"The file \1\2 cannot be read; it may be missing or damaged.",
+            "Of the table of a job: volstream verify JOB --fix. Of a dynamic table: CREATE OR REPLACE DYNAMIC TABLE.",
+        ),
     ),
     (r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001.*)?$", (r"\1", "")),
     (

@@ -160,3 +160,22 @@ def test_a_long_message_is_shortened_to_one_line() -> None:
 )
 def test_some_messages_are_worded_as_elsewhere(said: str, shown: str) -> None:
     assert str(sql_error(raised.AnalysisException(said))) == shown
+
+
+@pytest.mark.parametrize(
+    ("file", "shown", "remedy"),
+    [
+        ("file:///w/tables/t/part-1.parquet", "The file /w/tables/t/part-1.parquet cannot be read", "verify JOB --fix"),
+        ("s3a://b/w/t/part-1.parquet", "The file s3a://b/w/t/part-1.parquet cannot be read", "DYNAMIC TABLE"),
+        (
+            "file:/w/directories/e7dda503-b3ec-405c-8710-cca7741de1c9/files/part-1.parquet",
+            "missing or damaged, in /w/directories/e7dda503-b3ec-405c-8710-cca7741de1c9.",
+            "volstream refresh VOLUME",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(file: str, shown: str, remedy: str) -> None:
+    said = f"[FAILED_READ_FILE.NO_HINT] Encountered error while reading file {file}.  SQLSTATE: KD001"
+    error = sql_error(raised.SparkException(said))
+    assert shown in error.message
+    assert remedy in error.remedy
