@@ -32,7 +32,7 @@ from benchmarks import (
 from benchmarks.contenders import CHECKOUT, OTHERS, Contender, Raw, SparkFiles, Volstream
 from benchmarks.files import Tree
 from benchmarks.report import Figures
-from volstream.session import Session
+from volstream.api.session import Session
 
 RESULTS, CHART = CHECKOUT / "benchmarks" / "results.json", CHECKOUT / "benchmarks" / "chart.png"
 

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from benchmarks import functions, raw, spark_files
 from benchmarks.functions import Summary
-from volstream.definitions import QueueType
-from volstream.session import Session
+from volstream.api.session import Session
+from volstream.base.definitions import QueueType
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 

@@ -29,17 +29,17 @@ from benchmarks import processes
 from benchmarks.files import LONG_AGO
 from benchmarks.report import BASE, Figures
 from benchmarks.scenarios import WrongRowsError
-from volstream.definitions import QueueType, Volume
-from volstream.directory import table
-from volstream.directory.keeper import DirectoryKeeper
-from volstream.directory.refresh import add_keys
-from volstream.directory.writer import DirectoryWriter
-from volstream.engine import record
-from volstream.model.files import FileInfo, Finding
-from volstream.model.hint_set import HintSet
-from volstream.model.hints import KeyHint
-from volstream.model.selection import Selection
-from volstream.session import Session
+from volstream.api.session import Session
+from volstream.base.definitions import QueueType, Volume
+from volstream.base.model.files import FileInfo, Finding
+from volstream.base.model.hint_set import HintSet
+from volstream.base.model.hints import KeyHint
+from volstream.base.model.selection import Selection
+from volstream.changes.directory import table
+from volstream.changes.directory.keeper import DirectoryKeeper
+from volstream.changes.directory.refresh import add_keys
+from volstream.changes.directory.writer import DirectoryWriter
+from volstream.spark.engine import record
 
 #: Changes of one refresh.
 KEYS = 100

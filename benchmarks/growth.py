@@ -20,12 +20,12 @@ from statistics import quantiles
 import pyarrow as pa
 from rich.table import Table
 
-from volstream.delta import direct, history, upkeep
-from volstream.delta.keeper import UPKEEP
-from volstream.delta.marker import Marker
-from volstream.delta.places import open_table
-from volstream.session import Session
-from volstream.sqltext import table_at
+from volstream.api.session import Session
+from volstream.sql.text import table_at
+from volstream.tables.delta import direct, history, upkeep
+from volstream.tables.delta.keeper import UPKEEP
+from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.places import open_table
 
 COMMITS = 100_000
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from benchmarks.report import BASE, Figures
 from benchmarks.scenarios import WrongRowsError
-from volstream import dbapi
-from volstream.dbapi import Connection
+from volstream.api import dbapi
+from volstream.api.dbapi import Connection
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptions
-from volstream.sqltext import table_at
-from volstream.tails.commit import commit_tail
+from volstream.sql.text import table_at
+from volstream.tables.tails.commit import commit_tail
 
 ROWS, FLUSH = 100_000, 1_000
 

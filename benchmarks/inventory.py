@@ -26,17 +26,17 @@ from benchmarks import directories
 from benchmarks.directories import with_memory, with_processor
 from benchmarks.report import Figures
 from benchmarks.scenarios import WrongRowsError
-from volstream.definitions import QueueType
-from volstream.directory.inventory import Inventory
-from volstream.directory.keeper import DirectoryKeeper
-from volstream.model.files import FileInfo, Finding
-from volstream.model.hint_set import HintSet
-from volstream.model.hints import KeyHint
-from volstream.model.selection import Selection
-from volstream.session import Session
-from volstream.storage import open_store
-from volstream.storage.bucket import BucketPlace
-from volstream.storage.inventory import MANIFEST, Manifest
+from volstream.api.session import Session
+from volstream.base.definitions import QueueType
+from volstream.base.model.files import FileInfo, Finding
+from volstream.base.model.hint_set import HintSet
+from volstream.base.model.hints import KeyHint
+from volstream.base.model.selection import Selection
+from volstream.changes.directory.inventory import Inventory
+from volstream.changes.directory.keeper import DirectoryKeeper
+from volstream.files.storage import open_store
+from volstream.files.storage.bucket import BucketPlace
+from volstream.files.storage.inventory import MANIFEST, Manifest
 
 FORMATS = ("Parquet", "CSV")
 

@@ -27,8 +27,11 @@ from benchmarks.contenders import function_named
 from benchmarks.directories import info_of, path_of
 from benchmarks.report import Figures
 from benchmarks.scenarios import WrongRowsError
+from volstream.api.session import Session
+from volstream.base.model.files import FileInfo
+from volstream.base.model.work import Batch, Plan
 from volstream.catalog.consumptions import Consumptions
-from volstream.delta import folders
+from volstream.changes.streams.consume import Consumer
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import of_job
 from volstream.jobs import attempt, ledger, plan
@@ -37,11 +40,8 @@ from volstream.jobs.planner import Planner
 from volstream.jobs.results import ResultTables
 from volstream.jobs.staged import Staged
 from volstream.jobs.staging import REPLY, replied
-from volstream.model.files import FileInfo
-from volstream.model.work import Batch, Plan
-from volstream.session import Session
 from volstream.spark.frames import batches
-from volstream.streams.consume import Consumer
+from volstream.tables.delta import folders
 
 NEW, OVERWRITTEN = "new files", "overwritten files"
 

@@ -19,11 +19,11 @@ from urllib.parse import parse_qsl, urlsplit
 from benchmarks import directories
 from benchmarks.directories import reconcile, with_processor
 from benchmarks.report import Figures
-from volstream.cloud.access import Access, Keys
-from volstream.definitions import QueueType
-from volstream.directory.keeper import DirectoryKeeper
-from volstream.session import Session
-from volstream.storage import open_store
+from volstream.api.session import Session
+from volstream.base.definitions import QueueType
+from volstream.changes.directory.keeper import DirectoryKeeper
+from volstream.files.cloud.access import Access, Keys
+from volstream.files.storage import open_store
 
 #: Folders at the top: among these the listing is split.
 _FOLDERS = 100

@@ -18,8 +18,8 @@ from benchmarks.contenders import LIMIT_SECONDS, function_named, rows_of
 from benchmarks.files import Tree
 from benchmarks.report import Figures
 from benchmarks.scenarios import WrongRowsError
-from volstream.definitions import QueueType
-from volstream.session import Session
+from volstream.api.session import Session
+from volstream.base.definitions import QueueType
 
 COLD, LIVE = "from nothing", "live, one file"
 

@@ -25,20 +25,20 @@ from rich.table import Table
 
 from benchmarks.report import BASE, Figures
 from benchmarks.scenarios import WrongRowsError
-from volstream.cloud import aws
-from volstream.cloud.access import Access, Keys
-from volstream.daemon.share import Share
-from volstream.daemon.volumes import VolumeWorker
-from volstream.definitions import QueueType, Volume
-from volstream.directory.confirm import HEADS_AT_ONCE
-from volstream.model.hint_set import HintSet
-from volstream.model.hints import Hint, ObjectHint
-from volstream.model.names import Name
-from volstream.queues import open_queue
-from volstream.queues.base import QueueSettings, QueueSpec, SelfDescribing
-from volstream.session import Session
-from volstream.volumes.access import queue_of
-from volstream.volumes.route import route
+from volstream.api.session import Session
+from volstream.base.definitions import QueueType, Volume
+from volstream.base.model.hint_set import HintSet
+from volstream.base.model.hints import Hint, ObjectHint
+from volstream.base.model.names import Name
+from volstream.changes.directory.confirm import HEADS_AT_ONCE
+from volstream.files.cloud import aws
+from volstream.files.cloud.access import Access, Keys
+from volstream.files.queues import open_queue
+from volstream.files.queues.base import QueueSettings, QueueSpec, SelfDescribing
+from volstream.files.volumes.access import queue_of
+from volstream.files.volumes.route import route
+from volstream.server.daemon.share import Share
+from volstream.server.daemon.volumes import VolumeWorker
 
 _UP = Path(__file__).parents[1] / "localstack" / "up.py"
 #: Created by ``up.py``: a bucket, and a queue that is notified of its changes.

@@ -33,12 +33,11 @@ from benchmarks import directories
 from benchmarks.contenders import function_named
 from benchmarks.directories import KEYS, info_of, path_of, timed
 from benchmarks.report import Figures
-from volstream.definitions import FileJob, QueueType
-from volstream.delta import folders
-from volstream.delta.marker import Marker
-from volstream.delta.writer import DeltaWriter
-from volstream.directory import table
-from volstream.engine import record
+from volstream.api.session import Session
+from volstream.base.definitions import FileJob, QueueType
+from volstream.base.model.names import Name
+from volstream.base.model.work import Batch, Plan, PlanKind
+from volstream.changes.directory import table
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import of_job
 from volstream.jobs import plan
@@ -47,10 +46,11 @@ from volstream.jobs.results import ResultTables, write_batch
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
 from volstream.jobs.staging import replied
-from volstream.model.names import Name
-from volstream.model.work import Batch, Plan, PlanKind
-from volstream.session import Session
-from volstream.sqltext import table_at
+from volstream.spark.engine import record
+from volstream.sql.text import table_at
+from volstream.tables.delta import folders
+from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.writer import DeltaWriter
 
 #: Refreshes between checks whether the directory needs upkeep, like a busy daemon's.
 _LOOK = 50

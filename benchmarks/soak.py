@@ -19,9 +19,7 @@ from statistics import fmean
 import psutil
 from rich.table import Table
 
-from volstream.catalog import Catalog
-from volstream.catalog.consumptions import BatchOutcome
-from volstream.definitions import (
+from volstream.base.definitions import (
     FileJob,
     JobState,
     OnMove,
@@ -32,9 +30,11 @@ from volstream.definitions import (
     Volume,
     Write,
 )
-from volstream.model.hints import Rejection
-from volstream.model.names import Name
-from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState, Refresh, Target
+from volstream.base.model.hints import Rejection
+from volstream.base.model.names import Name
+from volstream.base.model.work import Batch, BatchState, Plan, PlanKind, PlanState, Refresh, Target
+from volstream.catalog import Catalog
+from volstream.catalog.consumptions import BatchOutcome
 
 REFRESHES, STEPS = 1_000_000, 10
 

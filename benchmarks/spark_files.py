@@ -21,7 +21,7 @@ import pyarrow as pa
 from benchmarks.functions import Summary, summary_of
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 #: Columns of ``binaryFile``; a stream requires them to be declared.
 _FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
@@ -65,8 +65,8 @@ def _summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _main(folder: Path, table: Path) -> None:
     from pyspark.sql import SparkSession
 
-    from volstream import config
-    from volstream.jvm import jars
+    from volstream.base import config
+    from volstream.spark.jvm import jars
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (

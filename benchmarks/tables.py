@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.report import Figures
-from volstream.changelog import process
-from volstream.changelog.base import Deduplication
-from volstream.changelog.tracked import SnapshotDifference
-from volstream.delta import folders
-from volstream.delta.log import DeltaLog
-from volstream.model.names import Name
-from volstream.session import Session
-from volstream.sqltext import literal, table_at
+from volstream.api.session import Session
+from volstream.base.model.names import Name
+from volstream.changes.changelog import process
+from volstream.changes.changelog.base import Deduplication
+from volstream.changes.changelog.tracked import SnapshotDifference
+from volstream.sql.text import literal, table_at
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
 
 #: Number of rows that a commit changes: three fifths are updated, the others deleted and inserted.
 _CHANGED = 100

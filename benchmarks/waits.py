@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.contenders import function_named
 from benchmarks.functions import WAIT_SECONDS
 from benchmarks.report import BASE, Figures
-from volstream.session import Session
+from volstream.api.session import Session
 
 _SCENARIO = "files that wait 0.2 s"
 

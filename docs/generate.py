@@ -12,13 +12,13 @@ from pathlib import Path
 
 import click
 
-from volstream import config, definitions
+from volstream.api.pipelines.keys import KEYS
+from volstream.base import config, definitions
+from volstream.base.definitions.forms import as_text
+from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
+from volstream.base.definitions.options import Key, keys, to_alter, to_create
 from volstream.cli.main import GROUPS, volstream
-from volstream.definitions.forms import as_text
-from volstream.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
-from volstream.definitions.options import Key, keys, to_alter, to_create
-from volstream.inspection.settings import setting_descriptions
-from volstream.pipelines.keys import KEYS
+from volstream.ops.inspection.settings import setting_descriptions
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -185,10 +185,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
-from volstream.definitions.job import FileFormat, NewColumns, OnMove, Write
-from volstream.definitions.stream import StreamMode
-from volstream.definitions.volume import QueueType
-from volstream.model.names import Name
+from volstream.base.definitions.job import FileFormat, NewColumns, OnMove, Write
+from volstream.base.definitions.stream import StreamMode
+from volstream.base.definitions.volume import QueueType
+from volstream.base.model.names import Name
 """
 
 

@@ -29,10 +29,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: 
 
 from tests.ports import free_ports
 from tests.waiting import eventually
-from volstream import config
+from volstream.base import config
 from volstream.errors import JavaError
-from volstream.jvm import jars, java
-from volstream.jvm.jars import Jar
+from volstream.spark.jvm import jars, java
+from volstream.spark.jvm.jars import Jar
 
 #: Where a reader of a topic can be killed, besides where any writer can.
 POINTS = ("kafka.polled",)

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from tests.servers import KEY_ID, SECRET, each, served
-from volstream.cloud import aws
-from volstream.cloud.access import Access, Keys
+from volstream.files.cloud import aws
+from volstream.files.cloud.access import Access, Keys
 
 STANDINS = Path(__file__).parent.parent / "localstack"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import hypothesis
 
-from volstream import log
+from volstream.base import log
 
 # All that collecting makes stays until the end, and looking through it again and again takes half of the time of collecting.
 gc.disable()

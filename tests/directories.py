@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from tests import objects
 from tests.objects import NOW
+from volstream.base.definitions import Volume
+from volstream.base.model.files import FileInfo
+from volstream.base.model.work import Refresh
 from volstream.catalog import Catalog
-from volstream.definitions import Volume
-from volstream.directory import table
-from volstream.directory.base import SIZES, FileSizes
-from volstream.directory.difference import compare
-from volstream.directory.snapshot import Snapshot
-from volstream.directory.writer import DirectoryWriter
-from volstream.model.files import FileInfo
-from volstream.model.work import Refresh
+from volstream.changes.directory import table
+from volstream.changes.directory.base import SIZES, FileSizes
+from volstream.changes.directory.difference import compare
+from volstream.changes.directory.snapshot import Snapshot
+from volstream.changes.directory.writer import DirectoryWriter
 
 #: Path and content of each file; None: it is gone.
 Files = Mapping[str, int | None]

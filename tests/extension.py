@@ -11,8 +11,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from volstream import config
-from volstream.jvm import jars
+from volstream.base import config
+from volstream.spark.jvm import jars
 
 SOURCES = sorted(jars.EXTENSION.parent.glob("*.java"))
 

@@ -8,17 +8,19 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from volstream.lifecycle import faults
+from volstream.base.lifecycle import faults
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["__main__", "tests.integration.ingest.writer", "tests.integration.kafka.reader"])
+_processes.set_forkserver_preload(
+    ["__main__", "tests.integration.ingest.writer", "tests.integration.files.kafka.reader"]
+)
 
 
 class Forked:
     """A process that calls a function.
 
     Args:
-        fault: where it kills itself; see ``volstream.lifecycle.faults``.
+        fault: where it kills itself; see ``volstream.base.lifecycle.faults``.
     """
 
     def __init__(self, function: Callable[..., None], *arguments: Any, fault: str = "") -> None:

@@ -16,7 +16,7 @@ def meanwhile(event: Literal["call", "return"], function: str, act: Callable[[],
     """Does something once, where this thread enters a function for the first time, or as it returns; it has to get there.
 
     Args:
-        function: its full name, like ``volstream.delta.direct.commit``.
+        function: its full name, like ``volstream.tables.delta.direct.commit``.
     """
     acted = False
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from volstream.jvm import java
+from volstream.spark.jvm import java
 
 _IMAGE = (Path(__file__).parents[1] / "deploy" / "docker" / "Dockerfile").read_text()
 _ENTRYPOINT = json.loads(re.findall(r"^ENTRYPOINT (.*)$", _IMAGE, re.M)[0])

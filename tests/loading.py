@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from volstream.files.storage.memory import MemoryStore
 from volstream.functions.file import File
+from volstream.functions.loading.loader import Loader
+from volstream.functions.loading.options import LoadOptions
+from volstream.functions.loading.sample import columns_of
 from volstream.functions.schema import to_ddl
-from volstream.loading.loader import Loader
-from volstream.loading.options import LoadOptions
-from volstream.loading.sample import columns_of
-from volstream.storage.memory import MemoryStore
 
 #: Text, bytes, or the rows of a parquet file.
 Content: TypeAlias = str | bytes | pa.Table

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 _FOLDER = ROOT / ".cache" / "lowest"
 
-_TESTS = ("-n", "2", "-m", "not long", "tests/unit", "tests/integration/console")
+_TESTS = ("-n", "2", "-m", "not long", "tests/unit", "tests/integration/server/console")
 
 #: Of old packages on a new Python, and of newer packages that they use.
 _WARNINGS = ("-W", "ignore::DeprecationWarning", "-W", "ignore::SyntaxWarning")

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from volstream.catalog import Catalog
-from volstream.definitions import (
+from volstream.base.definitions import (
     ConnectionOptions,
     FileJob,
     Job,
@@ -22,9 +21,10 @@ from volstream.definitions import (
     Volume,
     Write,
 )
-from volstream.definitions.options import read
-from volstream.model.names import Name
-from volstream.model.work import Batch, BatchState, Failure, FailureKind, FailureState, Plan, PlanKind, PlanState
+from volstream.base.definitions.options import read
+from volstream.base.model.names import Name
+from volstream.base.model.work import Batch, BatchState, Failure, FailureKind, FailureState, Plan, PlanKind, PlanState
+from volstream.catalog import Catalog
 
 NOW = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
 

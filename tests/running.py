@@ -11,16 +11,16 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pytest
 
+from volstream.base.model.files import FileInfo, Finding
+from volstream.base.model.selection import Selection
+from volstream.base.model.work import FailureKind
+from volstream.files.storage.base import ObjectStore
+from volstream.files.storage.memory import MemoryStore
 from volstream.functions.bounds import Bounds
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import from_ddl
 from volstream.functions.source import find
 from volstream.functions.worker import Work
-from volstream.model.files import FileInfo, Finding
-from volstream.model.selection import Selection
-from volstream.model.work import FailureKind
-from volstream.storage.base import ObjectStore
-from volstream.storage.memory import MemoryStore
 
 #: How a function of several files begins.
 BATCH = "from volstream import File\ndef f(files: list[File]):\n"

@@ -16,9 +16,9 @@ import boto3
 import pytest
 
 from tests.servers import KEY_ID, SECRET, served
-from volstream import config
+from volstream.base import config
 from volstream.errors import JavaError
-from volstream.jvm import connectors, jars
+from volstream.spark.jvm import connectors, jars
 
 
 @contextmanager

@@ -25,8 +25,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.ports import free_ports
 from tests.waiting import eventually
-from volstream import config
-from volstream.jvm import child
+from volstream.base import config
+from volstream.spark.jvm import child
 
 #: Keys that all of the servers take.
 KEY_ID, SECRET = "AKIATEST", "s3-long-lived-secret"

@@ -24,8 +24,8 @@ import yaml
 
 from tests.ports import free_ports
 from tests.waiting import eventually
-from volstream import config
-from volstream.jvm import jars, java
+from volstream.base import config
+from volstream.spark.jvm import jars, java
 
 #: Hadoop rejects a user without a name, so the tests run Spark as ``nobody``, and volstream as another user of the same group.
 _SPARK, _OURS, _GROUP = 65_534, 54_321, 54_322
@@ -52,7 +52,7 @@ def python_of_another_user() -> str | None:
     if os.geteuid() != 0:
         return None
     for python in (sys.executable, shutil.which(f"python{sys.version_info[0]}.{sys.version_info[1]}", path="/usr/bin")):
-        probe = [*_as(_OURS), "env", str(python), "-c", "import volstream.session, pyspark"]
+        probe = [*_as(_OURS), "env", str(python), "-c", "import volstream.api.session, pyspark"]
         if python and subprocess.run(probe, capture_output=True, check=False, env=_paths()).returncode == 0:
             return python
     return None

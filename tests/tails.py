@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 from deltalake import QueryBuilder
 
-from volstream.delta import direct
-from volstream.delta.log import PRIMARY_KEY
-from volstream.delta.places import open_table
 from volstream.spark.session import SparkGateway
-from volstream.tails.snapshot import TailedTable
-from volstream.tails.table import DELETE
+from volstream.tables.delta import direct
+from volstream.tables.delta.log import PRIMARY_KEY
+from volstream.tables.delta.places import open_table
+from volstream.tables.tails.snapshot import TailedTable
+from volstream.tables.tails.table import DELETE
 
 #: Where a writer or a committer can be killed.
 POINTS = ("tail.written", "tail.appended", "tail.planned", "tail.moved", "tail.trimmed")

@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from volstream.dbapi import connect
+    from volstream.api.dbapi import connect
+    from volstream.api.session import Session, run
     from volstream.errors import VolstreamError
     from volstream.functions.file import File, FileSet
     from volstream.functions.output import OutputFile
     from volstream.functions.source import function
-    from volstream.session import Session, run
 
 __all__ = ["File", "FileSet", "OutputFile", "RetryLater", "Session", "VolstreamError", "connect", "function", "run"]
 
@@ -23,11 +23,11 @@ _HOMES = {
     "FileSet": "volstream.functions.file",
     "OutputFile": "volstream.functions.output",
     "RetryLater": "volstream.functions.rejection",
-    "Session": "volstream.session",
+    "Session": "volstream.api.session",
     "VolstreamError": "volstream.errors",
-    "connect": "volstream.dbapi",
+    "connect": "volstream.api.dbapi",
     "function": "volstream.functions.source",
-    "run": "volstream.session",
+    "run": "volstream.api.session",
 }
 
 

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import httpx2
 
 from volstream import errors
+from volstream.base.model.locations import without_secrets
 from volstream.errors import DependencyError, InterruptedByUserError, InvalidValueError, VolstreamError
-from volstream.model.locations import without_secrets
 
 #: Intervals at which a task is asked how far it is: the first, the growth, the longest.
 _FIRST_SECONDS, _GROWTH, _LONGEST_SECONDS = 0.1, 1.5, 5.0

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import volstream
+from volstream.api.session import Session
 from volstream.ingest import RealtimeOperation
-from volstream.session import Session
 
 HOME = Path(__file__).resolve().parents[2] / ".demo" / "ingest"
 WRITERS, SENSORS, TOGETHER = 3, 500, 250

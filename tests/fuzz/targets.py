@@ -13,24 +13,24 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from tests.fuzz import corpus
-from volstream import config
+from volstream.api.pipelines import report
+from volstream.api.pipelines.export import to_toml
+from volstream.api.pipelines.plan import compare
+from volstream.api.pipelines.read import read
+from volstream.base import config
+from volstream.base.definitions import Trigger, TriggerKind
+from volstream.base.model.locations import file_uri, local_path, scheme_of
+from volstream.base.model.names import Name
+from volstream.base.model.removals import RemovalLimit
+from volstream.base.model.selection import Selection
+from volstream.base.model.units import format_duration, format_size, parse_duration, parse_size
 from volstream.cli.main import run
 from volstream.cli.options import TIMESTAMP
-from volstream.definitions import Trigger, TriggerKind
 from volstream.errors import VolstreamError
+from volstream.files.queues import oss_events, s3_events
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.jobs.conditions import check_where
 from volstream.jobs.schedule import check_cron, next_due
-from volstream.model.locations import file_uri, local_path, scheme_of
-from volstream.model.names import Name
-from volstream.model.removals import RemovalLimit
-from volstream.model.selection import Selection
-from volstream.model.units import format_duration, format_size, parse_duration, parse_size
-from volstream.pipelines import report
-from volstream.pipelines.export import to_toml
-from volstream.pipelines.plan import compare
-from volstream.pipelines.read import read
-from volstream.queues import oss_events, s3_events
 from volstream.sql import adapt, foreign, grammar, incremental, names
 
 #: Exit codes that the README documents, but for 1: that is a bug.

@@ -16,16 +16,16 @@ import pytest
 from tests.commands import shell
 from tests.folders import FileWriter
 from tests.running import isolated, run, store
-from volstream import config
-from volstream.config import Settings
-from volstream.definitions import QueueType, Volume
-from volstream.directory.keeper import DirectoryKeeper
-from volstream.engine.process import Engine
-from volstream.inspection.problems import problems
-from volstream.inspection.status import health
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.config import Settings
+from volstream.base.definitions import QueueType, Volume
+from volstream.base.lifecycle.stop import Stop
+from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.jobs.lease import RunReport
-from volstream.lifecycle.stop import Stop
-from volstream.session import Session
+from volstream.ops.inspection.problems import problems
+from volstream.ops.inspection.status import health
+from volstream.spark.engine.process import Engine
 from volstream.spark.session import SparkGateway
 from volstream.sql.names import split
 

@@ -17,12 +17,12 @@ import pytest
 from tests.clouds import Cloud, mns, oss, unused_name
 from tests.integration.conftest import session_on
 from tests.waiting import eventually
-from volstream import config
-from volstream.daemon.share import Share
-from volstream.daemon.volumes import VolumeWorker
-from volstream.definitions import QueueType, Volume
-from volstream.inspection.doctor import CheckState, examine
-from volstream.session import Session
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.definitions import QueueType, Volume
+from volstream.ops.inspection.doctor import CheckState, examine
+from volstream.server.daemon.share import Share
+from volstream.server.daemon.volumes import VolumeWorker
 from volstream.spark.session import SparkGateway
 
 __all__ = ["mns", "oss"]

@@ -18,20 +18,20 @@ from pydantic import SecretStr
 import volstream
 from tests import corpus
 from tests.integration.conftest import Place, session_on
-from volstream import config
+from volstream.api.dbapi import Connection, DataError, _OpenHome
+from volstream.api.objects.sql import rows as sql_rows
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.definitions import QueueType
+from volstream.base.model.documents import to_json
 from volstream.cli.output import shown
-from volstream.console.queries import Queries
-from volstream.daemon.ingest import IngestServer
-from volstream.dbapi import Connection, DataError, _OpenHome
-from volstream.definitions import QueueType
 from volstream.errors import InvalidValueError
 from volstream.ingest import RealtimeOperation
-from volstream.inspection.file_history import tell
-from volstream.model.documents import to_json
-from volstream.objects.sql import rows as sql_rows
-from volstream.session import Session
+from volstream.ops.inspection.file_history import tell
+from volstream.server.console.queries import Queries
+from volstream.server.daemon.ingest import IngestServer
 from volstream.spark.session import SparkGateway
-from volstream.tails.commit import commit_tail
+from volstream.tables.tails.commit import commit_tail
 
 pytestmark = pytest.mark.timeout(240)
 

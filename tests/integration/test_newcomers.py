@@ -13,12 +13,12 @@ from sqlalchemy import select
 
 from tests import objects
 from tests.commands import Shell
+from volstream.api.session import Session
+from volstream.base.model.work import PlanState, Target
 from volstream.catalog import Catalog, tables
 from volstream.cli.main import run
 from volstream.functions.printing import CapturedOutput, Line
 from volstream.jobs import logs
-from volstream.model.work import PlanState, Target
-from volstream.session import Session
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from tests.plugins import SAMPLE, pretend_installed, sample_path
-from volstream import plugins
-from volstream.alerts.receivers import DeliveryError, deliver
-from volstream.config import Receiver
-from volstream.definitions import QueueType
-from volstream.definitions.volume import _QUEUE_TYPE
+from volstream.base import plugins
+from volstream.base.config import Receiver
+from volstream.base.definitions import QueueType
+from volstream.base.definitions.volume import _QUEUE_TYPE
+from volstream.base.model.locations import scheme_of
 from volstream.errors import DependencyError, InvalidValueError, reason_of
-from volstream.model.locations import scheme_of
-from volstream.queues import open_queue
-from volstream.queues.base import QueueSpec
-from volstream.queues.silent import SilentQueue
-from volstream.storage import normalise_location, open_store
+from volstream.files.queues import open_queue
+from volstream.files.queues.base import QueueSpec
+from volstream.files.queues.silent import SilentQueue
+from volstream.files.storage import normalise_location, open_store
+from volstream.ops.alerts.receivers import DeliveryError, deliver
 
 _BROKEN = """
 import no_such_package

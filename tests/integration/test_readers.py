@@ -24,11 +24,11 @@ from tests.installed import environment_with
 from tests.integration.conftest import Place, session_on
 from tests.integration.ingest.test_realtime import append, commit, upsert
 from tests.readers import foreign
-from volstream.config import Settings
-from volstream.dbapi import Connection, _OpenHome
-from volstream.definitions import QueueType, Write
+from volstream.api.dbapi import Connection, _OpenHome
+from volstream.base.config import Settings
+from volstream.base.definitions import QueueType, Write
 from volstream.spark.session import SparkGateway
-from volstream.sqltext import table_at
+from volstream.sql.text import table_at
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.receivers import receiving
 
 SPANS = """
-from volstream import tracing
+from volstream.base import tracing
 tracing.configure()
 with tracing.span("batch", job="j", files=2) as outer:
     with tracing.span("commit"):
@@ -26,8 +26,8 @@ tracing.end()
 
 UNASKED = """
 import sys
-from volstream import config, tracing
-from volstream.session import Session
+from volstream.base import config, tracing
+from volstream.api.session import Session
 tracing.configure()
 with Session(config.load(sys.argv[1])) as session, tracing.span("batch"):
     session.jobs.list()

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from volstream import config
-from volstream.definitions import QueueType
-from volstream.delta.folders import table_location
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.definitions import QueueType
+from volstream.base.model.names import Name
 from volstream.errors import InvalidStateError
-from volstream.model.names import Name
-from volstream.session import Session
+from volstream.tables.delta.folders import table_location
 
 
 def _session(tmp_path: Path, home: str, catalog: str = "") -> Session:

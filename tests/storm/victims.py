@@ -72,6 +72,6 @@ def _kind(process: psutil.Process, daemon: int | None, commands: Collection[int]
         return Kind.JVM
     if "volstream.functions.serving" in words:
         return Kind.CHILD
-    if "volstream.engine" in words:
+    if "volstream.spark.engine" in words:
         return Kind.ENGINE
     return Kind.WORKER

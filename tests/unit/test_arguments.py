@@ -12,12 +12,13 @@ import pytest
 
 from tests import tails
 from tests.unit.ingest.test_stream import Recorded, append
-from volstream import config, dbapi
+from volstream.api import dbapi
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.definitions import StreamMode
 from volstream.compat import Session as CompatSession
-from volstream.definitions import StreamMode
 from volstream.errors import EngineError, InvalidValueError, VolstreamError
 from volstream.ingest.options import RealtimeOptionsBuilder, RetryStatus
-from volstream.session import Session
 
 #: Values for arguments that a call must have, by name, so that a call fails by the argument in question.
 GIVEN: dict[str, Any] = {

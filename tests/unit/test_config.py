@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from volstream import config
+from volstream.api.session import Session
+from volstream.base import config
 from volstream.catalog.database import Database
 from volstream.errors import InvalidValueError
-from volstream.session import Session
 
 
 def home(tmp_path: Path, toml: str) -> Path:

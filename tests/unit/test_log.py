@@ -11,7 +11,7 @@ OWN = """
 import logging, sys
 import structlog
 {before}
-from volstream import log
+from volstream.base import log
 logger = log.get("tests")
 logger.warning("an_event", path="a\\x1bb")
 logging.getLogger("mine").info("shown")
@@ -41,7 +41,7 @@ def test_a_library_logs_through_the_structlog_of_its_program() -> None:
 def test_a_program_of_volstream_configures_the_logs_of_its_process(json: bool) -> None:
     lines = said(
         "logging.basicConfig(level='INFO', format='MINE %(message)s')\nstructlog.configure(processors=[])\n"
-        f"from volstream import log\nlog.configure('info', json={json})"
+        f"from volstream.base import log\nlog.configure('info', json={json})"
     )
     assert len(lines) == 1
     assert lines[0].startswith("{") is json

@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
 
+from volstream.base.model.groups import groups
+from volstream.base.model.work import FailureState
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import alert_causes, alerts, failures, job_totals
-from volstream.model.groups import groups
-from volstream.model.work import FailureState
 
 #: Maximum number of alerts that wait for one receiver; beyond it the oldest are dropped.
 MAX_WAITING = 1000

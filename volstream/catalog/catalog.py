@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
+from volstream.base.definitions import Job, Stream
 from volstream.catalog import definitions, tables
 from volstream.catalog.alerts import Alerts
 from volstream.catalog.audit import Audit
@@ -18,7 +19,6 @@ from volstream.catalog.outputs import Outputs
 from volstream.catalog.refreshes import Refreshes
 from volstream.catalog.registrations import Registrations
 from volstream.catalog.tails import Tails
-from volstream.definitions import Job, Stream
 
 
 class Catalog:

@@ -7,6 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
+from volstream.base.model.names import Name
+from volstream.base.model.work import BatchState
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.database import Database
 from volstream.catalog.tables import (
@@ -22,8 +24,6 @@ from volstream.catalog.tables import (
     tails,
     volumes,
 )
-from volstream.model.names import Name
-from volstream.model.work import BatchState
 
 #: The topic of everything that belongs to no volume or job.
 HOME = "home"

@@ -15,16 +15,16 @@ from typing import Any, Protocol
 from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, select, tuple_, update
 from sqlalchemy import Connection as Transaction
 
+from volstream.base.definitions import JobState, SourceKind, Stream
+from volstream.base.model import counts
+from volstream.base.model.groups import groups
+from volstream.base.model.text import counted
+from volstream.base.model.units import local
+from volstream.base.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, WaitingBatches
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.failures import activate, drop_pending
 from volstream.catalog.tables import batches, intents, job_counts, job_totals, jobs, plans, streams
-from volstream.definitions import JobState, SourceKind, Stream
 from volstream.errors import FencedError, StreamBusyError
-from volstream.model import counts
-from volstream.model.groups import groups
-from volstream.model.text import counted
-from volstream.model.units import local
-from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, WaitingBatches
 
 #: Columns that are summed over a job's batches.
 _TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")

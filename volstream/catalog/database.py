@@ -15,11 +15,11 @@ from sqlalchemy import URL, Connection, Table, create_engine, event, inspect, ma
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
+from volstream.base.lifecycle import faults
+from volstream.base.lifecycle.disks import disk_error, is_read_only, read_only_error
+from volstream.base.lifecycle.privacy import make_directory
 from volstream.catalog.tables import identity, metadata
 from volstream.errors import CatalogDiskError, CatalogError, InvalidValueError
-from volstream.lifecycle import faults
-from volstream.lifecycle.disks import disk_error, is_read_only, read_only_error
-from volstream.lifecycle.privacy import make_directory
 
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
 SCHEMA_REVISION = "0033"

@@ -10,10 +10,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Connection as Transaction
 from sqlalchemy import Row, Table, and_, delete, select, update
 
-from volstream.catalog import conditions, tables
-from volstream.catalog.database import Database
-from volstream.catalog.rows import from_row, to_row
-from volstream.definitions import (
+from volstream.base.definitions import (
     Connection,
     DynamicJob,
     FileJob,
@@ -24,8 +21,11 @@ from volstream.definitions import (
     Stream,
     Volume,
 )
+from volstream.base.model.names import Name, similar
+from volstream.catalog import conditions, tables
+from volstream.catalog.database import Database
+from volstream.catalog.rows import from_row, to_row
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
-from volstream.model.names import Name, similar
 
 T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | Source)
 Changed = TypeVar("Changed", bound=Connection | Volume | Stream | Job | Function | Source)

@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, select
 
+from volstream.base.model.names import Name
+from volstream.base.model.work import FailureState
 from volstream.catalog.database import Database
 from volstream.catalog.tables import batches, failures, jobs, refreshes, rejected, volumes
-from volstream.model.names import Name
-from volstream.model.work import FailureState
 
 #: Rows in memory at a time.
 _CHUNK = 1000

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Row, case, delete, func, insert, literal, select, update
 from sqlalchemy import Connection as Transaction
 
+from volstream.base.model.groups import groups
+from volstream.base.model.work import ACTIVE, CLOCK_SKEW, WAITING, Failure, FailureKind, FailureState
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import digest, failures, intents, writable
 from volstream.errors import FencedError
-from volstream.model.groups import groups
-from volstream.model.work import ACTIVE, CLOCK_SKEW, WAITING, Failure, FailureKind, FailureState
 
 #: States of failures that are retried automatically.
 _DUE = (FailureState.RETRYING, FailureState.WAITING)

@@ -7,10 +7,10 @@ from datetime import datetime
 
 from sqlalchemy import delete, func, select
 
+from volstream.base.model.work import PlanState
 from volstream.catalog.database import Database
 from volstream.catalog.refreshes import Refreshes
 from volstream.catalog.tables import audit, batches, intents, plans, refreshes, volumes
-from volstream.model.work import PlanState
 
 #: Rows or plans deleted per transaction, which other writers wait for.
 _CHUNK = 500

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import delete, select, update
 
+from volstream.base.lifecycle.identity import is_gone
 from volstream.catalog.database import Database
 from volstream.catalog.tables import leases
 from volstream.errors import CatalogError
-from volstream.lifecycle.identity import is_gone
 
 #: An expiry farther ahead than this, or than ten times what the next owner asks for, was written while the database's clock was
 #: ahead: leases are shorter, and are renewed.

@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, delete, insert, or_, select, update
 from sqlalchemy import Connection as Transaction
 
+from volstream.base.model.groups import groups
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import digest, intents, outputs
 from volstream.errors import FencedError
-from volstream.model.groups import groups
 
 
 class OutputState(StrEnum):

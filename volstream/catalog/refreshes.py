@@ -11,6 +11,9 @@ from itertools import islice
 
 from sqlalchemy import and_, delete, func, select, update
 
+from volstream.base.definitions import SourceKind
+from volstream.base.model.hints import Rejection, unusable
+from volstream.base.model.work import Completeness, PlanState, Refresh
 from volstream.catalog.database import Database
 from volstream.catalog.tables import (
     digest,
@@ -23,9 +26,6 @@ from volstream.catalog.tables import (
     volume_totals,
     volumes,
 )
-from volstream.definitions import SourceKind
-from volstream.model.hints import Rejection, unusable
-from volstream.model.work import Completeness, PlanState, Refresh
 
 #: Number of full listings kept on record per volume.
 _KEPT = 100

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from sqlalchemy import and_, delete, insert, select
 
+from volstream.base.model.names import Name
 from volstream.catalog.database import Database
 from volstream.catalog.tables import registrations
-from volstream.model.names import Name
 
 
 class Registrations:

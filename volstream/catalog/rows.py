@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from volstream.model.names import Name
+from volstream.base.model.names import Name
 
 T = TypeVar("T")
 

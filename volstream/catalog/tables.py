@@ -29,10 +29,16 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from volstream.definitions import ConnectionOptions, FileJobOptions, FunctionDefinition, FunctionOptions, SetOptions
-from volstream.definitions.options import keys
-from volstream.definitions.stream import StreamOptions
-from volstream.definitions.volume import VolumeOptions
+from volstream.base.definitions import (
+    ConnectionOptions,
+    FileJobOptions,
+    FunctionDefinition,
+    FunctionOptions,
+    SetOptions,
+)
+from volstream.base.definitions.options import keys
+from volstream.base.definitions.stream import StreamOptions
+from volstream.base.definitions.volume import VolumeOptions
 
 
 class UtcDateTime(TypeDecorator[datetime]):

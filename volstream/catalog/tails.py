@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from sqlalchemy import delete, select
 
+from volstream.base.model.names import Name
 from volstream.catalog.conditions import ConditionKind, note
 from volstream.catalog.database import Database
 from volstream.catalog.tables import tails
-from volstream.model.names import Name
 
 
 class Tails:

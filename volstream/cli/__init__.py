@@ -1,4 +1,4 @@
-"""The command line. Commands are thin: options in, one operation of a :class:`~volstream.session.Session`, output."""
+"""The command line. Commands are thin: options in, one operation of a :class:`~volstream.api.session.Session`, output."""
 
 from volstream.cli.main import main
 

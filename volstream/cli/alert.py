@@ -13,7 +13,7 @@ from volstream.cli.output import Output
 from volstream.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 
 @click.group("alert")
@@ -26,8 +26,8 @@ def alert_command() -> None:
 @common
 def test_command(session: Session, output: Output, receiver: str) -> None:
     """Send a test alert to RECEIVER of volstream.toml, and wait until it is accepted."""
-    from volstream.alerts import receivers
-    from volstream.alerts.model import Alert, AlertEvent, Subject
+    from volstream.ops.alerts import receivers
+    from volstream.ops.alerts.model import Alert, AlertEvent, Subject
 
     settings = session.home.settings
     receivers.check(settings)

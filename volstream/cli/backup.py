@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from volstream.base.definitions import FileJob
+from volstream.base.model.text import counted
 from volstream.cli.options import common, creating_home, interactive
 from volstream.cli.output import Output
-from volstream.definitions import FileJob
-from volstream.model.text import counted
 
 if TYPE_CHECKING:
-    from volstream.backup.manifest import Manifest
-    from volstream.session import Session
+    from volstream.api.session import Session
+    from volstream.ops.backup.manifest import Manifest
 
 _FOLDER = click.Path(path_type=Path, resolve_path=True)
 
@@ -29,7 +29,7 @@ def backup_command(session: Session, output: Output, directory: Path) -> None:
 
     The copy has catalog, tables and settings, but not the files of volumes or the code of functions.
     """
-    from volstream.backup.make import make
+    from volstream.ops.backup.make import make
 
     manifest = make(session.home.catalog, session.home.settings, directory, _progress(output))
     _show(output, manifest, f"Backed up to {directory}: {_what(manifest)}.")
@@ -40,7 +40,7 @@ def backup_command(session: Session, output: Output, directory: Path) -> None:
 @creating_home
 def restore_command(session: Session, output: Output, directory: Path) -> None:
     """Create a new home from the backup in DIRECTORY."""
-    from volstream.backup.restore import restore
+    from volstream.ops.backup.restore import restore
 
     manifest = restore(session.home.catalog, session.home.settings, directory, _progress(output))
     text = f"Restored {session.home.settings.home}, as of {manifest.created_on:%F %T} UTC: {_what(manifest)}."

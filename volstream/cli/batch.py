@@ -11,7 +11,7 @@ from volstream.cli.output import Output
 from volstream.spark.errors import map_spark_errors
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 
 @click.command("read-batch")

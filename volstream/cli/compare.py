@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.model import counts
+from volstream.base.model.text import counted
+from volstream.base.model.units import format_size
 from volstream.cli.complete import names_of
 from volstream.cli.options import NUMBER, PAIR, common, merged
 from volstream.cli.output import Output
-from volstream.model import counts
-from volstream.model.text import counted
-from volstream.model.units import format_size
 
 if TYPE_CHECKING:
+    from volstream.api.session import Session
     from volstream.jobs.comparison import Comparison, CostPercentiles
     from volstream.jobs.differences import Differences, Percentiles
-    from volstream.session import Session
 
 
 @click.command("compare")

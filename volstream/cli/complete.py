@@ -32,7 +32,7 @@ def names_of(kind: str | None = None) -> Completer:
 
 
 def _names(home: Any, kind: str) -> Sequence[str]:
-    from volstream import config
+    from volstream.base import config
     from volstream.catalog import Catalog
 
     settings = config.load(home)

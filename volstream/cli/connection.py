@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.definitions import ConnectionOptions
+from volstream.base.definitions.options import to_create
 from volstream.cli.options import creating_home, described
 from volstream.cli.output import Output
-from volstream.definitions import ConnectionOptions
-from volstream.definitions.options import to_create
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 
 @click.command("create-connection")

@@ -11,7 +11,7 @@ from volstream.cli.output import Output
 from volstream.errors import InvalidStateError
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 
 @click.command("console")
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @common
 def console_command(session: Session, output: Output, print_only: bool) -> None:
     """Open the console of the home's daemon in a browser. The URL contains the home's token: do not share it."""
-    from volstream.engine.control import engine_status
-    from volstream.lifecycle.hosts import url_of
-    from volstream.lifecycle.privacy import write_private
+    from volstream.base.lifecycle.hosts import url_of
+    from volstream.base.lifecycle.privacy import write_private
+    from volstream.spark.engine.control import engine_status
 
     settings = session.home.settings
     status = engine_status(settings)

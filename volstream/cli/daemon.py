@@ -24,10 +24,10 @@ import click
 )
 def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, home: str | None, format_: str) -> None:
     """Keep directory tables up to date and run due jobs, until SIGTERM."""
-    from volstream import config, log, tracing
-    from volstream.daemon.service import Daemon
-    from volstream.lifecycle.privacy import keep_private
-    from volstream.lifecycle.stop import Stop, stop_on_signals
+    from volstream.base import config, log, tracing
+    from volstream.base.lifecycle.privacy import keep_private
+    from volstream.base.lifecycle.stop import Stop, stop_on_signals
+    from volstream.server.daemon.service import Daemon
 
     log.configure(log_level, json=format_ == "json")
     tracing.configure()

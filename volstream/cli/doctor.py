@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from volstream.base.model.text import visible
 from volstream.cli.complete import names_of
 from volstream.cli.options import creating_home
 from volstream.cli.output import Output
 from volstream.errors import DependencyError
-from volstream.model.text import visible
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
 
@@ -36,8 +36,8 @@ _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
 @creating_home
 def doctor_command(session: Session, output: Output, volume: str | None, canary: bool, cluster: bool) -> None:
     """Check the home and what VOLUME needs: credentials, bucket, queue, wiring, daemon. Starts no Spark."""
-    from volstream.inspection.cluster import examine_cluster
-    from volstream.inspection.doctor import CheckState, examine
+    from volstream.ops.inspection.cluster import examine_cluster
+    from volstream.ops.inspection.doctor import CheckState, examine
 
     if canary and volume is None:
         raise click.UsageError("--canary needs a volume.")

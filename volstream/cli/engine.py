@@ -10,7 +10,7 @@ from volstream.cli.options import creating_home
 from volstream.cli.output import Output, age
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 
 @click.group("engine")
@@ -22,8 +22,8 @@ def engine_command() -> None:
 @creating_home
 def engine_status_command(session: Session, output: Output) -> None:
     """Show whether the home's engine runs."""
-    from volstream.engine.control import engine_status
-    from volstream.jvm.address import RemoteAddress
+    from volstream.spark.engine.control import engine_status
+    from volstream.spark.jvm.address import RemoteAddress
 
     status, settings = engine_status(session.home.settings), session.home.settings
     if status:
@@ -43,7 +43,7 @@ def engine_status_command(session: Session, output: Output) -> None:
 @creating_home
 def engine_stop_command(session: Session, output: Output, now: bool) -> None:
     """Stop the background engine once its clients are done."""
-    from volstream.engine.control import stop_engine
+    from volstream.spark.engine.control import stop_engine
 
     ended = stop_engine(session.home.settings, at_once=now)
     output.result({"stopped": ended}, "The engine is stopped." if ended else "No engine runs.")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from volstream.base.model.text import counted
+from volstream.base.model.units import format_size
 from volstream.cli.options import common
 from volstream.cli.output import Output
-from volstream.model.text import counted
-from volstream.model.units import format_size
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 
 @click.group("env")
@@ -24,7 +24,7 @@ def env_command() -> None:
 @common
 def env_list_command(session: Session, output: Output) -> None:
     """List the environments that were made, with their size and the jobs that use them."""
-    from volstream.inspection.details import values
+    from volstream.ops.inspection.details import values
 
     made = session.environments.list()
     lines = [

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.model.text import counted
+from volstream.base.model.work import FailureKind
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
-from volstream.model.text import counted
-from volstream.model.work import FailureKind
 
 if TYPE_CHECKING:
+    from volstream.api.session import Session
     from volstream.catalog.failures import FailureFilter
-    from volstream.session import Session
 
 
 def _chosen(function: Callable[..., None]) -> Callable[..., None]:

@@ -7,16 +7,16 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from volstream.inspection.failures import common_message, group_id
-from volstream.model.files import printable
-from volstream.model.text import counted, one_line
+from volstream.base.model.files import printable
+from volstream.base.model.text import counted, one_line
+from volstream.ops.inspection.failures import common_message, group_id
 
 
 def by_cause(failures: Sequence[Mapping[str, Any]], width: int) -> str:
     """Returns failures for people, the most frequent cause first.
 
     Args:
-        failures: see :func:`volstream.inspection.failures.explained`.
+        failures: see :func:`volstream.ops.inspection.failures.explained`.
         width: of the terminal; names and commands are not broken.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.definitions.job import FunctionOptions
+from volstream.base.definitions.options import keys
+from volstream.base.model import counts
+from volstream.base.model.text import counted
+from volstream.base.model.work import WAITING
 from volstream.cli.complete import names_of
 from volstream.cli.options import DURATION, PAIR, common, merged
 from volstream.cli.output import Output, in_a_line
-from volstream.definitions.job import FunctionOptions
-from volstream.definitions.options import keys
 from volstream.errors import FilesFailedError, InvalidValueError, NotFoundError
-from volstream.model import counts
-from volstream.model.text import counted
-from volstream.model.work import WAITING
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 _ENVIRONMENT = keys(FunctionOptions)["environment"].option
 
@@ -31,7 +31,7 @@ _ENVIRONMENT = keys(FunctionOptions)["environment"].option
 @common
 def explain_file_command(session: Session, output: Output, volume: str, path: str) -> None:
     """Show the history of one file: refreshes, batches, failures, result rows."""
-    from volstream.inspection.file_history import tell
+    from volstream.ops.inspection.file_history import tell
 
     events = tell(session.home, volume, path)
     rows = [{"time": event.time, "what": event.what, "details": event.details} for event in events]
@@ -64,8 +64,8 @@ def try_command(
 
     If the function declares no columns, the --returns inferred from its rows is shown.
     """
-    from volstream import config
-    from volstream.environments.store import EnvironmentStore
+    from volstream.base import config
+    from volstream.functions.environments.store import EnvironmentStore
     from volstream.functions.trial import try_function
 
     output = Output(format_ == "json")

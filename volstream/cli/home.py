@@ -9,10 +9,10 @@ import click
 from volstream.cli.options import common, creating_home
 from volstream.cli.output import Output, age, done_of
 from volstream.errors import JavaError
-from volstream.inspection.problems import problems
+from volstream.ops.inspection.problems import problems
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 _TOML = """\
 # Settings of this home; each can also be set by an environment variable VOLSTREAM_<NAME>.
@@ -46,8 +46,8 @@ _TOML = """\
 @creating_home
 def init_command(session: Session, output: Output) -> None:
     """Create the home with its catalog and settings file, check Java, and fetch the engine's jars once."""
-    from volstream.jvm import connectors, java
-    from volstream.lifecycle.privacy import make_directory
+    from volstream.base.lifecycle.privacy import make_directory
+    from volstream.spark.jvm import connectors, java
 
     settings = session.home.settings
     make_directory(settings.home)
@@ -77,8 +77,8 @@ def init_command(session: Session, output: Output) -> None:
 @common
 def status_command(session: Session, output: Output) -> None:
     """Show engine, volumes, streams and jobs, and what needs attention. Starts nothing."""
-    from volstream.inspection.status import status
-    from volstream.jvm.address import RemoteAddress
+    from volstream.ops.inspection.status import status
+    from volstream.spark.jvm.address import RemoteAddress
 
     overview = status(session.home)
     wrong = problems(overview, {})

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.definitions import FileJob, FileJobSpec, JobState, Trigger, TriggerKind
+from volstream.base.definitions.options import to_alter, to_create
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.model import counts
+from volstream.base.model.files import printable
+from volstream.base.model.text import counted, ended, one_line
+from volstream.base.model.units import about, format_duration, format_size, local
+from volstream.base.model.work import PERMANENT, FailureState
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, described, existing
 from volstream.cli.output import Output
 from volstream.cli.progress import watched
-from volstream.definitions import FileJob, FileJobSpec, JobState, Trigger, TriggerKind
-from volstream.definitions.options import to_alter, to_create
 from volstream.errors import FilesFailedError, InterruptedByUserError
-from volstream.lifecycle.stop import Stop
-from volstream.model import counts
-from volstream.model.files import printable
-from volstream.model.text import counted, ended, one_line
-from volstream.model.units import about, format_duration, format_size, local
-from volstream.model.work import PERMANENT, FailureState
 
 if TYPE_CHECKING:
+    from volstream.api.session import Session
     from volstream.jobs.lease import RunReport
     from volstream.jobs.logs import LogLine
     from volstream.jobs.preview import Preview
-    from volstream.session import Session
 
 
 @click.command("create-job")
@@ -39,7 +39,7 @@ def create_job_command(
     session: Session, output: Output, name: str, given: dict[str, Any], or_replace: bool, if_not_exists: bool
 ) -> None:
     """Run a Python function on every file of a volume or stream, and keep its results in a table."""
-    from volstream.inspection import details
+    from volstream.ops.inspection import details
 
     function, into = given.pop("function"), given.pop("into")
     job = session.jobs.create(
@@ -78,7 +78,7 @@ def alter_job_command(session: Session, output: Output, name: str, given: dict[s
     changed code.
     """
     from volstream.catalog.failures import FailureFilter
-    from volstream.inspection import details
+    from volstream.ops.inspection import details
 
     if manual:
         given["on_change"] = False

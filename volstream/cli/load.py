@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.definitions import FileJob
+from volstream.base.definitions.job import LOAD_OPTIONS
 from volstream.cli.complete import names_of
 from volstream.cli.job import created
 from volstream.cli.options import common, described, existing
 from volstream.cli.output import Output
-from volstream.definitions import FileJob
-from volstream.definitions.job import LOAD_OPTIONS
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 
 @click.command("load")
@@ -35,8 +35,8 @@ def load_command(
     if_not_exists: bool,
 ) -> None:
     """Load the files of VOLUME, csv, json, parquet, avro or orc, as rows of a table, and keep the table up to date."""
-    from volstream.inspection import details
     from volstream.jobs.load import default_name  # late: reads schemas with Arrow
+    from volstream.ops.inspection import details
 
     name = name or default_name(into)
     job = session.jobs.load(name, volume, into, or_replace=or_replace, if_not_exists=if_not_exists, **given)

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 import click
 
-from volstream import log
+from volstream.base import log
+from volstream.base.lifecycle.disks import disk_error
+from volstream.base.model.text import like
 from volstream.cli.output import Output
 from volstream.errors import VolstreamError, plugin_of
-from volstream.lifecycle.disks import disk_error
-from volstream.model.text import like
 
 #: The commands by purpose, in the order of the help, each with the module of this folder that has it, where its name is
 #: ``<command with _>_command``.

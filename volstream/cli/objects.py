@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.definitions import FileJobSpec, Job
+from volstream.base.definitions.forms import DURATION
+from volstream.base.definitions.options import keys
+from volstream.base.model.names import Name
+from volstream.base.model.units import format_duration, format_size
+from volstream.base.model.work import ACTIVE, FailureKind, FailureState
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output, in_a_line
-from volstream.definitions import FileJobSpec, Job
-from volstream.definitions.forms import DURATION
-from volstream.definitions.options import keys
-from volstream.inspection.problems import problems
-from volstream.model.names import Name
-from volstream.model.units import format_duration, format_size
-from volstream.model.work import ACTIVE, FailureKind, FailureState
+from volstream.ops.inspection.problems import problems
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 #: Kind -> columns in a list; JSON has all.
 _COLUMNS: Mapping[str, Sequence[str]] = {
@@ -119,7 +119,7 @@ def list_command(
     wanted = FailureFilter(chosen, [FailureKind(name) for name in kinds], like)
     maximum = limit or (None if output.as_json else _LIMIT)
     from volstream.cli.failures import by_cause
-    from volstream.inspection.failures import explained
+    from volstream.ops.inspection.failures import explained
 
     rows = explained(session.home, session.jobs.failures(job, wanted=wanted, limit=maximum))
     if rows and not output.as_json:
@@ -188,7 +188,7 @@ def _left_open(session: Session, job: str) -> str | None:
 
 
 def _rows(session: Session, kind: str, job: str | None, volume: str | None, limit: int) -> list[dict[str, Any]]:
-    from volstream.inspection import details
+    from volstream.ops.inspection import details
 
     match kind:
         case "batches":
@@ -196,7 +196,7 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
             batches = session.batches.list(job, limit=limit)
             return [{**details.values(batch), "job": job_names.get(batch.job_id or "")} for batch in batches]
         case "tables":
-            from volstream.inspection.tables import list_tables
+            from volstream.ops.inspection.tables import list_tables
 
             shown = list_tables(session.home, limit)
             return [{**row, "size": None if row["bytes"] is None else format_size(row["bytes"])} for row in shown]
@@ -210,14 +210,14 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
 
 
 def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
-    from volstream.inspection import details
-    from volstream.inspection.status import job_status
     from volstream.jobs.lease import runs_of
+    from volstream.ops.inspection import details
+    from volstream.ops.inspection.status import job_status
 
     if kind == "batch":
         return details.described_batch(session.home, session.batches.get(name), session.batches.failures(name))
     if kind == "table":
-        from volstream.inspection.tables import described_table
+        from volstream.ops.inspection.tables import described_table
 
         return described_table(session.home, name)
     stored = session.objects.by_kind[kind].get(name)

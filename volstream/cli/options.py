@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from volstream.base.definitions import NO_SCHEDULE, forms
+from volstream.base.definitions.job import Scheduled
+from volstream.base.definitions.options import Key
+from volstream.base.model.files import is_utf8, printable
+from volstream.base.model.work import FailureKind
 from volstream.cli.complete import names_of
 from volstream.cli.output import Output
-from volstream.definitions import NO_SCHEDULE, forms
-from volstream.definitions.job import Scheduled
-from volstream.definitions.options import Key
 from volstream.errors import InvalidValueError, NotFoundError
-from volstream.model.files import is_utf8, printable
-from volstream.model.work import FailureKind
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,9 +88,9 @@ def _texts(value: Any) -> Iterator[str]:
 @contextmanager
 def opened(home: str | None, **settings: Any) -> Iterator[Session]:
     """Opens a session on a home, in a process of volstream's own."""
-    from volstream import tracing
-    from volstream.lifecycle.privacy import keep_private
-    from volstream.session import Session
+    from volstream.api.session import Session
+    from volstream.base import tracing
+    from volstream.base.lifecycle.privacy import keep_private
 
     tracing.configure()
     try:

@@ -10,11 +10,11 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from volstream.base.model.documents import to_json
+from volstream.base.model.files import printable
+from volstream.base.model.text import json_document, one_line, visible
+from volstream.base.model.units import format_duration
 from volstream.errors import VolstreamError
-from volstream.model.documents import to_json
-from volstream.model.files import printable
-from volstream.model.text import json_document, one_line, visible
-from volstream.model.units import format_duration
 
 #: Bytes of a binary value that a cell shows; of a longer one only the number. JSON has them all.
 _SHOWN_BYTES = 64

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from volstream.api.pipelines.model import PipelinePlan, Verb
+from volstream.base.model.text import counted
 from volstream.cli.options import common, creating_home, interactive, with_picture_formats
 from volstream.cli.output import Output
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError
-from volstream.model.text import counted
-from volstream.pipelines.model import PipelinePlan, Verb
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 #: Exit code of ``diff --exit-code`` if there are changes.
 CHANGES = 6
@@ -65,8 +65,8 @@ def apply_command(
 
     Everything is checked before anything changes. Applying again changes nothing.
     """
-    from volstream.pipelines import report
-    from volstream.pipelines.apply import carry_out, check_plan, plan_of
+    from volstream.api.pipelines import report
+    from volstream.api.pipelines.apply import carry_out, check_plan, plan_of
 
     plan = plan_of(session.objects, path, profile, prune=prune)
     check_plan(session.objects, plan, contact=contact)
@@ -94,7 +94,7 @@ def diff_command(
     session: Session, output: Output, path: Path, profile: str | None, prune: bool, exit_code: bool
 ) -> None:
     """Show what apply would change. Reads files and catalog only."""
-    from volstream.pipelines.apply import plan_of
+    from volstream.api.pipelines.apply import plan_of
 
     plan = plan_of(session.objects, path, profile, prune=prune)
     _show(output, plan)
@@ -113,14 +113,14 @@ def export_command(session: Session, output: Output, target: Path, dbt: bool, fo
     The file contains no secrets: connections and topics refer to theirs.
     """
     if dbt:
-        from volstream.pipelines.dbt import to_dbt
+        from volstream.api.pipelines.dbt import to_dbt
 
         file = _file(target, "sources.yml", force)
         text, tables = to_dbt(session.home)
         _write(output, file, text, "yaml", {"tables": tables}, counted(tables, "table"))
         return
-    from volstream.pipelines.existing import data_tables, existing, without_files
-    from volstream.pipelines.export import no_file, to_toml
+    from volstream.api.pipelines.existing import data_tables, existing, without_files
+    from volstream.api.pipelines.export import no_file, to_toml
 
     exported, left_out, no_files = existing(session.home, None), data_tables(session.home), without_files(session.home)
     file = _file(target, _EXPORTED, force)
@@ -169,8 +169,8 @@ def _writing(file: Path) -> Iterator[None]:
 @with_picture_formats
 def graph_command(session: Session, output: Output, form: str) -> None:
     """Show where data comes from and goes to: volumes, streams, jobs, tables, sources, functions."""
-    from volstream.inspection import drawing
-    from volstream.inspection.lineage import lineage
+    from volstream.ops.inspection import drawing
+    from volstream.ops.inspection.lineage import lineage
 
     graph = lineage(session.home)
     draw = {"dot": drawing.as_dot, "mermaid": drawing.as_mermaid}.get(form, drawing.as_text)
@@ -181,7 +181,7 @@ def graph_command(session: Session, output: Output, form: str) -> None:
 
 
 def _show(output: Output, plan: PipelinePlan) -> None:
-    from volstream.pipelines import report
+    from volstream.api.pipelines import report
 
     output.result(report.as_values(plan), "\n".join([*report.shown(plan), report.summary(plan)]))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from volstream.base.lifecycle.stop import Stop, stop_on_signals
+from volstream.base.model.units import format_size
 from volstream.cli.options import interactive
 from volstream.cli.output import Output
 from volstream.jobs.progress import Observer, Progress
-from volstream.lifecycle.stop import Stop, stop_on_signals
-from volstream.model.units import format_size
 
 
 @contextmanager

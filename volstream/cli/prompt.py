@@ -16,14 +16,14 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory
 from sqlglot.tokenizer_core import TokenType
 
+from volstream.base.model.names import Name
 from volstream.cli.output import Output
-from volstream.delta import folders
 from volstream.errors import SqlError, VolstreamError
-from volstream.model.names import Name
 from volstream.sql.names import split, tokenize
+from volstream.tables.delta import folders
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 #: Keywords of volstream's statements, and the most common ones of Spark's.
 _KEYWORDS = tuple(
@@ -175,7 +175,7 @@ def _begins(name: str, typed: str) -> bool:
 
 def _history(home: Path) -> Path:
     """Returns the history file, readable only by its owner, because statements can contain sensitive names."""
-    from volstream.lifecycle.privacy import make_directory
+    from volstream.base.lifecycle.privacy import make_directory
 
     make_directory(home)
     file = home / "sql_history"

@@ -14,7 +14,7 @@ def setup_command(s3: bool) -> None:
 
     Commands fetch missing jars on demand; only this command makes the archive. Existing files are kept.
     """
-    from volstream.engine.setup import set_up
+    from volstream.spark.engine.setup import set_up
 
     output = Output(as_json=False)
     set_up(lambda line: output.result(None, line), s3=s3)

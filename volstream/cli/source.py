@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from volstream.base.lifecycle.stop import Stop, stop_on_signals
+from volstream.base.model.text import counted
 from volstream.cli.complete import names_of
 from volstream.cli.options import common
 from volstream.cli.output import Output
-from volstream.lifecycle.stop import Stop, stop_on_signals
-from volstream.model.text import counted
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 
 @click.command("run-source")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.model.documents import to_json
 from volstream.cli.options import check_made, creating_home
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, VolstreamError
-from volstream.model.documents import to_json
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 #: In a statement that may make the first object of a home, and with it the home.
 _CREATES = re.compile(r"\bcreate\b", re.IGNORECASE)
@@ -90,7 +90,7 @@ def _run(session: Session, output: Output, statement: str, before: str | None = 
     Args:
         before: for one of several statements, the JSON text before its rows.
     """
-    from volstream.objects.sql import rows
+    from volstream.api.objects.sql import rows
 
     columns, result = rows(session.objects, statement)
     if output.as_json:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.definitions import SourceKind, Stream, StreamSpec
+from volstream.base.definitions.options import to_create
+from volstream.base.model.text import counted
 from volstream.cli.complete import names_of
 from volstream.cli.options import NUMBER, TIMESTAMP, common, described, existing
 from volstream.cli.output import Output
-from volstream.definitions import SourceKind, Stream, StreamSpec
-from volstream.definitions.options import to_create
-from volstream.model.text import counted
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 
 @click.command("create-stream")

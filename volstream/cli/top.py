@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.definitions import JobState
+from volstream.base.model.text import one_line
 from volstream.cli.options import DURATION, common
 from volstream.cli.output import Output, age, arranged, done_of
-from volstream.definitions import JobState
 from volstream.errors import VolstreamError
-from volstream.inspection.problems import Problem, problems
-from volstream.model.text import one_line
+from volstream.ops.inspection.problems import Problem, problems
 
 if TYPE_CHECKING:
-    from volstream.engine.control import EngineStatus
-    from volstream.session import Session
+    from volstream.api.session import Session
+    from volstream.spark.engine.control import EngineStatus
 
 Row = Mapping[str, Any]
 
@@ -62,7 +62,7 @@ class HomeFacts:
 
 def look(session: Session) -> HomeFacts:
     """Returns the facts of now, those of ``status``. Starts nothing."""
-    from volstream.inspection.status import status
+    from volstream.ops.inspection.status import status
 
     overview = status(session.home)
     totals = {str(job.name): session.home.catalog.consumptions.totals(job.id) for job in session.jobs.list()}

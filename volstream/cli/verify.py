@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.definitions import FileJob
+from volstream.base.lifecycle.stop import Stop, stop_on_signals
+from volstream.base.model.text import by_kind, counted, first_line
+from volstream.base.model.units import format_size
 from volstream.cli.complete import names_of
 from volstream.cli.options import common
 from volstream.cli.output import Output
 from volstream.cli.progress import watched
-from volstream.definitions import FileJob
 from volstream.errors import FilesFailedError, InterruptedByUserError, VolstreamError
-from volstream.lifecycle.stop import Stop, stop_on_signals
-from volstream.model.text import by_kind, counted, first_line
-from volstream.model.units import format_size
 
 if TYPE_CHECKING:
-    from volstream.directory.verify import ComparedDirectory
+    from volstream.api.session import Session
+    from volstream.changes.directory.verify import ComparedDirectory
     from volstream.jobs.progress import Observer
     from volstream.jobs.verify import Verification
-    from volstream.session import Session
 
 
 #: What the first interrupt is answered with.
@@ -147,7 +147,7 @@ def _of_all(reports: Sequence[_Report]) -> _Report:
 
 
 def _of_volume(volume: str, found: ComparedDirectory) -> _Report:
-    from volstream.inspection.verification import examples
+    from volstream.ops.inspection.verification import examples
 
     value = {
         "volume": volume,
@@ -176,7 +176,7 @@ def _of_volume(volume: str, found: ComparedDirectory) -> _Report:
 
 
 def _of_job(job: str, found: Verification) -> _Report:
-    from volstream.inspection.verification import document, lines
+    from volstream.ops.inspection.verification import document, lines
 
     error = None
     if not (found.is_right or found.count or found.damages):

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.base.definitions import Volume, VolumeSpec
+from volstream.base.definitions.options import to_alter, to_create
+from volstream.base.lifecycle.stop import Stop, stop_on_signals
+from volstream.base.model.selection import DEFAULT_IGNORES
+from volstream.base.model.text import counted
+from volstream.base.model.units import format_size
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, creating_home, described, existing
 from volstream.cli.output import Output
-from volstream.definitions import Volume, VolumeSpec
-from volstream.definitions.options import to_alter, to_create
 from volstream.errors import StorageError
-from volstream.lifecycle.stop import Stop, stop_on_signals
-from volstream.model.selection import DEFAULT_IGNORES
-from volstream.model.text import counted
-from volstream.model.units import format_size
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.api.session import Session
 
 
 @click.command("create-volume")

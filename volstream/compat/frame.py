@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from volstream.base.model.arguments import checked
+from volstream.base.model.names import DEFAULT_SCHEMA
+from volstream.base.model.text import like
 from volstream.compat.leaf import Leaf
 from volstream.compat.writer import Writer
 from volstream.errors import InvalidValueError, in_brief
-from volstream.home import Home
-from volstream.model.arguments import checked
-from volstream.model.names import DEFAULT_SCHEMA
-from volstream.model.text import like
+from volstream.jobs.home import Home
 from volstream.spark.errors import as_sql_errors
 
 if TYPE_CHECKING:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from volstream.base.model.names import Name
 from volstream.errors import NotFoundError
-from volstream.home import Home
-from volstream.model.names import Name
+from volstream.jobs.home import Home
 from volstream.spark.views import Views, unique_name
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-    from volstream.definitions import Stream
-    from volstream.streams.read import Range
+    from volstream.base.definitions import Stream
+    from volstream.changes.streams.read import Range
 
 
 @dataclass(frozen=True)

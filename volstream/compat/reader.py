@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from volstream.base.model.arguments import checked
 from volstream.compat.frame import DataFrame
-from volstream.model.arguments import checked
 from volstream.spark.errors import as_sql_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.readwriter import DataFrameReader
 
-    from volstream.home import Home
+    from volstream.jobs.home import Home
 
 
 @checked

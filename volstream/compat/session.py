@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from volstream import log
-from volstream import session as sessions
+from volstream.api import session as sessions
+from volstream.base import log
+from volstream.base.lifecycle.closeable import Closeable
+from volstream.base.model.arguments import checked
+from volstream.base.model.names import DEFAULT_SCHEMA, Name
+from volstream.base.model.text import like
 from volstream.compat.frame import DataFrame
 from volstream.compat.leaf import Leaf
 from volstream.compat.reader import Reader
-from volstream.delta import folders
 from volstream.errors import NotFoundError
-from volstream.lifecycle.closeable import Closeable
-from volstream.model.arguments import checked
-from volstream.model.names import DEFAULT_SCHEMA, Name
-from volstream.model.text import like
 from volstream.spark.errors import as_sql_errors
 from volstream.sql.parameters import in_schema, with_parameters
+from volstream.tables.delta import folders
 
 #: Settings of a hosted account, which a home does not have.
 ACCOUNT = frozenset({"username", "password", "service", "instance", "workspace", "vcluster", "protocol", "magic_token"})

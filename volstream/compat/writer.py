@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from volstream.api.statements import metastore
+from volstream.base.model.arguments import checked
+from volstream.base.model.names import DEFAULT_SCHEMA, Name
+from volstream.changes.streams.consume import is_unused
 from volstream.compat.leaf import Leaf
-from volstream.delta import folders
-from volstream.delta.log import DeltaLog
-from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
-from volstream.home import Home
-from volstream.model.arguments import checked
-from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.jobs.home import Home
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import bound_to
-from volstream.sqltext import type_of
-from volstream.statements import metastore
-from volstream.streams.consume import is_unused
+from volstream.sql.text import type_of
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.writer import with_retries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkFrame

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from volstream.model.units import format_size
+from volstream.base.model.units import format_size
 
 #: Size assumed for a value without a length: a number, a time.
 _VALUE_BYTES = 8

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
+from volstream.base.model.files import MAX_OF_SET
+from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError
 from volstream.functions.concurrency import settled
 from volstream.functions.failed import failed, message_of, traceback_of
@@ -23,8 +25,6 @@ from volstream.functions.printing import CapturedOutput, ImmediateOutput, Output
 from volstream.functions.rows import RowRequirements, Rows, rows_of, rows_of_each
 from volstream.functions.schema import check_declared, declaration_of, of_declaration
 from volstream.functions.source import FunctionSource, batch_size_of, concurrency_of
-from volstream.model.files import MAX_OF_SET
-from volstream.model.work import FailureKind
 
 T = TypeVar("T")
 

@@ -16,7 +16,10 @@ from typing import IO, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from volstream.base.model.units import format_duration
+from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError
+from volstream.files.storage.base import HasLocalPaths, ObjectStore
 from volstream.functions.environment import starting
 from volstream.functions.lent import lend
 from volstream.functions.outcomes import FileOutcome, FileTask
@@ -24,9 +27,6 @@ from volstream.functions.printing import CapturedOutput, Line
 from volstream.functions.processes import end_of, last_line, receive, send
 from volstream.functions.schema import check_declared, of_declaration
 from volstream.functions.source import FunctionSource
-from volstream.model.units import format_duration
-from volstream.model.work import FailureKind
-from volstream.storage.base import HasLocalPaths, ObjectStore
 
 #: At the limit a child itself interrupts Python code; one that does not answer within this time is killed.
 _GRACE_SECONDS = 2.0

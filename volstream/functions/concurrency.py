@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from volstream.base.model.units import format_duration
+from volstream.base.model.work import FailureKind
 from volstream.functions.limits import TimeLimitError, limit_of, seconds_left
 from volstream.functions.outcomes import FileOutcome, FileTask
-from volstream.model.units import format_duration
-from volstream.model.work import FailureKind
 
 #: How often limits are checked, in seconds.
 _LOOK_SECONDS = 0.1

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from volstream.base.model.units import format_duration
 from volstream.errors import FunctionLoadError, VolstreamError
 from volstream.functions.environment import starting
 from volstream.functions.processes import end_of, end_with, last_line
 from volstream.functions.schema import declaration_of, of_declaration
 from volstream.functions.source import FunctionSource, check_signature
-from volstream.model.units import format_duration
 
 #: Time limit of an import in a separate process.
 _MAX_SECONDS = 300.0

@@ -2,7 +2,7 @@
 its own packages.
 
 An environment has no volstream. It is lent what calls functions, by links in a folder, not all packages of this interpreter:
-these would clash. What does not belong here: making environments (``volstream.environments``).
+these would clash. What does not belong here: making environments (``volstream.functions.environments``).
 """
 
 from __future__ import annotations

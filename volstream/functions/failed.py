@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import traceback
 
+from volstream.base.model.units import format_duration
+from volstream.base.model.work import FailureKind
 from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
 from volstream.functions.bounds import TooLargeError
 from volstream.functions.limits import TimeLimitError
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rejection import FileRejectedError, RetryLater
 from volstream.functions.rows import NotRowsError
-from volstream.model.units import format_duration
-from volstream.model.work import FailureKind
 
 #: A file that a store refused to serve for now is tried again after this long, as if its function had asked for it.
 _THROTTLED_SECONDS = 30.0

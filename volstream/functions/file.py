@@ -15,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
-from volstream.model import counts
-from volstream.model.files import FileInfo
-from volstream.model.text import shortened
-from volstream.storage.base import Details, HasDetails, HasLocalPaths, ObjectStore
+from volstream.base.model import counts
+from volstream.base.model.files import FileInfo
+from volstream.base.model.text import shortened
+from volstream.files.storage.base import Details, HasDetails, HasLocalPaths, ObjectStore
 
 #: Prefix of folders with copies of files, for functions that need a path.
 COPIES = "volstream-file-"

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
+from volstream.base.model.work import FailureKind
 from volstream.functions.child import ChildWorker, Isolated
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.processes import receive, send
-from volstream.model.work import FailureKind
 
 #: The child itself ends a call at its limit, or gives it up soon after. A child that does not is killed this long after the
 #: limit.

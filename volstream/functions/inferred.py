@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from volstream.base.model.files import printable
+from volstream.base.model.text import counted
 from volstream.errors import InvalidValueError
 from volstream.functions.classes import row_of
 from volstream.functions.rows import ArrowRows
 from volstream.functions.schema import BY_PYTHON, as_declared, checked, type_names
-from volstream.model.files import printable
-from volstream.model.text import counted
 
 _TIME = pa.timestamp("us", tz="UTC")
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from volstream.base.model.units import format_size
+from volstream.base.model.work import FailureKind
 from volstream.functions.outcomes import FileOutcome
-from volstream.model.units import format_size
-from volstream.model.work import FailureKind
 
 
 class TimeLimitError(BaseException):

@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute  # arrays with a mask import it, which fails while a function's memory is limited
 
+from volstream.base.model import counts
+from volstream.base.model.files import FileInfo
+from volstream.base.model.work import FailureKind
 from volstream.functions import exact
 from volstream.functions.output import StagedOutput
 from volstream.functions.printing import CapturedOutput
 from volstream.functions.rows import ArrowRows, Rows
-from volstream.model import counts
-from volstream.model.files import FileInfo
-from volstream.model.work import FailureKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from typing import IO, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
+from volstream.base.model.files import is_utf8, printable
+from volstream.files.storage.base import TakesOutputs
+from volstream.files.storage.types import content_type as type_by_name
 from volstream.functions.rows import ArrowRows, NotRowsError, Rows
-from volstream.model.files import is_utf8, printable
-from volstream.storage.base import TakesOutputs
-from volstream.storage.types import content_type as type_by_name
 
 #: The type FILE of result columns.
 FILE = pa.struct(

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from volstream.definitions import FileJob, Function
+from volstream.base.definitions import FileJob, Function
+from volstream.base.model.units import format_size
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.functions.captured import captured, is_pickled_by_value, name_of
 from volstream.functions.fingerprint import Content, fingerprint_of
@@ -37,7 +38,6 @@ from volstream.functions.source import (
     location_of,
     missing,
 )
-from volstream.model.units import format_size
 
 #: Maximum size of a function with everything it refers to: it is a row of the catalog, read with every look at its job.
 MAX_BYTES = 1 << 20

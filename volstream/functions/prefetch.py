@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from volstream.base.model.files import FileInfo
+from volstream.base.model.work import FailureKind
 from volstream.errors import StorageError
+from volstream.files.storage.base import HasLocalPaths, ObjectStore
 from volstream.functions.failed import failed
 from volstream.functions.file import File, FileSet
 from volstream.functions.outcomes import FileOutcome, FileTask
-from volstream.model.files import FileInfo
-from volstream.model.work import FailureKind
-from volstream.storage.base import HasLocalPaths, ObjectStore
 
 #: Concurrent requests of each kind, which wait for the network, not for a processor.
 _AT_ONCE = 32

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
-from volstream.model.work import FailureKind
 
 
 class FileRejectedError(Exception):

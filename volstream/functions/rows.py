@@ -14,11 +14,11 @@ from typing import IO, Any, TypeAlias
 
 import pyarrow as pa
 
+from volstream.base.model.text import counted
+from volstream.base.model.units import format_size
 from volstream.functions import exact
 from volstream.functions.bounds import Bounds, RowMeter, TooLargeError
 from volstream.functions.classes import row_of
-from volstream.model.text import counted
-from volstream.model.units import format_size
 
 #: Up to this size a file's Arrow batches stay in memory; a worker may hold those of some 60 files until they are confirmed.
 _IN_MEMORY_BYTES = 4 << 20

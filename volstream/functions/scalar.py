@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from volstream.definitions import Function
+from volstream.base.definitions import Function
+from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError
 from volstream.functions.pickled import code_of, function_attributes, resolved
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.source import FunctionSource
-from volstream.model.names import Name
 
 #: Column name used when parsing a type.
 _COLUMN = "value"
@@ -71,7 +71,7 @@ def new_function(
     Args:
         function: ``file.py:func``, ``pkg.mod:func`` or a callable.
         returns: a SQL type.
-        of_items: see :class:`~volstream.definitions.Function`.
+        of_items: see :class:`~volstream.base.definitions.Function`.
         directory: where to look for the file or module; None: the working directory.
 
     Raises:

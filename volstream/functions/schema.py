@@ -12,14 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from volstream.definitions import FileJob
+from volstream.base.definitions import FileJob
+from volstream.base.model.files import is_utf8, printable
+from volstream.base.model.names import NOT_IN_COLUMNS
 from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
 from volstream.functions.classes import fields_of, is_row_class
 from volstream.functions.hints import hints_of
 from volstream.functions.output import FILE, OutputFile
-from volstream.model.files import is_utf8, printable
-from volstream.model.names import NOT_IN_COLUMNS
-from volstream.sqltext import quote_column, tree_of
+from volstream.sql.text import quote_column, tree_of
 
 #: Columns that volstream adds to each row of a result table.
 PROVENANCE = pa.schema(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
 from volstream.functions import processes
 from volstream.functions.call import close_all
@@ -24,7 +25,6 @@ from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.prefetch import Fetcher
 from volstream.functions.rows import NotRowsError
 from volstream.functions.worker import Work
-from volstream.model.work import FailureKind
 
 
 def serve(work: Work, requests: Iterator[tuple[str, Any]], copy_output_to: int | None = None) -> Iterator[object]:

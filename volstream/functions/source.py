@@ -39,11 +39,11 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
+from volstream.base.model.arguments import checked
+from volstream.base.model.code import parsed
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.functions.environment import Environment
 from volstream.functions.hints import hints_of
-from volstream.model.arguments import checked
-from volstream.model.code import parsed
 
 #: Folder for shipped functions, shared by all of the user's processes.
 _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"

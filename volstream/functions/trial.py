@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from volstream.base.model.files import FileInfo
+from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
+from volstream.files.storage.local import LocalStore
 from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller, call_each
 from volstream.functions.child import ChildWorker
@@ -25,9 +28,6 @@ from volstream.functions.printing import ImmediateOutput
 from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements
 from volstream.functions.schema import check_names, from_ddl
 from volstream.functions.worker import Work
-from volstream.model.files import FileInfo
-from volstream.model.work import FailureKind
-from volstream.storage.local import LocalStore
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from volstream.model.documents import to_json
+from volstream.base.model.documents import to_json
 
 
 def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from volstream.base.model.units import format_size
 from volstream.errors import InvalidValueError
+from volstream.files.storage.base import PROBE, HasDetails, ObjectStore
 from volstream.functions.file import check_url_seconds
-from volstream.model.units import format_size
-from volstream.storage.base import PROBE, HasDetails, ObjectStore
 
 #: Maximum size of a content in a row. Spark asks for a hundred rows at a time, and has them in memory at once.
 _MAX_CONTENT = 16 << 20

@@ -17,6 +17,9 @@ from typing import IO, Protocol
 
 import pyarrow as pa
 
+from volstream.base.model.files import FileInfo
+from volstream.base.model.work import FailureKind
+from volstream.files.storage.base import ObjectStore
 from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller, call_each, call_if_due
 from volstream.functions.child import ChildWorker
@@ -31,9 +34,6 @@ from volstream.functions.prefetch import Fetcher, confirmed
 from volstream.functions.printing import Capture, TruncatedLog
 from volstream.functions.rows import ArrowRows, RowRequirements
 from volstream.functions.source import FunctionSource
-from volstream.model.files import FileInfo
-from volstream.model.work import FailureKind
-from volstream.storage.base import ObjectStore
 
 #: Outcomes are passed on at this many rows or bytes; larger ones, such as those of a file with large rows, in several pieces,
 #: because Spark holds several copies of a piece at once.
@@ -167,7 +167,7 @@ class Work:
             ProcessLookupError: it was.
         """
         try:
-            from volstream.lifecycle.identity import is_gone  # late: environments lack the package that it needs
+            from volstream.base.lifecycle.identity import is_gone  # late: environments lack the package that it needs
         except ModuleNotFoundError:  # as other hosts may, which do not see the process anyway
             yield from groups
             return

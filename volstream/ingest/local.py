@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from volstream.base.lifecycle.identity import new_owner
+from volstream.base.log import get
+from volstream.base.model.names import Name
+from volstream.base.tracing import span
 from volstream.catalog import Catalog
 from volstream.catalog.leases import lease, of_commits
-from volstream.delta import folders
-from volstream.delta.keeper import check_writable
 from volstream.errors import DependencyError, NotFoundError, TailFullError, VolstreamError, in_brief
-from volstream.lifecycle.identity import new_owner
-from volstream.log import get
-from volstream.model.names import Name
-from volstream.tails import table
-from volstream.tails.commit import commit_tail
-from volstream.tails.writer import Flush, TailWriter
-from volstream.tracing import span
+from volstream.tables.delta import folders
+from volstream.tables.delta.keeper import check_writable
+from volstream.tables.tails import table
+from volstream.tables.tails.commit import commit_tail
+from volstream.tables.tails.writer import Flush, TailWriter
 
 if TYPE_CHECKING:
-    from volstream.home import Home
+    from volstream.jobs.home import Home
     from volstream.spark.session import SparkGateway
 
 _log = get("ingest")
@@ -61,7 +61,7 @@ class LocalTable:
         self._turn = threading.Lock()  #: its holder appends for all
 
     def append(self, batches: Sequence[Flush]) -> None:
-        """See :meth:`volstream.tails.writer.TailWriter.append`; raises what the commit raises if each flush is committed."""
+        """See ``TailWriter.append``; raises what the commit raises if each flush is committed."""
         mine = _Request(batches, sum(batch.rows.nbytes for batch in batches))
         with self._lock:
             if self._waiting and sum(request.size for request in self._waiting) + mine.size > _WAITING_BYTES:
@@ -130,7 +130,7 @@ class LocalTables:
         Raises:
             NotFoundError: there is no such table.
             InvalidStateError: a job keeps the table.
-            InvalidStateError, DependencyError: see :class:`volstream.tails.writer.TailWriter`.
+            InvalidStateError, DependencyError: see :class:`volstream.tables.tails.writer.TailWriter`.
         """
         location = folders.table_location(self._home.warehouse, name)
         try:
@@ -179,7 +179,7 @@ def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], Spar
     """Commits what has arrived for a table, unless another process is doing that; returns the number of rows.
 
     Raises:
-        VolstreamError: as :func:`volstream.tails.commit.commit_tail`.
+        VolstreamError: as :func:`volstream.tables.tails.commit.commit_tail`.
     """
     if not table.exists(location):
         return 0

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
+from volstream.base.model.arguments import checked
 from volstream.errors import InvalidValueError
-from volstream.model.arguments import checked
 
 
 class RealtimeOperation(StrEnum):

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
+from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError
 from volstream.ingest.wire import COLUMNS, decoded, encoded, from_flight
-from volstream.model.names import Name
-from volstream.tails.writer import Flush
+from volstream.tables.tails.writer import Flush
 
 #: Seconds that a request may take before the server counts as away.
 _SECONDS = 120.0
@@ -66,7 +66,7 @@ class Client:
         return columns, rows()
 
     def columns(self, name: Name) -> pa.Schema:
-        """Returns the columns of a table; see :func:`volstream.tails.table.columns_of`. Raises VolstreamError."""
+        """Returns the columns of a table; see :func:`volstream.tables.tails.table.columns_of`. Raises VolstreamError."""
         with _mapped():
             action = flight.Action(COLUMNS, encoded(schema=name.schema, table=name.name))
             [result] = self._client.do_action(action, self._options(_SECONDS))

@@ -15,6 +15,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.base.lifecycle.closeable import Closeable
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.lifecycle.supervisor import is_transient
+from volstream.base.log import get
+from volstream.base.model.arguments import checked, fitting
+from volstream.base.model.text import counted
 from volstream.errors import (
     DependencyError,
     InvalidStateError,
@@ -26,14 +32,8 @@ from volstream.errors import (
 from volstream.functions import exact
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
 from volstream.ingest.values import TailColumn
-from volstream.lifecycle.closeable import Closeable
-from volstream.lifecycle.stop import Stop
-from volstream.lifecycle.supervisor import is_transient
-from volstream.log import get
-from volstream.model.arguments import checked, fitting
-from volstream.model.text import counted
-from volstream.tails.table import KEY, OPERATION
-from volstream.tails.writer import Flush
+from volstream.tables.tails.table import KEY, OPERATION
+from volstream.tables.tails.writer import Flush
 
 _log = get("ingest")
 
@@ -50,7 +50,7 @@ class FlushReceiver(Protocol):
     columns: pa.Schema
 
     def append(self, batches: Sequence[Flush]) -> None:
-        """Makes batches durable, at most once each; see :meth:`volstream.tails.writer.TailWriter.append`."""
+        """Makes batches durable, at most once each; see :meth:`volstream.tables.tails.writer.TailWriter.append`."""
 
     def close(self) -> None:
         """Ends the sending of rows."""

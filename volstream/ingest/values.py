@@ -35,10 +35,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from volstream.delta.log import is_char, length_of
+from volstream.base.model.values import plain
 from volstream.errors import InvalidValueError
-from volstream.model.values import plain
-from volstream.tails.table import CHARACTERS
+from volstream.tables.delta.log import is_char, length_of
+from volstream.tables.tails.table import CHARACTERS
 
 #: Returns the value as it is stored, and its size in bytes, approximately. Raises ValueError with the reason.
 Converter = Callable[[Any], tuple[Any, int]]
@@ -67,7 +67,7 @@ class TailColumn:
 
     @classmethod
     def of(cls, field: pa.Field) -> TailColumn:
-        """Returns the column of a field of :func:`volstream.tails.table.columns_of`."""
+        """Returns the column of a field of :func:`volstream.tables.tails.table.columns_of`."""
         declared = (field.metadata or {}).get(CHARACTERS.encode(), b"").decode()
         return cls(field.name, field.type, field.nullable, length_of(declared), char=is_char(declared))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from datetime import datetime
 
-from volstream.definitions import FileJob, TriggerKind
+from volstream.base.definitions import FileJob, TriggerKind
+from volstream.base.model.units import about
+from volstream.base.model.work import Failure, FailureKind, FailureState
 from volstream.functions.printing import PRINTED_LAST
-from volstream.model.units import about
-from volstream.model.work import Failure, FailureKind, FailureState
 
 #: Usual remedy, besides another version of the file.
 _HELPS = {

@@ -17,13 +17,21 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from volstream.base.config import Settings
+from volstream.base.definitions import FileJob, JobState, OnMove, Volume, Write
+from volstream.base.lifecycle import faults
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.lifecycle.identity import new_owner
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.log import get
+from volstream.base.model import counts
+from volstream.base.model.units import parse_rate
+from volstream.base.model.work import SUPERSEDED, Batch, Failure, FailureKind, FailureState, Intent, Plan
+from volstream.base.tracing import span
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.config import Settings
-from volstream.definitions import FileJob, JobState, OnMove, Volume, Write
-from volstream.delta import direct, folders
-from volstream.delta.marker import Marker
-from volstream.delta.options import options_of
 from volstream.errors import CatalogError, FencedError, FunctionLoadError, VolstreamError, reason_of
+from volstream.files.storage.base import HasBirths, ObjectStore
+from volstream.files.volumes.access import store_of
 from volstream.functions.pace import Pace
 from volstream.functions.schema import key_column, of_job, of_table
 from volstream.functions.source import FunctionSource
@@ -43,18 +51,10 @@ from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import bounds
 from volstream.jobs.staged import Staged, Totals
 from volstream.jobs.staging import RowsTarget
-from volstream.lifecycle import faults
-from volstream.lifecycle.backoff import Backoff
-from volstream.lifecycle.identity import new_owner
-from volstream.lifecycle.stop import Stop
-from volstream.log import get
-from volstream.model import counts
-from volstream.model.units import parse_rate
-from volstream.model.work import SUPERSEDED, Batch, Failure, FailureKind, FailureState, Intent, Plan
 from volstream.spark.tasks import idle_slots, tagged
-from volstream.storage.base import HasBirths, ObjectStore
-from volstream.tracing import span
-from volstream.volumes.access import store_of
+from volstream.tables.delta import direct, folders
+from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.options import options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.definitions import FileJob, Write
-from volstream.delta import folders
-from volstream.delta.log import DeltaLog
-from volstream.delta.places import reached
+from volstream.base.definitions import FileJob, Write
+from volstream.base.model import counts
+from volstream.base.model.locations import meant
+from volstream.base.model.work import WAITING, FailureKind
 from volstream.errors import FunctionLoadError, InvalidStateError, NotFoundError
+from volstream.files.volumes.access import store_of
 from volstream.functions.bounds import size_of
 from volstream.functions.output import FILE, has_files
 from volstream.functions.pickled import code_of
@@ -39,13 +40,12 @@ from volstream.jobs.differences import CodeOutcome, Comparer, Differences, Perce
 from volstream.jobs.environments import equipped
 from volstream.jobs.services import JobServices
 from volstream.jobs.staged import Staged
-from volstream.model import counts
-from volstream.model.locations import meant
-from volstream.model.work import WAITING, FailureKind
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
-from volstream.sqltext import literal, one_of, quote_column, table_at
-from volstream.volumes.access import store_of
+from volstream.sql.text import literal, one_of, quote_column, table_at
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.places import reached
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

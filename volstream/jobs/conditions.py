@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from volstream.definitions import OnMove
-from volstream.definitions.job import FileJob, FileJobSpec
-from volstream.directory.table import COLUMNS
+from volstream.base.definitions import OnMove
+from volstream.base.definitions.job import FileJob, FileJobSpec
+from volstream.changes.directory.table import COLUMNS
 from volstream.errors import InvalidValueError, SqlError
+from volstream.functions.loading.options import LOADER
 from volstream.functions.schema import reason_of
 from volstream.jobs.sets import SHORTHANDS
-from volstream.loading.options import LOADER
 from volstream.sql.stable import StableColumns, of_texts
-from volstream.sqltext import MAX_NAMED, one_of, tree_of
+from volstream.sql.text import MAX_NAMED, one_of, tree_of
 
 
 def check_sets(spec: FileJobSpec | FileJob) -> None:

@@ -13,9 +13,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from volstream.catalog import Catalog
-from volstream.catalog.failures import FailureFilter
-from volstream.definitions import (
+from volstream.base.definitions import (
     NO_SCHEDULE,
     PAUSED_BY_USER,
     DynamicJob,
@@ -35,10 +33,12 @@ from volstream.definitions import (
     StreamSpec,
     Write,
 )
-from volstream.definitions.options import keys
-from volstream.delta import folders
-from volstream.delta.log import DeltaLog
-from volstream.delta.places import is_remote
+from volstream.base.definitions.options import keys
+from volstream.base.model.names import DEFAULT_SCHEMA, Name, check_table
+from volstream.base.model.work import FAILING, PERMANENT, FailureKind, FailureState
+from volstream.catalog import Catalog
+from volstream.catalog.failures import FailureFilter
+from volstream.changes.streams.definitions import new_stream
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,
@@ -48,6 +48,7 @@ from volstream.errors import (
 )
 from volstream.functions.declared import declared_apart, declared_by
 from volstream.functions.inferred import with_known
+from volstream.functions.loading.options import LOADER, LoadOptions
 from volstream.functions.pickled import code_of, resolved
 from volstream.functions.schema import as_declared, check_names, from_ddl, of_job, of_table
 from volstream.functions.source import FunctionSource
@@ -58,10 +59,9 @@ from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.outputs import check_outputs
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
-from volstream.loading.options import LOADER, LoadOptions
-from volstream.model.names import DEFAULT_SCHEMA, Name, check_table
-from volstream.model.work import FAILING, PERMANENT, FailureKind, FailureState
-from volstream.streams.definitions import new_stream
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.places import is_remote
 
 #: Prefix of the reason for pausing a job whose function fails before it receives a file.
 FUNCTION_BROKEN = "its function cannot be set up"

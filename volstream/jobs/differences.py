@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from volstream.model.text import cause, json_document
+from volstream.base.model.text import cause, json_document
 
 #: A row from a function or the table: values by column.
 Row = Mapping[str, Any]

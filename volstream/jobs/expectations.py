@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from volstream.definitions import FileJob
+from volstream.base.definitions import FileJob
+from volstream.base.model.text import counted
 from volstream.functions.schema import key_column
 from volstream.jobs.conditions import names_in
-from volstream.model.text import counted
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
-from volstream.sqltext import literal
+from volstream.sql.text import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

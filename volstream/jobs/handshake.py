@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from volstream.delta.options import options_of
+from volstream.base.model.locations import local_path, scheme_of
 from volstream.errors import EngineError
 from volstream.jobs import probe
-from volstream.jvm.jars import EXTENSION_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES
-from volstream.model.locations import local_path, scheme_of
 from volstream.spark.errors import condition_of
 from volstream.spark.guard import is_guarding
+from volstream.spark.jvm.jars import EXTENSION_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES
+from volstream.tables.delta.options import options_of
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

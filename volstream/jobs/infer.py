@@ -9,8 +9,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from volstream.definitions import FileJob, FileJobSpec, Volume
+from volstream.base.definitions import FileJob, FileJobSpec, Volume
+from volstream.base.model.files import printable
+from volstream.base.model.text import counted
+from volstream.base.model.work import FailureKind
+from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.files.volumes.access import store_of
 from volstream.functions.child import ChildWorker
 from volstream.functions.inferred import Inference, InferredColumns
 from volstream.functions.outcomes import FileOutcome, FileTask
@@ -20,11 +25,6 @@ from volstream.jobs import sets
 from volstream.jobs.sample import sample_of
 from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import bounds
-from volstream.model.files import printable
-from volstream.model.text import counted
-from volstream.model.work import FailureKind
-from volstream.streams.volume_source import VolumeSource
-from volstream.volumes.access import store_of
 
 #: The function is called on this many files or, while a column was always empty or no file gave rows, on up to this many.
 _ENOUGH, _MOST = 3, 10

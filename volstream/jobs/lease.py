@@ -10,10 +10,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from volstream.base.definitions import Job, JobState
+from volstream.base.lifecycle.identity import host_of, new_owner
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.model.names import Name
 from volstream.catalog import Catalog, leases
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.definitions import note_begun, note_ended
-from volstream.definitions import Job, JobState
 from volstream.errors import (
     CatalogError,
     FencedError,
@@ -24,9 +27,6 @@ from volstream.errors import (
     with_remedy,
 )
 from volstream.jobs.progress import Observer, Progress
-from volstream.lifecycle.identity import host_of, new_owner
-from volstream.lifecycle.stop import Stop
-from volstream.model.names import Name
 
 J = TypeVar("J", bound=Job)
 T = TypeVar("T")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from volstream.delta import direct, upkeep
-from volstream.delta.direct import RowChanges
-from volstream.delta.keeper import UPKEEP
-from volstream.delta.log import DeltaLog
-from volstream.delta.marker import Marker
-from volstream.delta.places import can_create
+from volstream.tables.delta import direct, upkeep
+from volstream.tables.delta.direct import RowChanges
+from volstream.tables.delta.keeper import UPKEEP
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.places import can_create
 
 if TYPE_CHECKING:
     from volstream.jobs.staged import Staged

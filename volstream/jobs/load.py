@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from volstream.definitions import FileJob
+from volstream.base.definitions import FileJob
+from volstream.base.model.names import Name
+from volstream.functions.loading.options import LOADER, RESCUED
 from volstream.functions.schema import checked, from_ddl, to_ddl
-from volstream.loading.options import LOADER, RESCUED
-from volstream.model.names import Name
 
 
 def default_name(into: str) -> str:

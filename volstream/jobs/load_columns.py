@@ -8,11 +8,20 @@ from functools import partial
 
 import pyarrow as pa
 
-from volstream.definitions import FileJob, NewColumns, Volume
-from volstream.delta import folders
-from volstream.delta.log import DeltaLog
+from volstream.base.definitions import FileJob, NewColumns, Volume
+from volstream.base.lifecycle import faults
+from volstream.base.log import get
+from volstream.base.model.files import FileInfo, printable
+from volstream.base.model.names import Name
+from volstream.base.model.text import counted
+from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidStateError, InvalidValueError, StorageDeniedError, StorageError
+from volstream.files.volumes.access import store_of
 from volstream.functions.child import ChildWorker
+from volstream.functions.loading.formats import is_marker, recognize
+from volstream.functions.loading.options import RESCUED, LoadOptions
+from volstream.functions.loading.sample import merged
+from volstream.functions.loading.types import wider
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rows import ArrowRows
 from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to_ddl
@@ -21,17 +30,8 @@ from volstream.functions.worker import Work
 from volstream.jobs.load import loads
 from volstream.jobs.sample import sample_of
 from volstream.jobs.services import JobServices
-from volstream.lifecycle import faults
-from volstream.loading.formats import is_marker, recognize
-from volstream.loading.options import RESCUED, LoadOptions
-from volstream.loading.sample import merged
-from volstream.loading.types import wider
-from volstream.log import get
-from volstream.model.files import FileInfo, printable
-from volstream.model.names import Name
-from volstream.model.text import counted
-from volstream.model.work import FailureKind
-from volstream.volumes.access import store_of
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
 
 _log = get("jobs")
 
@@ -42,7 +42,7 @@ _SAMPLE = 32
 MAX_COLUMNS = 2000
 
 #: The function that reports a file's columns, and its result.
-_SHOWN, _SHOWN_AS = "volstream.loading.sample:SampleColumns", pa.schema([pa.field("columns", pa.binary())])
+_SHOWN, _SHOWN_AS = "volstream.functions.loading.sample:SampleColumns", pa.schema([pa.field("columns", pa.binary())])
 
 #: A column of every job that loads.
 _RESCUED = pa.field(RESCUED, pa.string())

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from volstream.delta import folders
-from volstream.delta.places import make_folder, replace_file
 from volstream.functions.printing import TruncatedLog
+from volstream.tables.delta import folders
+from volstream.tables.delta.places import make_folder, replace_file
 
 #: Maximum number of files per job, however small.
 _MAX_FILES = 1000

@@ -11,13 +11,13 @@ from typing import Any
 
 import psutil
 
-from volstream.config import Settings
-from volstream.definitions import FileJob
+from volstream.base.config import Settings
+from volstream.base.definitions import FileJob
+from volstream.base.model.text import counted
+from volstream.base.model.units import format_size
 from volstream.errors import InvalidStateError
 from volstream.functions import gpus
 from volstream.functions.gpus import Gpus
-from volstream.model.text import counted
-from volstream.model.units import format_size
 
 
 def most_workers(job: FileJob, settings: Settings) -> int | None:

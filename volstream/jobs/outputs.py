@@ -41,24 +41,24 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 
+from volstream.base.config import Settings
+from volstream.base.definitions import FileJob, Job, OnMove, Stream, Volume, Write
+from volstream.base.lifecycle import faults
+from volstream.base.log import get
+from volstream.base.model.files import FileInfo, Finding
+from volstream.base.model.locations import local_path, scheme_of
+from volstream.base.model.names import Name
+from volstream.base.model.selection import Selection
+from volstream.base.model.work import Batch, Intent, Plan
 from volstream.catalog import Catalog
 from volstream.catalog.outputs import Output, OutputState
-from volstream.config import Settings
-from volstream.definitions import FileJob, Job, OnMove, Stream, Volume, Write
 from volstream.errors import InvalidStateError, InvalidValueError, StreamBusyError, VolstreamError
+from volstream.files.storage.base import ObjectStore, TakesOutputs
+from volstream.files.volumes.access import store_of
 from volstream.functions.output import STAGING, OutputTarget, StagedOutput, has_files
 from volstream.jobs import plan
 from volstream.jobs.lease import held
 from volstream.jobs.staged import Staged
-from volstream.lifecycle import faults
-from volstream.log import get
-from volstream.model.files import FileInfo, Finding
-from volstream.model.locations import local_path, scheme_of
-from volstream.model.names import Name
-from volstream.model.selection import Selection
-from volstream.model.work import Batch, Intent, Plan
-from volstream.storage.base import ObjectStore, TakesOutputs
-from volstream.volumes.access import store_of
 
 Item = TypeVar("Item")
 T = TypeVar("T")

@@ -16,20 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from volstream.definitions import FileJob
-from volstream.delta import folders
-from volstream.delta.places import filesystem_of
-from volstream.directory.snapshot import Snapshot
-from volstream.directory.table import COLUMNS, CONTENT, SCHEMA
+from volstream.base.definitions import FileJob
+from volstream.base.model.files import FileInfo
+from volstream.base.model.work import Batch, BatchState, Plan, PlanKind, PlanState
+from volstream.changes.directory.snapshot import Snapshot
+from volstream.changes.directory.table import COLUMNS, CONTENT, SCHEMA
+from volstream.changes.streams.net_files import FEW
+from volstream.changes.streams.read import Range
 from volstream.jobs.sizing import Limits
-from volstream.model.files import FileInfo
-from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
 from volstream.spark.guard import computing
-from volstream.sqltext import MAX_NAMED, between, literal, one_of, table_at
-from volstream.streams.net_files import FEW
-from volstream.streams.read import Range
+from volstream.sql.text import MAX_NAMED, between, literal, one_of, table_at
+from volstream.tables.delta import folders
+from volstream.tables.delta.places import filesystem_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,7 +97,7 @@ def files_of_changes(changed: pa.Table, moves: Moves) -> pa.Table:
     A removed file and a new one that share etag and size, with no third such file, are a move.
 
     Args:
-        changed: with the columns :data:`volstream.streams.net_files.NET`.
+        changed: with the columns :data:`volstream.changes.streams.net_files.NET`.
     """
     origins = _origins(changed) if moves.possible else {}
     moved_away = {path for path, _ in origins.values()}

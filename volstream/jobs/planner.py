@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.base.config import Settings
+from volstream.base.definitions import FileJob, OnMove, Stream
+from volstream.base.lifecycle import faults
+from volstream.base.log import get
+from volstream.base.model.units import parse_rate
+from volstream.base.model.work import Batch, Failure, Plan, PlanKind
 from volstream.catalog import Catalog
-from volstream.config import Settings
-from volstream.definitions import FileJob, OnMove, Stream
-from volstream.delta.writer import compile_if_large
-from volstream.directory.snapshot import Snapshot
+from volstream.changes.directory.snapshot import Snapshot
+from volstream.changes.streams import net_files
+from volstream.changes.streams.read import Range, StreamReader
+from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidStateError
 from volstream.jobs import plan, sets, sizing
 from volstream.jobs.sizing import Limits
-from volstream.jvm.codegen import compile_in
-from volstream.lifecycle import faults
-from volstream.log import get
-from volstream.model.units import parse_rate
-from volstream.model.work import Batch, Failure, Plan, PlanKind
-from volstream.streams import net_files
-from volstream.streams.read import Range, StreamReader
-from volstream.streams.volume_source import VolumeSource
+from volstream.spark.jvm.codegen import compile_in
+from volstream.tables.delta.writer import compile_if_large
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

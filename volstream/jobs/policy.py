@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from volstream.lifecycle.backoff import Backoff
-from volstream.model.work import PERMANENT, SUPERSEDED, Failure, FailureKind
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.model.work import PERMANENT, SUPERSEDED, Failure, FailureKind
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from volstream.definitions import FileJob, Stream
-from volstream.delta import folders
+from volstream.base.definitions import FileJob, Stream
+from volstream.base.model.work import Load, PlanKind
 from volstream.jobs import sizing
 from volstream.jobs.services import JobServices
-from volstream.model.work import Load, PlanKind
+from volstream.tables.delta import folders
 
 #: Maximum number of due failures that are counted.
 _MAX_RETRIES = 10_000

@@ -9,9 +9,9 @@ import socket
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
-from volstream.delta.options import know
-from volstream.delta.places import try_writing
-from volstream.lifecycle.disks import user_name
+from volstream.base.lifecycle.disks import user_name
+from volstream.tables.delta.options import know
+from volstream.tables.delta.places import try_writing
 
 #: Packages that workers need for volumes in a store, by its scheme.
 _PACKAGES = {"s3": "boto3", "oss": "oss2"}

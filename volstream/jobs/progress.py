@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from volstream.model.work import SUPERSEDED, FailureKind
+from volstream.base.model.work import SUPERSEDED, FailureKind
 
 
 @dataclass

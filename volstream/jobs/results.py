@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from volstream.base.definitions import FileJob, OnMove, SourceKind, StreamMode, Write
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.log import get
+from volstream.base.model.work import Batch, Plan
 from volstream.catalog import Catalog
-from volstream.definitions import FileJob, OnMove, SourceKind, StreamMode, Write
-from volstream.delta import direct, folders, foreign, upkeep
-from volstream.delta.damage import Damage, damage_of, drop_checkpoints, remove_files
-from volstream.delta.keeper import UPKEEP, is_open, keeper_of
-from volstream.delta.log import DeltaLog, types_of
-from volstream.delta.marker import OWNER, Marker
-from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError, reason_of
 from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl
 from volstream.jobs import ledger
@@ -26,11 +23,14 @@ from volstream.jobs.load import loads
 from volstream.jobs.plan import MOVE, REMOVE, Moved, moved, of_files, of_origins, removed_paths, slice_of
 from volstream.jobs.staged import SETTLED, Staged
 from volstream.jobs.target import check_target
-from volstream.lifecycle.stop import Stop
-from volstream.log import get
-from volstream.model.work import Batch, Plan
 from volstream.spark.frames import relation
-from volstream.sqltext import MAX_NAMED, literal, one_of, quote_column, table_at, type_of
+from volstream.sql.text import MAX_NAMED, literal, one_of, quote_column, table_at, type_of
+from volstream.tables.delta import direct, folders, foreign, upkeep
+from volstream.tables.delta.damage import Damage, damage_of, drop_checkpoints, remove_files
+from volstream.tables.delta.keeper import UPKEEP, is_open, keeper_of
+from volstream.tables.delta.log import DeltaLog, types_of
+from volstream.tables.delta.marker import OWNER, Marker
+from volstream.tables.delta.writer import DeltaWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,11 +7,14 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from volstream.base.definitions import PAUSED_BY_USER, FileJob, JobState, Stream, Volume, Write
+from volstream.base.lifecycle import faults
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.log import get
+from volstream.base.model.text import counted
+from volstream.base.model.work import Batch, Plan, PlanKind
+from volstream.base.tracing import span
 from volstream.catalog.conditions import ConditionKind
-from volstream.definitions import PAUSED_BY_USER, FileJob, JobState, Stream, Volume, Write
-from volstream.delta import folders
-from volstream.delta.damage import Damage
-from volstream.delta.places import reached
 from volstream.errors import (
     DependencyError,
     FencedError,
@@ -33,13 +36,10 @@ from volstream.jobs.progress import Observer
 from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import Limits
 from volstream.jobs.verify import Verification, compared
-from volstream.lifecycle import faults
-from volstream.lifecycle.stop import Stop
-from volstream.log import get
-from volstream.model.text import counted
-from volstream.model.work import Batch, Plan, PlanKind
 from volstream.spark.errors import as_sql_errors, condition_of
-from volstream.tracing import span
+from volstream.tables.delta import folders
+from volstream.tables.delta.damage import Damage
+from volstream.tables.delta.places import reached
 
 _log = get("jobs")
 

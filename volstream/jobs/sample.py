@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from volstream.definitions import Volume
-from volstream.directory.table import COLUMNS
+from volstream.base.definitions import Volume
+from volstream.base.model.files import FileInfo
+from volstream.changes.directory.table import COLUMNS
+from volstream.changes.streams.volume_source import VolumeSource
 from volstream.jobs.services import JobServices
-from volstream.model.files import FileInfo
 from volstream.spark.frames import relation
-from volstream.streams.volume_source import VolumeSource
 
 #: Number of files from which a sample is chosen.
 _CANDIDATES = 1000

@@ -7,10 +7,10 @@ from zoneinfo import ZoneInfo
 
 from croniter import croniter
 
-from volstream.definitions import Trigger, TriggerKind
+from volstream.base.definitions import Trigger, TriggerKind
+from volstream.base.model.text import counted
+from volstream.base.model.work import CLOCK_SKEW
 from volstream.errors import InvalidValueError
-from volstream.model.text import counted
-from volstream.model.work import CLOCK_SKEW
 
 #: The fields of a cron line, and their values.
 _FIELDS = {

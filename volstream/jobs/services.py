@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from volstream.base.config import Settings
+from volstream.base.definitions import FileJob, Job, Stream
+from volstream.base.model.work import Plan
 from volstream.catalog import Catalog
-from volstream.config import Settings
-from volstream.definitions import FileJob, Job, Stream
-from volstream.delta import folders
-from volstream.delta.options import options_of
-from volstream.delta.writer import DeltaWriter
+from volstream.changes.streams.consume import Consumer
+from volstream.changes.streams.read import StreamReader
 from volstream.jobs import handshake, plan
 from volstream.jobs.handshake import Places
 from volstream.jobs.planner import Planner
 from volstream.jobs.results import ResultTables
-from volstream.model.work import Plan
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.tasks import given_up
-from volstream.streams.consume import Consumer
-from volstream.streams.read import StreamReader
+from volstream.tables.delta import folders
+from volstream.tables.delta.options import options_of
+from volstream.tables.delta.writer import DeltaWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

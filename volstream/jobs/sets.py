@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import pyarrow as pa
 
-from volstream.definitions import FileJob, FileJobSpec
-from volstream.directory.snapshot import Snapshot
-from volstream.directory.table import COLUMNS, FILES
+from volstream.base.definitions import FileJob, FileJobSpec
+from volstream.base.model.files import MAX_OF_SET, FileInfo
+from volstream.changes.directory.snapshot import Snapshot
+from volstream.changes.directory.table import COLUMNS, FILES
 from volstream.jobs import plan
-from volstream.model.files import MAX_OF_SET, FileInfo
 from volstream.spark.frames import relation
 from volstream.spark.guard import computing
-from volstream.sqltext import literal, table_at
+from volstream.sql.text import literal, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from volstream.config import Settings
+from volstream.base.config import Settings
+from volstream.base.model.work import Batch, WaitingBatches
 from volstream.functions.bounds import Bounds
-from volstream.model.work import Batch, WaitingBatches
 
 #: Size of a job's first batch, before any was measured: enough to measure, little to lose.
 FIRST_FILES = 1000

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.delta import datafile, folders
-from volstream.delta.datafile import FinishedFile
+from volstream.base.model import counts
+from volstream.base.model.work import SUPERSEDED, FailureKind
 from volstream.functions.output import StagedOutput
 from volstream.functions.schema import to_ddl
 from volstream.jobs.staging import RECORDS, REPLY, RowsTarget, Task, WrittenFile
-from volstream.model import counts
-from volstream.model.work import SUPERSEDED, FailureKind
 from volstream.spark.frames import batches, mapped, relation
+from volstream.tables.delta import datafile, folders
+from volstream.tables.delta.datafile import FinishedFile
 
 if TYPE_CHECKING:
     from pyarrow import dataset as ds

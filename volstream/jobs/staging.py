@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.delta import options
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.worker import Work
+from volstream.tables.delta import options
 
 if TYPE_CHECKING:
-    from volstream.delta.datafile import NewFile
+    from volstream.tables.delta.datafile import NewFile
 
 #: Rows of up to this size per task travel in its reply.
 INLINE_BYTES = 1 << 20
@@ -148,8 +148,8 @@ class _Rows:
         return self._file is not None or bool(self._written)
 
     def _write(self) -> None:
-        from volstream.delta import datafile  # takes as long as a short task
-        from volstream.delta.places import make_folder
+        from volstream.tables.delta import datafile  # takes as long as a short task
+        from volstream.tables.delta.places import make_folder
 
         if self._file is None:
             folder = self._target.folder

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from volstream.base.definitions import SourceKind
+from volstream.base.model.names import Name
 from volstream.catalog import Catalog
-from volstream.definitions import SourceKind
-from volstream.delta.keeper import INCIDENTAL, WRITERS, is_open
-from volstream.delta.log import DeltaLog
-from volstream.delta.marker import OWNER
 from volstream.errors import InvalidStateError
-from volstream.model.names import Name
+from volstream.tables.delta.keeper import INCIDENTAL, WRITERS, is_open
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.marker import OWNER
 
 
 def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable[str]) -> None:

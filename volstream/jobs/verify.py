@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.definitions import FileJob, Write
-from volstream.delta import folders, foreign
-from volstream.delta.damage import Bounds, Damage
-from volstream.delta.foreign import ForeignCommit, History
-from volstream.delta.log import DeltaLog
-from volstream.delta.writer import compile_if_large
+from volstream.base.definitions import FileJob, Write
+from volstream.base.model.text import by_kind, counted
+from volstream.base.model.work import Plan
+from volstream.changes.streams.read import Range
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
 from volstream.jobs.outputs import ComparedOutputs
 from volstream.jobs.results import OwnCommits
-from volstream.model.text import by_kind, counted
-from volstream.model.work import Plan
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
 from volstream.spark.guard import computing
-from volstream.sqltext import literal, table_at
-from volstream.streams.read import Range
+from volstream.sql.text import literal, table_at
+from volstream.tables.delta import folders, foreign
+from volstream.tables.delta.damage import Bounds, Damage
+from volstream.tables.delta.foreign import ForeignCommit, History
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.writer import compile_if_large
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

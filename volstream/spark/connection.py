@@ -18,8 +18,8 @@ import grpc
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession
 
-from volstream.jvm.address import Address
-from volstream.jvm.channel import ClientChannelBuilder, builder_for, policy_for
+from volstream.spark.jvm.address import Address
+from volstream.spark.jvm.channel import ClientChannelBuilder, builder_for, policy_for
 
 if TYPE_CHECKING:
     from volstream.spark.left import Left

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from volstream.base.lifecycle.disks import disk_error
 from volstream.errors import DiskError, EngineEndedError, EngineError, EngineLostError, SqlError, VolstreamError
-from volstream.jvm.death import ENDED, remedy_of
-from volstream.lifecycle.disks import disk_error
+from volstream.spark.jvm.death import ENDED, remedy_of
 from volstream.spark.loading import load
 
 #: Delta's errors for conflicting writers, after which the same statement can be retried. Conditions have suffixes such as

@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from volstream.jvm.jars import EXTENSION_CLASS
-from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.base.model.names import DEFAULT_SCHEMA, Name
+from volstream.spark.jvm.jars import EXTENSION_CLASS
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, TextIO
 import psutil
 from pyspark.errors import PySparkException
 
+from volstream.base.lifecycle.privacy import make_directory
 from volstream.errors import InvalidValueError
-from volstream.jvm.address import EngineAddress
-from volstream.lifecycle.privacy import make_directory
 from volstream.spark import connection
+from volstream.spark.jvm.address import EngineAddress
 
 if TYPE_CHECKING:
     from volstream.spark.connection import SparkConnection

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from volstream.base.log import get
+from volstream.base.model.units import local_zone
 from volstream.errors import EngineLostError
-from volstream.jvm.address import Address, EngineAddress
-from volstream.jvm.codegen import compile_in
-from volstream.jvm.death import noted_cause
-from volstream.log import get
-from volstream.model.units import local_zone
 from volstream.spark.errors import engine_lost, means_engine_lost
+from volstream.spark.jvm.address import Address, EngineAddress
+from volstream.spark.jvm.codegen import compile_in
+from volstream.spark.jvm.death import noted_cause
 from volstream.spark.loading import load
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class SparkGateway:
         still be running in it.
 
         Args:
-            compiled: yield a session in which Spark compiles; see :mod:`volstream.jvm.codegen`.
+            compiled: yield a session in which Spark compiles; see :mod:`volstream.spark.jvm.codegen`.
 
         Raises:
             EngineLostError: as :meth:`fresh`.

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.model.units import format_duration
 from volstream.errors import NoExecutorError
-from volstream.lifecycle.stop import Stop
-from volstream.model.units import format_duration
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from volstream.sqltext import literal
+from volstream.sql.text import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from volstream.jvm.address import Address
-from volstream.jvm.channel import Heartbeat, HeartbeatRequest, builder_for
-from volstream.lifecycle.stop import Stop
+from volstream.base.lifecycle.stop import Stop
 from volstream.spark.errors import FORGOTTEN, SESSION_ENDED
+from volstream.spark.jvm.address import Address
+from volstream.spark.jvm.channel import Heartbeat, HeartbeatRequest, builder_for
 
 #: Interval of process checks.
 _LOOK_SECONDS = 1.0

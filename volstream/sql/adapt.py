@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
 from volstream.sql import names, types
-from volstream.sqltext import tree_of
+from volstream.sql.text import tree_of
 
 #: Delta refuses columns with a DEFAULT without this table feature.
 _DEFAULTS = "delta.feature.allowColumnDefaults"

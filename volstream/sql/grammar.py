@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from volstream.base.model.names import Name, quote
 from volstream.errors import SqlError
-from volstream.model.names import Name, quote
 
 if TYPE_CHECKING:
     from lark import Lark, Tree

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from volstream.sql.stable import StableColumns
-from volstream.sqltext import table_at, tree_of
+from volstream.sql.text import table_at, tree_of
 
 if TYPE_CHECKING:
     from sqlglot import exp

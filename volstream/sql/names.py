@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokenizer_core import TokenType
 
+from volstream.base.model.names import DEFAULT_SCHEMA, Name
+from volstream.base.model.text import like
 from volstream.errors import InvalidValueError, SqlError
-from volstream.model.names import DEFAULT_SCHEMA, Name
-from volstream.model.text import like
-from volstream.sqltext import tree_of
+from volstream.sql.text import tree_of
 
 if TYPE_CHECKING:
     from sqlglot import exp

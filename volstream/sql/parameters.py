@@ -9,12 +9,12 @@ from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
+from volstream.base.model.files import is_utf8
+from volstream.base.model.names import DEFAULT_SCHEMA, Name
+from volstream.base.model.values import plain
 from volstream.errors import InvalidValueError, SqlError
-from volstream.model.files import is_utf8
-from volstream.model.names import DEFAULT_SCHEMA, Name
-from volstream.model.values import plain
 from volstream.sql import grammar, names
-from volstream.sqltext import literal
+from volstream.sql.text import literal
 
 
 def with_parameters(statement: str, values: Sequence[Any]) -> str:

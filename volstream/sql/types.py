@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot.tokenizer_core import TokenType
 
+from volstream.base.model.text import like
 from volstream.errors import InvalidValueError
-from volstream.model.text import like
 from volstream.sql.names import Token, tokenize
 
 #: Types that Spark lacks, and Spark's types for the same values. CHAR and VARCHAR without a length are texts, too.

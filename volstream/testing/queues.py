@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from volstream.queues.base import EventQueue, Message, QueueSettings
+from volstream.files.queues.base import EventQueue, Message, QueueSettings
 
 #: Quick redeliveries, for queues that have them; and none during a test.
 SETTINGS = QueueSettings(debounce_seconds=0.02, poll_seconds=0.04, visibility_seconds=0.04, wait_seconds=1)

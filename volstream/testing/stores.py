@@ -10,12 +10,12 @@ from functools import partial
 
 import pytest
 
+from volstream.base.model.files import FileInfo
+from volstream.base.model.selection import Selection
 from volstream.errors import StorageError
-from volstream.model.files import FileInfo
-from volstream.model.selection import Selection
-from volstream.storage import open_store
-from volstream.storage.base import HasDetails, ObjectStore, TakesOutputs
-from volstream.storage.outputs import PART_BYTES
+from volstream.files.storage import open_store
+from volstream.files.storage.base import HasDetails, ObjectStore, TakesOutputs
+from volstream.files.storage.outputs import PART_BYTES
 
 ALL = Selection(ignores=())
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from volstream.queues import open_queue
-from volstream.queues.base import QueueSpec
+from volstream.files.queues import open_queue
+from volstream.files.queues.base import QueueSpec
 from volstream.testing import OpenBench, Place, QueueBench, QueueContract, StoreContract
 
 

@@ -12,10 +12,10 @@ import sqlalchemy
 
 from tests import objects
 from tests.postgres import postgres  # noqa: F401  # a fixture
+from volstream.base.definitions import Job
 from volstream.catalog import Catalog
 from volstream.catalog.database import SCHEMA_REVISION
 from volstream.catalog.tables import metadata
-from volstream.definitions import Job
 
 #: Makes an empty or a migrated database and returns its URL.
 NewDatabase = Callable[[bool], str]

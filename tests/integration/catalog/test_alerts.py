@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from tests import objects
+from volstream.base.definitions import Job
+from volstream.base.model.work import Target
 from volstream.catalog import Catalog
 from volstream.catalog.alerts import MAX_WAITING, AlertCause
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.definitions import Job
-from volstream.model.work import Target
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

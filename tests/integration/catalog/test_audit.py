@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tests import objects
+from volstream.base.model.work import Refresh
 from volstream.catalog import Catalog
 from volstream.catalog.changes import HOME, Changes
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.definitions import note_begun
-from volstream.model.work import Refresh
 
 
 def test_entries_are_read_newest_first_page_by_page(catalog: Catalog) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from tests import objects
 from tests.processes import race
+from volstream.base.definitions import Job, JobState, Stream
+from volstream.base.model.work import Batch, BatchState, Load, Plan, PlanKind, PlanState, Target
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.definitions import Job, JobState, Stream
 from volstream.errors import FencedError, StreamBusyError
-from volstream.model.work import Batch, BatchState, Load, Plan, PlanKind, PlanState, Target
 
 TARGET = Target("/warehouse/tables/public/labels", "table", 4)
 DONE = BatchOutcome(succeeded=2, failed=0, rows=2)
@@ -327,7 +327,7 @@ def test_exactly_one_of_several_racing_processes_begins_a_batch(url: str, catalo
 import atexit, sys
 from volstream.catalog import Catalog
 from volstream.errors import FencedError, StreamBusyError
-from volstream.model.work import Target
+from volstream.base.model.work import Target
 catalog = Catalog(sys.argv[1])
 atexit.register(catalog.close)
 batch = catalog.consumptions.batch(sys.argv[2])

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import select, update
 
 from tests import objects
+from volstream.base.model.work import Target
 from volstream.catalog import Catalog, copying, tables
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.model.work import Target
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 import pytest
 
 from tests import objects
+from volstream.base.definitions import Connection, ConnectionType, JobState, QueueType, StreamMode, Write
+from volstream.base.model.hints import Rejection
+from volstream.base.model.names import Name
+from volstream.base.model.work import Refresh
 from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.cli.connection import create_connection_command
-from volstream.definitions import Connection, ConnectionType, JobState, QueueType, StreamMode, Write
 from volstream.errors import AlreadyExistsError, CatalogError, InvalidValueError, NotFoundError
-from volstream.model.hints import Rejection
-from volstream.model.names import Name
-from volstream.model.work import Refresh
-from volstream.volumes.connections import create_connection
+from volstream.files.volumes.connections import create_connection
 
 
 def test_a_taken_name_names_options_that_there_are(catalog: Catalog) -> None:
@@ -156,7 +156,7 @@ def test_deleting_a_volume_deletes_its_rows_but_not_its_streams(catalog: Catalog
 def test_deleting_a_job_deletes_its_plans_batches_failures_and_intents(catalog: Catalog) -> None:
     _, on_it, consumer = objects.store_job(catalog)
     made, (first,) = objects.store_plan(catalog, consumer)
-    from volstream.model.work import Target
+    from volstream.base.model.work import Target
 
     intent = catalog.consumptions.begin(first, owner="me", target=Target("/t", "table", 0))
     catalog.failures.add_pending([objects.failure(consumer, "a", intent.attempt)])

@@ -13,14 +13,14 @@ import pytest
 from sqlalchemy import select
 
 from tests import objects
+from volstream.api.session import Session
+from volstream.base.definitions import Job
+from volstream.base.model.work import Failure, FailureKind, FailureState, Target
 from volstream.catalog import Catalog, tables
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.failures import FailureFilter, cut
 from volstream.cli.main import run
-from volstream.definitions import Job
 from volstream.errors import FencedError
-from volstream.model.work import Failure, FailureKind, FailureState, Target
-from volstream.session import Session
 
 TARGET = Target("/t", "table", 0)
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 from sqlalchemy import func, select
 
 from tests import objects
+from volstream.base.model.work import Refresh, Target
 from volstream.catalog import Catalog, tables
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.model.work import Refresh, Target
 
 LATER = objects.NOW + timedelta(days=100)
 TARGET = Target("/t", "table", 0)

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import event
 
 from tests import objects
+from volstream.base.definitions import FileJob
+from volstream.base.model.hints import Rejection
 from volstream.catalog import Catalog
-from volstream.definitions import FileJob
-from volstream.model.hints import Rejection
 
 #: Tables that grow with time.
 _HISTORY = ("batches", "failures", "intents", "plans", "refreshes", "rejected_messages")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests import objects
+from volstream.base.definitions import Job
+from volstream.base.model.work import Intent, Target
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.outputs import Output, OutputState
-from volstream.definitions import Job
 from volstream.errors import FencedError
-from volstream.model.work import Intent, Target
 
 TARGET = Target("/t", "table", 0)
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests import objects
 from tests.processes import race
+from volstream.base.definitions import Volume
+from volstream.base.model.hints import Rejection
+from volstream.base.model.work import Completeness, Refresh
 from volstream.catalog import Catalog
-from volstream.definitions import Volume
 from volstream.errors import CatalogError
-from volstream.model.hints import Rejection
-from volstream.model.work import Completeness, Refresh
 
 
 @pytest.fixture

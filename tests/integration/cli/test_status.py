@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.commands import Shell
+from volstream.api.session import Session
+from volstream.base.lifecycle.identity import new_owner
 from volstream.catalog.leases import lease, of_volume
-from volstream.lifecycle.identity import new_owner
-from volstream.session import Session
 
 WHY = "daemon: No daemon is running, so nothing starts 1 job with a trigger: j. Run: volstream daemon"
 

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from tests.commands import Shell, shell
-from volstream import config
+from volstream.api.session import Session
+from volstream.base import config
 from volstream.catalog.leases import of_job
-from volstream.session import Session
 
 __all__ = ["shell"]
 

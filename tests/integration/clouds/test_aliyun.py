@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.clouds import Answers, Cloud
-from volstream.cloud import aliyun
-from volstream.cloud.access import Access, Keys
 from volstream.errors import QueueError, StorageDeniedError, StorageError
+from volstream.files.cloud import aliyun
+from volstream.files.cloud.access import Access, Keys
 
 ROLE = "acs:ram::1234567890:role/reader"
 

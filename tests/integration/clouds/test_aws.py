@@ -17,9 +17,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.clouds import Answers, Cloud, unused_name
 from tests.waiting import eventually
-from volstream.cloud import aws
-from volstream.cloud.access import Access, Keys
 from volstream.errors import DependencyError, QueueError, StorageDeniedError, StorageError, StorageThrottledError
+from volstream.files.cloud import aws
+from volstream.files.cloud.access import Access, Keys
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 

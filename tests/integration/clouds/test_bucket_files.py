@@ -10,13 +10,13 @@ import pytest
 
 from tests.clouds import Cloud
 from tests.running import Runner, failed, results
-from volstream.cloud import aws
+from volstream.base.model.files import FileInfo
+from volstream.base.model.selection import Selection
+from volstream.base.model.work import FailureKind
+from volstream.files.cloud import aws
+from volstream.files.storage import open_store
+from volstream.files.storage.base import HasDetails
 from volstream.functions.volume import FileContent, PresignedUrl
-from volstream.model.files import FileInfo
-from volstream.model.selection import Selection
-from volstream.model.work import FailureKind
-from volstream.storage import open_store
-from volstream.storage.base import HasDetails
 
 CODE = "def f(file):\n    return {'n': len(file.read_bytes())}"
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.clouds import Cloud, unused_name
 from tests.integration.conftest import session_on
-from volstream import config
-from volstream.definitions import QueueType
+from volstream.base import config
+from volstream.base.definitions import QueueType
 from volstream.spark.session import SparkGateway
 
 _FUNCTION = """

@@ -8,12 +8,12 @@ import pytest
 
 from tests.clouds import Cloud, unused_name
 from tests.integration.conftest import session_on
-from volstream import config
-from volstream.definitions import QueueType
-from volstream.model.files import FileInfo
-from volstream.model.selection import Selection
+from volstream.base import config
+from volstream.base.definitions import QueueType
+from volstream.base.model.files import FileInfo
+from volstream.base.model.selection import Selection
+from volstream.files.storage import open_store
 from volstream.spark.session import SparkGateway
-from volstream.storage import open_store
 
 _FUNCTION = """
 import volstream

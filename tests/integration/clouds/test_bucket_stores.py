@@ -15,15 +15,15 @@ import stamina
 
 from tests.clouds import Answers, Cloud
 from tests.servers import each
-from volstream.cloud import aws
-from volstream.cloud.access import Access, DayKeys, Keys
+from volstream.base.model.files import FileInfo, Finding
+from volstream.base.model.selection import Selection
 from volstream.errors import StorageDeniedError, StorageError
-from volstream.model.files import FileInfo, Finding
-from volstream.model.selection import Selection
-from volstream.storage import open_store
-from volstream.storage.base import KeyOrdered, ObjectStore
-from volstream.storage.oss import OssStore
-from volstream.storage.s3 import S3Store
+from volstream.files.cloud import aws
+from volstream.files.cloud.access import Access, DayKeys, Keys
+from volstream.files.storage import open_store
+from volstream.files.storage.base import KeyOrdered, ObjectStore
+from volstream.files.storage.oss import OssStore
+from volstream.files.storage.s3 import S3Store
 
 ALL = Selection(ignores=())
 

@@ -19,9 +19,9 @@ import yaml
 from tests.kubernetes import Api, Host
 from tests.ports import free_ports
 from tests.waiting import eventually
-from volstream import config
-from volstream.config import Settings
-from volstream.jvm import connectors, jars
+from volstream.base import config
+from volstream.base.config import Settings
+from volstream.spark.jvm import connectors, jars
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "helm"

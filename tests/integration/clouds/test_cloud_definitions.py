@@ -14,16 +14,16 @@ from click.testing import CliRunner
 
 from tests.clouds import Cloud, unused_name
 from tests.servers import KEY_ID, SECRET, each
-from volstream import config
+from volstream.api.objects.sql import rows as rows_of
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.config import Settings
+from volstream.base.definitions import Connection, QueueType
+from volstream.base.model.names import Name
 from volstream.cli.objects import describe_command, list_command
-from volstream.config import Settings
-from volstream.definitions import Connection, QueueType
 from volstream.errors import InvalidValueError, QueueError, StorageDeniedError, StorageError
-from volstream.inspection import details
-from volstream.model.names import Name
-from volstream.objects.sql import rows as rows_of
-from volstream.session import Session
-from volstream.volumes.access import access_of
+from volstream.files.volumes.access import access_of
+from volstream.ops.inspection import details
 
 C = Name.parse("c")
 

@@ -19,15 +19,15 @@ from tests.bodies import oss_body
 from tests.clouds import Cloud, unused_name
 from tests.servers import each
 from tests.waiting import eventually
-from volstream.cloud import aws
-from volstream.cloud.access import Access, Keys
+from volstream.base.model.hints import ObjectHint
 from volstream.errors import InvalidValueError, QueueError
-from volstream.model.hints import ObjectHint
-from volstream.queues import open_queue
-from volstream.queues.base import Message, QueueSettings, QueueSpec, SelfDescribing
-from volstream.queues.mns import MnsService, address
-from volstream.queues.remote import RemoteQueue
-from volstream.queues.sqs import SqsService
+from volstream.files.cloud import aws
+from volstream.files.cloud.access import Access, Keys
+from volstream.files.queues import open_queue
+from volstream.files.queues.base import Message, QueueSettings, QueueSpec, SelfDescribing
+from volstream.files.queues.mns import MnsService, address
+from volstream.files.queues.remote import RemoteQueue
+from volstream.files.queues.sqs import SqsService
 
 SHORT = QueueSettings(visibility_seconds=1, wait_seconds=1)
 LONG = QueueSettings(visibility_seconds=600, wait_seconds=1)

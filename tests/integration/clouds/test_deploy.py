@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from volstream.cloud.policies import RequiredAccess, permission_policy, trust_policy
-from volstream.config import Settings
-from volstream.queues import oss_events
+from volstream.base.config import Settings
+from volstream.files.cloud.policies import RequiredAccess, permission_policy, trust_policy
+from volstream.files.queues import oss_events
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"

@@ -16,21 +16,21 @@ from click.testing import CliRunner
 from tests.clouds import Cloud, unused_name
 from tests.inventories import WRITERS, Reported, report
 from tests.waiting import eventually
-from volstream import config
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.model.files import FileInfo
+from volstream.base.model.selection import Selection
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import lease, of_volume
+from volstream.changes.directory import table
+from volstream.changes.directory.keeper import DirectoryKeeper
+from volstream.changes.directory.snapshot import Snapshot
 from volstream.cli.objects import describe_command
 from volstream.cli.volume import refresh_command
-from volstream.daemon.share import Share
-from volstream.daemon.volumes import VolumeWorker
-from volstream.directory import table
-from volstream.directory.keeper import DirectoryKeeper
-from volstream.directory.snapshot import Snapshot
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, StorageError
-from volstream.model.files import FileInfo
-from volstream.model.selection import Selection
-from volstream.session import Session
-from volstream.volumes.access import policies, store_of
+from volstream.files.volumes.access import policies, store_of
+from volstream.server.daemon.share import Share
+from volstream.server.daemon.volumes import VolumeWorker
 
 KEYS = ("a b", "a+b", "a%2Bb", "ü/中", "plain/x.txt", "%", 'quo"te', "null")
 

@@ -15,13 +15,13 @@ from tests.bodies import oss_body, s3_body
 from tests.broker import Broker
 from tests.clouds import Cloud, unused_name
 from tests.servers import each
-from volstream.cloud import aws
-from volstream.cloud.access import Access
+from volstream.base.model.hints import KeyHint
 from volstream.errors import InvalidValueError
-from volstream.model.hints import KeyHint
-from volstream.queues import QUEUE_TYPES, open_queue
-from volstream.queues.base import EventQueue, QueueSettings, QueueSpec
-from volstream.queues.memory import MemoryQueue
+from volstream.files.cloud import aws
+from volstream.files.cloud.access import Access
+from volstream.files.queues import QUEUE_TYPES, open_queue
+from volstream.files.queues.base import EventQueue, QueueSettings, QueueSpec
+from volstream.files.queues.memory import MemoryQueue
 from volstream.testing import OpenBench, QueueBench, QueueContract
 
 

@@ -12,10 +12,10 @@ import pytest
 from tests.clouds import Cloud
 from tests.servers import each
 from volstream.errors import InvalidValueError
-from volstream.storage import open_store
-from volstream.storage.base import HasDetails, TakesOutputs
-from volstream.storage.memory import MemoryStore
-from volstream.storage.outputs import BucketOutputs
+from volstream.files.storage import open_store
+from volstream.files.storage.base import HasDetails, TakesOutputs
+from volstream.files.storage.memory import MemoryStore
+from volstream.files.storage.outputs import BucketOutputs
 from volstream.testing import Place, StoreContract
 
 

@@ -14,11 +14,11 @@ import yaml
 
 from tests.clouds import STANDINS
 from tests.waiting import eventually
-from volstream.cloud import aws
-from volstream.cloud.access import Access, Keys
-from volstream.model.hints import ObjectHint
-from volstream.queues import open_queue
-from volstream.queues.base import QueueSettings, QueueSpec
+from volstream.base.model.hints import ObjectHint
+from volstream.files.cloud import aws
+from volstream.files.cloud.access import Access, Keys
+from volstream.files.queues import open_queue
+from volstream.files.queues.base import QueueSettings, QueueSpec
 
 TEST = Keys("test", "test")
 

@@ -16,22 +16,22 @@ import pytest
 from tests.clouds import Cloud, unused_name
 from tests.e2e.homes import VOLSTREAM
 from tests.processes import race
-from volstream import config
-from volstream.definitions import QueueType
-from volstream.delta import options, places
-from volstream.delta.native import NativeTable, TableSpec
-from volstream.directory import table
-from volstream.directory.keeper import DirectoryKeeper
-from volstream.directory.snapshot import Snapshot
-from volstream.directory.writer import DirectoryWriter
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.definitions import QueueType
+from volstream.changes.directory import table
+from volstream.changes.directory.keeper import DirectoryKeeper
+from volstream.changes.directory.snapshot import Snapshot
+from volstream.changes.directory.writer import DirectoryWriter
 from volstream.errors import FencedError, InvalidStateError, StorageError
-from volstream.session import Session
+from volstream.tables.delta import options, places
+from volstream.tables.delta.native import NativeTable, TableSpec
 
 _SPEC = """
 import json, sys
 import pyarrow as pa
-from volstream.delta import options
-from volstream.delta.native import NativeTable, TableSpec
+from volstream.tables.delta import options
+from volstream.tables.delta.native import NativeTable, TableSpec
 from volstream.errors import FencedError
 location, told = sys.argv[1:]
 options.know(location, json.loads(told))

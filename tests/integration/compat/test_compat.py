@@ -12,11 +12,11 @@ import pytest
 from tests.integration.conftest import Home, Place
 from tests.interrupts import interrupted
 from tests.unit.test_arguments import ODD, methods, refused, required
+from volstream.base.model.work import BatchState
 from volstream.compat import DataFrame, Session
 from volstream.compat import functions as F  # noqa: N812  # everybody's name for it
-from volstream.delta.log import DeltaLog
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, SqlError, StreamBusyError
-from volstream.model.work import BatchState
+from volstream.tables.delta.log import DeltaLog
 
 
 class Compat:
@@ -176,7 +176,7 @@ def test_a_failed_save_writes_and_consumes_nothing(compat: Compat) -> None:
 @pytest.mark.parametrize("committed", [True, False])
 def test_an_interruption_after_the_commit_leaves_the_table(compat: Compat, committed: bool) -> None:
     frame = compat.table().select("id")
-    with interrupted("return" if committed else "call", "volstream.delta.writer.with_retries"):
+    with interrupted("return" if committed else "call", "volstream.tables.delta.writer.with_retries"):
         compat.save(frame)
     assert compat.unread() == (0 if committed else 2)
     assert DeltaLog(compat.home.location("u")).exists() is committed

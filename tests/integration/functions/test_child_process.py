@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.running import failed
-from volstream.model.work import FailureKind
+from volstream.base.model.work import FailureKind
 
 KILLED = """
 import os, signal, tempfile

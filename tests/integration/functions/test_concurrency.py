@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from tests.running import EVERYWHERE, IN_FLIGHT, Runner, failed, results
+from volstream.base.model.files import FileInfo
+from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
+from volstream.files.storage.memory import MemoryStore
 from volstream.functions.rejection import RetryLater
 from volstream.functions.source import function
-from volstream.model.files import FileInfo
-from volstream.model.work import FailureKind
-from volstream.storage.memory import MemoryStore
 
 #: How functions of each kind begin, with ``wait`` for a barrier of so many calls.
 COROUTINE = """

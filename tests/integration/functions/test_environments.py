@@ -12,14 +12,14 @@ import pytest
 
 from tests.environments import environment
 from tests.running import BATCH, IN_FLIGHT, Runner, failed, outcomes, results
+from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError
+from volstream.files.storage.memory import MemoryStore
 from volstream.functions.declared import declared_by
 from volstream.functions.environment import Environment
 from volstream.functions.pickled import archive_of, source_of
 from volstream.functions.source import find
 from volstream.functions.trial import try_function
-from volstream.model.work import FailureKind
-from volstream.storage.memory import MemoryStore
 
 #: Runs source text over files with these contents.
 Apart = Callable[..., pa.Table]

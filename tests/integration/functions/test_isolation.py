@@ -13,9 +13,9 @@ import pytest
 
 from tests.running import BATCH, Frozen, Runner, failed, results
 from tests.waiting import eventually
-from volstream.lifecycle.identity import is_alive, start_time
-from volstream.model.work import FailureKind
-from volstream.storage.memory import MemoryStore
+from volstream.base.lifecycle.identity import is_alive, start_time
+from volstream.base.model.work import FailureKind
+from volstream.files.storage.memory import MemoryStore
 
 MIB = 1 << 20
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from tests.running import BATCH, Runner, failed, results
+from volstream.base.model.work import FailureKind
+from volstream.files.storage.memory import MemoryStore
 from volstream.functions.bounds import Bounds
 from volstream.functions.printing import PRINTED_LAST, Capture, TruncatedLog
-from volstream.model.work import FailureKind
-from volstream.storage.memory import MemoryStore
 
 #: Prints in each way that there is.
 TALKATIVE = """

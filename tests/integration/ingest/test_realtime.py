@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 
 from tests.integration.conftest import session_on
-from volstream import dbapi
-from volstream.config import Settings
-from volstream.dbapi import Connection, _OpenHome
-from volstream.delta.log import DeltaLog
+from volstream.api import dbapi
+from volstream.api.dbapi import Connection, _OpenHome
+from volstream.base.config import Settings
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptionsBuilder, RowOperator
 from volstream.spark.session import SparkGateway
-from volstream.tails.commit import commit_tail
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.tails.commit import commit_tail
 
 SYNC = RealtimeOptionsBuilder().with_flush_mode(FlushMode.AUTO_FLUSH_SYNC)
 

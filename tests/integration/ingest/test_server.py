@@ -35,15 +35,15 @@ from tests.certificates import certificate
 from tests.integration.conftest import session_on
 from tests.tails import committed, everything
 from tests.waiting import eventually
-from volstream import dbapi
-from volstream.config import Settings
-from volstream.daemon.ingest import TOKEN, IngestServer
+from volstream.api import dbapi
+from volstream.api.session import Session
+from volstream.base.config import Settings
+from volstream.base.model.names import Name
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.ingest import RealtimeOperation, RealtimeOptions, RowsNotSentError
 from volstream.ingest.remote import Client
 from volstream.ingest.wire import encoded, from_flight
-from volstream.model.names import Name
-from volstream.session import Session
+from volstream.server.daemon.ingest import TOKEN, IngestServer
 from volstream.spark.session import SparkGateway
 
 

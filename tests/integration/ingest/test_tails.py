@@ -19,11 +19,11 @@ from tests.tails import committed, everything, no_spark
 from tests.waiting import eventually
 from volstream.errors import DependencyError, FencedError, InvalidStateError, NotFoundError, TailFullError
 from volstream.ingest.local import LocalTable
-from volstream.tails import table, writer
-from volstream.tails.commit import commit_tail
-from volstream.tails.snapshot import TailedTable
-from volstream.tails.table import DELETE, INSERT, UPSERT
-from volstream.tails.writer import Flush, MovePlanner, TailWriter
+from volstream.tables.tails import table, writer
+from volstream.tables.tails.commit import commit_tail
+from volstream.tables.tails.snapshot import TailedTable
+from volstream.tables.tails.table import DELETE, INSERT, UPSERT
+from volstream.tables.tails.writer import Flush, MovePlanner, TailWriter
 
 
 def batch(sequence: int, *ids: str, stream: str = "s", operation: str = INSERT) -> Flush:
@@ -136,7 +136,7 @@ def test_rows_that_keep_arriving_do_not_hold_up_a_commit(location: str) -> None:
     tail = TailWriter(location)
     tail.append([batch(1, "a")])
     planner = MovePlanner(location)
-    with meanwhile("call", "volstream.tails.writer.MovePlanner._commit", lambda: tail.append([batch(2, "b")])):
+    with meanwhile("call", "volstream.tables.tails.writer.MovePlanner._commit", lambda: tail.append([batch(2, "b")])):
         planned = planner.plan()
     assert planned is not None
     assert planned[1].until == 1  # the plan stands, and was not made again for more rows
@@ -148,7 +148,7 @@ def test_a_sealed_tail_refuses_rows_those_in_flight_included(location: str) -> N
     tail = TailWriter(location)
     tail.append([batch(1, "a")])
     with (
-        meanwhile("call", "volstream.tails.writer.TailWriter._append", lambda: TailWriter(location).seal()),
+        meanwhile("call", "volstream.tables.tails.writer.TailWriter._append", lambda: TailWriter(location).seal()),
         pytest.raises(InvalidStateError, match="takes no more rows"),
     ):
         tail.append([batch(2, "b")])
@@ -162,7 +162,7 @@ def test_two_writers_that_begin_at_once_share_one_tail(location: str) -> None:
     def other() -> None:
         TailWriter(location).append([batch(1, "b", stream="other")])
 
-    with meanwhile("call", "volstream.delta.native.NativeTable._create", other):
+    with meanwhile("call", "volstream.tables.delta.native.NativeTable._create", other):
         TailWriter(location).append([batch(1, "a")])
     assert ids(everything(location)) == ["a", "b"]
 
@@ -170,10 +170,10 @@ def test_two_writers_that_begin_at_once_share_one_tail(location: str) -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        "volstream.tails.writer.MovePlanner._commit",
-        "volstream.delta.direct.commit",
-        "volstream.tails.commit._TailCommit.run",
-        "volstream.tails.writer.MovePlanner.trim",
+        "volstream.tables.tails.writer.MovePlanner._commit",
+        "volstream.tables.delta.direct.commit",
+        "volstream.tables.tails.commit._TailCommit.run",
+        "volstream.tables.tails.writer.MovePlanner.trim",
     ],
 )
 def test_an_interrupted_move_is_completed_by_the_next_one(location: str, function: str) -> None:
@@ -266,7 +266,7 @@ def test_no_row_is_lost_that_arrives_while_a_tail_is_replaced(location: str) -> 
     commit_tail(location, no_spark)
     write_deltalake(location, pa.table({"id": ["0"]}), mode="overwrite", schema_mode="overwrite")
     with (
-        meanwhile("return", "volstream.tails.writer.MovePlanner.plan", lambda: old.append([batch(2, "b")])),
+        meanwhile("return", "volstream.tables.tails.writer.MovePlanner.plan", lambda: old.append([batch(2, "b")])),
         pytest.raises(InvalidStateError, match="rows that arrived before are not committed yet"),
     ):
         TailWriter(location)
@@ -282,7 +282,7 @@ def test_a_writer_of_a_tail_that_was_replaced_is_refused(location: str) -> None:
     old.append([batch(1, "a")])
     commit_tail(location, no_spark)
     write_deltalake(location, pa.table({"id": ["0"]}), mode="overwrite", schema_mode="overwrite")
-    with meanwhile("return", "volstream.tails.writer._retired", lambda: refused(old)):
+    with meanwhile("return", "volstream.tables.tails.writer._retired", lambda: refused(old)):
         TailWriter(location)
 
 
@@ -297,7 +297,7 @@ def test_a_tail_whose_replacement_did_not_happen_takes_rows_once_its_columns_are
     old.append([batch(1, "a")])
     commit_tail(location, no_spark)
     change({"id": ["0"]})
-    with interrupted("call", "volstream.delta.folders.remove"):
+    with interrupted("call", "volstream.tables.delta.folders.remove"):
         TailWriter(location)
     refused(old)
     change({"id": ["0"], "n": [0], **more})

@@ -14,11 +14,11 @@ import pytest
 from tests.integration.conftest import COUNT, Place
 from tests.interrupts import meanwhile
 from tests.waiting import eventually
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.model.work import BatchState
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, VolstreamError
 from volstream.jobs import plan
 from volstream.jobs.progress import Progress
-from volstream.lifecycle.stop import Stop
-from volstream.model.work import BatchState
 from volstream.spark.frames import batches
 
 if TYPE_CHECKING:

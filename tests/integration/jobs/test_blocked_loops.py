@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import Place
-from volstream.model.work import FailureKind
+from volstream.base.model.work import FailureKind
 
 QUICK = "import asyncio, os\nasync def f(file):\n    await asyncio.sleep(0.01)\n    return {'n': os.getpid()}\n"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place
-from volstream.definitions import OnMove
+from volstream.base.definitions import OnMove
 
 #: Half a minute each on two cores, and a machine may be busy.
 pytestmark = pytest.mark.timeout(240)

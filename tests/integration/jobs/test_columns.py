@@ -8,9 +8,9 @@ import pytest
 
 from tests import objects
 from tests.integration.conftest import Place
-from volstream.definitions import JobState
+from volstream.base.definitions import JobState
+from volstream.base.model.work import FailureKind, FailureState
 from volstream.errors import FunctionLoadError, InvalidValueError
-from volstream.model.work import FailureKind, FailureState
 
 
 def code(place: Place, fields: str, value: str) -> str:

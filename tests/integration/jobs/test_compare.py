@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place
-from volstream.definitions import JobState
+from volstream.base.definitions import JobState
 from volstream.errors import FunctionLoadError, InvalidStateError, InvalidValueError, NotFoundError
 from volstream.jobs.differences import Example
 

@@ -14,10 +14,10 @@ import structlog.testing
 from tests.integration.conftest import Place, session_on
 from tests.running import IN_FLIGHT
 from tests.waiting import eventually
-from volstream.definitions import FileJob
+from volstream.base.definitions import FileJob
+from volstream.base.model.work import FailureKind, FailureState
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.inspection.runs import backlog
-from volstream.model.work import FailureKind, FailureState
+from volstream.ops.inspection.runs import backlog
 
 
 def put(place: Place, count: int) -> None:

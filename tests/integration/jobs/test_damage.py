@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.integration.conftest import Place, session_on
-from volstream import config
-from volstream.definitions import QueueType
+from volstream.base import config
+from volstream.base.definitions import QueueType
 from volstream.errors import DependencyError, InvalidStateError, StreamStaleError, VolstreamError
 from volstream.spark.session import SparkGateway
 

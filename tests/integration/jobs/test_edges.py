@@ -12,24 +12,24 @@ import stamina
 from tests import objects
 from tests.integration.conftest import COUNT, Place
 from tests.waiting import eventually
+from volstream.base.definitions import FileJob, JobState, StreamMode, Write
+from volstream.base.model.names import Name
+from volstream.base.model.work import FailureState, Intent
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.leases import of_job
-from volstream.cloud.access import Access, Keys
-from volstream.definitions import FileJob, JobState, StreamMode, Write
-from volstream.delta.folders import table_location
-from volstream.delta.log import DeltaLog
-from volstream.delta.writer import DeltaWriter
+from volstream.changes.streams.consume import Consumer
 from volstream.errors import FencedError, FunctionLoadError, InvalidValueError, StorageError, StreamBusyError
+from volstream.files.cloud.access import Access, Keys
+from volstream.files.storage.s3 import S3Store
 from volstream.functions.file import File
 from volstream.functions.source import find
 from volstream.functions.trial import try_function
 from volstream.jobs.attempt import target_of_rows, work_on
 from volstream.jobs.progress import Progress
 from volstream.jobs.staged import Staged
-from volstream.model.names import Name
-from volstream.model.work import FailureState, Intent
-from volstream.storage.s3 import S3Store
-from volstream.streams.consume import Consumer
+from volstream.tables.delta.folders import table_location
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.writer import DeltaWriter
 
 FAILING = "def f(file):\n    raise ValueError('no good')\n"
 

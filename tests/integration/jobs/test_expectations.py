@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import Place
-from volstream.definitions import FileJob
+from volstream.base.definitions import FileJob
+from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
-from volstream.model.work import FailureKind
 
 CODE = """
 def f(file):

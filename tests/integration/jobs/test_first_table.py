@@ -13,10 +13,10 @@ import pytest
 from tests import objects
 from tests.commands import Shell
 from tests.integration.conftest import Home, Place, session_on
-from volstream.definitions import JobState
+from volstream.base.definitions import JobState
+from volstream.base.model.names import Name
 from volstream.errors import FunctionLoadError, InvalidStateError, InvalidValueError
-from volstream.inspection import details
-from volstream.model.names import Name
+from volstream.ops.inspection import details
 
 
 class Count(NamedTuple):
@@ -277,8 +277,8 @@ def test_sql_calls_a_function_that_no_file_has(home: Home) -> None:
 
 def test_a_backup_has_functions_that_no_file_has(shell: Shell, tmp_path: Path) -> None:
     other = shell.beside("other")
-    from volstream import config
-    from volstream.session import Session
+    from volstream.api.session import Session
+    from volstream.base import config
 
     with Session(config.load(shell.home)) as session:
         session.jobs.create("j", sized(), "t", volume="v", returns="n BIGINT")
@@ -289,8 +289,8 @@ def test_a_backup_has_functions_that_no_file_has(shell: Shell, tmp_path: Path) -
 
 
 def test_an_export_leaves_out_what_no_file_has_and_says_so(shell: Shell) -> None:
-    from volstream import config
-    from volstream.session import Session
+    from volstream.api.session import Session
+    from volstream.base import config
 
     with Session(config.load(shell.home)) as session:
         session.jobs.create("j", sized(), "t", volume="v", returns="n BIGINT")

@@ -11,11 +11,12 @@ from deltalake import DeltaTable
 
 from tests import objects
 from tests.integration.conftest import COUNT, Place, session_on
+from volstream.base.config import Settings
+from volstream.base.definitions import JobState, Write
+from volstream.base.model.names import Name
+from volstream.base.model.work import FailureKind, FailureState
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.config import Settings
-from volstream.definitions import JobState, Write
-from volstream.delta.folders import table_location
-from volstream.delta.writer import DeltaWriter
+from volstream.changes.streams.consume import Consumer
 from volstream.errors import (
     FencedError,
     InvalidStateError,
@@ -23,11 +24,10 @@ from volstream.errors import (
     ObjectInUseError,
     SqlError,
 )
-from volstream.inspection.runs import backlog
 from volstream.jobs.progress import Progress
-from volstream.model.names import Name
-from volstream.model.work import FailureKind, FailureState
-from volstream.streams.consume import Consumer
+from volstream.ops.inspection.runs import backlog
+from volstream.tables.delta.folders import table_location
+from volstream.tables.delta.writer import DeltaWriter
 
 SLOW = """
 import time

@@ -10,11 +10,11 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.integration.conftest import Place
-from volstream.definitions import OnMove, Write
+from volstream.base.definitions import OnMove, Write
+from volstream.base.model.work import Load
 from volstream.errors import InvalidValueError
-from volstream.inspection.file_history import tell
-from volstream.model.work import Load
-from volstream.sqltext import MAX_NAMED
+from volstream.ops.inspection.file_history import tell
+from volstream.sql.text import MAX_NAMED
 
 #: Each call leaves a line, so that tests see which files the function was called on.
 CALLS = """

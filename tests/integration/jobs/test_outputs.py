@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.conftest import Place
 from tests.interrupts import meanwhile
-from volstream.definitions import QueueType
+from volstream.base.definitions import QueueType
 from volstream.errors import EngineLostError, InvalidStateError, InvalidValueError, ObjectInUseError
 from volstream.functions.output import STAGING
 from volstream.jobs import outputs

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place
-from volstream import config
-from volstream.config import Settings
-from volstream.model.work import FailureKind
+from volstream.base import config
+from volstream.base.config import Settings
+from volstream.base.model.work import FailureKind
 
 FILES = 10_000
 

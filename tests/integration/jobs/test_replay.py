@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import COUNT, Place
-from volstream.delta import folders
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.model.work import Load, PlanKind
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.jobs.preview import Preview
 from volstream.jobs.progress import Progress
-from volstream.lifecycle.stop import Stop
-from volstream.model.work import Load, PlanKind
+from volstream.tables.delta import folders
 
 NEGATIVE = "def f(file):\n    return {'n': -len(file.read_text())}\n"
 

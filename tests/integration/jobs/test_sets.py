@@ -10,14 +10,14 @@ import pytest
 
 from tests.integration.conftest import Place
 from tests.running import EVERYWHERE
-from volstream.definitions import FileJob
+from volstream.base.definitions import FileJob
+from volstream.base.model.work import FailureKind, FailureState
 from volstream.errors import InvalidValueError
 from volstream.functions.file import FileSet
-from volstream.inspection.file_history import tell
-from volstream.inspection.problems import problems
-from volstream.inspection.status import status
 from volstream.jobs.sets import SHORTHANDS
-from volstream.model.work import FailureKind, FailureState
+from volstream.ops.inspection.file_history import tell
+from volstream.ops.inspection.problems import problems
+from volstream.ops.inspection.status import status
 
 WHOLE = """
 import json, pathlib

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import Home, Place
+from volstream.base.definitions import JobState, StatementJob, Trigger, TriggerKind
 from volstream.catalog.conditions import ConditionKind
-from volstream.definitions import JobState, StatementJob, Trigger, TriggerKind
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,

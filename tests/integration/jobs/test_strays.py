@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import COUNT, Place
-from volstream.definitions import QueueType, Write
+from volstream.base.definitions import QueueType, Write
 
 
 def given(place: Place, **files: str) -> None:

@@ -14,17 +14,17 @@ from deltalake import DeltaTable
 
 from tests.integration.conftest import Place
 from tests.waiting import eventually
+from volstream.base.definitions import FileJob, OnMove
+from volstream.base.lifecycle.stop import Stop
 from volstream.catalog.conditions import ConditionKind
-from volstream.daemon.jobs import Scheduler
-from volstream.definitions import FileJob, OnMove
-from volstream.delta import history, upkeep
 from volstream.errors import InvalidStateError, StreamStaleError
-from volstream.inspection.problems import problems
-from volstream.inspection.status import status
 from volstream.jobs import ledger
 from volstream.jobs.run import _Run
 from volstream.jobs.verify import Problem
-from volstream.lifecycle.stop import Stop
+from volstream.ops.inspection.problems import problems
+from volstream.ops.inspection.status import status
+from volstream.server.daemon.jobs import Scheduler
+from volstream.tables.delta import history, upkeep
 
 #: Rows: as many as the file has characters, but at most three; a file of one character gives none. Each call is noted.
 CODE = """

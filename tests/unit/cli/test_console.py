@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from volstream import config
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.lifecycle.hosts import known_hosts, token_of, url_of
 from volstream.cli.main import run
-from volstream.lifecycle.hosts import known_hosts, token_of, url_of
-from volstream.session import Session
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from tests.commands import Shell, shell
 from tests.tails import COLUMNS
-from volstream import config
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.model.names import Name
 from volstream.cli.failures import by_cause
-from volstream.delta import direct
-from volstream.delta.direct import RowChanges
-from volstream.delta.folders import own_location
-from volstream.delta.marker import Marker
-from volstream.inspection import details
-from volstream.model.names import Name
-from volstream.session import Session
+from volstream.ops.inspection import details
+from volstream.tables.delta import direct
+from volstream.tables.delta.direct import RowChanges
+from volstream.tables.delta.folders import own_location
+from volstream.tables.delta.marker import Marker
 
 __all__ = ["shell"]
 

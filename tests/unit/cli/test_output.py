@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from volstream import log
+from volstream.base import log
 from volstream.cli.output import Output, arranged
 from volstream.errors import InvalidValueError
 

@@ -13,13 +13,13 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from volstream import config
+from volstream.api.objects.sql import rows
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.definitions import QueueType
 from volstream.cli.output import Output
 from volstream.cli.prompt import SqlCompleter, is_complete, is_end, object_names, run_prompt, suggestions
-from volstream.definitions import QueueType
 from volstream.errors import CatalogError
-from volstream.objects.sql import rows
-from volstream.session import Session
 
 NAMES = ["orders", "sales.orders", "`two words`", "photos"]
 

@@ -22,8 +22,8 @@ from rich.console import Console
 
 from tests.commands import Shell, shell
 from volstream.cli.top import HomeFacts, picture, rates
-from volstream.engine.control import EngineStatus
-from volstream.inspection.problems import Problem
+from volstream.ops.inspection.problems import Problem
+from volstream.spark.engine.control import EngineStatus
 
 __all__ = ["shell"]
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from tests.running import EVERYWHERE, Runner, failed, results
+from volstream.base.model.work import FailureKind
+from volstream.files.storage.memory import MemoryStore
 from volstream.functions.bounds import Bounds
 from volstream.functions.rows import ArrowRows
-from volstream.model.work import FailureKind
-from volstream.storage.memory import MemoryStore
 
 COLUMNS = pa.schema([("n", pa.int64()), ("s", pa.string())])
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from tests.running import EVERYWHERE, Runner, failed, planned, results
+from volstream.base.model.work import FailureKind
+from volstream.files.storage.memory import MemoryStore
 from volstream.functions.bounds import Bounds, size_of
-from volstream.model.work import FailureKind
-from volstream.storage.memory import MemoryStore
 
 MIB = 1 << 20
 SMALL = Bounds(row_bytes=1000, file_bytes=5000)

@@ -17,13 +17,13 @@ import psutil
 import pytest
 
 from tests.running import BATCH, EVERYWHERE, Frozen, Runner, failed, results
+from volstream.base.lifecycle.identity import new_owner
+from volstream.base.model.files import FileInfo
+from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
+from volstream.files.storage.memory import MemoryStore
 from volstream.functions.pace import CallSchedule, Pace
 from volstream.functions.source import function
-from volstream.lifecycle.identity import new_owner
-from volstream.model.files import FileInfo
-from volstream.model.work import FailureKind
-from volstream.storage.memory import MemoryStore
 
 COUNTING = """
 class f:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.running import BATCH, Runner, run, store
+from volstream.files.storage.memory import MemoryStore
 from volstream.functions.measure import measured
-from volstream.storage.memory import MemoryStore
 
 __all__ = ["run", "store"]
 

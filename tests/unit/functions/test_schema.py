@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.definitions import FileJob
+from volstream.base.definitions import FileJob
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
 from volstream.functions.file import File

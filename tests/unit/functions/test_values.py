@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from volstream.base.model.documents import to_json
 from volstream.functions.values import document_values, python_values
-from volstream.model.documents import to_json
 
 FAR = 253402300800000000
 TIME = pa.timestamp("us")

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from tests.running import Frozen, Runner, failed, outcomes, planned, results
+from volstream.base.model.work import FailureKind
 from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
+from volstream.files.storage.memory import MemoryStore
 from volstream.functions.file import File
-from volstream.model.work import FailureKind
-from volstream.storage.memory import MemoryStore
 
 
 @pytest.mark.parametrize(

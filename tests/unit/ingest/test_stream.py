@@ -32,7 +32,7 @@ from volstream.ingest import (
     RowsNotSentError,
 )
 from volstream.ingest.local import LocalTable
-from volstream.tails.writer import Flush, TailWriter
+from volstream.tables.tails.writer import Flush, TailWriter
 
 SYNC, MANUAL = FlushMode.AUTO_FLUSH_SYNC, FlushMode.MANUAL_FLUSH
 

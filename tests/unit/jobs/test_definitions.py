@@ -13,10 +13,12 @@ import pytest
 
 from tests import objects
 from tests.environments import environment
+from volstream.base.definitions import FileJob, FileJobSpec, JobState
+from volstream.base.definitions.options import read
+from volstream.base.model.names import Name
+from volstream.base.model.work import FailureKind, FailureState, Target
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.definitions import FileJob, FileJobSpec, JobState
-from volstream.definitions.options import read
 from volstream.errors import (
     AlreadyExistsError,
     FunctionLoadError,
@@ -26,8 +28,6 @@ from volstream.errors import (
     ObjectInUseError,
 )
 from volstream.jobs.definitions import alter_job, create_job, drop_job, set_paused
-from volstream.model.names import Name
-from volstream.model.work import FailureKind, FailureState, Target
 
 J, V, T = Name.parse("j"), Name.parse("v"), Name.parse("t")
 UTC = ZoneInfo("UTC")

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests import objects
+from volstream.base.definitions import FileJob
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import ConditionKind
-from volstream.definitions import FileJob
 from volstream.errors import EngineLostError, FencedError, SqlError, StreamBusyError, VolstreamError
-from volstream.inspection.runs import outcome
 from volstream.jobs.lease import NOTHING, clear, held, lease, runs_of
+from volstream.ops.inspection.runs import outcome
 
 
 class World:

@@ -14,18 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import objects
+from volstream.base.definitions import Volume
+from volstream.base.model.files import FileInfo
+from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.catalog import Catalog
-from volstream.definitions import Volume
-from volstream.delta import folders
-from volstream.directory import table
+from volstream.changes.directory import table
+from volstream.changes.streams import net_files
+from volstream.changes.streams.read import Range
+from volstream.changes.streams.volume_source import VolumeSource
 from volstream.jobs import plan
 from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE, PlanRow
 from volstream.jobs.sizing import Limits
-from volstream.model.files import FileInfo
-from volstream.model.work import Batch, Plan, PlanKind
-from volstream.streams import net_files
-from volstream.streams.read import Range
-from volstream.streams.volume_source import VolumeSource
+from volstream.tables.delta import folders
 
 ROWS = st.lists(
     st.builds(

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from volstream.definitions import Trigger, TriggerKind
+from volstream.base.definitions import Trigger, TriggerKind
 from volstream.errors import InvalidValueError
 from volstream.jobs.schedule import check_cron, next_due
 

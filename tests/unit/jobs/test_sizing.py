@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import objects
-from volstream import config
-from volstream.config import Settings
+from volstream.base import config
+from volstream.base.config import Settings
+from volstream.base.model.work import Batch, WaitingBatches
 from volstream.functions.bounds import Bounds
 from volstream.jobs import sizing
 from volstream.jobs.sizing import Limits, Rate
-from volstream.model.work import Batch, WaitingBatches
 
 MOST = Limits(10_000, 1 << 30)
 MIB = 1 << 20

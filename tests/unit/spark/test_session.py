@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
 from volstream.errors import EngineError, EngineLostError
-from volstream.jvm.address import Address, RemoteAddress
+from volstream.spark.jvm.address import Address, RemoteAddress
 from volstream.spark.session import SparkGateway
 
 

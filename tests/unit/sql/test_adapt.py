@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from volstream.changes.streams.source import SHORTHANDS
 from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import adapt
-from volstream.streams.source import SHORTHANDS
 
 KEY = "volstream.primary_key"
 DEFAULTS = "delta.feature.allowColumnDefaults"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from volstream.base.model.names import Name
 from volstream.errors import SqlError
-from volstream.model.names import Name
 from volstream.sql import names
 from volstream.sql.grammar import Text, owned, parse
 

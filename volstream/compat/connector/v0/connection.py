@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from volstream import dbapi
+from volstream.api import dbapi
+from volstream.base.model.names import DEFAULT_SCHEMA
 from volstream.compat.session import ACCOUNT
-from volstream.model.names import DEFAULT_SCHEMA
 
 
 def connect(*, home: str | None = None, schema: str = DEFAULT_SCHEMA, **settings: Any) -> dbapi.Connection:
-    """Opens a home; see :func:`volstream.dbapi.connect`. Arguments that name an account elsewhere are ignored."""
+    """Opens a home; see :func:`volstream.api.dbapi.connect`. Arguments that name an account elsewhere are ignored."""
     own = {key: value for key, value in settings.items() if key not in ACCOUNT}
     return dbapi.connect(home, schema=schema, **own)

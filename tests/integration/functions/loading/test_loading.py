@@ -1,0 +1,360 @@
+"""Jobs that load files as rows of a table: the rows follow their files, new columns become the table's, and nothing is lost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests import objects
+from tests.integration.conftest import Place
+from tests.interrupts import interrupted
+from volstream import compat
+from volstream.base.definitions import JobState, OnMove, TriggerKind
+from volstream.base.model.work import FailureKind, FailureState
+from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, SqlError
+
+
+def load(place: Place, **options: Any) -> str:
+    """Creates the job ``j`` into the table ``t``; its columns."""
+    return objects.file_job(place.session.jobs.load("j", "v", "t", **options)).returns
+
+
+def more(place: Place, **files: str) -> None:
+    """Puts csv files and runs the job."""
+    for name, content in files.items():
+        place.put(f"{name}.csv", content)
+    place.refresh()
+    place.session.jobs.run("j", until_empty=True)
+
+
+def table(place: Place, columns: str) -> list[tuple[Any, ...]]:
+    """The rows of the table, in any order that does not depend on chance; some values are NULL."""
+    return sorted((tuple(row.values()) for row in place.rows(f"SELECT {columns} FROM {place.at}")), key=repr)
+
+
+def failures(place: Place) -> dict[str, tuple[FailureKind, FailureState]]:
+    return {failure.path: (failure.kind, failure.state) for failure in place.session.jobs.failures("j")}
+
+
+def test_rows_follow_their_files(place: Place) -> None:
+    place.put("a.csv", "id,name\n1,x\n2,y\n")
+    place.put("b.json", '[{"id":3,"name":"z"}]')
+    (place.folder / "c.csv.gz").write_bytes(gzip.compress(b"id,name\n4,w\n"))
+    pq.write_table(pa.table({"ID": [5], "name": ["v"]}), place.folder / "d.parquet")
+    (place.folder / "_SUCCESS").write_text("")
+    assert load(place) == "id BIGINT, name STRING, _rescued_data STRING"
+    report = place.run()
+    assert (report.progress.files, report.progress.rows, report.progress.failed) == (5, 5, 0)
+    columns = "_file_path, id, name, _rescued_data"
+    assert table(place, columns) == [
+        ("a.csv", 1, "x", None),
+        ("a.csv", 2, "y", None),
+        ("b.json", 3, "z", None),
+        ("c.csv.gz", 4, "w", None),
+        ("d.parquet", 5, "v", None),
+    ]
+    place.put("a.csv", "id,name\n1,new\n")
+    place.delete("b.json")
+    place.delete("d.parquet")
+    (place.folder / "c.csv.gz").rename(place.folder / "moved.csv.gz")
+    place.refresh()
+    place.run()
+    assert table(place, columns) == [("a.csv", 1, "new", None), ("moved.csv.gz", 4, "w", None)]
+    # Nothing has changed, so nothing is read.
+    assert place.run().progress.batches == 0
+    place.session.jobs.replay("j")
+    assert table(place, columns) == [("a.csv", 1, "new", None), ("moved.csv.gz", 4, "w", None)]
+
+
+@pytest.mark.long
+def test_new_columns_are_added_with_types_for_the_values_of_all_files(place: Place) -> None:
+    place.put("a.csv", "id\n1\n")
+    load(place)
+    place.run()
+    more(place, b="id,more\n2,5\n", c="id,More,`o d`d\n3,1.5,x\n", d="ID,empty\n4,\n")
+    assert objects.file_job(place.session.jobs.get("j")).returns == (
+        "id BIGINT, _rescued_data STRING, more DOUBLE, ```o_d``d` STRING"
+    )
+    assert table(place, "_file_path, id, more, ```o_d``d`, _rescued_data") == [
+        ("a.csv", 1, None, None, None),
+        ("b.csv", 2, 5.0, None, None),
+        ("c.csv", 3, 1.5, "x", None),
+        ("d.csv", 4, None, None, None),
+    ]
+    assert place.session.jobs.failures("j") == []
+    # Later a value does not fit the new column.
+    more(place, e="id,more\nx,y\n")
+    assert (None, None, '{"id":"x","more":"y"}') in table(place, "id, more, _rescued_data")
+
+
+@pytest.mark.long
+def test_a_run_says_which_columns_are_new_and_how_many_rows_have_rescued_data(place: Place) -> None:
+    place.put("a.csv", "id\n1\n2\n")
+    load(place)
+    place.run()
+    for name, content in (("b", "id,more\n2,5\n"), ("c", "id\nx\ny\n3\n")):
+        place.put(f"{name}.csv", content)
+    place.refresh()
+    done = place.run().progress
+    assert (done.new_columns, done.counted) == (["more"], {"rows with rescued data": 2})
+
+
+@pytest.mark.long
+def test_each_of_many_batches_may_bring_a_column(place: Place) -> None:
+    place.put("0.csv", "id\n0\n")
+    load(place, schema="id INT", max_files=1)
+    place.run()
+    more(place, **{str(number): f"id,c{number}\n{number},{number}\n" for number in range(1, 5)})
+    assert table(place, "id, c1, c2, c3, c4") == [
+        (number, *(number if number == other else None for other in range(1, 5))) for number in range(5)
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("event", "function"),
+    [
+        ("return", "volstream.jobs.load_columns.adopt"),
+        ("call", "volstream.tables.delta.writer.DeltaWriter.add_columns"),
+        ("call", "volstream.jobs.attempt.BatchExecutor._commit"),
+    ],
+)
+def test_an_interruption_while_a_column_is_added_loses_and_doubles_nothing(
+    place: Place, event: Any, function: str
+) -> None:
+    place.put("a.csv", "id\n1\n")
+    load(place)
+    place.run()
+    place.put("b.csv", "id,more\n2,x\n")
+    place.put("a.csv", "id\n3\n")
+    place.refresh()
+    with interrupted(event, function):
+        place.run()
+    place.run()
+    assert table(place, "_file_path, id, more, _rescued_data") == [("a.csv", 3, None, None), ("b.csv", 2, "x", None)]
+
+
+@pytest.mark.long
+def test_new_columns_are_rescued_on_request(place: Place) -> None:
+    place.put("a.csv", "id\n1\n")
+    load(place, new_columns="rescue")
+    more(place, b="id,more\n2,x\n")
+    assert table(place, "id, _rescued_data") == [(1, None), (2, '{"more":"x"}')]
+
+
+@pytest.mark.long
+def test_a_file_with_new_columns_fails_on_request_until_they_are_accepted(place: Place) -> None:
+    place.put("a.csv", "id\n1\n")
+    load(place, new_columns="fail", delimiter=",")
+    more(place, b="id,more\n2,x\n", c="id\n3\n")
+    assert table(place, "_file_path, id") == [("a.csv", 1), ("c.csv", 3)]
+    assert failures(place) == {"b.csv": (FailureKind.NEW_COLUMNS, FailureState.QUARANTINED)}
+    (failure,) = place.session.jobs.failures("j")
+    assert failure.message == "The file has columns that the table lacks: more STRING."
+    altered = objects.file_job(place.session.jobs.alter("j", arguments={"new_columns": "add"}))
+    assert altered.arguments == {"new_columns": "add", "delimiter": ","}
+    place.run()
+    assert table(place, "_file_path, id, more") == [("a.csv", 1, None), ("b.csv", 2, "x"), ("c.csv", 3, None)]
+    assert place.session.jobs.failures("j") == []
+
+
+def test_a_malformed_file_fails_alone_and_heals_when_it_is_replaced(place: Place) -> None:
+    place.put("a.csv", "id\n1\n")
+    load(place)
+    place.put("b.json", '[{"id":1')
+    place.put("notes.txt", "no rows")
+    more(place)
+    assert table(place, "_file_path, id") == [("a.csv", 1)]
+    assert failures(place) == {
+        "b.json": (FailureKind.MALFORMED, FailureState.QUARANTINED),
+        "notes.txt": (FailureKind.MALFORMED, FailureState.QUARANTINED),
+    }
+    place.put("b.json", '[{"id":2}]')
+    place.delete("notes.txt")
+    more(place)
+    assert table(place, "_file_path, id") == [("a.csv", 1), ("b.json", 2)]
+    assert failures(place) == {}
+
+
+def test_a_failed_file_keeps_its_rows(place: Place) -> None:
+    place.put("a.json", '[{"id":1}]')
+    load(place)
+    place.run()
+    place.put("a.json", '[{"id":2}')
+    more(place)
+    assert table(place, "_file_path, id") == [("a.json", 1)]
+
+
+@pytest.mark.long
+def test_an_empty_volume_gets_its_columns_from_its_first_files(place: Place) -> None:
+    assert load(place) == "_rescued_data STRING"
+    more(place, a="id,name\n1,x\n")
+    assert table(place, "id, name") == [(1, "x")]
+
+
+def test_without_files_and_new_columns_a_schema_is_needed(place: Place) -> None:
+    with pytest.raises(InvalidValueError, match="v has no rows yet that show their columns"):
+        load(place, new_columns="rescue")
+    assert load(place, new_columns="rescue", schema="id INT") == "id INT, _rescued_data STRING"
+
+
+@pytest.mark.long
+def test_an_existing_table_keeps_its_columns_and_types(place: Place) -> None:
+    place.session.sql(f"CREATE TABLE {place.at} (Id INT, note STRING) USING DELTA")
+    place.session.sql(f"INSERT INTO {place.at} VALUES (0, 'mine')")
+    place.put("a.csv", "id,extra\n1,x\n99999999999,y\n")
+    assert load(place) == "`Id` INT, note STRING, extra STRING, _rescued_data STRING"
+    place.run()
+    assert table(place, "Id, note, extra, _rescued_data") == [
+        (0, "mine", None, None),
+        (1, None, "x", None),
+        (None, None, "y", '{"id":"99999999999"}'),
+    ]
+
+
+@pytest.mark.long
+def test_another_schema_and_a_replay_put_rescued_values_into_their_column(place: Place) -> None:
+    place.put("a.json", '{"id":1,"at":{"x":1.5}}\n{"id":"b"}')
+    load(place, schema="id INT", new_columns="rescue")
+    place.run()
+    assert table(place, "id, _rescued_data") == [(1, '{"at":{"x":1.5}}'), (None, '{"id":"b"}')]
+    altered = place.session.jobs.alter("j", returns="id INT, at STRUCT<x: DOUBLE>, _RESCUED_data STRING")
+    assert objects.file_job(altered).returns == "id INT, at STRUCT<x: DOUBLE>, _rescued_data STRING"
+    place.session.jobs.replay("j")
+    assert table(place, "id, at, _rescued_data") == [(1, {"x": 1.5}, None), (None, None, '{"id":"b"}')]
+
+
+def test_only_files_that_meet_the_condition_are_loaded_and_tell_the_columns(place: Place) -> None:
+    place.put("a.csv", "id\n1\n")
+    place.put("b.csv", "other\n2\n")
+    assert load(place, where="relative_path LIKE 'a%'") == "id BIGINT, _rescued_data STRING"
+    place.run()
+    assert table(place, "_file_path, id") == [("a.csv", 1)]
+
+
+@pytest.mark.long
+def test_rows_may_follow_a_moved_file_without_reading_it(place: Place) -> None:
+    place.put("a.csv", "id\n1\n")
+    load(place, on_move=OnMove.REKEY)
+    place.run()
+    (place.folder / "a.csv").rename(place.folder / "b.csv")
+    more(place)
+    assert table(place, "_file_path, id") == [("b.csv", 1)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_large_file_is_loaded_whole(place: Place, isolate: bool) -> None:
+    lines = [f"{number},{'x' * 50}" for number in range(150_000)]
+    place.put("a.csv", "id,text\n" + "\n".join(lines))
+    load(place, isolate=isolate)
+    assert place.run().progress.rows == 150_000
+    assert place.rows(f"SELECT count(*) n, sum(id) s, count(DISTINCT id) d FROM {place.at}") == [
+        {"n": 150_000, "s": sum(range(150_000)), "d": 150_000}
+    ]
+
+
+def test_a_statement_creates_a_job_that_loads(place: Place) -> None:
+    place.put("a.csv", "1;x\n")
+    place.session.sql(
+        "CREATE JOB j ON VOLUME v LOAD (FORMAT = 'csv', header false, DELIMITER ';', schema 'n INT, s STRING', "
+        "NEW_COLUMNS = rescue) INTO TABLE t EVERY '1h' WHERE (size > 0) PROPERTIES ('retries' = '1') COMMENT 'rows'"
+    )
+    job = objects.file_job(place.session.jobs.get("j"))
+    assert (job.trigger.kind, job.retries, job.where, job.comment) == (TriggerKind.EVERY, 1, "size > 0", "rows")
+    assert job.arguments == {"format": "csv", "header": "false", "delimiter": ";", "new_columns": "rescue"}
+    place.run()
+    # Without a header the columns are called by position.
+    assert table(place, "n, s, _rescued_data") == [(None, None, '{"_c0":"1","_c1":"x"}')]
+    place.session.sql("CREATE OR REPLACE JOB j ON VOLUME v LOAD INTO t2")
+    assert objects.file_job(place.session.jobs.get("j")).arguments == {}
+
+
+@pytest.mark.parametrize(
+    ("clauses", "error", "message"),
+    [
+        ("ON VOLUME v LOAD", SqlError, "A job that loads files needs ON VOLUME and INTO"),
+        ("ON STREAM s LOAD INTO t", SqlError, "A job that loads files has no ON STREAM"),
+        ("ON VOLUME v LOAD FUNCTION 'f.py:f' INTO t", SqlError, "A job that loads files has no FUNCTION"),
+        ("ON VOLUME v LOAD (COLOR 'red') INTO t", SqlError, "expected FORMAT, HEADER, DELIMITER"),
+        ("ON VOLUME v LOAD (FORMAT 'xml') INTO t", InvalidValueError, "'xml' is not an allowed value"),
+        ("ON VOLUME v LOAD (HEADER 'x') INTO t", InvalidValueError, "header: 'x' is not true or false"),
+        ("ON VOLUME v LOAD INTO t PROPERTIES ('arg.a' = 'b')", InvalidValueError, "no property 'arg.KEY'"),
+        ("ON VOLUME w LOAD INTO t", NotFoundError, "no volume w"),
+        ("LOAD AS INSERT INTO t SELECT 1", SqlError, "A job of a statement has no LOAD"),
+    ],
+)
+def test_statements_that_make_no_sense_are_errors(
+    place: Place, clauses: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        place.session.sql(f"CREATE JOB j {clauses}")
+
+
+def test_a_table_is_created_from_a_volume_at_once(place: Place) -> None:
+    place.put("a.json", json.dumps({"id": 1, "tags": ["x"]}))
+    rows = place.session.create_table_from_volume("loaded", "v", format="json", schema="id INT, tags ARRAY<STRING>")
+    assert [row.asDict() for row in rows.select("id", "tags").collect()] == [{"id": 1, "tags": ["x"]}]
+    hosted = compat.Session(place.session).create_table_from_volume("again", "v", schema="id INT")
+    assert [tuple(row) for row in hosted.select("id").collect()] == [(1,)]
+    job = place.session.jobs.get("load_loaded")
+    assert (job.trigger.kind, job.state) == (TriggerKind.ON_CHANGE, JobState.ACTIVE)
+    with pytest.raises(AlreadyExistsError):
+        place.session.create_table_from_volume("loaded", "v")
+
+
+def test_a_job_that_loads_has_no_function_and_checks_its_options(place: Place) -> None:
+    place.put("a.csv", "id\n1\n")
+    load(place)
+    with pytest.raises(InvalidValueError, match="loads files, so it has no function"):
+        place.session.jobs.alter("j", function="f.py:f")
+    with pytest.raises(InvalidValueError, match="'xml' is not an allowed value"):
+        place.session.jobs.alter("j", arguments={"format": "xml"})
+    assert load(place, if_not_exists=True) == "id BIGINT, _rescued_data STRING"
+
+
+def test_a_sample_that_cannot_be_read_is_told_at_once(place: Place) -> None:
+    place.put("a.parquet", "x")
+    with pytest.raises(InvalidValueError, match=r"none of 1 file can be read\. .* as parquet"):
+        load(place)
+    assert place.session.jobs.list() == []
+
+
+def nested_orc(depth: int) -> bytes:
+    """An ORC file of no rows whose one column is a struct in a struct, and so on: PyArrow's reader ends its process at many."""
+
+    def number(value: int) -> bytes:
+        low, high = value & 0x7F, value >> 7
+        return bytes([low | 0x80]) + number(high) if high else bytes([low])
+
+    def field(at: int, value: int | bytes) -> bytes:
+        if isinstance(value, int):
+            return number(at << 3) + number(value)
+        return number(at << 3 | 2) + number(len(value)) + value
+
+    types = b"".join(
+        field(4, field(1, 12) + field(2, number(level + 1)) + field(3, b"f")) for level in range(depth)
+    ) + field(4, field(1, 4))
+    footer = field(1, 3) + field(2, 3) + types + field(6, 1)
+    script = field(1, len(footer)) + field(2, 0) + field(3, 1 << 18) + field(4, number(0) + number(12))
+    script += field(5, 0) + field(6, 1) + field(8000, b"ORC")
+    return b"ORC" + footer + script + bytes([len(script)])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("depth", [pytest.param(3000, marks=pytest.mark.long), 30_000])
+def test_a_file_that_ends_its_reader_ends_nothing_else(place: Place, depth: int) -> None:
+    (place.folder / "a.orc").write_bytes(nested_orc(depth))
+    place.refresh()
+    with pytest.raises(InvalidValueError, match=r"none of 1 file can be read\. (RecursionError|The process that ran)"):
+        load(place)
+    place.put("b.csv", "id\n1\n")
+    place.refresh()
+    assert load(place) == "id BIGINT, _rescued_data STRING"
+    assert place.run().progress.rows == 1
+    assert set(failures(place)) == {"a.orc"}

@@ -1,0 +1,408 @@
+"""The console of a real home: each page as HTML and as JSON, actions, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import SecretStr
+from starlette.testclient import TestClient
+
+from tests.integration.server.console.collectors import Empty
+from tests.waiting import eventually
+from volstream.base.definitions import QueueType
+from volstream.base.lifecycle.hosts import token_of
+from volstream.errors import StreamBusyError
+from volstream.jobs.lease import held
+from volstream.ops.inspection.settings import shown_settings
+from volstream.server.console.app import Console
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import Place
+
+PICKY = """
+def f(file):
+    text = file.read_text()
+    print("has", len(text))
+    if "bad" in text:
+        raise ValueError(f"{file.relative_path!r} is bad")
+    return {"n": len(text)}
+"""
+
+#: One by one pixel.
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c626001000000ffff03000006000557bfabd40000000049454e44ae426082"
+)
+
+HOSTILE = ["<img src=x onerror=alert(1)>", "${x}", "\x1b[31mred", "\u202egnp.exe", "x" * 220]
+
+JSON = {"accept": "application/json"}
+
+
+class Site:
+    """The console of a place, as a program that has the token."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.said: dict[str, Any] = {"status": "ready", "engine": {"state": "running"}}
+        self.console = Console(place.session, lambda: (True, {}), lambda: (True, self.said), Empty())  # type: ignore[arg-type]  # as one is used
+        bearer = {"authorization": f"Bearer {token_of(place.session.home.settings)}"}
+        self.client = TestClient(self.console.app, base_url="http://127.0.0.1", headers=bearer, follow_redirects=False)
+
+    def json(self, path: str, status: int = 200, /, **query: str) -> dict[str, Any]:
+        answer = self.client.get(path, params=query or None, headers=JSON)
+        assert answer.status_code == status, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def page(self, path: str, /, **query: str) -> str:
+        answer = self.client.get(path, params=query or None, headers={"accept": "text/html"})
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    def post(self, path: str, status: int = 200, /, **form: str | list[str]) -> dict[str, Any]:
+        answer = self.client.post(path, data=form, headers=JSON)
+        assert answer.status_code == status, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def audited(self) -> list[tuple[str, str, str | None]]:
+        return [(one["action"], one["object"], one["result"]) for one in self.json("/audit")["entries"]]
+
+
+@pytest.fixture
+def site(place: Place) -> Iterator[Site]:
+    made = Site(place)
+    yield made
+    made.console.stop()
+
+
+@pytest.fixture
+def busy(site: Site) -> Site:
+    """The same, with files, of which some fail, and hostile names."""
+    place = site.place
+    for number in range(4):
+        place.put(f"in/good{number}", "x" * number)
+        place.put(f"in/bad{number}", "bad")
+    for name in HOSTILE:
+        place.put(name, "fine")
+    (place.folder / "p.png").write_bytes(PNG)
+    place.refresh()
+    place.job(PICKY.replace("read_text()", "read_bytes().decode('latin-1')"), retries=0)
+    place.run()
+    return site
+
+
+def paths(found: Mapping[str, Any]) -> list[str]:
+    return [entry["path"] for entry in found["directory"]["entries"]]
+
+
+def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> None:
+    batch = busy.json("/jobs/j/batches")["batches"][0]["id"]
+    asked = {
+        "/volumes/{volume}/files": {"path": "in/bad1"},
+        "/volumes/{volume}/content": {"path": "p.png"},
+    }
+    comparison = busy.post("/jobs/j/compare", 202, function="f.py:f", sample="1")["audit"]
+    described = busy.json("/openapi.json")
+    for path, methods in described["paths"].items():
+        if "get" not in methods or path in ("/events", "/metrics"):
+            continue
+        assert methods["get"]["summary"]
+        real = path.format(volume="v", job="j", batch=batch, table="t", comparison=comparison, task=comparison)
+        answer = busy.client.get(real, params=asked.get(path, {}), headers=JSON)
+        assert answer.status_code == 200, (path, answer.text)
+        if "content" not in path and "z" not in path:
+            assert answer.headers["content-type"] == "application/json"
+            page = busy.page(real, **asked.get(path, {}))
+            assert page.startswith("<!doctype html>")
+            assert "onerror=alert(1)>" not in page.replace("&gt;", ">").replace("&lt;img src=x onerror=alert(1)>", "")
+
+
+def test_the_overview_says_what_is_wrong(busy: Site) -> None:
+    found = busy.json("/")
+    (job,) = found["jobs"]
+    (volume,) = found["volumes"]
+    assert (job["failed"], job["waiting"], job["into"], volume["files"]) == (4, 0, "t", 14)
+    assert [(one["kind"], one["name"], one["severe"]) for one in found["problems"]] == [("job", "j", False)]
+    busy.said["failing_volumes"] = {"v": "its folder is gone"}
+    assert busy.json("/")["problems"][0]["why"] == "its folder is gone"
+    assert "its folder is gone" in busy.page("/")
+
+
+def test_a_directory_is_shown_folder_by_folder_and_searched(busy: Site) -> None:
+    assert paths(busy.json("/volumes/v")) == sorted([*HOSTILE, "in/", "p.png"])
+    assert paths(busy.json("/volumes/v", prefix="in/", limit="3")) == ["in/bad0", "in/bad1", "in/bad2"]
+    after = busy.json("/volumes/v", prefix="in/", limit="3")["directory"]["next"]
+    assert paths(busy.json("/volumes/v", prefix="in/", limit="3", after=after))[0] == "in/bad3"
+    assert paths(busy.json("/volumes/v", search="GOOD3")) == ["in/good3"]
+
+
+def test_a_file_has_its_story(busy: Site) -> None:
+    found = busy.json("/volumes/v/files", path="in/bad1")
+    assert [event["what"] for event in found["events"]][-1] == "in the store now"
+    assert "failed" in [event["what"] for event in found["events"]]
+    for name in HOSTILE:
+        shown = busy.page("/volumes/v/files", path=name)
+        assert "<img src=x" not in shown
+        assert all(one.isprintable() or one == "\n" for one in shown)
+    assert busy.json("/volumes/v/files", 404, path="never")["error"]["type"] == "NotFoundError"
+
+
+def test_failures_are_grouped_by_cause_and_retried_by_group(busy: Site) -> None:
+    (group,) = busy.json("/jobs/j")["groups"]
+    assert (group["files"], group["kind"], group["states"]) == (4, "raised", {"quarantined": 4})
+    assert "ValueError" in group["example"]["traceback"]
+    page = busy.json("/jobs/j/failures", group=group["id"], limit="3")
+    rest = busy.json("/jobs/j/failures", group=group["id"], limit="3", after=str(page["next"]))
+    found = [one["path"] for one in [*page["failures"], *rest["failures"]]]
+    assert sorted(found) == [f"in/bad{number}" for number in range(4)]
+    assert rest["next"] is None
+    done = busy.post("/jobs/j/retry", group=group["id"])
+    assert done["result"] == "4 files due again at the next run."
+    assert busy.post("/jobs/j/skip", path=["in/bad0", "in/bad1"])["result"] == "2 files skipped."
+    assert busy.json("/jobs/j")["status"]["failures"] == {"retrying": 2, "skipped": 2}
+    assert busy.post("/jobs/j/skip", all="1")["result"] == "4 files skipped."
+    assert [entry[:2] for entry in busy.audited()] == [("skip", "job j"), ("skip", "job j"), ("retry", "job j")]
+
+
+@pytest.mark.parametrize(
+    ("form", "status"),
+    [({}, 400), ({"all": "1", "path": "x"}, 400), ({"group": "none"}, 404), ({"path": "never"}, 404)],
+)
+def test_an_action_that_cannot_be_done_says_why(busy: Site, form: dict[str, str], status: int) -> None:
+    assert busy.post("/jobs/j/retry", status, **form)["error"]["message"]
+    assert busy.post("/jobs/none/retry", 404, all="1")["error"]["type"] == "NotFoundError"
+    assert [entry[2] is not None and entry[2].startswith("failed") for entry in busy.audited()] == [True]
+
+
+def test_what_is_requested_while_a_run_is_in_progress_follows_it(busy: Site) -> None:
+    home = busy.place.session.home
+    job = busy.place.session.jobs.get("j")
+    with held(home.catalog, job.id, job.name, 10.0):
+        begun = busy.post("/jobs/j/run", 202)
+        eventually(lambda: "Another run of the job j is in progress" in (busy.audited()[0][2] or ""))
+        assert ">Waits<" in busy.page("/audit")
+        task = busy.json(begun["url"])["task"]
+        assert (task["id"], task["state"], task["step"]) == (begun["audit"], "queued", busy.audited()[0][2])
+        assert "Another run of the job j is in progress" in busy.page("/jobs/j")
+        status, problem = (busy.json("/jobs/j")[key] for key in ("status", "problem"))
+        assert (status["running"], status["outcome"], problem["severe"]) == (True, "running", False)
+    eventually(lambda: busy.audited()[0] == ("run", "job j", "There was nothing to do."), timeout=60)
+
+
+def test_what_a_verification_found_has_a_page_that_puts_it_right(busy: Site) -> None:
+    busy.place.session.spark.sql(f"DELETE FROM {busy.place.at} WHERE _file_path = 'p.png'").collect()
+    assert "fix cannot be" in busy.post("/jobs/j/verify", 400, fix="no")["error"]["message"]
+    begun = busy.post("/jobs/j/verify", 202, fix="0")
+    eventually(lambda: busy.json(begun["url"])["task"]["state"] == "finished", timeout=60)
+    page = busy.page(begun["url"])
+    assert "14 files compared with a table of 9 rows: 1 missing." in page
+    assert '<button type="submit">Put it right</button>' in page
+    assert busy.audited()[0] == ("verify", "job j", "14 files compared with a table of 9 rows: 1 missing.")
+
+
+def test_a_run_that_waits_for_another_one_is_cancelled(busy: Site) -> None:
+    session = busy.place.session
+    job = session.jobs.get("j")
+    with held(session.home.catalog, job.id, job.name, 10.0):
+        begun = busy.post("/jobs/j/run", 202)
+        eventually(lambda: busy.json("/tasks")["tasks"][0]["step"] != "")
+        done = busy.post(f"/tasks/{begun['audit']}/cancel")
+        assert (done["action"], done["object"], done["finished"]) == ("cancel", "run job j", True)
+        eventually(lambda: busy.json("/tasks")["tasks"][0]["state"] == "cancelled")
+
+
+def test_no_page_shows_the_names_of_processes(busy: Site) -> None:
+    batch = busy.json("/jobs/j/batches")["batches"][0]["id"]
+    job = busy.place.session.jobs.get("j")
+    with held(busy.place.session.home.catalog, job.id, job.name, 10.0) as owner:
+        shown = [busy.client.get(path, headers=JSON).text for path in ("/", "/jobs/j", f"/jobs/j/batches/{batch}")]
+        shown += [busy.page(path) for path in ("/", "/jobs/j", f"/jobs/j/batches/{batch}")]
+        with pytest.raises(StreamBusyError) as refused:
+            busy.place.run()
+        shown.append(str(refused.value))
+    host, pid, *_ = owner.rsplit("/", 3)
+    assert not [text[text.index(f"{host}/{pid}") - 60 :][:200] for text in shown if f"{host}/{pid}" in text]
+
+
+def test_a_job_is_paused_resumed_and_run(busy: Site) -> None:
+    assert busy.post("/jobs/j/pause")["finished"]
+    assert busy.json("/jobs/j")["status"]["state"] == "paused"
+    busy.post("/jobs/j/resume")
+    assert busy.json("/jobs/j")["status"]["state"] == "active"
+    busy.place.put("new", "abc")
+    busy.place.refresh()
+    begun = busy.post("/jobs/j/run", 202)
+    assert not begun["finished"]
+    eventually(lambda: busy.audited()[0] == ("run", "job j", "1 file processed, 0 failed; 1 row."), timeout=60)
+    assert ("new", 3) in busy.place.table()
+
+
+def test_a_refresh_and_held_removals_are_done_from_the_page(busy: Site) -> None:
+    for path in ("in/good0", "p.png", *HOSTILE):
+        busy.place.delete(path)
+    busy.place.session.volumes.alter("v", max_removals="1")
+    busy.post("/volumes/v/refresh", 202)
+    eventually(lambda: busy.json("/volumes/v")["status"]["held_removals"] == 7, timeout=30)
+    assert "Accept the removals" in busy.page("/volumes/v")
+    busy.post("/volumes/v/accept-removals", 202)
+    eventually(lambda: busy.json("/volumes/v")["status"]["files"] == 7, timeout=30)
+    assert busy.json("/volumes/v")["status"]["held_removals"] == 0
+
+
+def test_a_browser_is_sent_back_to_its_page_with_the_result(busy: Site) -> None:
+    form = {"all": "1", "back": "/jobs/j"}
+    answer = busy.client.post("/jobs/j/skip", data=form, headers={"accept": "text/html"})
+    assert answer.status_code == 303
+    assert re.fullmatch(r"/jobs/j\?done=\d+", answer.headers["location"])
+    assert "4 files skipped." in busy.page(answer.headers["location"])
+    for elsewhere in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"):
+        answer = busy.client.post("/jobs/j/pause", data={"back": elsewhere}, headers={"accept": "text/html"})
+        assert answer.headers["location"].startswith("/?done=")
+
+
+def test_a_batch_has_its_files_its_attempts_and_its_failures(busy: Site) -> None:
+    (batch,) = busy.json("/jobs/j/batches")["batches"]
+    found = busy.json(f"/jobs/j/batches/{batch['id']}", limit="5")
+    assert [one["state"] for one in found["attempts"]] == ["committed"]
+    assert len(found["failures"]) == 4
+    files = [one["path"] for one in found["files"]]
+    while found["next"]:
+        found = busy.json(f"/jobs/j/batches/{batch['id']}", limit="5", after=found["next"])
+        files += [one["path"] for one in found["files"]]
+    assert files == sorted([*HOSTILE, "p.png", *(f"in/{kind}{n}" for kind in ("good", "bad") for n in range(4))])
+    busy.place.put("in/good0", "changed")
+    busy.place.delete("p.png")
+    busy.place.refresh()
+    busy.place.run()
+    newest = busy.json("/jobs/j/batches")["batches"][0]["id"]
+    shown = busy.json(f"/jobs/j/batches/{newest}")["files"]
+    assert [(one["path"], one["action"]) for one in shown] == [("in/good0", "changed"), ("p.png", "removed")]
+    assert busy.json("/jobs/j/batches", before=newest)["batches"][0]["id"] == batch["id"]
+    assert busy.json("/jobs/j/batches/none", 404)["error"]["type"] == "NotFoundError"
+
+
+def test_only_pictures_of_the_directory_are_served_and_they_cannot_run(busy: Site) -> None:
+    answer = busy.client.get("/volumes/v/content", params={"path": "p.png"})
+    assert (answer.content, answer.headers["content-type"]) == (PNG, "image/png")
+    assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    (busy.place.folder / "hidden.png").write_bytes(PNG)
+    for path, status in (("in/good1", 400), ("hidden.png", 404), ("../home/catalog.db", 404), ("", 404)):
+        assert busy.client.get("/volumes/v/content", params={"path": path}, headers=JSON).status_code == status
+
+
+def test_a_table_shows_columns_rows_and_commits(busy: Site) -> None:
+    found = busy.json("/tables/t")
+    assert (found["rows"], found["job"]) == (10, "j")
+    assert found["columns"][0] == {"column": "n", "type": "INT"}
+    assert len(found["sample"]["rows"]) == 10
+    assert found["history"][0]["version"] == found["version"]
+    (row,) = busy.json("/tables")["tables"]
+    assert (row["table"], row["job"], row["filled_by"]) == ("t", "j", "job j")
+    busy.json("/tables/none", 404)
+
+
+def test_the_page_of_queries_offers_tables_examples_and_what_was_run(busy: Site) -> None:
+    found = busy.json("/sql")
+    assert found["tables"] == ["t"]
+    for one in found["examples"]:
+        if not one.startswith("DESCRIBE"):  # the engine of all tests does not know the table by its name
+            busy.post("/sql", q=one)
+    assert busy.json("/sql")["recent"] == [one for one in reversed(found["examples"]) if not one.startswith("DESCRIBE")]
+    page = busy.page("/sql")
+    assert page.count("volstream.failures LIMIT 20</a>") == 2
+    assert ">t</a>" in page
+
+
+def test_tables_have_rows_size_and_last_write_on_their_page_and_on_the_overview(busy: Site) -> None:
+    (row,) = busy.json("/tables")["tables"]
+    assert (row["rows"], row["note"]) == (10, None)
+    assert row["bytes"] > 1000
+    assert row["written_on"] is not None
+    assert busy.json("/")["all_tables"] == [row]
+    for path in ("/", "/tables"):
+        assert 'data-label="Last write"><time' in busy.page(path)
+
+
+def test_queries_run_and_nothing_else(busy: Site) -> None:
+    found = busy.post("/sql", q="SELECT job, path FROM volstream.failures ORDER BY path", limit="3")["result"]
+    assert found["columns"] == ["job", "path"]
+    assert found["rows"] == [["j", f"in/bad{number}"] for number in range(3)]
+    assert found["more"]
+    assert busy.post("/sql", 400, q="DROP JOB j")["error"]["type"] == "SqlError"
+    assert busy.post("/sql", 400, q="SELECT nothing FROM nowhere")["error"]["type"] == "SqlError"
+    page = busy.client.post("/sql", data={"q": "SELECT '<b>' AS `<i>`"}, headers={"accept": "text/html"}).text
+    assert "&lt;b&gt;" in page
+    assert "<i>" not in page
+    assert "SELECT 1 &lt;" in busy.page("/sql", q="SELECT 1 <")
+    wrong = {"q": "SELECT nothing FRM nowhere at all"}
+    page = busy.client.post("/sql", data=wrong, headers={"accept": "text/html"}).text
+    said = page.partition('aria-label="Error">')[2].partition("</pre>")[0]
+    assert "\n" in said
+    assert "\\n" not in said
+    [totals] = [
+        row for row in busy.post("/sql", q="DESCRIBE JOB j", limit="200")["result"]["rows"] if row[0] == "totals"
+    ]
+    assert totals[1].startswith('{"batches": ')
+    assert "\n" not in totals[1]
+
+
+def test_settings_have_no_secrets(place: Place) -> None:
+    secret = {"spark_conf": {"spark.secret": "hidden-1"}, "ingest_token": SecretStr("hidden-2")}
+    settings = place.session.home.settings.model_copy(
+        update={"catalog_url": "", "spark_remote": "sc://h/;token=hidden-3", **secret}
+    )
+    shown = json.dumps(shown_settings(settings, "postgresql://user@host/db"), default=str)
+    assert "hidden" not in shown
+    assert "spark.secret" in shown
+
+
+def test_the_doctor_checks_when_asked(busy: Site) -> None:
+    assert busy.json("/doctor")["checks"] is None
+    checks = busy.post("/doctor", volume="v")["checks"]
+    assert {"catalog", "listing"} <= {check["what"] for check in checks}
+    busy.post("/doctor", 404, volume="none")
+
+
+def test_large_and_odd_forms_are_refused(site: Site) -> None:
+    assert site.client.post("/sql", content=b"q=" + b"x" * (2 << 20), headers=JSON).status_code == 413
+    assert site.client.post("/sql", content=b"\xff", headers=JSON).status_code == 400
+    assert site.client.post("/", headers=JSON).status_code == 405
+    assert site.client.get("/nowhere", headers=JSON).status_code == 404
+
+
+def test_an_empty_home_says_how_to_begin(site: Site) -> None:
+    site.place.session.volumes.drop("v")
+    assert "volstream create-volume" in site.page("/")
+
+
+def test_an_unlisted_volume_and_a_job_that_never_ran_have_pages(site: Site) -> None:
+    site.place.session.volumes.create("w", str(site.place.folder), queue_type=QueueType.POLL)
+    site.place.job(PICKY)
+    for path in ("/", "/volumes/w", "/jobs/j", "/jobs/j/failures", "/jobs/j/logs", "/jobs/j/batches", "/tables"):
+        assert site.page(path)
+
+
+def test_probes_and_metrics_are_open(site: Site) -> None:
+    stranger = TestClient(site.console.app, base_url="http://127.0.0.1")
+    assert stranger.get("/readyz").json() == {**site.said, "problems": []}
+    assert [stranger.get(path).status_code for path in ("/healthz", "/metrics", "/")] == [200, 200, 401]
+
+
+def test_small_pictures_in_rows_are_shown_and_other_binary_values_are_not(site: Site) -> None:
+    site.place.folder.mkdir(exist_ok=True)
+    for name, content in {"p.png": PNG, "other": b"<svg onload=alert(1)>", "large.png": PNG + bytes(20_000)}.items():
+        (site.place.folder / name).write_bytes(content)
+    site.place.refresh()
+    site.place.job("def f(file):\n    return {'b': file.read_bytes()}\n", returns="b BINARY")
+    site.place.run()
+    rows = {row["_file_path"]: row["b"] for row in site.json("/tables/t")["sample"]["rows"]}
+    assert rows["p.png"].startswith("data:image/png;base64,iVBOR")
+    assert (rows["other"], rows["large.png"]) == ("(21 bytes)", f"({len(PNG) + 20_000} bytes)")
+    for page in (site.page("/tables/t"), site.page("/jobs/j")):
+        assert page.count('<img class="picture" alt="" src="data:image/png;base64,') == 1

@@ -1,0 +1,249 @@
+"""The worker of a volume waits, takes over, is fenced, and hands over."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from tests.disks import mounted
+from tests.waiting import eventually
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.definitions import QueueType, Volume
+from volstream.catalog import tables
+from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.leases import of_volume
+from volstream.changes.directory.keeper import DirectoryKeeper
+from volstream.errors import CatalogError, InvalidValueError, QueueError
+from volstream.files.queues.base import EventQueue, QueueSpec
+from volstream.files.queues.memory import MemoryQueue
+from volstream.files.volumes.access import queue_of
+from volstream.server.daemon.share import Share
+from volstream.server.daemon.volumes import VolumeWorker
+
+
+class World:
+    """A home with one volume on a folder."""
+
+    def __init__(self, folder: Path, queue_type: QueueType = QueueType.LOCAL) -> None:
+        self.files = folder / "files"
+        self.files.mkdir()
+        settings = config.load(folder / "home", settle_seconds=0.01, debounce_seconds=0.01, lease_seconds=1.0)
+        self.session = Session(settings)
+        self.volume = self.session.volumes.create("v", str(self.files), queue_type=queue_type)
+
+    @contextmanager
+    def worker(self, share: Share | None = None, queue: EventQueue | None = None) -> Iterator[VolumeWorker]:
+        made = VolumeWorker(
+            self.volume,
+            self.session.home.catalog,
+            self.session.home.settings,
+            lambda _: None,
+            share or Share(1),
+            queue_of if queue is None else lambda *_: queue,
+        )
+        thread = threading.Thread(target=made.run)
+        thread.start()
+        try:
+            yield made
+        finally:
+            made.end()
+            thread.join(30)
+            assert not thread.is_alive()
+
+    def recorded(self) -> str | None:
+        """What everybody who looks at the catalog sees to be wrong."""
+        return self.session.home.catalog.conditions.cause(ConditionKind.VOLUME, self.volume.id)
+
+    def has(self, *names: str) -> bool:
+        volume: Volume = self.session.volumes.get("v")
+        return self.session.home.catalog.refreshes.file_count(volume.id) == len(names) and all(
+            (self.files / name).exists() for name in names
+        )
+
+    def take_lease(self, owner: str, seconds: float) -> None:
+        """Takes the lease as another host does after it has lapsed."""
+        leases = self.session.home.catalog.leases
+        with self.session.home.catalog.database.transaction() as transaction:
+            transaction.execute(update(tables.leases).values(owner=owner))
+        assert leases.acquire(of_volume(self.volume.id), owner, "test", seconds) is None
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.session.close()
+
+
+def test_a_worker_that_lost_its_lease_waits_and_then_maintains_the_volume_again(world: World) -> None:
+    with world.worker() as worker:
+        (world.files / "a").write_text("a")
+        eventually(lambda: world.has("a"))
+        world.take_lease("elsewhere/1/1.00/x", 600)
+        eventually(lambda: not worker.holds)
+        (world.files / "b").write_text("b")  # nobody watches
+        world.session.home.catalog.leases.release(of_volume(world.volume.id), "elsewhere/1/1.00/x")
+        eventually(lambda: world.has("a", "b"))
+        assert worker.holds
+
+
+def test_a_fenced_worker_gives_up_its_turn_and_takes_the_next_one(tmp_path: Path) -> None:
+    world = World(tmp_path, QueueType.NONE)
+    with world.worker() as worker:
+        (world.files / "a").write_text("a")
+        world.session.volumes.refresh("v")
+        eventually(lambda: world.has("a"))
+        # Another writer without a lease, as a process is that was away for long.
+        (world.files / "b").write_text("b")
+        zombie = DirectoryKeeper(world.volume, world.session.home.catalog, world.session.home.settings)
+        assert zombie.reconcile().commit is not None
+        (world.files / "c").write_text("c")
+        world.session.volumes.refresh("v")
+        eventually(lambda: world.has("a", "b", "c"))
+        eventually(lambda: worker.holds)
+    world.session.close()
+
+
+def test_a_volume_that_is_handed_over_goes_to_a_worker_with_a_free_slot(world: World) -> None:
+    full = Share(1)
+    with world.worker(full) as first:
+        eventually(lambda: first.holds)
+        full.divide(0, 1)
+        with world.worker() as second:
+            first.hand_over()
+            eventually(lambda: second.holds)
+            assert not first.holds
+            (world.files / "a").write_text("a")
+            eventually(lambda: world.has("a"))
+
+
+def test_a_stop_before_the_lease_is_acquired_is_not_lost(world: World) -> None:
+    world.session.home.catalog.leases.acquire(of_volume(world.volume.id), "elsewhere/1/1.00/x", "test", 600)
+    with world.worker() as worker:
+        assert not worker.holds
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_dropping_or_replacing_a_maintained_volume_ends_nothing_but_its_turn(world: World, replaced: bool) -> None:
+    with world.worker() as worker:
+        eventually(lambda: worker.holds)
+        if replaced:
+            world.session.volumes.create("v", str(world.files), or_replace=True)
+        else:
+            world.session.volumes.drop("v")
+        (world.files / "a").write_text("a")
+        eventually(lambda: not worker.holds)
+
+
+def test_a_volume_whose_root_is_gone_reports_it_until_it_is_back(world: World) -> None:
+    with world.worker() as worker:
+        (world.files / "a").write_text("a")
+        eventually(lambda: world.has("a"))
+        world.files.rename(world.files.with_name("unmounted"))
+        eventually(lambda: worker.reason is not None and worker.holds)
+        eventually(lambda: world.recorded() is not None)
+        world.files.with_name("unmounted").rename(world.files)
+        eventually(lambda: worker.reason is None and world.recorded() is None)
+        (world.files / "b").write_text("b")
+        eventually(lambda: world.has("a", "b"))
+
+
+def test_a_brief_catalog_outage_ends_no_worker(world: World) -> None:
+    def rename(before: str, after: str) -> None:
+        with closing(sqlite3.connect(world.session.home.settings.home / "catalog.db", timeout=10)) as connection:
+            connection.execute(f"ALTER TABLE {before} RENAME TO {after}")
+            connection.commit()
+
+    with world.worker() as worker:
+        eventually(lambda: worker.holds)
+        rename("leases", "away")
+        eventually(lambda: worker.trouble.reason is not None)
+        rename("away", "leases")
+        (world.files / "a").write_text("a")
+        eventually(lambda: world.has("a") and worker.reason is None, 60)
+
+
+def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: Path) -> None:
+    with mounted(tmp_path, "8m") as disk:
+        if disk.why_not:
+            pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
+        world = World(tmp_path)
+        worker = VolumeWorker(
+            world.volume, world.session.home.catalog, world.session.home.settings, lambda _: None, Share(1)
+        )
+        disk.fill()
+        worker.trouble.failed(QueueError("gone"))
+        with pytest.raises(CatalogError, match="Free space"):
+            world.session.home.catalog.conditions.note(ConditionKind.VOLUME, world.volume.id, "gone")
+        disk.empty()
+        assert worker.reason == "gone"
+        world.session.close()
+
+
+class Deaf(MemoryQueue):
+    """A queue that was deleted."""
+
+    def start(self) -> None:
+        raise QueueError("The queue does not exist.")
+
+
+def test_requests_are_served_while_the_queue_does_not_answer(world: World) -> None:
+    with world.worker(queue=Deaf(QueueSpec(""))) as worker:
+        (world.files / "a").write_text("a")
+        eventually(lambda: worker.holds and worker.reason == "The queue does not exist.")
+        world.session.volumes.refresh("v")
+        assert world.has("a")
+        eventually(lambda: world.recorded() == "The queue does not exist.")
+
+
+def test_a_request_to_refresh_a_folder_outside_the_volume_is_answered(world: World) -> None:
+    with world.worker() as worker:
+        eventually(lambda: worker.holds)
+        asked = world.session.home.catalog.refreshes
+        asked.ask_check(world.volume.id, [".ignored/", "x.tmp"])
+        eventually(lambda: not asked.asked_checks(world.volume.id, 10))
+
+
+def test_held_removals_are_reported_and_accepted_by_a_refresh_that_the_daemon_runs(world: World) -> None:
+    names = [str(number) for number in range(12)]
+    for name in names:
+        (world.files / name).write_text("x")
+    world.session.volumes.refresh("v")
+    moved = world.files.with_name("unmounted")
+    world.files.rename(moved)
+    world.files.mkdir()
+    with world.worker() as worker:
+        eventually(lambda: worker.held_removals == 12)
+        assert world.session.volumes.refresh("v").held == 12
+        assert world.session.home.catalog.refreshes.file_count(world.volume.id) == 12
+        done = world.session.volumes.refresh("v", accept_removals=True)
+        assert (done.reconciled, done.deleted, done.held) == (None, 12, 0)
+        eventually(lambda: worker.held_removals == 0)
+
+
+def test_a_folder_that_is_ignored_cannot_be_refreshed(world: World) -> None:
+    with pytest.raises(InvalidValueError, match="ignored"):
+        world.session.volumes.refresh("v", ".git")
+    with pytest.raises(InvalidValueError, match="whole volume"):
+        world.session.volumes.refresh("v", "a", accept_removals=True)
+
+
+def test_only_the_worker_that_maintains_a_volume_reports_what_is_wrong_with_it(world: World) -> None:
+    catalog = world.session.home.catalog
+    catalog.leases.acquire(of_volume(world.volume.id), "elsewhere/1/1.00/x", "test", 600)
+    catalog.conditions.note(ConditionKind.VOLUME, world.volume.id, "The queue does not exist.")
+    world.volume = world.session.volumes.get("v")
+    with world.worker() as worker:
+        assert worker.reason is None
+    assert world.recorded() == "The queue does not exist."
+    catalog.leases.release(of_volume(world.volume.id), "elsewhere/1/1.00/x")
+    with world.worker() as worker:
+        eventually(lambda: worker.holds)
+        eventually(lambda: world.recorded() is None)

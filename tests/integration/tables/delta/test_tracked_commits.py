@@ -1,0 +1,157 @@
+"""Rows added without a JVM to tables whose changes are tracked, verified by what Spark reads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from volstream.spark.session import SparkGateway
+from volstream.tables.delta import direct
+from volstream.tables.delta.direct import RowChanges
+from volstream.tables.delta.log import PRIMARY_KEY, DeltaLog
+from volstream.tables.delta.marker import Marker
+
+SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("n", pa.int64())])
+
+
+def append(location: str, number: int, *names: str) -> bool:
+    rows = pa.table({"id": list(names), "n": [number] * len(names)}, schema=SCHEMA)
+    return direct.commit(location, Marker("test", number, {}), RowChanges([rows], SCHEMA, "", None))
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    location = str(tmp_path / "t")
+    assert direct.create(location, SCHEMA, {}, tracked=True)
+    return location
+
+
+@pytest.mark.long
+def test_rows_have_ids_that_are_unique_and_stay(gateway: SparkGateway, location: str) -> None:
+    spark = gateway.session()
+    table = f"delta.`{location}`"
+
+    def ids() -> dict[str, tuple[int, int]]:
+        found = spark.sql(f"SELECT id, _metadata.row_id AS i, _metadata.row_commit_version AS v FROM {table}").collect()
+        return {row.id: (row.i, row.v) for row in found}
+
+    assert append(location, 1, "a", "b", "c")
+    assert ids() == {"a": (0, 1), "b": (1, 1), "c": (2, 1)}
+    spark.sql(f"INSERT INTO {table} VALUES ('d', 0)").collect()
+    assert append(location, 2, "e")
+    before = ids()
+    assert len({row_id for row_id, _ in before.values()}) == 5
+    assert before["e"][1] == 3
+    spark.sql(f"UPDATE {table} SET n = 7 WHERE id = 'b'").collect()
+    spark.sql(f"DELETE FROM {table} WHERE id = 'c'").collect()
+    spark.sql(f"OPTIMIZE {table}").collect()
+    for number in range(3, 15):  # with checkpoints
+        assert append(location, number, f"x{number}")
+    after = ids()
+    assert {name: after[name][0] for name in "abde"} == {name: before[name][0] for name in "abde"}
+    assert len({row_id for row_id, _ in after.values()}) == len(after) == 16
+
+
+@pytest.mark.long
+def test_the_change_feed_and_the_times_of_commits_are_those_of_spark(gateway: SparkGateway, location: str) -> None:
+    spark = gateway.session()
+    table = f"delta.`{location}`"
+    append(location, 1, "a", "b")
+    spark.sql(f"UPDATE {table} SET n = 7 WHERE id = 'b'").collect()
+    append(location, 2, "c")
+    found = spark.sql(f"SELECT * FROM table_changes_by_path('{location}', 1, 3)").collect()
+    assert sorted((row._commit_version, row._change_type, row.id, row.n) for row in found) == [
+        (1, "insert", "a", 1),
+        (1, "insert", "b", 1),
+        (2, "update_postimage", "b", 7),
+        (2, "update_preimage", "b", 1),
+        (3, "insert", "c", 2),
+    ]
+    history = spark.sql(f"DESCRIBE HISTORY {table}").collect()
+    times = [row.timestamp for row in sorted(history, key=lambda row: row.version)]
+    assert times == sorted({*times})
+
+
+def test_rows_without_a_primary_key_are_replaced_by_spark_alone(location: str) -> None:
+    append(location, 1, "a")
+    assert not upsert(location, 2, {"a": 2})
+    assert DeltaLog(location).latest_version() == 1
+
+
+def upsert(location: str, number: int, upserted: Mapping[str, int], deleted: Collection[str] = ()) -> bool:
+    rows = pa.table({"id": [*upserted], "n": [*upserted.values()]}, schema=SCHEMA)
+    change = RowChanges([rows], SCHEMA, "id", [*upserted, *deleted])
+    return direct.commit(location, Marker("test", number, {}), change)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("turns", [3, pytest.param(40, marks=pytest.mark.long)])
+def test_rows_of_a_key_keep_their_ids_and_their_changes_are_those_of_spark(
+    gateway: SparkGateway, tmp_path: Path, turns: int
+) -> None:
+    """Turns of direct commits and of Spark's statements; afterwards Spark reads every change of every version."""
+    location = str(tmp_path / "keyed")
+    assert direct.create(location, SCHEMA, {PRIMARY_KEY: '["id"]'}, tracked=True)
+    spark, table = gateway.session(), f"delta.`{location}`"
+    choice, names = random.Random(7), [f"k{number:02}" for number in range(30)]
+    model, wanted, ids = dict[str, int](), list[tuple[int, str, str, int]](), dict[str, int]()
+    version = 0
+    for number in range(1, turns + 1):
+        some = choice.sample(names, choice.choice([1, 5, 20]))
+        match choice.choice(["upsert", "upsert", "upsert", "update", "delete", "insert", "optimize"]):
+            case "upsert":
+                gone = [name for name in some if choice.random() < 0.3]
+                upserted = {name: number for name in some if name not in gone}
+                assert upsert(location, number, upserted, gone)
+                after = {name: n for name, n in model.items() if name not in gone} | upserted
+            case "update":
+                spark.sql(f"UPDATE {table} SET n = {number} WHERE id IN ({listed(some)})").collect()
+                after = model | {name: number for name in some if name in model}
+            case "delete":
+                spark.sql(f"DELETE FROM {table} WHERE id IN ({listed(some)})").collect()
+                after = {name: n for name, n in model.items() if name not in some}
+            case "insert":
+                after = model | {name: number for name in some if name not in model}
+                new = ", ".join(f"('{name}', {number})" for name in after if name not in model)
+                if new:
+                    spark.sql(f"INSERT INTO {table} VALUES {new}").collect()
+            case _:
+                spark.sql(f"OPTIMIZE {table}").collect()
+                after = model
+        version = DeltaLog(location).latest_version() or 0
+        for name in {*model, *after}:
+            if name not in after:
+                wanted.append((version, "delete", name, model[name]))
+            elif name not in model:
+                wanted.append((version, "insert", name, after[name]))
+            elif after[name] != model[name]:
+                wanted += [
+                    (version, "update_preimage", name, model[name]),
+                    (version, "update_postimage", name, after[name]),
+                ]
+        found = spark.sql(f"SELECT id, n, _metadata.row_id AS i FROM {table}").collect()
+        assert {row.id: row.n for row in found} == after
+        now = {row.id: row.i for row in found}
+        assert len({*now.values()}) == len(now)
+        assert {name: now[name] for name in now if name in model} == {name: ids[name] for name in now if name in model}
+        model, ids = after, now
+    changes = spark.sql(f"SELECT * FROM table_changes_by_path('{location}', 1, {version})").collect()
+    seen = [(row._commit_version, row._change_type, row.id, row.n) for row in changes]
+    assert sorted(seen) == sorted(wanted)
+
+
+def listed(names: Collection[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def test_the_time_of_a_commit_is_later_than_the_one_before_even_if_the_clock_went_back(location: str) -> None:
+    append(location, 1, "a")
+    entry = Path(location, "_delta_log", f"{1:020d}.json")
+    future = 4_000_000_000_000
+    entry.write_text(entry.read_text().replace('"inCommitTimestamp": ', f'"inCommitTimestamp": {future}, "was": '))
+    append(location, 2, "b")
+    assert f'"inCommitTimestamp": {future + 1}' in Path(location, "_delta_log", f"{2:020d}.json").read_text()

@@ -1,0 +1,217 @@
+"""The providers' messages as hints: every format by a fixture of its own, and whatever else a queue may hold.
+
+The fixtures are written after the providers' documentation; emulators make few of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.bodies import oss_body, s3_body
+from volstream.base.model.hints import ObjectHint, Rejection
+from volstream.files.queues import oss_events, s3_events
+
+Parse = Callable[[bytes], Sequence[ObjectHint] | Rejection]
+
+EVENTS = Path(__file__).parent / "events"
+
+#: Fixture -> the keys that it is a hint of.
+S3 = {
+    "put": ("in/summer day+1.png", "in/summer+day%2B1.png"),
+    "multipart": ("in/big.tif",),
+    "delete": ("in/a.png",),
+    "delete_marker": ("in/a.png",),
+    "lifecycle_expiration": ("in/old.png",),
+    "lifecycle_delete_marker": ("in/old.png",),
+    "lifecycle_transition": ("in/cold.png",),
+    "restore_completed": ("in/cold.png",),
+    "replication": ("in/copied.png",),
+    "directory": (),
+    "test_event": (),
+    "two_records": ("in/first.png", "in/second.png"),
+    "sns_envelope": ("in/summer day+1.png", "in/summer+day%2B1.png"),
+    "sns_test_event": (),
+    "eventbridge_created": ("in/summer day+1.png", "in/summer+day%2B1.png"),
+    "eventbridge_deleted": ("in/a.png",),
+    "cloudtrail_call": ("in/a b.png", "in/a+b.png"),
+    "cloudtrail_logs": ("in/1.json.gz", "in/2.json.gz"),
+}
+OSS = {
+    "put": ("in/summer day+1.png",),
+    "append": ("in/log.txt",),
+    "multipart_complete": ("in/big.tif",),
+    "multipart_initiate": (),
+    "multipart_part": (),
+    "multipart_part_copy": (),
+    "multipart_abort": (),
+    "symlink": ("in/alias.png",),
+    "delete": ("in/a.png",),
+    "delete_many": ("in/a.png",),
+    "replication_created": ("in/copied.png",),
+    "replication_removed": ("in/copied.png",),
+    "replication_modified": ("in/copied.png",),
+    "modified": ("in/a.png",),
+    "read": (),
+    "directory": (),
+    "unknown": ("in/a.png",),
+    "topic": ("in/a.png",),
+    "eventbridge": ("in/a.png",),
+}
+
+KEYS = ["sp ace", "a+b", "100%", "%41", "a&b=c", "q'\"", "new\nline", "日本/ü.png", "/leading", "a//b", "x" * 1024]
+
+
+def hinted(*keys: str) -> tuple[ObjectHint, ...]:
+    return tuple(ObjectHint("photos", key) for key in keys)
+
+
+def test_every_fixture_has_an_expectation() -> None:
+    assert {path.stem for path in (EVENTS / "s3").iterdir()} == set(S3)
+    assert {path.stem for path in (EVENTS / "oss").iterdir()} == set(OSS)
+
+
+@pytest.mark.parametrize("name", S3)
+def test_s3_messages_are_parsed(name: str) -> None:
+    assert s3_events.parse((EVENTS / "s3" / f"{name}.json").read_bytes()) == hinted(*S3[name])
+
+
+@pytest.mark.parametrize("name", OSS)
+@pytest.mark.parametrize("wrap", [bytes, base64.b64encode, base64.encodebytes], ids=["raw", "base64", "lines"])
+def test_oss_messages_are_parsed(name: str, wrap: Callable[[bytes], bytes]) -> None:
+    assert oss_events.parse(wrap((EVENTS / "oss" / f"{name}.json").read_bytes())) == hinted(*OSS[name])
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_any_key_is_reported_unchanged(key: str) -> None:
+    for told in (s3_events.parse(s3_body(key)), oss_events.parse(oss_body(key))):
+        assert not isinstance(told, Rejection)
+        assert told[0] == ObjectHint("photos", key)
+
+
+def test_an_s3_key_is_decoded_once_or_not_at_all_as_ceph_sends_it() -> None:
+    assert s3_events.parse(s3_body("%2541+")) == hinted("%2541+", "%252541%2B")
+
+
+def test_an_oss_key_that_may_be_encoded_is_reported_both_ways() -> None:
+    assert oss_events.parse(oss_body("a%20b+c")) == hinted("a%20b+c", "a b+c")
+    assert oss_events.parse(oss_body("%ff")) == hinted("%ff")
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1))
+def test_every_record_is_read(keys: list[str]) -> None:
+    files = [key for key in keys if not key.endswith("/")]
+    for told in (s3_events.parse(s3_body(*keys)), oss_events.parse(oss_body(*keys))):
+        assert not isinstance(told, Rejection)
+        assert set(hinted(*files)) <= set(told)
+
+
+@pytest.mark.parametrize(("body", "envelope"), [(s3_body("a"), {"Type": "Notification"}), (oss_body("a"), {})])
+def test_an_envelope_may_contain_something_unreadable(body: bytes, envelope: dict[str, str]) -> None:
+    parse: Parse = s3_events.parse if envelope else oss_events.parse
+    assert parse(json.dumps({**envelope, "Message": body.decode()}).encode()) == hinted("a")
+    for text in ("", "nonsense", "\ud800", "{}", "[" * 100_000):
+        assert isinstance(parse(json.dumps({**envelope, "Message": text}).encode()), Rejection)
+
+
+def test_the_envelope_of_a_topic_may_contain_base64() -> None:
+    wrapped = json.dumps({"Message": base64.b64encode(oss_body("a")).decode()}).encode()
+    assert oss_events.parse(wrapped) == hinted("a")
+    assert oss_events.parse(base64.b64encode(wrapped)) == hinted("a")
+
+
+@pytest.mark.parametrize("parse", [s3_events.parse, oss_events.parse])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b'"Records"',
+        b"\xff\xfe\x00",
+        b'{"Records": {}, "events": {}}',
+        b'{"Records": [null], "events": [null]}',
+        b'{"Records": [{"s3": {"bucket": {"name": "b"}}}], "events": [{"eventName": "x", "oss": {"bucket": {"name": "b"}}}]}',
+        b'{"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": ""}}}]}',
+        b'{"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": "%ff"}}}]}',
+        b'{"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": "\\ud800"}}}]}',
+        b'{"events": [{"eventName": "x", "oss": {"bucket": {"name": "\\ud800"}, "object": {"key": "k"}}}]}',
+        b'{"\\ud800": 1}',
+        b'{"Type": "SubscriptionConfirmation", "Message": "You have chosen to subscribe", "SubscribeURL": "https://x"}',
+        b"<Notification/>",
+    ],
+)
+def test_messages_that_are_not_events_are_rejected_with_a_reason(parse: Parse, body: bytes) -> None:
+    parsed = parse(body)
+    assert isinstance(parsed, Rejection)
+    assert parsed.reason.endswith(".")
+    parsed.reason.encode("utf-8")
+    parsed.subject.encode("utf-8")
+
+
+def test_one_unreadable_record_rejects_the_message() -> None:
+    good = {"s3": {"bucket": {"name": "b"}, "object": {"key": "k"}}}
+    assert isinstance(s3_events.parse(json.dumps({"Records": [good, {}]}).encode()), Rejection)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda children: (
+        st.lists(children, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "Records",
+                    "events",
+                    "s3",
+                    "oss",
+                    "bucket",
+                    "object",
+                    "name",
+                    "key",
+                    "eventName",
+                    "Type",
+                    "Message",
+                    "Event",
+                    "detail",
+                    "detail-type",
+                    "data",
+                ]
+            )
+            | st.text(max_size=2),
+            children,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+def damaged(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize("parse", [s3_events.parse, oss_events.parse])
+@given(body=st.binary() | JSON.map(damaged) | JSON.map(damaged).map(base64.b64encode))
+@example(body=b"[" * 100_000)
+@example(body=b"1" * 5_000)
+@example(body=base64.b64encode(b"[" * 100_000))
+@example(body=b"\xff\xfe")
+@example(body=b'{"Message": ' + b"[" * 100_000)
+def test_parsing_never_raises(parse: Parse, body: bytes) -> None:
+    parsed = parse(body)
+    if isinstance(parsed, Rejection):
+        assert parsed.reason
+        assert len(parsed.subject) <= 4096
+        parsed.subject.encode("utf-8")
+        parsed.reason.encode("utf-8")
+    else:
+        assert all(hint.bucket and hint.key and not hint.key.endswith("/") for hint in parsed)

@@ -1,0 +1,172 @@
+"""Rows of csv files: headers, quotes, NULLs, broken rows, encodings, compression."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.loading import Files
+from volstream.functions.loading.loader import Loader
+from volstream.functions.rejection import FileRejectedError
+
+TEXT, BARE = "a STRING, b STRING", "_c0 STRING, _c1 STRING"
+
+
+def test_an_empty_value_is_null_and_a_quoted_one_is_empty_text(files: Files) -> None:
+    assert files.rows("x.csv", 'a,b\n,""\n', TEXT) == [{"a": None, "b": ""}]
+
+
+def test_quoted_values_may_have_line_ends_delimiters_and_doubled_quotes(files: Files) -> None:
+    assert files.rows("x.csv", 'a,b\r\n"1\n2","x,""y"""\r\n', TEXT) == [{"a": "1\n2", "b": 'x,"y"'}]
+
+
+def test_a_backslash_is_an_ordinary_character(files: Files) -> None:
+    assert files.rows("x.csv", "a,b\nC:\\new,\\\n", TEXT) == [{"a": "C:\\new", "b": "\\"}]
+
+
+def test_a_byte_order_mark_belongs_to_no_name(files: Files) -> None:
+    assert files.rows("x.csv", "\ufeffa,b\n1,2\n") == [{"a": 1, "b": 2}]
+
+
+def test_empty_lines_are_no_rows_before_the_header_or_after_it(files: Files) -> None:
+    assert files.rows("x.csv", "\n\r\na,b\n\n1,2\n\n\n3,4") == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+
+
+@pytest.mark.parametrize("content", ["", "\ufeff", "\n\n", "a,b", "a,b\n", "a,b\n\n \n"])
+def test_a_file_without_rows_has_none(files: Files, content: str) -> None:
+    assert files.rows("x.csv", content, TEXT) == []
+
+
+def test_repeated_and_empty_names_of_a_header_get_their_position(files: Files) -> None:
+    assert files.rows("x.csv", "a,A,,a\n1,2,3,4\n") == [{"a": 1, "A1": 2, "_c2": 3, "a3": 4}]
+
+
+def test_without_a_header_columns_are_called_by_their_positions(files: Files) -> None:
+    assert files.rows("x.csv", "1;x\n2;y", header="false", delimiter=";") == [
+        {"_c0": 1, "_c1": "x"},
+        {"_c0": 2, "_c1": "y"},
+    ]
+
+
+def test_tabs_separate_the_values_of_tsv_files(files: Files) -> None:
+    assert files.rows("x.tsv", "a\tb\n1\t2,3\n") == [{"a": 1, "b": "2,3"}]
+    assert files.rows("x.csv", "a\tb\n1\t2\n", delimiter="tab") == [{"a": 1, "b": 2}]
+
+
+def test_a_short_row_lacks_its_last_values_and_what_a_long_one_has_beyond_is_rescued(files: Files) -> None:
+    found = files.rows("x.csv", 'a,b\n1,2\n3\n4,5,"6, x",,8\n', "a INT, b INT")
+    assert found == [
+        {"a": 1, "b": 2},
+        {"a": 3, "b": None},
+        {"a": 4, "b": 5, "_rescued_data": '{"_c2":"6, x","_c4":"8"}'},
+    ]
+
+
+def test_a_value_longer_than_the_csv_modules_limit_is_read(files: Files) -> None:
+    (row,) = files.rows("x.csv", f"a,b\n1,{'x' * 300_000}\n")
+    assert len(row["b"]) == 300_000
+
+
+def test_text_in_another_encoding_needs_its_name(files: Files) -> None:
+    content = "name\nMüller\n".encode("latin-1")
+    with pytest.raises(FileRejectedError, match=r"not utf-8 text .*encoding=latin-1"):
+        files.rows("x.csv", content, "name STRING")
+    assert files.rows("x.csv", content, encoding="latin-1") == [{"name": "Müller"}]
+    assert files.rows("x.csv", "name\nMüller\n".encode("utf-16"), encoding="utf-16") == [{"name": "Müller"}]
+
+
+def test_wrong_bytes_far_behind_the_header_are_found(files: Files) -> None:
+    content = b"a,b\n" + b"1,2\n" * 500_000 + b"\xff,1\n"
+    with pytest.raises(FileRejectedError, match="not utf-8 text"):
+        files.rows("x.csv", content, TEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.csv.gz", gzip.compress(b"a,b\n1,2\n") + gzip.compress(b"3,4\n")),
+        ("x.CSV.BZ2", bz2.compress(b"a,b\n1,2\n3,4\n")),
+        ("x.csv.zst", pa.compress(b"a,b\n1,2\n3,4\n", codec="zstd", asbytes=True)),
+    ],
+    ids=["gz", "bz2", "zst"],
+)
+def test_compressed_files_are_read(files: Files, name: str, content: bytes) -> None:
+    assert files.rows(name, content) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+
+
+@pytest.mark.parametrize(
+    "content", [b"a,b\n1,2\n", gzip.compress(b"a,b\n" + b"1,2\n" * 99)[:-9]], ids=["plain", "cut off"]
+)
+def test_a_file_that_cannot_be_decompressed_says_so(files: Files, content: bytes) -> None:
+    with pytest.raises(FileRejectedError, match=r"cannot be decompressed \(gzip\)"):
+        files.rows("x.csv.gz", content, TEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("x.csv.zst", b"1," + b"0" * 100_000 + b"\n"),
+        pytest.param("x.json.zst", b" " * 100_000 + b"\n", marks=pytest.mark.long),
+    ],
+)
+def test_a_small_file_does_not_stand_for_any_number_of_rows(files: Files, name: str, line: bytes) -> None:
+    content = pa.compress(line * 3000, codec="zstd", asbytes=True)
+    with pytest.raises(FileRejectedError, match=r"expands to .* or more\. The limit is 256\.0 MiB"):
+        files.rows(name, content, BARE, header="false")
+    assert len(files.rows(name, pa.compress(line * 3, codec="zstd", asbytes=True), BARE, header="false")) in (0, 3)
+
+
+def test_short_rows_are_read_in_parts(files: Files) -> None:
+    content = pa.compress(b"1,2\n" * 250_000, codec="zstd", asbytes=True)
+    loader = Loader(f"{BARE}, _rescued_data STRING", header="false")
+    assert [batch.num_rows for batch in loader(files.file("x.csv.zst", content))] == [100_000, 100_000, 50_000]
+
+
+def test_a_quote_that_is_never_closed_is_told(files: Files) -> None:
+    with pytest.raises(FileRejectedError, match="A quote in the first row of the file is never closed"):
+        files.rows("x.csv", '"a,b\n1,2\n', TEXT)
+
+
+def test_a_quote_that_is_not_closed_takes_the_lines_after_it_into_its_value(files: Files) -> None:
+    assert files.rows("x.csv", 'a,b\n1,2\n"3,4\n5,6\n', TEXT) == [
+        {"a": "1", "b": "2"},
+        {"a": "3,4\n5,6", "b": None},
+    ]
+
+
+def test_a_row_larger_than_what_is_read_at_once_is_told(files: Files) -> None:
+    content = f"a,b\n1,{'x' * (33 << 20)}\n1,2\n"
+    with pytest.raises(FileRejectedError, match=r"larger than 16\.0 MiB, or a quote is never closed"):
+        files.rows("x.csv", content, TEXT)
+
+
+@pytest.mark.parametrize("content", ["a,b\n1,2\n" + "," * 20_000 + "\n3,4\n", "," * 20_000 + "\n1,2\n"])
+def test_a_row_of_nothing_but_delimiters_is_told(files: Files, content: str) -> None:
+    with pytest.raises(FileRejectedError, match=r"has 20,001 values; the limit is 10,000"):
+        files.rows("x.csv", content, "a INT, b INT")
+
+
+@pytest.mark.long
+def test_a_process_may_end_when_it_has_read_enough(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "a.csv.gz", "wb", 1) as file:
+        file.write(b"a,b\n" + b"x" * (300 << 20))
+    code = (
+        "import sys\n"
+        "from volstream.functions.file import File\n"
+        "from volstream.functions.rejection import FileRejectedError\n"
+        "from volstream.functions.loading.options import LoadOptions\n"
+        "from volstream.functions.loading.sample import columns_of\n"
+        "from volstream.files.storage import normalise_location, open_store\n"
+        "store = open_store(normalise_location(sys.argv[1]))\n"
+        "try:\n    columns_of([File(store, store.head('a.csv.gz'))], LoadOptions.of({}))\n"
+        "except FileRejectedError as error:\n    print(error)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "A row of the file is larger than" in ended.stdout

@@ -1,0 +1,163 @@
+"""Rows of json files: lines, arrays, objects over several lines, and what is none."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.loading import Files
+from volstream.functions.loading.loader import Loader
+from volstream.functions.rejection import FileRejectedError
+
+ROWS = [{"a": 1, "b": "x"}, {"a": None, "b": "y\n"}, {"a": 3, "b": None}]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\n".join(map(json.dumps, ROWS)),
+        "\ufeff" + "\r\n".join(map(json.dumps, ROWS)) + "\r\n\r\n",
+        json.dumps(ROWS),
+        json.dumps(ROWS, indent=2),
+        "\n".join(json.dumps(row, indent=2) for row in ROWS),
+        "".join(json.dumps(row, indent=2) for row in ROWS),
+        f"{json.dumps(ROWS[:2])}\n{json.dumps(ROWS[2:])}\n",
+        "\n\n" + json.dumps(ROWS[0]) + "\n" + json.dumps(ROWS[1:]),
+    ],
+)
+def test_lines_arrays_and_objects_over_several_lines_are_rows(files: Files, content: str) -> None:
+    assert files.rows("x.json", content) == ROWS
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson"])
+def test_other_extensions_are_known(files: Files, name: str) -> None:
+    assert files.rows(name, '{"a":1}') == [{"a": 1}]
+
+
+def test_a_line_that_is_no_object_is_rescued_and_costs_no_other_row(files: Files) -> None:
+    content = '{"a":1}\n{"a":2\n"text"\n{"a":4}\n{"a":5} {"a":6}\n'
+    assert files.rows("x.json", content, "a INT") == [
+        {"a": 1},
+        {"a": None, "_rescued_data": r'{"_corrupt_record":"{\"a\":2"}'},
+        {"a": None, "_rescued_data": r'{"_corrupt_record":"\"text\""}'},
+        {"a": 4},
+        {"a": None, "_rescued_data": r'{"_corrupt_record":"{\"a\":5} {\"a\":6}"}'},
+    ]
+
+
+def test_an_integer_of_thousands_of_digits_costs_no_other_row(files: Files) -> None:
+    digits = "9" * 5000
+    assert files.rows("x.json", f'{{"a":{digits}}}\n{{"a":1}}\n', "a INT") == [
+        {"a": None, "_rescued_data": f'{{"_corrupt_record":"{{\\"a\\":{digits}}}"}}'},
+        {"a": 1},
+    ]
+
+
+def test_an_element_of_an_array_that_is_no_object_is_rescued(files: Files) -> None:
+    assert files.rows("x.json", '[{"a":1}, 7, [8]]', "a INT") == [
+        {"a": 1},
+        {"a": None, "_rescued_data": '{"_corrupt_record":"7"}'},
+        {"a": None, "_rescued_data": '{"_corrupt_record":"[8]"}'},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('[{"a":1}, {"a"', r"Expecting ':' delimiter \(character 14\)"),
+        ('[{"a":1}', "the array does not end"),
+        ('[{"a":1} {"a":2}]', "a comma is missing"),
+        ('{\n"a":1\n', "Expecting ',' delimiter"),
+        ("[" * 100_000, "a value is nested too deeply"),
+        (f'[{{"a":{"9" * 5000}}}]', r"a number has too many digits \(character 1\)"),
+    ],
+)
+def test_a_broken_array_is_rejected_with_the_place(files: Files, content: str, reason: str) -> None:
+    with pytest.raises(FileRejectedError, match=f"cannot be read as json: {reason}"):
+        files.rows("x.json", content, "a INT")
+
+
+@pytest.mark.parametrize("content", ["", " \n\n", "[]", "[\n]\n", "\ufeff"])
+def test_a_file_without_objects_has_no_rows(files: Files, content: str) -> None:
+    assert files.rows("x.json", content, "a INT") == []
+
+
+def test_a_large_array_is_read_across_its_blocks(files: Files) -> None:
+    rows = [{"a": number, "b": "ü" * 5000} for number in range(500)]
+    assert files.rows("x.json", json.dumps(rows, ensure_ascii=False)) == rows
+
+
+def test_a_record_that_is_too_large_is_told(files: Files) -> None:
+    for content in (f'{{"a":"{"x" * (18 << 20)}"}}', f'[{{"a":"{"x" * (18 << 20)}"}}]'):
+        with pytest.raises(FileRejectedError, match=r"larger than 16\.0 MiB"):
+            files.rows("x.json", content, "a STRING")
+
+
+def test_bytes_that_are_no_text_are_told_with_their_place(files: Files) -> None:
+    with pytest.raises(FileRejectedError, match=r"not utf-8 text \(near byte 8\)"):
+        files.rows("x.json", b'{"a": "b\xff"}', "a STRING")
+
+
+def test_half_a_character_is_rescued_as_it_was_written(files: Files) -> None:
+    assert files.rows("x.json", '{"a":"\\ud800","b":1}', "a STRING, b INT") == [
+        {"a": None, "b": 1, "_rescued_data": '{"a": "\\ud800"}'}
+    ]
+
+
+VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.fixed_dictionaries({}, optional={"a": VALUES, "b": VALUES, "c": VALUES}), max_size=8))
+def test_no_value_is_lost_whatever_the_columns_are(files: Files, rows: list[dict[str, object]]) -> None:
+    content = "\n".join(map(json.dumps, rows))
+    found = files.rows("x.json", content, "a BIGINT, b DOUBLE, c STRING")
+    assert len(found) == len(rows)
+    for before, after in zip(rows, found, strict=True):
+        rescued = json.loads(after.get("_rescued_data", "{}"))
+        for name, value in before.items():
+            kept = rescued.get(name, after[name])
+            if type(value) is float and type(kept) is int:  # with the digits that it is written with
+                assert kept == Decimal(repr(value))
+            else:
+                same = (
+                    isinstance(value, str) and isinstance(kept, float) and repr(float(value)) == repr(kept)
+                )  # NaN as well
+                assert kept == value or same or json.loads(kept) == value
+
+
+def test_a_time_in_the_year_10000_in_utc_is_kept_inside_of_a_struct(files: Files) -> None:
+    file = files.file("x.json", '{"s": {"t": "9999-12-31T23:00:00-05:00"}}')
+    (batch,) = Loader("s STRUCT<t: TIMESTAMP>, _rescued_data STRING")(file)
+    assert batch["s"].field(0).cast(pa.string()).to_pylist() == ["10000-01-01 04:00:00.000000Z"]
+    assert batch["_rescued_data"].to_pylist() == [None]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["lines", "array"])
+def test_large_records_are_read_a_few_at_a_time(files: Files, form: str) -> None:
+    record = json.dumps({"c": "x" * (4 << 20)})
+    text = "\n".join([record] * 40) if form == "lines" else f"[{','.join([record] * 40)}]"
+    file = files.file("x.json.zst", pa.compress(text.encode(), "zstd", asbytes=True))
+    assert file.size < 100_000
+    del text
+    tracemalloc.start()
+    try:
+        rows = sum(batch.num_rows for batch in Loader("c STRING, _rescued_data STRING")(file))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows == 40
+    assert peak < 80 << 20
+
+
+def test_keys_that_are_data_are_no_columns(files: Files) -> None:
+    text = json.dumps({f"k{number}": 1 for number in range(10_001)}) + "\n" + "{}\n" * 10
+    with pytest.raises(FileRejectedError, match="more than 10,000 different keys"):
+        files.columns(("x.json", text))

@@ -1,0 +1,161 @@
+"""When something is told: values only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from volstream.base.model.work import FailureState
+from volstream.catalog.alerts import AlertCause
+from volstream.ops.alerts.decide import FAILED, Decision, Pace, gather, judge, judge_failures
+from volstream.ops.alerts.model import AlertEvent, Condition, Subject
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+PACE = Pace(after=timedelta(seconds=30), repeat=timedelta(hours=1))
+JOB = Subject("job", "sizes")
+GONE = Condition(
+    "problem:volume:v", AlertEvent.PROBLEM, Subject("volume", "v"), True, "It is gone.", "Mount it.", passing=True
+)
+PAUSED = Condition(
+    "pause:1", AlertEvent.PAUSE, JOB, False, "It was paused manually.", "volstream resume sizes", lasting=False
+)
+
+
+class Teller:
+    """Decides again and again, and remembers as the catalog does."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, AlertCause] = {}
+        self.due: datetime | None = None
+        self.resolved: list[str] = []
+
+    def remember(self, decision: Decision) -> list[Any]:
+        self.known = {key: one for key, one in (self.known | decision.changed).items() if key not in decision.gone}
+        self.due = decision.due
+        self.resolved = [alert.why for alert in decision.alerts if alert.resolved]
+        return [alert.why for alert in decision.alerts if not alert.resolved]
+
+    def at(self, seconds: float, *present: Condition, unclear: tuple[str, ...] = ()) -> list[Any]:
+        decision = Decision()
+        judge(decision, present, self.known, unclear, NOW + timedelta(seconds=seconds), PACE)
+        return self.remember(decision)
+
+    def failing(self, seconds: float, *failures: Any) -> list[Any]:
+        now, decision = NOW + timedelta(seconds=seconds), Decision()
+        decision.changed = gather("1", failures, self.known, now)
+        judge_failures(decision, JOB, list((self.known | decision.changed).values()), now, PACE)
+        return self.remember(decision)
+
+
+def failure(path: str, message: str, state: str = FailureState.QUARANTINED) -> Any:
+    return SimpleNamespace(kind="raised", message=message, path=path, state=state)
+
+
+def test_what_passes_by_itself_is_not_told() -> None:
+    teller = Teller()
+    assert teller.at(0, GONE) == []
+    assert teller.due == NOW + timedelta(seconds=30)
+    assert teller.at(20) == []
+    assert teller.at(40, GONE) == []
+    assert teller.at(71, GONE) == ["It is gone."]
+
+
+def test_what_lasts_is_told_again_only_after_a_while() -> None:
+    teller = Teller()
+    assert [len(teller.at(second, GONE)) for second in (0, 31, 60, 3000, 3632, 3700)] == [0, 1, 0, 0, 1, 0]
+    assert teller.due == NOW + timedelta(seconds=3632) + PACE.repeat
+    assert len(teller.at(8000, GONE)) == 1
+    assert teller.due == NOW + timedelta(seconds=8000) + PACE.repeat
+
+
+def test_a_pause_by_hand_is_told_at_once_and_once() -> None:
+    teller = Teller()
+    assert [len(teller.at(second, PAUSED)) for second in (0, 10, 90_000)] == [1, 0, 0]
+    assert teller.at(90_001) == []
+    assert len(teller.at(90_002, PAUSED)) == 1
+
+
+def test_what_was_told_is_resolved_once_it_is_over() -> None:
+    teller = Teller()
+    resolved = []
+    for second, present in [(0, [GONE]), (31, [GONE]), (60, [GONE]), (61, []), (62, []), (63, [GONE]), (70, [])]:
+        teller.at(second, *present)
+        resolved.append(teller.resolved)
+    assert resolved == [[], [], [], ["Resolved: It is gone."], [], [], []]
+    assert teller.known == {}
+
+
+def test_an_object_is_well_only_when_nothing_of_the_event_is_left() -> None:
+    teller, other = Teller(), replace(GONE, key="problem:volume:v:waits", why="Its removals are held.")
+    teller.at(0, GONE)
+    assert teller.at(31, GONE) == ["It is gone."]
+    assert teller.at(40, other) == teller.resolved == []
+    assert teller.at(71, other) == ["Its removals are held."]
+    assert teller.at(80, unclear=("problem:",)) == teller.resolved == []
+    teller.at(90)
+    assert teller.resolved == ["Resolved: Its removals are held."]
+
+
+def test_what_cannot_be_looked_at_is_neither_over_nor_told_again() -> None:
+    teller = Teller()
+    teller.at(0, GONE)
+    assert len(teller.at(31, GONE)) == 1
+    assert teller.at(40, unclear=("problem:",)) == []
+    assert teller.at(50, GONE) == teller.at(90, GONE) == []
+
+
+def test_files_that_fail_for_one_cause_are_one_alert_with_their_number() -> None:
+    teller = Teller()
+    assert teller.failing(0, *(failure(f"{n}.jpg", f"no EXIF in {n}.jpg") for n in range(100, 140))) == []
+    assert teller.failing(20, failure("late.jpg", "no EXIF in late.jpg")) == []
+    assert teller.failing(31) == ["41 files failed for good, such as late.jpg: no EXIF in late.jpg"]
+    assert teller.failing(40, failure("more.jpg", "no EXIF in more.jpg")) == []
+    assert teller.failing(3632) == ["1 file failed for good, such as more.jpg: no EXIF in more.jpg"]
+
+
+def test_a_file_that_is_tried_again_is_not_told() -> None:
+    teller = Teller()
+    teller.failing(0, failure("a.jpg", "no EXIF", FailureState.RETRYING))
+    assert teller.failing(31) == []
+    assert teller.known == {}
+
+
+def test_several_causes_are_one_alert_the_most_frequent_first() -> None:
+    teller = Teller()
+    teller.failing(0, failure("a", "disk is full"))
+    teller.failing(5, failure("b", "no EXIF"), failure("c", "no EXIF"))
+    assert teller.failing(31) == ["3 files failed for good, for 2 causes: 2 x no EXIF; 1 x disk is full"]
+    assert teller.failing(36) == []
+
+
+def test_files_that_each_fail_in_their_own_way_make_few_alerts_and_few_causes() -> None:
+    teller, told = Teller(), 0
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    for second in range(600):
+        told += len(
+            teller.failing(
+                second,
+                *(failure("x", f"{letter} {letters[second % 26]} {second // 26 * letter}") for letter in letters),
+            )
+        )
+    assert told <= 600 / 30
+    assert sum(key.startswith(FAILED) for key in teller.known) <= 51
+
+
+def test_a_cause_that_does_not_come_again_is_forgotten() -> None:
+    teller = Teller()
+    teller.failing(0, failure("a", "no EXIF"))
+    teller.failing(31)
+    assert teller.known
+    teller.failing(31 + 3601)
+    assert teller.known == {}
+
+
+def test_the_cause_of_another_job_is_not_touched() -> None:
+    teller = Teller()
+    other = AlertCause(f"{FAILED}2:x", NOW, count=1)
+    teller.known = {other.key: replace(other)}
+    teller.at(50)
+    assert teller.known == {other.key: other}

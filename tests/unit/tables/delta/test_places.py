@@ -1,0 +1,113 @@
+"""Locations that cannot have tables, and tables that are read again and again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from deltalake.exceptions import TableNotFoundError
+
+from volstream.errors import DependencyError, InvalidValueError
+from volstream.tables.delta import folders
+from volstream.tables.delta.copying import copy_folder
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.places import filesystem_of, make_folder, read_table, replace_file
+
+
+@pytest.mark.parametrize("location", ["foo://bucket/prefix", "file://host/folder", "http://host/folder", "no/path"])
+def test_what_is_no_place_for_tables_is_refused_in_a_sentence(location: str) -> None:
+    with pytest.raises(InvalidValueError, match="is not a valid location for tables"):
+        filesystem_of(location)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DependencyError, match=r"cannot be created: .* Correct the setting `warehouse`"):
+        make_folder(str(tmp_path / "file" / "warehouse"))
+
+
+def test_a_file_below_a_file_does_not_exist() -> None:
+    assert folders.content("/dev/null/warehouse/links.json") == b""
+
+
+def test_a_small_file_is_not_written_through_a_link(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    (tmp_path / "state.json.new").symlink_to(other)
+    replace_file(f"{tmp_path}/state.json", b"{}")
+    assert (tmp_path / "state.json").read_bytes() == b"{}"
+    assert not (tmp_path / "state.json").is_symlink()
+    assert other.read_text() == "of somebody else"
+
+
+def test_links_and_pipes_are_not_copied(tmp_path: Path) -> None:
+    (tmp_path / "from" / "part").mkdir(parents=True)
+    (tmp_path / "from" / "part" / "own.txt").touch()
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").write_text("secret")
+    (tmp_path / "from" / "key").symlink_to(tmp_path / "secrets" / "key")
+    (tmp_path / "from" / "keys").symlink_to(tmp_path / "secrets")
+    os.mkfifo(tmp_path / "from" / "part" / "pipe")
+    copy_folder(f"{tmp_path}/from", f"{tmp_path}/to")
+    assert [
+        path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("*") if path.is_file()
+    ] == ["part/own.txt"]
+
+
+def test_new_folders_are_a_groups_only_below_a_folder_that_is(tmp_path: Path) -> None:
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    for folder, mode in ((own, 0o777), (shared, 0o2770)):
+        folder.mkdir()
+        folder.chmod(mode)
+        make_folder(str(folder / "a" / "b"))
+    assert [(own / name).stat().st_mode & 0o2020 for name in ("a", "a/b")] == [0, 0]
+    assert [(shared / name).stat().st_mode & 0o2070 for name in ("a", "a/b")] == [0o2070, 0o2070]
+
+
+def test_readers_share_a_table_until_its_log_changes(tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    rows = pa.table({"n": [1]})
+    write_deltalake(location, rows)
+    first = read_table(location)
+    assert read_table(location) is first
+    for version in range(1, 40):  # many within one tick of the file system's clock
+        write_deltalake(location, rows, mode="append")
+        assert read_table(location).version() == version
+    shutil.rmtree(location)
+    with pytest.raises(TableNotFoundError):
+        read_table(location)
+    write_deltalake(location, rows)
+    again = read_table(location)
+    assert (again.version(), again.metadata().id) != (first.version(), first.metadata().id)
+    again.create_checkpoint()
+    assert read_table(location) is not again  # what that one would read later may be deleted now
+    assert first.version() == 0
+
+
+def test_a_log_that_was_rewritten_is_read_again(tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    for _ in range(3):
+        write_deltalake(location, pa.table({"n": [1]}), mode="append")
+    assert read_table(location).version() == 2
+    newest = tmp_path / "t" / "_delta_log" / f"{2:020d}.json"
+    newest.unlink()
+    assert read_table(location).version() == 1
+    other = newest.with_name(f"{1:020d}.json")
+    other.write_text(other.read_text().replace("part-", "prat-"))
+    assert all("prat-" in path for path in read_table(location).file_uris()[:1])
+
+
+def test_a_link_that_leads_elsewhere_leads_to_another_table(tmp_path: Path) -> None:
+    link, old = tmp_path / "link", tmp_path / "old"
+    link.symlink_to(old)
+    write_deltalake(str(old / "t"), pa.table({"n": [1]}))
+    assert read_table(str(link / "t")).version() == 0
+    old.rename(tmp_path / "new")  # the same log, with the same times
+    link.unlink()
+    link.symlink_to(tmp_path / "new")
+    assert "new" in read_table(str(link / "t")).file_uris()[0]
+    assert DeltaLog(str(link / "t")).head() is not None

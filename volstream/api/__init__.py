@@ -1,0 +1,1 @@
+"""What programs and SQL call: sessions, the DB-API, objects, statements, pipelines."""

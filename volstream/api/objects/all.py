@@ -1,0 +1,48 @@
+"""All objects of a home."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from volstream.api.objects.batches import Batches
+from volstream.api.objects.connections import Connections
+from volstream.api.objects.connectors import Connectors
+from volstream.api.objects.dynamic import DynamicTables
+from volstream.api.objects.environments import Environments
+from volstream.api.objects.functions import Functions
+from volstream.api.objects.jobs import Jobs
+from volstream.api.objects.sources import Sources
+from volstream.api.objects.streams import Streams
+from volstream.api.objects.volumes import Volumes
+from volstream.jobs.home import Home
+
+
+class Objects:
+    """All objects of a home, one collection per kind.
+
+    Attributes:
+        by_kind: the collections by the singular noun that SQL and the command line use.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.connections = Connections(home)
+        self.functions = Functions(home)
+        self.environments = Environments(home)
+        self.streams = Streams(home)
+        self.jobs = Jobs(home, self.streams)
+        self.dynamic_tables = DynamicTables(home, self.jobs)
+        self.source = Sources(home, self.functions, self.dynamic_tables)
+        self.connector = Connectors(home)
+        self.volumes = Volumes(home, self.streams, self.jobs, self.dynamic_tables)
+        self.batches = Batches(home, self.jobs)
+        self.by_kind: Mapping[str, Any] = {
+            "connection": self.connections,
+            "volume": self.volumes,
+            "stream": self.streams,
+            "job": self.jobs,
+            "function": self.functions,
+            "dynamic": self.dynamic_tables,
+            "source": self.source,
+        }

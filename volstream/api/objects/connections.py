@@ -1,0 +1,56 @@
+"""Storage connections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+from volstream.api.objects.base import Collection
+from volstream.base.definitions import Connection, ConnectionOptions
+from volstream.base.definitions.options import read, to_alter, to_create
+from volstream.base.model.arguments import checked, takes
+from volstream.base.model.names import Name
+from volstream.files.volumes import connections
+from volstream.files.volumes.access import policies
+
+if TYPE_CHECKING:
+    from volstream.base.definitions.keywords import ConnectionKeywords
+    from volstream.jobs.home import Home
+
+
+@checked
+class Connections(Collection[Connection]):
+    """Storage connections."""
+
+    def __init__(self, home: Home) -> None:
+        super().__init__(home, home.catalog.connections)
+
+    @takes(to_create(ConnectionOptions, "type"))
+    def create(
+        self,
+        name: str,
+        type: str,  # SQL's word for it
+        *,
+        if_not_exists: bool = False,
+        **options: Unpack[ConnectionKeywords],
+    ) -> Connection:
+        """Creates a connection; options are those of :class:`~volstream.base.definitions.ConnectionOptions`.
+
+        Raises:
+            As :func:`volstream.files.volumes.connections.create_connection`.
+        """
+        values = ConnectionOptions(**read(ConnectionOptions, {"type": type, **options}))
+        return connections.create_connection(self._home.catalog, Name.parse(name), values, if_not_exists=if_not_exists)
+
+    @takes(to_alter(ConnectionOptions), changes=True)
+    def alter(self, name: str, **changes: Unpack[ConnectionKeywords]) -> Connection:
+        """Changes a connection: options of :meth:`create` except the type. Raises NotFoundError, InvalidValueError."""
+        values = read(ConnectionOptions, changes)
+        return connections.alter_connection(self._home.catalog, Name.parse(name), **values)
+
+    def policies(self, name: str) -> dict[str, Any]:
+        """Returns the policies to set at the provider; see ``files.volumes.access``. Raises NotFoundError."""
+        return policies(self.get(name), self._home.catalog)
+
+    def drop(self, name: str, *, if_exists: bool = False) -> bool:
+        """Drops a connection; returns False if it does not exist and ``if_exists`` is set. Raises ObjectInUseError."""
+        return connections.drop_connection(self._home.catalog, Name.parse(name), if_exists=if_exists)

@@ -1,0 +1,623 @@
+"""Jobs and their failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from volstream.api.objects.base import Collection
+from volstream.api.objects.streams import Streams
+from volstream.base.definitions import (
+    DynamicJob,
+    FileJob,
+    FileJobOptions,
+    FileJobSpec,
+    Job,
+    JobOptions,
+    JobSpec,
+    LoadKeys,
+    StatementJob,
+    Volume,
+)
+from volstream.base.definitions.forms import as_text
+from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
+from volstream.base.definitions.options import keys, read, to_alter, to_create
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.model.arguments import checked, takes
+from volstream.base.model.locations import meant
+from volstream.base.model.names import Name
+from volstream.base.model.text import like
+from volstream.base.model.work import Failure, FailureState
+from volstream.catalog.failures import ANY, FailureFilter
+from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, VolstreamError
+
+if TYPE_CHECKING:
+    from volstream.base.definitions.keywords import JobChanges, JobKeywords, LoadKeywords
+    from volstream.functions.inferred import InferredColumns
+    from volstream.functions.source import FunctionSource
+    from volstream.jobs.comparison import Comparison, ComparisonObserver
+    from volstream.jobs.home import Home
+    from volstream.jobs.lease import Runner, RunReport
+    from volstream.jobs.logs import LogLine
+    from volstream.jobs.preview import Preview
+    from volstream.jobs.progress import Observer
+    from volstream.jobs.run import FileRunner
+    from volstream.jobs.services import JobServices
+    from volstream.jobs.verify import Verification
+
+#: A misspelt path is compared with so many failures.
+_MAX_SIMILAR = 1000
+
+
+@checked
+class Jobs(Collection[Job]):
+    """Jobs and their failures."""
+
+    def __init__(self, home: Home, streams: Streams) -> None:
+        super().__init__(home, home.catalog.jobs)
+        self._streams = streams
+        #: Finds the columns of functions that declare none, on files of a volume.
+        self.inferring = self._inferring
+
+    def file_runner(self, job: FileJob) -> FileRunner:
+        """Returns the runner of a file job."""
+        from volstream.jobs.run import FileRunner
+
+        return FileRunner(self.services, job)
+
+    def runner(self, job: Job) -> Runner:
+        """Returns the runner of a job."""
+        if isinstance(job, FileJob):
+            return self.file_runner(job)
+        from volstream.api.statements.jobs import StatementRunner
+
+        assert isinstance(job, StatementJob | DynamicJob), "there is no other kind"
+        return StatementRunner(self._home, job)
+
+    @property
+    def services(self) -> JobServices:
+        """Services shared by the runs of file jobs."""
+        from volstream.jobs.services import JobServices
+
+        return JobServices(self._home.catalog, self._home.gateway, self._home.settings)
+
+    @takes(to_create(FileJobSpec, *JOB_ARGUMENTS))
+    def create(
+        self,
+        name: str,
+        function: str | Callable[..., Any] | None = None,
+        into: str | None = None,
+        *,
+        statement: str | None = None,
+        stream: str | None = None,
+        volume: str | None = None,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        directory: Path | None = None,
+        tell: Callable[[str], None] = lambda _: None,
+        **options: Unpack[JobKeywords],
+    ) -> Job:
+        """Creates a job; options are those of :class:`~volstream.base.definitions.FileJobSpec`.
+
+        The columns are those of ``returns``, else those that the function declares, else those that it returns for a few files.
+
+        Args:
+            function, into: the function to run on each file, as ``file.py:func``, ``pkg.mod:func`` or itself, and the table for
+                its results. A function of a module is read from its file at each run. One of a notebook, of the program, or
+                inside of another function is kept as it is now.
+            statement: instead of these, DML that reads streams: a run of the job is one consumption by it.
+            directory: where the function's file or module is looked for; None: the working directory.
+            tell: called with a sentence about columns that were inferred.
+
+        Raises:
+            InvalidValueError: the columns can be neither found nor inferred; the function cannot be pickled.
+        """
+        from volstream.functions.pickled import function_attributes
+        from volstream.jobs.definitions import create_job
+
+        values = read(FileJobSpec, options)
+        if statement is not None:
+            from volstream.api.statements.jobs import spec_of_statement  # its parser is needed only here
+
+            if function or into or volume:
+                raise InvalidValueError(
+                    f"The job {name} runs a statement, so it cannot have a function, table or volume."
+                )
+            if useless := sorted(options.keys() - keys(JobOptions)):
+                raise InvalidValueError(f"The job {name} runs a statement, which has no {useless[0]}.", "Leave it out.")
+            on = Name.parse(stream) if stream else None
+            spec: JobSpec = spec_of_statement(self._home, Name.parse(name), statement, on, **values)
+        elif function is None or into is None:
+            raise InvalidValueError(
+                f"The job {name} needs a function and a table (into), or a statement.",
+                "Give into, the table for the results." if function else "Give a function, or a statement.",
+            )
+        else:
+            spec = FileJobSpec(
+                name=Name.parse(name),
+                **function_attributes(function),
+                into=Name.parse(into),
+                stream=Name.parse(stream) if stream else None,
+                volume=Name.parse(volume) if volume else None,
+                **values,
+            )
+        self._check_receivers(spec.alert)
+        if or_replace:
+            self._free(name)
+        return create_job(
+            self._home.catalog,
+            self._home.warehouse,
+            spec,
+            or_replace=or_replace,
+            if_not_exists=if_not_exists,
+            zone=self._home.zone,
+            environments=self._home.settings.environments_directory,
+            directory=directory,
+            infer=partial(self.inferring, spec, tell) if isinstance(spec, FileJobSpec) else None,
+        )
+
+    @takes(LOAD_OPTIONS)
+    def load(
+        self,
+        name: str,
+        volume: str,
+        into: str,
+        *,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        **options: Unpack[LoadKeywords],
+    ) -> Job:
+        """Creates a job that loads a volume's files as rows of a table.
+
+        Args:
+            format: ``csv``, ``json``, ``parquet``, ``avro`` or ``orc``; None: of each file by its extension.
+            header: the first row of a csv file names its columns.
+            delimiter: one character between the values of a csv file; None: a comma, or a tab in ``.tsv`` files.
+            encoding: of csv and json files.
+            schema: the table's columns as DDL; None: those of a sample of the files.
+            infer_types: find the types of values in csv and json files; otherwise they are text.
+            new_columns: treatment of columns that the table lacks: ``add`` them, ``rescue`` their values, or ``fail`` the file.
+            options: those of :class:`~volstream.base.definitions.FileJobOptions` besides.
+
+        Raises:
+            NotFoundError: the volume does not exist.
+            InvalidValueError: an option is invalid, or the sample has no columns.
+            StorageError: a file of the sample cannot be read.
+            As :meth:`create`.
+        """
+        from volstream.functions.loading.options import LOADED, LOADER, LoadOptions
+        from volstream.jobs.load import with_rescued
+        from volstream.jobs.load_columns import first_columns
+        from volstream.tables.delta.places import reached
+
+        values = read(FileJobOptions, read(LoadKeys, options))
+        schema = values.pop("schema", None)
+        loading = {key: values.pop(key) for key in LOADED if key in values}
+        arguments = {key: as_text(value) for key, value in loading.items() if value != LOADED[key].default}
+        parsed, source = LoadOptions.of(arguments), self._home.catalog.volumes.get(Name.parse(volume))
+        if schema is None and not (if_not_exists and self._home.catalog.jobs.find(Name.parse(name)) is not None):
+            self._list_first(source)
+            with reached(self._home.warehouse):
+                schema = first_columns(self.services, source, Name.parse(into), parsed, values.get("where"))
+        return self.create(
+            name,
+            LOADER,
+            into,
+            volume=volume,
+            returns=None if schema is None else with_rescued(schema),
+            arguments=arguments,
+            or_replace=or_replace,
+            if_not_exists=if_not_exists,
+            **values,
+        )
+
+    @takes(to_alter(FileJobSpec, "function"), changes=True)
+    def alter(
+        self,
+        name: str,
+        *,
+        function: str | Callable[..., Any] | None = None,
+        directory: Path | None = None,
+        tell: Callable[[str], None] = lambda _: None,
+        **changes: Unpack[JobChanges],
+    ) -> Job:
+        """Changes a job; its cursor and its failures stay. ``directory`` and ``tell`` are as in :meth:`create`."""
+        from volstream.functions.pickled import function_attributes
+        from volstream.jobs.definitions import alter_job
+
+        values = read(FileJobSpec, changes)
+        if function is not None:
+            values |= function_attributes(function)
+        self._check_receivers(values.get("alert"))
+        job = self.get(name)
+        infer = partial(self.inferring, job, tell) if isinstance(job, FileJob) else None
+        return alter_job(
+            self._home.catalog,
+            job.name,
+            self._home.zone,
+            environments=self._home.settings.environments_directory,
+            directory=directory,
+            infer=infer,
+            **values,
+        )
+
+    def drop(self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False) -> bool:
+        """Drops a job, its failures and its own stream; its table stays, and so do its outputs. Returns False if it does not
+        exist and ``if_exists`` is set.
+
+        A batch that a run left open is settled first.
+
+        Args:
+            force: drop it even if that fails, or a run is in progress, which then ends with an error. The rows of its batch may
+                be in the table, or not, or may still arrive.
+            remove_outputs: remove the files that rows of its table name in the volume of its outputs.
+
+        Raises:
+            InvalidStateError: it maintains a dynamic table.
+            StreamBusyError: a run is processing a batch.
+            VolstreamError: the open batch of a run that died cannot be settled.
+        """
+        if isinstance(self._home.catalog.jobs.find(Name.parse(name)), DynamicJob):
+            raise InvalidStateError(
+                f"The job {name} maintains a dynamic table, which nothing would refresh without it.",
+                f"Run: DROP DYNAMIC TABLE {name}",
+            )
+        return self.drop_of_any_kind(name, if_exists=if_exists, force=force, remove_outputs=remove_outputs)
+
+    def drop_of_any_kind(
+        self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False
+    ) -> bool:
+        """See :meth:`drop`; also drops the job of a dynamic table, whose table the caller drops."""
+        from volstream.jobs import ledger, logs
+        from volstream.jobs.definitions import drop_job
+        from volstream.jobs.outputs import remove_outputs_of
+        from volstream.tables.delta import folders
+
+        if not force:
+            self._free(name)
+        job = self._home.catalog.jobs.find(Name.parse(name))
+        dropped = drop_job(self._home.catalog, Name.parse(name), if_exists=if_exists, force=force)
+        if job is not None:
+            for location_of in (logs.location_of, ledger.location_of):
+                folders.discard(location_of(self._home.warehouse, job.id))
+            if remove_outputs:
+                remove_outputs_of(self._home.catalog, self._home.settings, job)
+        return dropped
+
+    def logs(
+        self, name: str, *, lines: int = 100, path: str | None = None, batch: str | None = None
+    ) -> Sequence[LogLine]:
+        """Returns the output of the job's function: the last lines of its newest batches, batch by batch.
+
+        Args:
+            path, batch: only calls with this file; only this batch.
+
+        Raises:
+            InvalidStateError: the job runs a statement.
+        """
+        from volstream.jobs import logs
+        from volstream.tables.delta.places import reached
+
+        location = logs.location_of(self._home.warehouse, self._of_files(name).id)
+        with reached(self._home.warehouse):
+            return logs.read(location, lines, batch=batch, path=path)
+
+    def pause(self, name: str) -> Job:
+        """Pauses the job until it is resumed; it keeps its position."""
+        from volstream.jobs.definitions import set_paused
+
+        return set_paused(self._home.catalog, Name.parse(name), paused=True)
+
+    def resume(self, name: str) -> Job:
+        """Resumes a paused job."""
+        from volstream.jobs.definitions import set_paused
+
+        return set_paused(self._home.catalog, Name.parse(name), paused=False)
+
+    def run(
+        self,
+        name: str,
+        *,
+        until_empty: bool = False,
+        waits: Callable[[str], object] | None = None,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+        owner: str | None = None,
+    ) -> RunReport:
+        """Runs a job once, in this process; first lists its volumes that were never listed.
+
+        Args:
+            waits: called with the reason if the job is already running, in any process; this run then waits for the end of that
+                one. None: do not wait.
+            owner: the holder of the job's lease for this run; None: the run takes it.
+
+        Raises:
+            StreamBusyError: it is already running. InvalidStateError: it is paused. InterruptedByUserError: stopped while it
+            waited. See :meth:`~volstream.jobs.lease.Runner.run` for the rest.
+        """
+        from volstream.jobs.lease import in_turn
+
+        stop = Stop() if stop is None else stop
+        job, catalog = self.get(name), self._home.catalog
+        for stream in map(catalog.streams.by_id, job.stream_ids):
+            volume = catalog.volumes.by_id(stream.source_id) if stream else None
+            if volume is not None:
+                self._list_first(volume, stop)
+
+        def run() -> RunReport:  # by another engine, if a daemon took over the first one
+            return self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe, owner=owner)
+
+        report = self._home.unless_yielded(lambda: in_turn(run, stop, waits))
+        # A daemon would do so from time to time, but there may be none.
+        self._forget_history()
+        if self._home.settings.metastore:
+            from volstream.api.statements.registration import register_after_work
+
+            register_after_work(self._home)
+        return report
+
+    def preview(self, name: str) -> Preview:
+        """Returns what a run of the job would do now. Changes nothing; raises StreamStaleError."""
+        return self.file_runner(self._of_files(name)).preview()
+
+    def compare(
+        self,
+        name: str,
+        function: str | Callable[..., Any],
+        *,
+        returns: str | None = None,
+        arguments: Mapping[str, str] | None = None,
+        sample: int = 200,
+        where: str | None = None,
+        paths: Sequence[str] = (),
+        both: bool = False,
+        directory: Path | None = None,
+        observe: ComparisonObserver = lambda _: None,
+    ) -> Comparison:
+        """Runs other code on files that were delivered to a job, and returns what would change. Writes to neither table nor
+        catalog.
+
+        Args:
+            function: the other code, as in :meth:`create`, or the same to see the effect of an edit.
+            returns: its columns as DDL; None: those that it declares, else the job's.
+            arguments: its arguments; None: the job's.
+            sample: maximum number of files, up to 10,000: always the same ones, spread over the directory.
+            where: SQL condition on the directory's columns; None: all files.
+            paths: only these files, all of them.
+            both: run the job's own code, too, to measure it, and to see whether it still gives what the table has.
+            directory: as in :meth:`create`.
+            observe: called with the progress.
+
+        Raises:
+            InvalidStateError: the job runs a statement, loads files, or has not delivered any file.
+            InvalidValueError: ``where``, ``sample`` or the columns are invalid.
+            NotFoundError: no delivered file is chosen.
+            FunctionLoadError: the function cannot be imported or set up.
+        """
+        from volstream.functions.pickled import function_attributes
+        from volstream.jobs.compare import MAX_SAMPLE, compare
+        from volstream.jobs.comparison import SampleSelection
+        from volstream.jobs.conditions import of_files
+        from volstream.jobs.definitions import with_function
+
+        job = self._of_files(name)
+        if not 1 <= sample <= MAX_SAMPLE:
+            raise InvalidValueError(f"A sample cannot have {sample} files.", f"Give 1 to {MAX_SAMPLE}.")
+        condition = of_files(where, paths)
+        environments = self._home.settings.environments_directory
+        other = with_function(
+            job, function_attributes(function), returns, arguments, environments=environments, directory=directory
+        )
+        return compare(
+            self.services,
+            job,
+            other,
+            SampleSelection(max(sample, len(paths)), condition, paths),
+            both=both,
+            observe=observe,
+        )
+
+    def replay(
+        self,
+        name: str,
+        where: str | None = None,
+        *,
+        paths: Sequence[str] = (),
+        waits: Callable[[str], object] | None = None,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> RunReport:
+        """Reprocesses files of a job that were delivered before, and replaces their results; the cursor stays.
+
+        Args:
+            where: SQL condition on the directory's columns; None: all.
+            paths: only these files, at most 2,000; empty: all.
+            waits: as in :meth:`run`.
+            is_cancelled: asked once the replay was stopped: True drops the rest, which the next run resumes otherwise.
+
+        Raises:
+            InvalidValueError: ``where`` is not such a condition. NotFoundError: none of the ``paths`` was delivered. See
+            :meth:`run` for the rest.
+        """
+        from volstream.jobs.conditions import of_files
+        from volstream.jobs.lease import in_turn
+
+        condition = of_files(where, paths)
+        stop = Stop() if stop is None else stop
+        replay = self.file_runner(self._of_files(name)).replay
+        report = in_turn(lambda: replay(condition, stop=stop, observe=observe, is_cancelled=is_cancelled), stop, waits)
+        if paths and not (report.progress.batches or stop):
+            files = "The file was not" if len(paths) == 1 else "None of these files was"
+            hint = self._meant(self.get(name), paths[0]) or "Paths are relative to the volume."
+            raise NotFoundError(f"{files} delivered to the job {name}, or has changed since.", hint.rstrip())
+        return report
+
+    def verify(
+        self,
+        name: str,
+        *,
+        fix: bool = False,
+        outputs: bool = False,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+    ) -> Verification:
+        """Compares a job's table with the files that were delivered to it, without calling the function.
+
+        Args:
+            fix: process the files that are wrong again, and remove rows that no file explains.
+            outputs: compare the files that the function made with the volume that has them, too.
+
+        Raises:
+            InvalidValueError: ``outputs``, but the job makes no files.
+            StreamBusyError: the job is running.
+            StreamStaleError: the directory no longer keeps the history of the delivered files; see :meth:`heal`.
+        """
+        return self.file_runner(self._of_files(name)).verify(fix=fix, outputs=outputs, stop=stop, observe=observe)
+
+    def heal(self, name: str, *, stop: Stop | None = None, observe: Observer | None = None) -> Verification:
+        """Fixes as :meth:`verify` does. If the directory no longer keeps what the stream needs, compares its present files, from
+        which the stream continues.
+
+        Raises:
+            StreamBusyError: the job is running.
+            StreamStaleError: the volume was dropped.
+        """
+        return self.file_runner(self._of_files(name)).verify(heal=True, stop=stop, observe=observe)
+
+    def failures(
+        self,
+        name: str | None = None,
+        *,
+        path: str | None = None,
+        wanted: FailureFilter = ANY,
+        limit: int | None = 1000,
+    ) -> Sequence[Failure]:
+        """Returns the active failures of a job, or of all, ordered by path; only those ``wanted``."""
+        job_id = self.get(name).id if name else None
+        return self._home.catalog.failures.active(job_id, wanted=wanted, path=path, limit=limit)
+
+    def failure_count(self, name: str | None = None, wanted: FailureFilter = ANY) -> int:
+        """Returns the number of :meth:`failures`, without a limit."""
+        return self._home.catalog.failures.count(self.get(name).id if name else None, wanted)
+
+    def retry(self, name: str, paths: Sequence[str] | None = None, wanted: FailureFilter = ANY) -> Sequence[str]:
+        """Makes failed files due now: those of ``paths``, or those ``wanted``.
+
+        Raises:
+            NotFoundError: a path has no failure.
+        """
+        return self._set_state(name, FailureState.RETRYING, paths, wanted)
+
+    def skip(self, name: str, paths: Sequence[str] | None = None, wanted: FailureFilter = ANY) -> Sequence[str]:
+        """Skips failed files: those of ``paths``, or those ``wanted``. A newer version of a file is still processed.
+
+        Raises:
+            NotFoundError: a path has no failure.
+        """
+        return self._set_state(name, FailureState.SKIPPED, paths, wanted)
+
+    def _check_receivers(self, names: Sequence[str] | None) -> None:
+        """Raises InvalidValueError if alerts about a job would go to an unknown receiver."""
+        if names:
+            from volstream.ops.alerts.receivers import check_names
+
+            check_names(self._home.settings, names, "The job")
+
+    def _free(self, name: str) -> None:
+        """Settles an open batch. Raises StreamBusyError if a run is processing it, or the error that prevents settling it."""
+        job = self._home.catalog.jobs.find(Name.parse(name))
+        if job is None:
+            return
+        try:
+            if isinstance(job, FileJob):
+                if self._home.catalog.consumptions.open_intent(job.stream_id) is not None:
+                    self.file_runner(job).free()
+                if job.outputs_to is not None:  # while the catalog knows which attempts were committed
+                    self._home.catalog.outputs.settle(str(job.into))
+                return
+            for stream in map(self._home.catalog.streams.by_id, job.stream_ids):
+                if stream is not None:
+                    self._streams.free(str(stream.name))
+        except VolstreamError as error:
+            error.remedy = f"{error.remedy} To drop the job anyway: volstream drop job {name} --force.".lstrip()
+            raise
+
+    def _inferring(
+        self,
+        job: FileJob | FileJobSpec,
+        tell: Callable[[str], None],
+        source: FunctionSource,
+        arguments: Mapping[str, str],
+    ) -> InferredColumns:
+        """Returns the columns that a function returns for a few files of a job's volume, and tells of them."""
+        from volstream.functions.schema import of_job
+        from volstream.jobs.infer import ColumnInference
+
+        catalog, volume = self._home.catalog, None
+        if isinstance(job, FileJobSpec) and job.volume is not None:
+            volume = catalog.volumes.get(job.volume)
+        else:
+            stream = catalog.streams.by_id(job.stream_id) if isinstance(job, FileJob) else None
+            if isinstance(job, FileJobSpec) and job.stream is not None:
+                stream = catalog.streams.get(job.stream)
+            volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
+        if volume is None:
+            raise InvalidValueError(
+                "The columns cannot be inferred: the stream is not on a volume.", "Give the job a stream on a volume."
+            )
+        self._list_first(volume)
+        inferred = ColumnInference(self.services, catalog.volumes.get(volume.name), job)(source, arguments)
+        columns = {name.lower() for name in of_job(job).names} if isinstance(job, FileJob) else set[str]()
+        if new := inferred.excluding(columns):
+            tell(str(new))
+        return inferred
+
+    def _list_first(self, volume: Volume, stop: Stop | None = None) -> None:
+        """Lists a volume that was never listed."""
+        from volstream.changes.directory.foreground import refresh
+
+        if volume.reconciled_on is None:
+            refresh(self._home.catalog, self._home.settings, volume, stop=stop)
+
+    def _forget_history(self) -> None:
+        settings = self._home.settings
+        self._home.catalog.history.forget(settings.history_begins(), kept=settings.directory_versions)
+
+    def _of_files(self, name: str) -> FileJob:
+        job = self.get(name)
+        if not isinstance(job, FileJob):
+            raise InvalidStateError(
+                f"The job {name} runs a statement, which does not process single files.",
+                "To deliver changes again: volstream reset-stream.",
+            )
+        return job
+
+    def _meant(self, job: Job, path: str, known: Sequence[str] = ()) -> str:
+        """Returns a hint on the file of a job that an unknown path may mean, as :func:`meant`."""
+        catalog = self._home.catalog
+        if isinstance(job, FileJob) and job.group_by is not None:
+            return f"{like(path, known)}A job on sets of files takes the keys of sets. "
+        stream = catalog.streams.by_id(job.stream_id) if isinstance(job, FileJob) else None
+        volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
+        return "" if volume is None else meant(volume.location, path, known)
+
+    def _set_state(
+        self,
+        name: str,
+        state: FailureState,
+        paths: Sequence[str] | None,
+        wanted: FailureFilter,
+    ) -> Sequence[str]:
+        job = self.get(name)
+        changed = self._home.catalog.failures.set_state(job.id, state, paths=paths, wanted=wanted)
+        unknown = sorted({*(paths or ())} - {*changed})
+        if unknown:
+            failed = [failure.path for failure in self._home.catalog.failures.active(job.id, limit=_MAX_SIMILAR)]
+            raise NotFoundError(
+                f"The job {name} has no failure for {unknown[0]!r}.",
+                f"{self._meant(job, unknown[0], failed)}See: volstream list failures --job {name}.",
+            )
+        return changed

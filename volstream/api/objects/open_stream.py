@@ -1,0 +1,192 @@
+"""The result of ``session.streams.get(name).consume()``: a stream's rows as a DataFrame, and exactly-once writes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from volstream.api.statements import metastore
+from volstream.base.definitions import Stream
+from volstream.base.model.arguments import checked
+from volstream.base.model.names import Name
+from volstream.changes.changelog.base import quoted
+from volstream.errors import InvalidValueError, NotFoundError
+from volstream.spark.errors import as_sql_errors
+from volstream.spark.frames import bound_to
+from volstream.spark.views import Views
+from volstream.sql.text import parquet_at, table_at
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.writer import with_retries
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.changes.streams.consumption import ConsumedBatch, Consumption
+    from volstream.jobs.home import Home
+
+
+@checked
+class StreamBatch:
+    """One consumption of a stream, inside its ``with`` block.
+
+    Its methods write exactly once, and the offset moves at the end of the block. Effects elsewhere happen at least
+    once: after a failure the next block has the same rows under the same ``id``, which distinguishes them from new ones.
+
+    Attributes:
+        id: stable across failures.
+        df: the rows; actions on it do not move the offset.
+    """
+
+    def __init__(self, home: Home, consumption: Consumption, stream: Stream, taken: ConsumedBatch | None) -> None:
+        self._home = home
+        self._consumption = consumption
+        self._stream = stream
+        self._taken = taken
+        self.id = None if taken is None else taken.batch.id
+        self.df: DataFrame = self._rows(home.spark)
+
+    @property
+    def empty(self) -> bool:
+        """True if there is no new version; does not use Spark. A range of versions without rows is not empty."""
+        return self._taken is None or self._taken.covered.empty
+
+    def write(self, target: str, mode: str = "append", *, df: DataFrame | None = None) -> int | None:
+        """Adds rows to a table, or replaces its rows (``overwrite``); returns their number, if known.
+
+        Columns that the target does not have, such as the change columns, are left out.
+
+        Args:
+            df: rows to write, derived from :attr:`df`; default: that itself.
+
+        Raises:
+            NotFoundError: there is no such Delta table in the warehouse.
+        """
+        if mode not in ("append", "overwrite"):
+            raise InvalidValueError(f"{mode!r} is not a write mode.", "Choose append or overwrite.")
+        location, columns = self._target(target)
+
+        def statement(spark: SparkSession) -> None:
+            frame = self._rows(spark) if df is None else bound_to(spark, df)
+            chosen = frame.select(*(quoted(name) for name in _common(columns, frame.columns)))
+            with_retries(lambda: chosen.write.format("delta").mode(mode).save(location))
+
+        return self._write(location, statement, like=None if df is None else df.sparkSession)
+
+    def merge_into(self, target: str, on: str | Sequence[str], *, df: DataFrame | None = None) -> int | None:
+        """Brings a table up to date: changed rows are replaced by key, new ones added, deleted ones deleted.
+
+        Args:
+            on: the key's columns. Of several rows with one key, the newest wins.
+            df: rows to merge, derived from :attr:`df`; without ``__change_type`` all are treated as new or changed.
+
+        Raises:
+            NotFoundError: there is no such Delta table in the warehouse.
+            InvalidValueError: a column of the key is missing.
+        """
+        keys = [on] if isinstance(on, str) else list(on)
+        location, columns = self._target(target)
+
+        frame = self.df if df is None else df
+        missing = [key for key in keys if key not in frame.columns or key not in columns]
+        if missing:
+            raise InvalidValueError(f"There is no column {missing[0]!r} to merge on.")
+        if self._taken is None:
+            return 0
+        # A view of a DataFrame of changes would lose their range: the stream's own rows are read by SQL, others are staged.
+        with folders.staged(self._home.warehouse, "merge") as staged:
+
+            def statement(spark: SparkSession) -> None:
+                source = self._query(Views(spark)) if df is None else f"SELECT * FROM {parquet_at(staged)}"
+                text = _merge(location, source, keys, _common(columns, frame.columns), frame.columns)
+                with_retries(lambda: spark.sql(text).collect())
+
+            if df is not None:
+                with as_sql_errors():
+                    df.write.parquet(staged)
+            return self._write(location, statement)
+
+    def _write(self, location: str, statement: Callable[[SparkSession], None], like: Any = None) -> int | None:
+        if self._taken is None:
+            return 0  # on a volume that was never listed
+        with as_sql_errors():
+            return self._consumption.write(location, statement, like=like)
+
+    def _rows(self, spark: SparkSession) -> DataFrame:
+        if self._taken is None:
+            return self._home.reader.unlisted(spark)
+        with as_sql_errors():
+            views = Views(spark)
+            return views.release_with(spark.sql(self._query(views)))
+
+    def _query(self, views: Views) -> str:
+        assert self._taken is not None, "checked by the caller"
+        return self._home.reader.query(views, self._taken.covered)
+
+    def _target(self, name: str) -> tuple[str, Sequence[str]]:
+        location = metastore.locate(self._home, Name.parse(name))
+        columns = DeltaLog(location).columns()
+        if not columns:
+            near = folders.like_one(self._home.warehouse, Name.parse(name))
+            raise NotFoundError(f"There is no Delta table {name}.", f"{near}Create it first: CREATE TABLE.")
+        return location, list(columns)
+
+
+@checked
+class OpenStream(Stream):
+    """A stream's definition, as ``session.streams.get`` returns it: it can be consumed."""
+
+    _home: Home
+
+    @classmethod
+    def of(cls, home: Home, stream: Stream) -> Self:
+        """Returns a session's stream."""
+        opened = cls(**vars(stream))
+        object.__setattr__(opened, "_home", home)
+        return opened
+
+    @contextmanager
+    def consume(self, *, timeout: float = 0.0) -> Iterator[StreamBatch]:
+        """Takes the stream's unconsumed changes; the offset moves at the end of the block, unless it raises.
+
+        Args:
+            timeout: seconds to wait for another consumption to end.
+
+        Raises:
+            StreamBusyError: another consumption is open. StreamStaleError, StreamSchemaChangedError: it cannot be read.
+        """
+        with self._home.consumption(again=True, timeout=timeout) as consumption:
+            taken = consumption.take(self)
+            yield StreamBatch(self._home, consumption, self, taken.get(self.id))
+
+
+def _common(columns: Sequence[str], present: Sequence[str]) -> list[str]:
+    lowered = {name.lower() for name in present}
+    return [name for name in columns if name.lower() in lowered]
+
+
+def _merge(location: str, rows: str, keys: Sequence[str], columns: Sequence[str], present: Sequence[str]) -> str:
+    typed = "__change_type" in present
+    versioned = "__commit_version" in present
+    partition = ", ".join(map(quoted, keys))
+    order = ", ".join(
+        [
+            *(["CASE WHEN __change_type = 'DELETE' THEN 1 ELSE 0 END"] if typed else []),
+            *(["__commit_version DESC"] if versioned else []),
+        ]
+    )
+    kept = " WHERE __change_type <> 'UPDATE_BEFORE'" if typed else ""
+    ranked = f"SELECT *, row_number() OVER (PARTITION BY {partition} ORDER BY {order or partition}) AS __rank"
+    source = f"SELECT * FROM ({ranked} FROM ({rows}){kept}) WHERE __rank = 1"
+    match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
+    deletes = "WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE " if typed else ""
+    fresh = " AND s.__change_type <> 'DELETE'" if typed else ""
+    assigned = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
+    listed = ", ".join(map(quoted, columns))
+    values = ", ".join(f"s.{quoted(name)}" for name in columns)
+    return (
+        f"MERGE INTO {table_at(location)} t USING ({source}) s ON {match} {deletes}WHEN MATCHED THEN UPDATE SET {assigned} "
+        f"WHEN NOT MATCHED{fresh} THEN INSERT ({listed}) VALUES ({values})"
+    )

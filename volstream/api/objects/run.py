@@ -1,0 +1,214 @@
+"""From files to a table in one call: makes volume and job, or finds those of an earlier call, refreshes, and runs.
+
+What does not belong here: anything that volumes and jobs do themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from volstream.api.objects.all import Objects
+from volstream.base.definitions import FileJob, FileJobOptions, FileJobSpec, Job, Volume
+from volstream.base.definitions.job import FunctionOptions, SetOptions
+from volstream.base.definitions.options import keys, read, to_alter
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.model.files import printable
+from volstream.base.model.locations import local_path, scheme_of
+from volstream.base.model.names import Name, quote
+from volstream.base.model.text import counted, ended
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, StreamBusyError, UserError
+
+if TYPE_CHECKING:
+    from volstream.jobs.lease import RunReport
+    from volstream.jobs.progress import Progress
+
+#: Takes a sentence for the person who watches.
+Tell = Callable[[str], None]
+
+#: Failures that are reported one by one.
+_SHOWN = 3
+
+#: Seconds between two sentences about the progress.
+_PROGRESS_SECONDS = 10.0
+
+#: Seconds between two looks at a job that a daemon runs.
+_BUSY_SECONDS = 0.2
+
+
+def run(
+    objects: Objects, function: str | Callable[..., Any], files: str, into: str, options: Mapping[str, Any], tell: Tell
+) -> FileJob:
+    """Brings a table up to date with a function's results for all files of a place; returns its job.
+
+    Args:
+        files: a directory or the URI of a bucket's folder.
+        into: the table's name, and the job's.
+        options: those of the job. One that is left out has its default, also if an earlier call gave it.
+
+    Raises:
+        InvalidStateError: a job of that name does something else, or an option cannot be changed.
+        As :meth:`Jobs.create`, :meth:`Jobs.alter`, :meth:`Volumes.refresh` and :meth:`Jobs.run`.
+    """
+    read(FileJobSpec, options)  # what is wrong with them is said before anything is made
+    volume = _volume(objects, files)
+    existing = objects.home.catalog.jobs.find(Name.parse(into))
+    objects.volumes.refresh(str(volume.name))
+    created: Job | None = None
+    if existing is None:
+        try:
+            created = objects.jobs.create(into, function, into, volume=str(volume.name), tell=tell, **options)
+        except UserError:
+            existing = objects.home.catalog.jobs.find(Name.parse(into))
+            if existing is None:  # else another program has made it meanwhile
+                raise
+    if existing is not None:
+        created = _renewed(objects, _own(objects, existing, volume, into), function, options, tell)
+    assert isinstance(created, FileJob), "created with a function"
+    report = _run(objects, created, tell)
+    _tell(objects, created, report, tell)
+    job = objects.jobs.get(into)
+    assert isinstance(job, FileJob), "it has run"
+    return objects.jobs.services.results.prepare(job)  # if there are no files yet, there is no table
+
+
+def _volume(objects: Objects, files: str) -> Volume:
+    """Returns the volume of a place, or makes one with the name of its folder."""
+    from volstream.files.storage import normalise_location
+
+    location = normalise_location(files)
+    path = Path(local_path(location)) if scheme_of(location) == "file" else None
+    if path is not None and (
+        path.is_file() or (path.parent.is_dir() and not path.exists() and set(path.name) & set("*?["))
+    ):
+        raise InvalidValueError(
+            f"{files} is not a directory.",
+            f"Give {path.parent}, and choose files of it: where=\"relative_path LIKE '%{path.suffix}'\", for example.",
+        )
+    volumes = objects.volumes.list()
+    volume = next((volume for volume in volumes if volume.location == location), None)
+    if volume is not None:
+        return volume
+    last = location.rstrip("/").rpartition("/")[2]
+    plain = re.sub(r"\W+", "_", last, flags=re.ASCII).strip("_").lower() or "files"
+    taken = {volume.name.name for volume in volumes}
+    name = next(
+        candidate
+        for at in range(1, len(taken) + 2)
+        if (candidate := plain if at == 1 else f"{plain}_{at}") not in taken
+    )
+    try:
+        return objects.volumes.create(quote(name), files, ignores=_inside(objects, location))
+    except AlreadyExistsError:
+        if len(objects.volumes.list()) == len(volumes):
+            raise
+        return _volume(objects, files)  # another program has made one meanwhile
+
+
+def _inside(objects: Objects, location: str) -> list[str]:
+    """Returns a glob for the home if it is in the folder: what volstream writes there are no files of the user's."""
+    if scheme_of(location) != "file":
+        return []
+    home, root = os.path.realpath(objects.home.settings.home), os.path.realpath(local_path(location))
+    return [f"{os.path.relpath(home, root)}/**"] if home.startswith(f"{root.rstrip('/')}/") else []
+
+
+def _own(objects: Objects, job: Job, volume: Volume, into: str) -> FileJob:
+    """Returns the job of an earlier call. Raises InvalidStateError if it is another one."""
+    stream = objects.home.catalog.streams.by_id(job.stream_id)
+    if not isinstance(job, FileJob) or job.into != Name.parse(into) or stream is None or stream.source_id != volume.id:
+        raise InvalidStateError(
+            f"The job {job.name} exists, but does not process the files of {volume.location} into {into}.",
+            "Give another table, or drop the job: volstream drop job "
+            f"{job.name}{'' if stream is None else f' (it reads {stream.source_name})'}.",
+        )
+    return job
+
+
+def _renewed(
+    objects: Objects, job: FileJob, function: str | Callable[..., Any], options: Mapping[str, Any], tell: Tell
+) -> FileJob:
+    """Returns the job as the call says, and active. Rows of earlier code stay, and the job knows that they are of it."""
+    from volstream.functions.pickled import function_attributes
+    from volstream.jobs.environments import located
+
+    wanted = read(FileJobSpec, options)
+    wanted["environment"] = located(wanted.get("environment"), None)
+    allowed = {**keys(FileJobOptions), **keys(SetOptions), **keys(FunctionOptions)}
+    changes = {name: wanted.get(name, key.default) for name, key in allowed.items() if name != "returns"}
+    changes = {name: value for name, value in changes.items() if value != getattr(job, name)}
+    fixed = sorted(changes.keys() - to_alter(FileJobSpec).keys())
+    if fixed:
+        present = f"{fixed[0]}={getattr(job, fixed[0])!s}"
+        raise InvalidStateError(
+            f"The job {job.name} was created with {present}, which cannot be changed.",
+            f"Pass {present} as well, or drop the job first: volstream drop job {job.name}.",
+        )
+    if wanted.get("returns") not in (None, job.returns):
+        changes["returns"] = wanted["returns"]
+    code = function_attributes(function)
+    recoded = _is_other_code(job, code)
+    if recoded:
+        changes["function"] = function
+    changed = objects.jobs.alter(str(job.name), tell=tell, **changes) if changes else job
+    assert isinstance(changed, FileJob), "a job stays of its kind"
+    if recoded:
+        if objects.home.catalog.consumptions.totals(job.id)["batches"]:
+            changed = objects.home.catalog.jobs.change(changed, fingerprint=job.fingerprint)
+        objects.jobs.retry(str(job.name))
+    if changed.paused_itself:
+        objects.jobs.resume(str(job.name))
+    return changed
+
+
+def _is_other_code(job: FileJob, code: Mapping[str, Any]) -> bool:
+    """True if a function is not the one that the catalog has or, of one in a file, not as it was when the job was made."""
+    from volstream.functions.pickled import resolved, source_of
+
+    place, source = resolved(code, Path.cwd())
+    if code["pickled"] is not None:
+        return job.pickled is None or source.fingerprint != source_of(job.pickled).fingerprint
+    return place != job.function or source.fingerprint != job.fingerprint
+
+
+def _run(objects: Objects, job: FileJob, tell: Tell) -> RunReport:
+    """Runs a job, after the run of a daemon that is in progress."""
+    reported_at = time.monotonic()
+
+    def observe(progress: Progress) -> None:
+        nonlocal reported_at
+        if time.monotonic() - reported_at > _PROGRESS_SECONDS and progress.done_files < progress.files:
+            reported_at = time.monotonic()
+            tell(f"{progress.done_files} of {counted(progress.files, job.unit)} processed ...")
+
+    waiting = Stop()
+    while True:
+        try:
+            return objects.jobs.run(str(job.name), until_empty=True, observe=observe)
+        except StreamBusyError:
+            waiting.wait(_BUSY_SECONDS)
+
+
+def _tell(objects: Objects, job: FileJob, report: RunReport, tell: Tell) -> None:
+    """Reports what a run did, and which files failed."""
+    done = report.progress
+    if done.batches:
+        tell(f"{counted(done.processed, report.unit)} processed, {done.failed} failed, {done.removals} removed.")
+    else:
+        tell("No file has changed.")
+    failures = objects.jobs.failures(str(job.name), limit=_SHOWN + 1)
+    for failure in failures[:_SHOWN]:
+        tell(f"Failed: {printable(failure.path)}: {failure.message}")
+    if len(failures) > _SHOWN:
+        tell(f"All failures: session.jobs.failures({str(job.name)!r})")
+    if report.paused:
+        tell(f"The job paused itself: {ended(report.paused)} The next call resumes it.")
+    if done.code_changed:
+        tell(
+            "The code has changed: new and changed files use it, rows of other files stay as they are. To process all files with "
+            f"it: session.jobs.replay({str(job.name)!r}), or in a shell: volstream replay {job.name}"
+        )

@@ -1,0 +1,149 @@
+"""Volumes, and refreshes of their directory tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from volstream.api.objects.base import Collection
+from volstream.api.objects.dynamic import DynamicTables
+from volstream.api.objects.jobs import Jobs
+from volstream.api.objects.streams import Streams
+from volstream.base.definitions import DynamicJob, Volume, VolumeSpec
+from volstream.base.definitions.options import read, to_alter, to_create
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.model.arguments import checked, takes
+from volstream.base.model.names import Name
+from volstream.files.volumes import definitions as volume_rules
+
+if TYPE_CHECKING:
+    from volstream.base.definitions.keywords import VolumeKeywords
+    from volstream.changes.directory.foreground import RefreshResult
+    from volstream.changes.directory.verify import ComparedDirectory
+    from volstream.jobs.home import Home
+
+
+@checked
+class Volumes(Collection[Volume]):
+    """Volumes and their directory tables."""
+
+    def __init__(self, home: Home, streams: Streams, jobs: Jobs, dynamic_tables: DynamicTables) -> None:
+        super().__init__(home, home.catalog.volumes)
+        self._streams = streams
+        self._jobs = jobs
+        self._dynamic_tables = dynamic_tables
+
+    @takes(to_create(VolumeSpec, "location"))
+    def create(
+        self,
+        name: str,
+        location: str,
+        *,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        check: bool = True,
+        **options: Unpack[VolumeKeywords],
+    ) -> Volume:
+        """Creates a volume; options are those of :class:`~volstream.base.definitions.VolumeSpec`.
+
+        Args:
+            check: first check that the directory or bucket, and the queue, can be reached.
+        """
+        spec = VolumeSpec(name=Name.parse(name), location=location, **read(VolumeSpec, options))
+        return volume_rules.create_volume(
+            self._home.catalog,
+            self._home.settings,
+            spec,
+            or_replace=or_replace,
+            if_not_exists=if_not_exists,
+            check=check,
+        )
+
+    def matching(self, name: str) -> tuple[int, int, bool]:
+        """Returns how many files belong to a volume, of how many that were looked at, and whether these are all there are.
+
+        Lists some of the files and stores nothing. Raises NotFoundError, StorageError.
+        """
+        return volume_rules.matching(self._home.catalog, self._home.settings, Name.parse(name))
+
+    @takes(to_alter(VolumeSpec), changes=True)
+    def alter(self, name: str, *, check: bool = True, **changes: Unpack[VolumeKeywords]) -> Volume:
+        """Changes a volume: options of :meth:`create`.
+
+        The next full listing applies new patterns: files that they exclude are removed, files that they include are new.
+
+        Args:
+            check: first check that the directory or bucket, and the queue, can be reached.
+        """
+        catalog, settings = self._home.catalog, self._home.settings
+        values = read(VolumeSpec, changes)
+        return volume_rules.alter_volume(catalog, settings, Name.parse(name), check=check, **values)
+
+    def drop(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
+        """Drops a volume; its files stay, its streams become stale. Returns False if it does not exist and ``if_exists`` is
+        set.
+
+        Args:
+            cascade: also drop the streams on it, the jobs and dynamic tables that consume them, and jobs that write their outputs
+                there; result tables stay.
+
+        Raises:
+            ObjectInUseError: a job processes its files, or writes its outputs there.
+        """
+        volume = self._home.catalog.volumes.find(Name.parse(name)) if cascade else None
+        if volume is not None:
+            users = (
+                *volume_rules.jobs_on(self._home.catalog, volume),
+                *volume_rules.jobs_into(self._home.catalog, volume),
+            )
+            for job in {job.id: job for job in users}.values():
+                (self._dynamic_tables if isinstance(job, DynamicJob) else self._jobs).drop(str(job.name))
+            for stream in volume_rules.streams_on(self._home.catalog, volume):
+                self._streams.drop(str(stream.name))
+        return volume_rules.drop_volume(self._home.catalog, Name.parse(name), if_exists=if_exists)
+
+    def verify(self, name: str, *, stop: Stop | None = None) -> ComparedDirectory:
+        """Lists the volume and compares the directory table with what is there; changes nothing.
+
+        Raises:
+            StorageError: the listing did not complete.
+            NotFoundError: there is no such volume, or it was never listed.
+        """
+        from volstream.changes.directory.verify import compared
+
+        return compared(self._home.catalog, self._home.settings, self.get(name), Stop() if stop is None else stop)
+
+    def refresh(
+        self,
+        name: str,
+        subdirectory: str = "",
+        *,
+        accept_removals: bool = False,
+        inventory: str | None = None,
+        stop: Stop | None = None,
+    ) -> RefreshResult:
+        """Lists the volume, or a sub-directory of it, and brings the directory table up to date.
+
+        If a daemon keeps the volume, requests the refresh from it and waits.
+
+        Args:
+            accept_removals: apply removals beyond the volume's limit.
+            inventory: URI of an inventory report of the bucket, or of the folder with the reports, to read the newest, instead
+                of listing the bucket. The directory table is then up to date as of the report.
+
+        Raises:
+            StorageError: the listing did not complete, or the report is damaged; nothing was changed.
+            NotFoundError: the sub-directory has no files, and none were known; there is no report.
+            InvalidValueError: the report is about something else, or lacks a field.
+            InvalidStateError: the directory table is newer than the report, or a daemon keeps the volume and a report is given.
+        """
+        from volstream.changes.directory.foreground import refresh
+
+        return refresh(
+            self._home.catalog,
+            self._home.settings,
+            self.get(name),
+            subdirectory,
+            accept_removals=accept_removals,
+            inventory=inventory,
+            stop=stop,
+        )

@@ -1,0 +1,131 @@
+"""Compares what is wanted with what is there. Pure: definitions in, a plan out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from volstream.api.pipelines.columns import conflict, missing_columns
+from volstream.api.pipelines.keys import KEYS, written
+from volstream.api.pipelines.model import ADDED, CODE, FORMS, Change, Definition, Kind, PipelinePlan, PlanStep, Verb
+from volstream.api.pipelines.order import in_order
+from volstream.base.definitions import LoadKeys, NewColumns
+from volstream.errors import InvalidStateError
+
+#: Kinds that have rows of their own, which nothing could bring back: they are never dropped.
+KEPT_KINDS = (Kind.TABLE, Kind.SOURCE)
+
+
+#: Kinds of which one stands in the way of another, on the same stream or with the same name.
+_CONSUMERS = (Kind.JOB, Kind.DYNAMIC_TABLE, Kind.STREAM)
+
+
+def compare(wanted: Sequence[Definition], existing: Sequence[Definition], *, prune: bool = False) -> PipelinePlan:
+    """Returns what makes ``existing`` what is ``wanted``, in the order of dependence.
+
+    Args:
+        prune: drop what is not wanted, in the opposite order, but no table with rows of its own: first what consumes, so that
+            others can consume instead, and last what is consumed, when nothing uses it any more.
+
+    Raises:
+        InvalidValueError, SqlError: the definitions need each other, or have a statement that cannot be parsed.
+    """
+    present = {definition.identity: definition for definition in existing}
+    asked = {definition.identity for definition in wanted}
+    surplus = [old for old in existing if prune and old.identity not in asked and old.kind not in KEPT_KINDS]
+    drops = [PlanStep(Verb.DROP, definition) for definition in reversed(in_order(surplus))]
+    actions = [drop for drop in drops if drop.definition.kind in _CONSUMERS]
+    for definition in in_order(wanted):
+        before = present.get(definition.identity)
+        if before is None:
+            actions.append(PlanStep(Verb.CREATE, definition))
+            continue
+        changes = list(_changes(definition, before))
+        actions.append(PlanStep(Verb.ALTER if changes else Verb.KEEP, definition, changes))
+    return PipelinePlan([*actions, *(drop for drop in drops if drop.definition.kind not in _CONSUMERS)])
+
+
+def check(plan: PipelinePlan) -> None:
+    """Raises InvalidStateError, which names them all, if the plan has changes that cannot be made."""
+    blocked = [(action.definition, change) for action in plan.actions for change in action.changes if change.blocked]
+    if not blocked:
+        return
+    lines = [f"{definition.where}: {change.key} cannot be altered: {change.blocked}." for definition, change in blocked]
+    drops = "; ".join(dict.fromkeys(_drop(definition) for definition, _ in blocked))
+    raise InvalidStateError(
+        "\n".join([*lines, "Nothing was changed."]),
+        f"Use another name in the file, or drop what is there first: {drops}.",
+    )
+
+
+def _changes(wanted: Definition, existing: Definition) -> Iterator[Change]:
+    if wanted.kind is Kind.JOB:
+        forms = [next((form for form in FORMS if side.values[form] is not None), "") for side in (existing, wanted)]
+        if forms[0] != forms[1]:
+            yield Change(forms[1], None, wanted.values[forms[1]], f"it is a job with {forms[0]}")
+            return
+        if wanted.values["function"] == existing.values["function"] and wanted.values[CODE] != existing.values[CODE]:
+            yield Change("function", existing.values["function"], wanted.values["function"])
+    for key, spec in KEYS[wanted.kind].items():
+        before, after = existing.values[key], wanted.values[key]
+        if key == "columns":
+            reason = conflict(after, before, existing.values.get(ADDED, ()))
+            if reason or missing_columns(after, before):
+                yield Change(key, before, after, reason)
+        elif not (spec.option.at_start or _is_same(wanted, key, after, before)):
+            yield Change(key, before, after, _blocked(wanted.kind, key, before, after))
+
+
+def _is_same(definition: Definition, key: str, wanted: Any, existing: Any) -> bool:
+    match definition.kind, key:
+        case Kind.TABLE, "properties":
+            return all(existing.get(name, _UNSET.get(name)) == value for name, value in wanted.items())
+        case Kind.JOB, "load" if wanted is not None and existing is not None:
+            return _same_load(wanted, existing)
+        case Kind.JOB, "stream" if definition.values["statement"] is not None:
+            return True  # its streams are those that the statement reads
+        case (Kind.STREAM, "identity"):  # without one, the table's primary key
+            return not wanted or _names(wanted) == _names(existing)
+        case (Kind.TABLE, "primary_key" | "partitioned_by"):
+            return _names(wanted) == _names(existing)
+        case _:
+            return bool(wanted == existing)
+
+
+def _names(columns: Sequence[str]) -> tuple[str, ...]:
+    """Returns column names as they are compared: in lower case."""
+    return tuple(column.lower() for column in columns)
+
+
+#: The value of a table's property that was never set.
+_UNSET = {"change_tracking": "false"}
+
+
+def _same_load(wanted: LoadKeys, existing: LoadKeys) -> bool:
+    """True if a job loads as wanted: without a schema any will do, and with new columns some may have come."""
+    if dataclasses.replace(wanted, schema=None) != dataclasses.replace(existing, schema=None):
+        return False
+    asked, present = wanted.schema, existing.schema
+    if asked is None or asked == present:
+        return True
+    return wanted.new_columns is NewColumns.ADD and (present or "").startswith(f"{asked}, ")
+
+
+def _blocked(kind: Kind, key: str, before: Any, after: Any) -> str:
+    """Returns why a key cannot be changed; empty: it can."""
+    if KEYS[kind][key].option.alterable:
+        return ""
+    return f"it is {_shown(written(kind, key, before))}, not {_shown(written(kind, key, after))}"
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else repr(value)
+
+
+def _drop(definition: Definition) -> str:
+    """Returns the command that drops an object."""
+    kind, name = definition.kind, definition.name
+    if kind in (Kind.TABLE, Kind.DYNAMIC_TABLE):
+        return f'volstream sql "DROP {kind.noun.upper()} {name}"'
+    return f"volstream drop {kind.noun} {name}"

@@ -1,0 +1,114 @@
+"""Tables with a tail in statements: reads include arrived rows, and writes that depend on arrived rows commit them first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from volstream.base.model.names import Name
+from volstream.errors import InvalidStateError
+from volstream.spark.frames import relation
+from volstream.spark.views import Views
+from volstream.sql import names
+from volstream.tables.delta import folders
+from volstream.tables.tails import table
+from volstream.tables.tails.commit import commit_tail
+from volstream.tables.tails.snapshot import TailedTable
+
+if TYPE_CHECKING:
+    from volstream.jobs.home import Home
+
+#: Statements that read their relations.
+_READING = (
+    "SELECT",
+    "WITH",
+    "FROM",
+    "VALUES",
+    "(",
+    "INSERT",
+    "MERGE",
+    "UPDATE",
+    "DELETE",
+    "EXPLAIN",
+    "CREATE",
+    "TABLE",
+)
+
+#: Statements that change existing rows or columns.
+_CHANGING = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "RESTORE", "REPLACE")
+
+
+def query(views: Views, statement: str, reference: names.Reference, location: str) -> str | None:
+    """Returns SQL for a table's rows including arrived ones; None: the statement reads the table itself.
+
+    The statement contains arrived rows if they are few: Spark would need half a second to find the tail's newest version.
+
+    Args:
+        views: of the statement.
+        reference: where the statement names the table.
+        location: of the table.
+
+    Raises:
+        DependencyError: the table or its tail cannot be read.
+    """
+    if not table.exists(location) or not _reads(statement, reference):
+        return None
+    tailed = TailedTable.open(location)
+    if tailed is None or not tailed.has_unmoved:
+        return None
+    few = tailed.few_unmoved()
+    return tailed.query(None if few is None else f"SELECT * FROM {views.show(relation(views.spark, few))}")
+
+
+def commit_before(home: Home, statement: str) -> None:
+    """Commits the arrived rows of the table that a statement changes or clones, if the statement must see them.
+
+    A statement that only adds rows to tables without a key need not see them.
+
+    Raises:
+        InvalidStateError: the table is immutable.
+        VolstreamError: the commit failed; the statement must not run.
+    """
+    words = names.words(statement)
+    cloned = names.cloned(statement)
+    if cloned is not None:
+        _commit(home, cloned.name)
+    replaces = any(after in ("WHERE", "USING", "ON") for word, after in pairwise(words) if word == "REPLACE")
+    for name in _changed(statement, words):
+        source = home.catalog.sources.find(name)
+        if source is not None and source.immutable and words[0] != "ALTER":
+            raise InvalidStateError(
+                f"The table {name} is immutable.",
+                "Create its next version: session.source.create_table(..., immutable=True).",
+            )
+        _commit(home, name, only_with_key=words[:2] == ["INSERT", "INTO"] and not replaces)
+
+
+def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
+    location = folders.table_location(home.warehouse, name)
+    tailed = TailedTable.open(location)
+    if tailed is not None and tailed.has_unmoved and (tailed.key or not only_with_key):
+        commit_tail(location, lambda: home.gateway)
+
+
+def _changed(statement: str, words: list[str]) -> Sequence[Name]:
+    targets = names.targets(statement)
+    if targets:
+        return [target.name for target in targets]
+    if words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {after for word, after in pairwise(words) if word == "ADD"}:
+        return []  # restores a column that arrived rows need
+    if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):
+        return [reference.name for reference in names.references(statement) if not reference.directory][:1]
+    return []
+
+
+def _reads(statement: str, reference: names.Reference) -> bool:
+    """True if the statement reads rows of a table's newest version at this reference."""
+    words = names.words(statement)
+    if not words or words[0] not in _READING or (words[0] == "CREATE" and "VIEW" in words[:5]):
+        return False
+    if any(target.start == reference.start for target in names.targets(statement)):
+        return False
+    after = next((token.text.upper() for token in names.tokenize(statement) if token.start >= reference.end), "")
+    return after not in ("VERSION", "TIMESTAMP", "FOR", "@")

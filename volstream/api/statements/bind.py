@@ -1,0 +1,276 @@
+"""Makes the names in a statement visible to Spark: attaches tables by path, creates views of streams and directories, and
+registers functions.
+
+Spark's embedded catalog is in memory and dies with the engine, so tables are attached on first mention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from volstream.api.statements import arrived, facts
+from volstream.api.statements.metastore import check_schema, is_taken
+from volstream.base.model.locations import scheme_of
+from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
+from volstream.changes.changelog.base import Deduplication
+from volstream.changes.directory import table as directory
+from volstream.changes.streams.changes import query
+from volstream.changes.streams.volume_source import VolumeSource
+from volstream.errors import InvalidValueError, SqlError
+from volstream.files.volumes.access import store_of
+from volstream.functions.scalar import call_of
+from volstream.functions.schema import from_ddl
+from volstream.functions.volume import volume_function
+from volstream.spark.frames import relation
+from volstream.spark.jvm.codegen import compile_in
+from volstream.spark.views import Views
+from volstream.sql import adapt, names
+from volstream.sql.text import literal, parquet_at, quote_column
+from volstream.tables.delta import folders
+from volstream.tables.delta.places import is_folder, is_table
+from volstream.tables.delta.writer import compile_if_large
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.types import DataType
+
+    from volstream.base.definitions import Stream
+    from volstream.changes.streams.consumption import Consumption
+    from volstream.changes.streams.read import Range
+    from volstream.jobs.home import Home
+
+
+class Binding:
+    """Binds the names of one statement, in one Spark session.
+
+    Args:
+        consumption: pins the ranges of streams; None: the binding pins them once for the statement.
+        with_arrived: tables include the rows of their tails.
+        in_views: read everything except tables through views, so that a guard can name all that the statement reads.
+
+    Attributes:
+        tables: names of the attached tables.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        spark: SparkSession,
+        consumption: Consumption | None,
+        *,
+        with_arrived: bool = False,
+        in_views: bool = False,
+    ) -> None:
+        self.spark = spark
+        self.tables: set[Name] = set()
+        self._with_arrived = with_arrived
+        self._in_views = in_views
+        self.views = Views(spark)
+        self._home = home
+        self._consumption = consumption
+        self._pinned: dict[str, Range | None] = {}
+        self._tables = f"{home.warehouse}/tables"
+        self._use_schema(DEFAULT_SCHEMA)
+        spark.sql(f"USE `{DEFAULT_SCHEMA}`")
+
+    def bind(self, statement: str, merged_into: Sequence[str] | None = None) -> str:
+        """Attaches every table that the statement names or lists; returns it with views for streams and directories.
+
+        Args:
+            merged_into: columns of the target of a MERGE, whose source may be a stream.
+        """
+        listed = names.listed_schema(statement)
+        if listed is not None:
+            self.attach_all(listed)
+        text = statement = self._with_functions(self._with_volume_functions(statement))
+        for reference in reversed(names.references(statement)):
+            replacement: str | None = None
+            end = reference.end
+            stream = None if reference.directory else self._home.catalog.streams.find(reference.name)
+            changes = None if stream else names.changes_of(statement, reference)
+            if changes is not None:
+                replacement, end = self._changes_view(reference, changes), changes.end
+            elif reference.directory:
+                at, end = names.travel_of(statement, reference) or (None, end)
+                replacement = self.views.show(self._directory(reference.name, at))
+            elif stream is not None:
+                replacement = self._stream_view(stream)
+                if merged_into is not None:
+                    alias = names.alias_after(statement, reference.end) or stream.name.name
+                    replacement = self._filtered(replacement, statement, alias, merged_into)
+            elif (location := self.attach(reference.name)) is not None:
+                compile_if_large(self.spark, location)
+                unmoved = arrived.query(self.views, statement, reference, location) if self._with_arrived else None
+                if unmoved is not None:
+                    # A view costs a call to Spark.
+                    inline = reference.takes_alias and not self._in_views
+                    replacement = f"({unmoved})" if inline else self.views.of(unmoved)
+            elif facts.is_fact(reference.name):
+                written = facts.write(self._home, reference.name)
+                self.views.on_release(partial(folders.remove, written))
+                replacement = self.views.of(f"SELECT * FROM {parquet_at(written)}")
+            else:
+                self._check_spelling(statement, reference)
+            if replacement is not None:
+                if reference.takes_alias:  # keeps columns qualified by the relation's name valid
+                    replacement += f" AS {quote(reference.name.name)}"
+                text = text[: reference.start] + replacement + text[end:]
+        return text
+
+    def _check_spelling(self, statement: str, reference: names.Reference) -> None:
+        """Raises SqlError if a relation does not exist, but one with a similar name does."""
+        if not names.must_exist(statement):
+            return
+        streams = (stream.name for stream in self._home.catalog.streams.list())
+        near = folders.like_one(self._home.warehouse, reference.name, streams)
+        if near and not self.spark.catalog.tableExists(statement[reference.start : reference.end]):
+            raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())
+
+    def _changes_view(self, reference: names.Reference, changes: names.ChangesClause) -> str:
+        """Creates a view of changes. Spark's own would also show the metadata of rows, and does not support directories."""
+        options = changes.options
+        if not reference.directory:
+            compile_if_large(self.spark, folders.table_location(self._home.warehouse, reference.name))
+        text = query(
+            self._home.catalog,
+            self._home.warehouse,
+            reference.name,
+            self._end(changes.first),
+            None if changes.last is None else self._end(changes.last),
+            options.get("deduplicationmode", Deduplication.DROP_CARRYOVERS),
+            compute_updates=options.get("computeupdates", "false").lower() == "true",
+            identity=[column.strip() for column in options.get("identity", "").split(",") if column.strip()],
+            directory=reference.directory,
+        )
+        return self.views.of(text)
+
+    def _end(self, bound: names.Bound) -> int | datetime:
+        if isinstance(bound.at, int):
+            return bound.at + bound.excluded
+        return self._home.moment(bound.at) + timedelta(microseconds=bound.excluded)
+
+    def _with_volume_functions(self, statement: str) -> str:
+        """Replaces the beginnings of calls like ``file_content(VOLUME v, path)`` by functions of these volumes' stores."""
+        text = statement
+        for call in reversed(names.volume_calls(statement)):
+            volume = self._home.catalog.volumes.get(call.volume)
+            if call.function == "get_presigned_url" and scheme_of(volume.location) == "file":
+                raise InvalidValueError(
+                    f"The files of the volume {volume.name} are local, and have no presigned URLs.",
+                    "Read them by file_content.",
+                )
+            name = f"{call.function}.{volume.id}"
+            store = store_of(volume, self._home.catalog, self._home.settings)
+            self.spark.udf.register(name, volume_function(call.function, store))
+            text = f"{text[: call.start]}`{name}`({text[call.end :]}"
+        return text
+
+    def _with_functions(self, statement: str) -> str:
+        """Renames calls to the home's functions to one-part names, the only ones that Spark's registry allows."""
+        functions = {function.name: function for function in self._home.catalog.functions.list()}
+        text = statement
+        for call in reversed(names.calls(statement) if functions else []):
+            function = functions.get(call.name)
+            # As in Spark, its own functions and those of this session take precedence.
+            if function is None or (not call.qualified and self.spark.catalog.functionExists(call.name.name)):
+                continue
+            name = f"{call.name.schema}.{call.name.name}"
+            self.spark.udf.register(name, call_of(function), _without_collations(function.returns))
+            quoted = name.replace("`", "``")
+            text = f"{text[: call.start]}`{quoted}`{text[call.end :]}"
+        return text
+
+    def _stream_view(self, stream: Stream) -> str:
+        """Creates a view of the stream's rows."""
+        reader = self._home.reader
+        if self._consumption is not None:
+            covered = self._consumption.pin(stream)
+        else:
+            if stream.id not in self._pinned:
+                self._pinned[stream.id] = reader.pin(stream)
+            covered = self._pinned[stream.id]
+        if covered is None:
+            return self.views.show(reader.unlisted(self.spark))
+        return self.views.of(reader.query(self.views, covered))
+
+    def _filtered(self, view: str, statement: str, alias: str, columns: Sequence[str]) -> str:
+        """Creates a view of the rows that can match a clause of a MERGE into a table with the given columns."""
+        wanted = adapt.merge_filter(statement, alias, self.spark.table(view).columns, columns)
+        if wanted is None:
+            return view
+        return self.views.of(f"SELECT * FROM {view} WHERE {wanted}")
+
+    def attach(self, name: Name) -> str | None:
+        """Registers a table of the warehouse and its schema in Spark; returns its location, or None if it does not exist.
+
+        Raises:
+            SqlError: Spark's catalog is a metastore that has another table of this name.
+        """
+        location = folders.table_location(self._home.warehouse, name)
+        if name.schema != DEFAULT_SCHEMA and is_folder(f"{self._tables}/{name.schema}"):
+            self._use_schema(name.schema)
+        if is_table(location):
+            if is_taken(self._home, self.spark, name, location):
+                raise SqlError(f"The metastore has another table {name}.", "Drop that one's entry there first.")
+            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")
+            self.tables.add(name)
+            return location
+        return None
+
+    def attach_all(self, schema: str) -> None:
+        """Registers all tables of a schema in Spark, except those whose names it does not take."""
+        from pyspark.errors import AnalysisException
+
+        for name in folders.inside(f"{self._tables}/{schema}"):
+            # With SqlError, another table of the metastore is shown under the name.
+            with suppress(SqlError, AnalysisException):
+                self.attach(Name(schema, name))
+
+    def _directory(self, name: Name, at: int | str | None) -> DataFrame:
+        """Returns the files of a volume, at a version or a time if one is given."""
+        volume = self._home.catalog.volumes.get(name)
+        source = VolumeSource(self._home.catalog, self._home.warehouse, volume.id)
+        if at is not None:
+            what = f"directory of volume {volume.name}"
+            at = source.resolve(what, *((None, self._home.moment(at)) if isinstance(at, str) else (at, None)))
+        snapshot = source.find()
+        if snapshot is None:
+            return relation(self.spark, directory.SCHEMA.empty_table())
+        if source.is_large:
+            compile_in(self.spark)
+        files = snapshot.at_query(snapshot.newest if at is None else at)
+        return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM ({files})")
+
+    def _use_schema(self, schema: str) -> None:
+        place = literal(f"{self._tables}/{schema}")
+        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote_column(schema)} LOCATION {place}")
+        check_schema(self._home, self.spark, schema)
+
+
+def _without_collations(returns: str) -> DataType:
+    """Removes collations from a SQL type. Spark Connect sends a collation for each text in a function's result type; Delta
+    writes it into the schema of a table of such results, where other readers do not support it."""
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    def strip(kind: DataType) -> None:
+        match kind:
+            case StringType():
+                kind.collation = ""
+            case ArrayType():
+                strip(kind.elementType)
+            case MapType():
+                strip(kind.keyType)
+                strip(kind.valueType)
+            case StructType():
+                for field in kind.fields:
+                    strip(field.dataType)
+
+    parsed = from_arrow_type(from_ddl(f"value {returns}").field(0).type, prefer_timestamp_ntz=True)
+    strip(parsed)
+    return parsed

@@ -1,0 +1,238 @@
+"""Dynamic tables: Delta tables that a job keeps equal to a query. A run consumes the job's own streams on the query's sources.
+
+So Spark does nothing if nothing changed, and each change is applied once. If every row of the result comes from one row of a
+single source, a run reads only the changed rows. Otherwise the query runs in full, over exactly the versions being consumed,
+and the run writes only differing rows, so that the others keep their identity. ``sql.incremental`` builds the statements. New
+columns of the sources (``SELECT *``) are added first, by a separate commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from volstream.api.statements import metastore
+from volstream.api.statements.bind import Binding
+from volstream.base.definitions import DynamicJob, SourceKind, Stream, StreamSpec
+from volstream.base.model.names import Name, quote
+from volstream.changes.streams.source import tracked
+from volstream.errors import InvalidStateError, SqlError, StreamSchemaChangedError
+from volstream.spark.errors import as_sql_errors, map_spark_errors
+from volstream.spark.jvm.codegen import compile_in
+from volstream.spark.views import Views
+from volstream.sql import incremental, names
+from volstream.sql.text import literal, pairs, parquet_at, quote_column, table_at, type_of
+from volstream.tables.delta import folders
+from volstream.tables.delta.keeper import keeper_of
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.tracking import PROPERTIES as TRACKING
+from volstream.tables.delta.writer import with_retries
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.types import DataType
+
+    from volstream.changes.streams.consumption import Consumption
+    from volstream.changes.streams.read import Range
+    from volstream.jobs.home import Home
+
+
+def make_table(home: Home, job: DynamicJob) -> None:
+    """Creates the job's table with the columns of its query, without rows. Raises SqlError."""
+    properties = {**TRACKING, "delta.enableDeletionVectors": "true", OWNER: job.id}
+    location = folders.table_location(home.warehouse, job.into)
+    with as_sql_errors(), home.gateway.fresh() as spark:
+        text = Binding(home, spark, None).bind(job.query)
+        for column in spark.sql(f"SELECT * FROM ({text}\n)").schema:
+            if _is_incomparable(column.dataType):
+                raise SqlError(
+                    f"The column {column.name} of the dynamic table {job.name} has a MAP or a VARIANT.",
+                    f"These cannot be compared. Select to_json({column.name}), or of a map map_entries({column.name}).",
+                )
+        spark.sql(
+            f"CREATE TABLE {job.into.qualified} USING DELTA LOCATION {literal(location)} TBLPROPERTIES ({pairs(properties)}) "
+            f"AS SELECT * FROM ({text}\n) LIMIT 0"
+        ).collect()
+
+
+def _is_incomparable(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    if isinstance(kind, StructType):
+        return any(_is_incomparable(field.dataType) for field in kind)
+    return isinstance(kind, MapType | VariantType) or (
+        isinstance(kind, ArrayType) and _is_incomparable(kind.elementType)
+    )
+
+
+def drop_table(home: Home, name: Name) -> None:
+    """Drops the table with its rows. Does nothing if it does not exist."""
+    location = folders.table_location(home.warehouse, name)
+    with map_spark_errors(), home.gateway.fresh() as spark:
+        if not metastore.is_taken(home, spark, name, location):
+            spark.sql(f"DROP TABLE IF EXISTS {name.qualified}").collect()
+    folders.remove(location)
+
+
+def refresh(home: Home, job: DynamicJob) -> int:
+    """Updates the table to its query's current result; returns the number of rows written, as far as known.
+
+    Raises:
+        SqlError: Spark rejects the query, or its result lacks columns of the table.
+        StreamStaleError: a source was re-created, or its history was deleted.
+        InvalidStateError: the table does not exist, or has expressions.
+    """
+    location = folders.table_location(home.warehouse, job.into)
+    log = DeltaLog(location)
+    if log.properties().get(OWNER) != job.id:
+        raise InvalidStateError(
+            f"The dynamic table {job.name} is missing or was replaced.",
+            "Create it again: CREATE OR REPLACE DYNAMIC TABLE.",
+        )
+    log.check_plain(job.into)
+    streams = [stream for stream in map(home.catalog.streams.by_id, job.stream_ids) if stream is not None]
+    with as_sql_errors(), home.consumption(job_id=job.id) as consumption:
+        consumption.take(*streams)
+        refreshing = _Refresh(
+            home, job, consumption, {(stream.source_kind, stream.source_name): stream for stream in streams}
+        )
+        if any(covered is not None and covered.reshaped for covered in map(consumption.pin, streams)):
+            with home.gateway.fresh() as spark:
+                refreshing.add_columns(spark, location, list(log.columns()))
+        return consumption.write(location, lambda spark: refreshing.run(spark, location, list(log.columns()))) or 0
+
+
+class _Refresh:
+    """One refresh: reads the query's sources at the versions of a consumption."""
+
+    def __init__(
+        self, home: Home, job: DynamicJob, consumption: Consumption, streams: Mapping[tuple[SourceKind, Name], Stream]
+    ) -> None:
+        self._home = home
+        self._job = job
+        self._consumption = consumption
+        self._streams = streams
+
+    def add_columns(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
+        """Adds the columns of the query's result that the table at ``location`` lacks. Raises SqlError."""
+        result = spark.sql(self._present(spark)).schema
+        self._check(result.names, columns)
+        existing = {name.lower() for name in columns}
+        added = [field for field in result.fields if field.name.lower() not in existing]
+        if added:
+            listed = ", ".join(f"{quote_column(field.name)} {type_of(field.dataType.jsonValue())}" for field in added)
+            spark.sql(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({listed})").collect()
+
+    def run(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
+        """Writes the table at ``location``. Raises SqlError if the query's result lacks some of its columns."""
+        whole = self._present(spark)
+        outputs = spark.sql(whole).columns
+        self._check(outputs, columns)
+        relation = incremental.relation(whole)
+        read = (
+            {}
+            if relation is None
+            else {field.name: field.dataType.simpleString() for field in spark.table(relation).schema}
+        )
+        positions = incremental.group_key(whole, read)
+        grouped = {outputs[at].lower() for at in positions or ()}
+        key = None if positions is None else [name for name in columns if name.lower() in grouped]
+        result = incremental.ordered(whole, outputs, columns)
+        if key is not None:
+            difference = incremental.difference_by_key(location, result, columns, key)
+        elif incremental.is_row_by_row(whole, read):
+            difference = self._changes(spark, outputs, columns) or incremental.difference(location, result, columns)
+        else:
+            difference = incremental.difference(location, result, columns)
+        # Staged, because a MERGE reads its source more than once; without differences the MERGE is skipped.
+        with folders.staged(self._home.warehouse, "dynamic") as spilled:
+            spark.sql(difference).write.parquet(spilled)
+            if folders.dataset(spilled).count_rows():
+                changed = parquet_at(spilled)
+                merge = (
+                    incremental.merge_by_content(location, changed, columns)
+                    if key is None
+                    else incremental.merge_by_key(location, changed, columns, key)
+                )
+                with_retries(lambda: spark.sql(merge).collect())
+
+    def _changes(self, spark: SparkSession, outputs: Sequence[str], columns: Sequence[str]) -> str | None:
+        """Returns SQL for the table's missing and superfluous rows, computed from the changed rows only; None if these cannot
+        be read, because the source's columns changed other than by addition."""
+
+        def images(*, new: bool) -> str:
+            text = self._over(spark, lambda covered: f"({covered.images(new=new)})")
+            return incremental.ordered(text, outputs, columns)
+
+        try:
+            return incremental.changes(images(new=True), images(new=False), columns)
+        except StreamSchemaChangedError:
+            return None
+
+    def _present(self, spark: SparkSession) -> str:
+        """Returns the query over its sources' current rows."""
+        return self._over(spark, lambda covered: covered.source.rows(covered.to_version))
+
+    def _check(self, outputs: Sequence[str], columns: Sequence[str]) -> None:
+        """Raises SqlError unless a result has each column of the table exactly once."""
+        lowered = [name.lower() for name in outputs]
+        missing = [name for name in columns if name.lower() not in lowered]
+        twice = [name for name in outputs if lowered.count(name.lower()) > 1]
+        if missing or twice:
+            what = f"no longer has the column {missing[0]}" if missing else f"has the column {twice[0]} twice"
+            raise SqlError(
+                f"The result of the query of the dynamic table {self._job.name} {what}.",
+                "Name its columns in the query: CREATE OR REPLACE DYNAMIC TABLE ... AS SELECT ...",
+            )
+
+    def _over(self, spark: SparkSession, rows: Callable[[Range], str]) -> str:
+        """Returns the query with each relation replaced by what ``rows`` returns for it."""
+        text, views = self._job.query, Views(spark)
+        for reference in reversed(names.references(text)):
+            covered = self._consumption.pin(self._streams[_key(reference)])
+            if covered is None:  # a volume that was never listed
+                view = views.show(self._home.reader.unlisted(spark))
+            else:
+                if covered.source.is_large:
+                    compile_in(spark)
+                columns = ", ".join(map(quote, covered.source.columns(covered.to_version)))
+                view = views.of(f"SELECT {columns} FROM {rows(covered)}")
+            alias = f" AS {quote(reference.name.name)}" if reference.takes_alias else ""
+            text = f"{text[: reference.start]}{view}{alias}{text[reference.end :]}"
+        return Binding(self._home, spark, None).bind(text)
+
+
+def streams_of(home: Home, name: Name, query: str) -> Sequence[StreamSpec]:
+    """Returns a stream for each table and volume that the query reads. Raises SqlError."""
+    if names.words(query)[:1] not in (["SELECT"], ["WITH"], ["FROM"], ["("]) or names.writes(query):
+        raise SqlError(f"The dynamic table {name} needs a query.", "CREATE DYNAMIC TABLE t AS SELECT ... FROM ...")
+    sources = dict.fromkeys(_key(reference) for reference in names.references(query))
+    if not sources:
+        raise SqlError(f"The query of the dynamic table {name} reads no table or volume.")
+    streams = []
+    for number, (kind, source) in enumerate(sources, 1):
+        if kind is SourceKind.TABLE and home.catalog.streams.find(source) is not None:
+            raise SqlError(f"{source} is a stream, which a dynamic table cannot consume.", "Select from its source.")
+        if source == name:
+            raise SqlError(f"The dynamic table {name} would read itself.")
+        if kind is SourceKind.TABLE:
+            _track(home, metastore.locate(home, source))
+        own = Name(name.schema, f"{name.name}_stream" + (f"_{number}" if number > 1 else ""))
+        volume, table = (source, None) if kind is SourceKind.VOLUME else (None, source)
+        streams.append(StreamSpec(name=own, volume=volume, table=table, show_initial_rows=True))
+    return streams
+
+
+def _track(home: Home, location: str) -> None:
+    """Makes a table that a job of this home keeps track its changes."""
+    log = DeltaLog(location)
+    schema = log.schema()
+    if schema is None or tracked(schema) or keeper_of(home.catalog, location) is None:
+        return
+    with map_spark_errors(), home.gateway.pooled() as spark:
+        spark.sql(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({pairs(TRACKING)})").collect()
+
+
+def _key(reference: names.Reference) -> tuple[SourceKind, Name]:
+    return SourceKind.VOLUME if reference.directory else SourceKind.TABLE, reference.name

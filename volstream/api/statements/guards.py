@@ -1,0 +1,104 @@
+"""Refuses statements that would take changes of a table away from its streams."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from volstream.api.statements import metastore
+from volstream.base.definitions import SourceKind
+from volstream.base.model.names import Name
+from volstream.base.model.units import local
+from volstream.changes.streams.source import NEEDED, behind
+from volstream.errors import InvalidStateError
+from volstream.sql import names
+from volstream.tables.delta import folders
+from volstream.tables.delta.keeper import check_writable
+from volstream.tables.delta.log import DeltaLog, retention
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from volstream.jobs.home import Home
+
+
+def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
+    """Refuses a VACUUM that would remove files that a stream needs for unconsumed changes.
+
+    Raises:
+        InvalidStateError: the VACUUM would do so; the message names the stream and the remedy.
+    """
+    tokens = names.tokenize(statement)
+    position = 2 if words[1:2] == ["TABLE"] else 1
+    if position >= len(tokens):
+        return
+    named = names.reference_at(statement, tokens, position)
+    if named is None:
+        return
+    log = DeltaLog(folders.table_location(home.warehouse, named.name))
+    schema = log.schema()
+    if schema is None:
+        return
+    kept = retention(schema.properties)
+    if "RETAIN" in words[:-1]:
+        kept = timedelta(hours=float(words[words.index("RETAIN") + 1]))
+    horizon = datetime.now(UTC) - kept
+    found = behind(home.catalog.streams.list(source_id=str(named.name)), log.location, horizon)
+    if found is not None:
+        stream, begin = found
+        raise InvalidStateError(
+            f"VACUUM would remove files that the stream {stream.name} has not consumed yet: "
+            f"its changes begin at {local(begin)}.",
+            f"Consume it first, discard its changes (volstream advance-stream {stream.name}), or RETAIN more hours.",
+        )
+
+
+def check_untracked(home: Home, statement: str, words: list[str]) -> None:
+    """Refuses ``ALTER TABLE ... SET`` or ``UNSET TBLPROPERTIES`` if it ends the change tracking of a stream's source.
+
+    Raises:
+        InvalidStateError: a stream reads the table; the message names the stream and the remedy.
+    """
+    tokens = names.tokenize(statement)
+    named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None
+    if named is None or "TBLPROPERTIES" not in words:
+        return
+    texts = [token.text for token in tokens]
+    if "UNSET" in words:
+        values = dict.fromkeys(texts, "false")
+    else:
+        values = {name: value for name, sign, value in zip(texts, texts[1:], texts[2:], strict=False) if sign == "="}
+    check_tracking_stays(home, named.name, values)
+
+
+def check_columns_stay(home: Home, statement: str) -> None:
+    """Refuses ``ALTER TABLE`` if it moves a table, or takes columns away from one that a job maintains.
+
+    Raises:
+        InvalidStateError: it would do so.
+    """
+    tokens = names.tokenize(statement)
+    named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None
+    if named is None:
+        return
+    after = [token.text.upper() for token in tokens if token.start >= named.end]
+    location = metastore.locate(home, named.name)
+    if after[:2] in (["RENAME", "TO"], ["SET", "LOCATION"]) and location.startswith(f"{home.warehouse}/"):
+        raise InvalidStateError(
+            f"The table {named.name} cannot be moved: streams, jobs and other sessions find it by its name.",
+            f"CREATE TABLE ... AS SELECT * FROM {named.name}, then drop {named.name}.",
+        )
+    if after[:2] in (["RENAME", "COLUMN"], ["DROP", "COLUMN"], ["DROP", "COLUMNS"], ["REPLACE", "COLUMNS"]):
+        check_writable(home.catalog, named.name, location, home.warehouse)
+
+
+def check_tracking_stays(home: Home, table: Name, properties: Mapping[str, str]) -> None:
+    """Raises InvalidStateError if properties end the change tracking of a table that a stream reads."""
+    if all(properties.get(name, "true").lower() == "true" for name in NEEDED):
+        return
+    for stream in home.catalog.streams.list(source_id=str(table)):
+        if stream.source_kind is SourceKind.TABLE:
+            raise InvalidStateError(
+                f"The stream {stream.name} needs the change tracking of the table {table}.",
+                "Drop the stream first, or the dynamic table or job that it serves.",
+            )

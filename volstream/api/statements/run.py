@@ -1,0 +1,332 @@
+"""Runs Spark's statements: DML that reads streams consumes them; other statements are passed on with their names bound."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from sqlglot.tokenizer_core import TokenType
+
+from volstream.api.statements import arrived, metastore
+from volstream.api.statements.bind import Binding
+from volstream.api.statements.creating import creating
+from volstream.api.statements.guards import check_columns_stay, check_tracking_stays, check_untracked, check_vacuum
+from volstream.api.statements.result import Result
+from volstream.base.definitions import DynamicJob, Job, Stream
+from volstream.base.model.names import Name, check_table
+from volstream.changes.streams.consume import is_unused
+from volstream.changes.streams.definitions import CHANGE_COLUMNS
+from volstream.changes.streams.source import SHORTHANDS, check_property
+from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, SqlError
+from volstream.ingest.ending import end
+from volstream.spark.errors import as_sql_errors, map_spark_errors
+from volstream.spark.guard import guarded
+from volstream.spark.views import without_views
+from volstream.sql import adapt, grammar, names
+from volstream.sql.text import literal, pairs
+from volstream.tables.delta import folders
+from volstream.tables.delta.keeper import check_writable, keeper_of
+from volstream.tables.delta.log import PRIMARY_KEY, DeltaLog
+from volstream.tables.delta.writer import with_retries
+from volstream.tables.tails.snapshot import TailedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.jobs.home import Home
+
+
+def consume(home: Home, statement: str, job_id: str) -> int:
+    """Runs a job's DML, which consumes the streams it reads; returns the number of rows written, as far as known.
+
+    Raises:
+        SqlError, StreamError: as :meth:`volstream.api.session.Session.sql`.
+    """
+    with home.gateway.explaining(), as_sql_errors():
+        target, location = target_of(home, statement)
+        check_exists(home, target, location)
+        arrived.commit_before(home, statement)
+        streams = streams_of(home, statement)
+        return SparkStatements(home).write(statement, names.words(statement), streams, location, job_id) or 0
+
+
+def streams_of(home: Home, statement: str) -> list[Stream]:
+    """Returns the streams that a statement reads, each once. Raises SqlError if it cannot be parsed."""
+    streams = {
+        stream.id: stream
+        for reference in names.references(statement)
+        if not reference.directory and (stream := home.catalog.streams.find(reference.name)) is not None
+    }
+    return list(streams.values())
+
+
+def target_of(home: Home, dml: str) -> tuple[Name, str]:
+    """Returns the table that stream-reading DML writes, and its actual or future location.
+
+    Raises:
+        SqlError: the statement names no table, several, or a stream.
+        InvalidStateError: the table belongs to a job.
+    """
+    targets = names.targets(dml)
+    if not targets:
+        raise SqlError("DML that reads a stream must name the table that it writes.")
+    if len(targets) > 1:
+        raise SqlError(
+            "DML that reads a stream can write only one table: an offset moves with one table's commit.",
+            "Create a stream for each table.",
+        )
+    reference = targets[0]
+    if home.catalog.streams.find(reference.name) is not None:
+        raise SqlError(f"{reference.name} is a stream and cannot be written.", "Write to its source.")
+    location = metastore.locate(home, reference.name)
+    check_writable(home.catalog, reference.name, location, home.warehouse)
+    return reference.name, location
+
+
+def check_exists(home: Home, name: Name, location: str) -> None:
+    """Raises SqlError if there is no Delta table at the location."""
+    if not DeltaLog(location).exists():
+        near = folders.like_one(home.warehouse, name)
+        raise SqlError(f"There is no Delta table {name} to write.", f"{near}First: CREATE TABLE {name} (...).")
+
+
+#: Statements that list relations, volstream's own views among them.
+_LISTING = (["SHOW", "TABLES"], ["SHOW", "VIEWS"])
+
+
+class SparkStatements:
+    """Runs Spark's statements, with the home's names bound."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._tables = f"{home.warehouse}/tables"
+
+    def run(self, statement: str) -> DataFrame | Result:
+        """Runs a statement; DML that reads streams consumes them.
+
+        Raises:
+            SqlError, StreamError: as :meth:`volstream.api.session.Session.sql`.
+        """
+        words = names.words(statement)
+        names.check_no_identifier(statement)
+        created = None
+        if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
+            created = self._created(statement)
+            _check_properties(statement)
+            statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
+        elif words[:2] == ["ALTER", "TABLE"]:
+            _check_properties(statement)
+            statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
+            check_untracked(self._home, statement, names.words(statement))
+            check_columns_stay(self._home, statement)
+        self._check_written(statement, words)
+        arrived.commit_before(self._home, statement)
+        streams = streams_of(self._home, statement)
+        if streams and names.writes(statement) and not _is_temporary(words):
+            return self._consume(statement, words, streams)
+        binding = self._binding(self._home.spark)
+        if words[:1] == ["VACUUM"]:
+            check_vacuum(self._home, statement, words)
+        if words[:2] == ["DROP", "TABLE"] and (damaged := self._damaged(Name.parse(names.last(statement)))) is not None:
+            return self._drop_damaged(binding.spark, damaged)
+        text = binding.bind(statement)
+        match words[:2]:
+            case ["CREATE", "SCHEMA" | "DATABASE"] if "LOCATION" not in words:
+                schema = names.last(statement)
+                text += f" LOCATION {literal(f'{self._tables}/{Name.parse(schema).name}')}"
+            case ["DROP", "TABLE"]:
+                return self._drop(binding.spark, statement, text)
+            case ["MERGE", _]:
+                text = adapt.insert_all_columns(text, self._columns_of_target(statement))
+        with nullcontext() if created is None else creating(self._home, created):
+            run = partial(binding.spark.sql, text)
+            frame = with_retries(run) if words[0] in ("INSERT", "UPDATE", "DELETE", "MERGE") else run()
+        if words[:2] in _LISTING:
+            frame = without_views(frame)
+        # A user's view may read volstream's views for the life of the session.
+        return frame if _is_temporary(words) else binding.views.release_with(frame)
+
+    def read(self, statement: str) -> DataFrame:
+        """Returns the rows of a query, SHOW or DESCRIBE that reads only relations of the home.
+
+        Raises:
+            SqlError: the statement is invalid, reads something else, or does more than read.
+        """
+        binding = Binding(self._home, self._home.spark, self._home.open_consumption, with_arrived=True, in_views=True)
+        text = binding.bind(statement)
+        frame = binding.spark.sql(guarded(text, binding.tables, binding.views.names))
+        if names.words(statement)[:2] in _LISTING:
+            frame = without_views(frame)
+        return binding.views.release_with(frame)
+
+    def set_properties(self, statement: grammar.Statement) -> Result:
+        """Runs ``ALTER TABLE t SET PROPERTIES``: translates volstream's properties to several of Delta's, passes on others."""
+        assert statement.name is not None, "the grammar asks for a name"
+        properties: dict[str, str] = {}
+        for key, value in statement.options["properties"].items():
+            check_property(key, value)
+            shorthand = SHORTHANDS.get(key.lower())
+            properties |= {key: value} if shorthand is None else shorthand(value)
+        check_tracking_stays(self._home, statement.name, properties)
+        schema = DeltaLog(folders.table_location(self._home.warehouse, statement.name)).schema()
+        present = {} if schema is None else schema.properties
+        changed = {key: value for key, value in properties.items() if present.get(key) != value}
+        binding = self._binding(self._home.spark)
+        binding.attach(statement.name)
+        if changed or schema is None:
+            altering = f"ALTER TABLE {statement.name.qualified} SET TBLPROPERTIES ({pairs(changed)})"
+            arrived.commit_before(self._home, altering)
+            binding.spark.sql(altering).collect()
+        return Result([], [])
+
+    def _binding(self, spark: SparkSession) -> Binding:
+        return Binding(self._home, spark, self._home.open_consumption, with_arrived=True)
+
+    def _consume(self, statement: str, words: list[str], streams: list[Stream]) -> DataFrame | Result:
+        """Runs DML that reads streams once, and moves the streams' offsets with it."""
+        insert = adapt.as_insert(statement)
+        if insert is None and words[0] == "CREATE":
+            raise SqlError(
+                "A view of a stream is not possible: its rows disappear once they are consumed.",
+                "Create a table from it (CREATE TABLE ... AS), or read the stream itself.",
+            )
+        dml = statement if insert is None else insert[1]
+        target, location = target_of(self._home, dml)
+        if insert is not None:
+            if "REPLACE" in words[:3]:
+                raise SqlError(
+                    "Replacing a table by the rows of a stream could lose the table's own rows if it failed.",
+                    "Use INSERT OVERWRITE, or drop the table first.",
+                )
+            if "EXISTS" in words[:6] and DeltaLog(location).exists():
+                return Result([], [])  # the statement does nothing, so nothing is consumed
+            with creating(self._home, target):
+                self._create_empty(insert[0])
+        else:
+            check_exists(self._home, target, location)
+        try:
+            count = self.write(dml, words, streams, location)
+        except BaseException:
+            if insert is not None and is_unused(self._home.catalog, location, [stream.id for stream in streams]):
+                self._drop_table(self._home.spark, target, f"DROP TABLE {target.qualified}")
+            raise
+        return Result(["num_affected_rows"], [{"num_affected_rows": count}])
+
+    def _create_empty(self, statement: str) -> None:
+        with self._home.gateway.fresh() as spark:
+            binding = Binding(self._home, spark, None)
+            spark.sql(binding.bind(statement)).collect()
+
+    def write(
+        self, statement: str, words: list[str], streams: list[Stream], location: str, job_id: str | None = None
+    ) -> int | None:
+        """Runs DML that reads streams and moves their offsets with it; returns the number of rows written, if known."""
+        with self._home.consumption(job_id=job_id) as consumption:
+            taken = consumption.take(*streams)
+
+            def dml(spark: SparkSession) -> None:
+                binding = Binding(self._home, spark, consumption, with_arrived=job_id is None)
+                columns = list(DeltaLog(location).columns()) if words[:1] == ["MERGE"] else None
+                text = binding.bind(statement, columns)
+                if columns is not None:
+                    text = adapt.filter_query(adapt.insert_all_columns(text, columns), CHANGE_COLUMNS, columns)
+                with_retries(lambda: spark.sql(text).collect())
+
+            if not taken:  # only streams on volumes that were never listed
+                with map_spark_errors(), self._home.gateway.fresh() as spark:
+                    dml(spark)
+                return None
+            return consumption.write(location, dml)
+
+    def _columns_of_target(self, statement: str) -> list[str]:
+        targets = names.targets(statement)
+        if not targets:
+            return []
+        return list(DeltaLog(folders.table_location(self._home.warehouse, targets[0].name)).columns())
+
+    def _created(self, statement: str) -> Name | None:
+        """Returns the table that a CREATE TABLE names, if volstream manages it.
+
+        Raises:
+            AlreadyExistsError: a stream has this name; tables and streams share a namespace.
+            InvalidValueError: no table can have it.
+        """
+        for reference in names.references(statement)[:1]:
+            if self._home.catalog.streams.find(reference.name) is not None:
+                raise AlreadyExistsError(f"There is already a stream {reference.name}.", "Choose another name.")
+            check_table(reference.name)
+            return reference.name
+        return None
+
+    def _check_written(self, statement: str, words: list[str]) -> None:
+        """Raises InvalidStateError if a statement writes rows to a table that a job maintains."""
+        if words[:1] in (["TRUNCATE"], ["RESTORE"], ["REPLACE"]) or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
+            written = names.references(statement)[:1]
+        else:
+            written = names.targets(statement) if names.writes(statement) else ()
+        for reference in written:
+            location = metastore.locate(self._home, reference.name)
+            check_writable(self._home.catalog, reference.name, location, self._home.warehouse)
+
+    def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
+        """Drops a table with its data. Spark treats attached tables as external, and would keep the files."""
+        name = Name.parse(names.last(statement))
+        location = folders.table_location(self._home.warehouse, name)
+        self._end_owner(name, keeper_of(self._home.catalog, location))
+        return self._drop_table(spark, name, text)
+
+    def _damaged(self, name: Name) -> Name | None:
+        """Returns the name if it is a table of the warehouse whose log, or whose tail's log, cannot be read."""
+        location = folders.table_location(self._home.warehouse, name)
+        try:
+            if location == folders.own_location(self._home.warehouse, name):
+                DeltaLog(location).properties()
+                TailedTable.open(location)
+        except DependencyError as error:
+            if error.transient:
+                raise
+            return name
+        return None
+
+    def _drop_damaged(self, spark: SparkSession, name: Name) -> DataFrame:
+        """Drops a damaged table: removes its files first, because Spark reads the log of a table that it drops."""
+        self._end_owner(name, next((job for job in self._home.catalog.jobs.list() if job.into == name), None))
+        folders.remove(folders.own_location(self._home.warehouse, name))
+        return spark.sql(f"DROP TABLE IF EXISTS {name.qualified}")
+
+    def _end_owner(self, name: Name, job: Job | None) -> None:
+        """Ends the source that fills a table to be dropped. Raises InvalidStateError if a job fills it."""
+        if job is not None:
+            first = (
+                f"DROP DYNAMIC TABLE {job.name}"
+                if isinstance(job, DynamicJob)
+                else f"first: volstream drop job {job.name}"
+            )
+            raise InvalidStateError(f"The table {name} belongs to job {job.name}.", f"Run {first}.")
+        source = self._home.catalog.sources.find(name)
+        if source is not None:
+            end(self._home.catalog, source)
+
+    def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:
+        result, warehouse = spark.sql(text), self._home.warehouse
+        own = folders.own_location(warehouse, name)
+        if folders.table_location(warehouse, name) != own:  # a linked table: its metastore owns the files
+            self._home.catalog.links.remove(name)
+        else:
+            folders.remove(own)
+        return result
+
+
+def _is_temporary(words: list[str]) -> bool:
+    """True if a statement creates a temporary view."""
+    return words[:1] == ["CREATE"] and any(word in ("TEMPORARY", "TEMP") for word in words[1:4])
+
+
+def _check_properties(statement: str) -> None:
+    """Raises InvalidValueError if a statement sets a misspelt property of volstream."""
+    for before, after in pairwise(names.tokenize(statement)):
+        if before.token_type is TokenType.STRING and after.text == "=":
+            check_property(before.text)

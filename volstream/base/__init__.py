@@ -1,0 +1,1 @@
+"""What everything stands on: values and their rules, settings, logs, processes."""

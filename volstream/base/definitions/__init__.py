@@ -1,0 +1,83 @@
+"""What a home consists of: each kind of object, with its options described once.
+
+The dataclasses of a module are the description. Fields annotated with an :class:`~.options.Option` are what
+a user can say of an object; those of the class that is named like the kind are what the catalog stores.
+"""
+
+from volstream.base.definitions.connection import Connection, ConnectionOptions, ConnectionType
+from volstream.base.definitions.function import Function, FunctionDefinition
+from volstream.base.definitions.job import (
+    NO_SCHEDULE,
+    PAUSED_BY_USER,
+    DynamicJob,
+    DynamicJobSpec,
+    DynamicTableOptions,
+    FileFormat,
+    FileJob,
+    FileJobOptions,
+    FileJobSpec,
+    FunctionOptions,
+    Job,
+    JobDefinition,
+    JobOptions,
+    JobSpec,
+    JobState,
+    LoadKeys,
+    NewColumns,
+    OnMove,
+    SetOptions,
+    StatementJob,
+    StatementJobSpec,
+    Trigger,
+    TriggerKind,
+    Write,
+)
+from volstream.base.definitions.source import DefinableSource, Source, SourceDefinition, SourceType
+from volstream.base.definitions.stream import SourceKind, Stream, StreamMode, StreamSpec
+from volstream.base.definitions.table import TableDefinition
+from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER, QueueType, Volume, VolumeSpec
+
+__all__ = [
+    "DEFAULT_VIRTUAL_CLUSTER",
+    "NO_SCHEDULE",
+    "PAUSED_BY_USER",
+    "Connection",
+    "ConnectionOptions",
+    "ConnectionType",
+    "DefinableSource",
+    "DynamicJob",
+    "DynamicJobSpec",
+    "DynamicTableOptions",
+    "FileFormat",
+    "FileJob",
+    "FileJobOptions",
+    "FileJobSpec",
+    "Function",
+    "FunctionDefinition",
+    "FunctionOptions",
+    "Job",
+    "JobDefinition",
+    "JobOptions",
+    "JobSpec",
+    "JobState",
+    "LoadKeys",
+    "NewColumns",
+    "OnMove",
+    "QueueType",
+    "SetOptions",
+    "Source",
+    "SourceDefinition",
+    "SourceKind",
+    "SourceType",
+    "StatementJob",
+    "StatementJobSpec",
+    "Stream",
+    "StreamMode",
+    "StreamSpec",
+    "TableDefinition",
+    "Trigger",
+    "TriggerKind",
+    "Volume",
+    "VolumeSpec",
+    "Write",
+]

@@ -1,0 +1,522 @@
+"""Jobs: what consumes streams and fills tables."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from volstream.base.definitions import forms
+from volstream.base.definitions.options import Option, keys, read, to_create
+from volstream.base.definitions.stream import StreamSpec
+from volstream.base.model.names import Name
+from volstream.base.model.text import nearest
+from volstream.base.model.units import exact_size, format_size
+from volstream.errors import InvalidValueError
+
+
+class Write(StrEnum):
+    """A job's way of writing its result table: one state per file, or a log of every processed version."""
+
+    UPSERT = "upsert"
+    APPEND = "append"
+
+
+class OnMove(StrEnum):
+    """A job's treatment of a file moved within its volume: call the function again, or let the rows follow."""
+
+    RERUN = "rerun"
+    REKEY = "rekey"
+
+
+class TriggerKind(StrEnum):
+    """The occasions on which the daemon runs a job."""
+
+    MANUAL = "manual"
+    ON_CHANGE = "on-change"
+    EVERY = "every"
+    CRON = "cron"
+
+
+class JobState(StrEnum):
+    """The state of a job, which tells whether the daemon and ``run-job`` may run it."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+
+
+class FileFormat(StrEnum):
+    """The format of a volume's files."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+    AVRO = "avro"
+    ORC = "orc"
+
+
+class NewColumns(StrEnum):
+    """The treatment of a file's columns that the table lacks: add them, rescue their values, or fail the file."""
+
+    ADD = "add"
+    RESCUE = "rescue"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """The schedule of a job: ``every`` in seconds, ``cron`` as a five-field expression."""
+
+    kind: TriggerKind = TriggerKind.MANUAL
+    every: float | None = None
+    cron: str | None = None
+
+    def __str__(self) -> str:
+        """Returns the schedule in words."""
+        match self.kind:
+            case TriggerKind.EVERY:
+                return f"every {self.every:g}s"
+            case TriggerKind.CRON:
+                return f"cron {self.cron}"
+            case _:
+                return self.kind.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduled:
+    """When the daemon runs a job: by at most one of ``on_change``, ``every`` and ``cron``; without them only ``run-job`` does."""
+
+    on_change: Annotated[bool, Option("Run as soon as something changes.", flag="--on-change", clause=True)] = False
+    every: Annotated[float | None, Option("Run periodically.", clause=True)] = None
+    cron: Annotated[str | None, Option("Run on a schedule.", metavar="'*/5 * * * *'", clause=True)] = None
+    priority: Annotated[
+        int, Option("Of several jobs that are due, those with higher numbers run first.", minimum=-1000, maximum=1000)
+    ] = 0
+
+    def __post_init__(self) -> None:
+        """Raises InvalidValueError for two schedules."""
+        if (self.on_change, self.every is not None, self.cron is not None).count(True) > 1:
+            raise InvalidValueError("on_change, every and cron are mutually exclusive.", "Give one of them.")
+
+    @property
+    def trigger(self) -> Trigger:
+        """The schedule."""
+        if self.on_change:
+            return Trigger(TriggerKind.ON_CHANGE)
+        if self.every is not None:
+            return Trigger(TriggerKind.EVERY, every=self.every)
+        return Trigger() if self.cron is None else Trigger(TriggerKind.CRON, cron=self.cron)
+
+
+#: The options of a schedule when none is set; a new schedule replaces the whole one.
+NO_SCHEDULE: Mapping[str, object] = {"on_change": False, "every": None, "cron": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(Scheduled):
+    """What a user says of any job."""
+
+    alert: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Receivers of its alerts; none: no alerts; default: the receivers in the settings.",
+            form=forms.RECEIVERS,
+            metavar="RECEIVER",
+        ),
+    ] = None
+    comment: Annotated[str | None, Option(clause=True)] = None
+
+
+#: Each call in flight has a thread.
+_MAX_CONCURRENCY = 1024
+
+#: The largest number of files or retries that the catalog can store.
+_MAX_COUNT = 2**31 - 1
+
+
+def _memory(value: Any) -> int:
+    size: int = forms.SIZE.read(value)
+    if size < _LEAST_MEMORY:
+        raise InvalidValueError(
+            f"{format_size(size)} is too little memory for a worker.", "Give 64MiB or more; 300MiB, not 300."
+        )
+    return size
+
+
+#: With less a worker cannot hold what it reads and returns.
+_LEAST_MEMORY = 64 << 20
+
+_MEMORY = forms.form("a size", "int | str", _memory, metavar="1GiB", write=exact_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileJobOptions(JobOptions):
+    """What a user says of a job on files, whatever it does with them."""
+
+    where: Annotated[
+        str | None,
+        Option('Take only files that satisfy this, such as "size < 1000000".', metavar="SQL", clause=True),
+    ] = None
+    write: Annotated[Write, Option("One state per file, or a log of every processed version.", alterable=False)] = (
+        Write.UPSERT
+    )
+    on_move: Annotated[
+        OnMove, Option("When a file moves inside the volume: run the function, or let its rows follow.")
+    ] = OnMove.RERUN
+    retries: Annotated[int, Option("Attempts at a file after the first.", minimum=0, maximum=_MAX_COUNT)] = 3
+    pause_after: Annotated[
+        int, Option("Pause after so many batches without a success; 0: never.", minimum=0, maximum=_MAX_COUNT)
+    ] = 3
+    timeout: Annotated[float | None, Option("Limit per file.", metavar="60s")] = None
+    isolate: Annotated[bool, Option("Run each file in a child process that can be killed.")] = False
+    concurrency: Annotated[
+        int | None,
+        Option(
+            "Calls in flight in each worker; by default what the function declares.",
+            minimum=1,
+            maximum=_MAX_CONCURRENCY,
+        ),
+    ] = None
+    rate: Annotated[str | None, Option("Most calls of the function, by all workers together.", form=forms.RATE)] = None
+    parallel: Annotated[
+        int | None,
+        Option(
+            "Most workers at a time, each with its own copy of what the function loads.", minimum=1, maximum=_MAX_COUNT
+        ),
+    ] = None
+    cpus: Annotated[
+        int | None, Option("CPUs of each worker; fewer run at a time then.", minimum=1, maximum=_MAX_COUNT)
+    ] = None
+    memory: Annotated[
+        int | None, Option("Memory of each worker, in place of the setting function_memory.", form=_MEMORY)
+    ] = None
+    gpus: Annotated[
+        int | None,
+        Option("GPUs of each worker, the only ones that its function sees.", minimum=1, maximum=_MAX_COUNT),
+    ] = None
+    expect: Annotated[
+        Sequence[str],
+        Option(
+            "Rows of a file must satisfy this, or the file fails; with `rows`, how many it has.",
+            form=forms.CONDITIONS,
+            single="expect",
+            metavar="SQL",
+        ),
+    ] = ()
+    expect_warn: Annotated[
+        Sequence[str],
+        Option(
+            "Count the files whose rows do not satisfy this.",
+            form=forms.CONDITIONS,
+            single="expect-warn",
+            metavar="SQL",
+        ),
+    ] = ()
+    verify_every: Annotated[
+        float | None, Option("Let the daemon compare the table with the files so often.", metavar="1d", minimum=1)
+    ] = None
+    max_files: Annotated[int | None, Option("Most files of a batch.", minimum=1, maximum=_MAX_COUNT)] = None
+    max_bytes: Annotated[int | None, Option("Most bytes of a batch.", form=forms.SIZE)] = None
+
+
+_INTO = Option("The table.", metavar="TABLE", alterable=False, clause=True)
+_STREAM = Option("The stream whose files are processed.", names="stream", alterable=False, clause=True)
+_VOLUME = Option(
+    "Create a stream for the job that starts with the files present.", names="volume", alterable=False, clause=True
+)
+_FUNCTION = Option("The function to run on each file.", metavar="FILE.py:FUNC|pkg.mod:FUNC", clause=True)
+_RETURNS = Option("Columns of the result: 'label STRING, score DOUBLE'.", metavar="DDL", clause=True)
+
+
+def _folder(value: Any) -> str:
+    folder: str = forms.TEXT.read(value).removesuffix("/")
+    if not {"", ".", ".."}.isdisjoint(folder.split("/")) or not folder.isprintable():
+        raise forms.unfit(value, "a folder", "Write for example thumbs or 2026/thumbs.")
+    return folder
+
+
+_OUTPUTS_TO = Option(
+    "The volume that gets the files which the function returns.",
+    form=forms.form("a name", "str", lambda value: str(forms.NAME.read(value)), metavar="VOLUME"),
+    names="volume",
+    alterable=False,
+)
+_OUTPUTS_PREFIX = Option(
+    "A folder in it, which is put before the paths of these files.",
+    form=forms.form("a folder", "str", _folder, metavar="FOLDER"),
+    alterable=False,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionOptions:
+    """What a user says of the function of a job."""
+
+    returns: Annotated[str | None, _RETURNS] = None
+    arguments: Annotated[Mapping[str, str], Option("Passed to the function by name, as text.", single="arg")] = field(
+        default_factory=dict
+    )
+    environment: Annotated[
+        str | None,
+        Option(
+            "The function's own packages: a requirements file, the folder of a virtual environment, or an archive of one.",
+            metavar="requirements.txt|VENV|ARCHIVE.tar.gz",
+        ),
+    ] = None
+    outputs_to: Annotated[str | None, _OUTPUTS_TO] = None
+    outputs_prefix: Annotated[str | None, _OUTPUTS_PREFIX] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetOptions:
+    """What a user says of the sets that files form for a function."""
+
+    group_by: Annotated[
+        str | None,
+        Option(
+            "Call the function on sets of files that share this: folder, stem, or an expression of relative_path.",
+            metavar="folder|stem|SQL",
+            alterable=False,
+        ),
+    ] = None
+    group_complete: Annotated[
+        str | None,
+        Option("Hold a set back until its files satisfy this, such as 'count(*) >= 2'.", metavar="SQL"),
+    ] = None
+    group_quiet: Annotated[
+        float | None, Option("Hold a set back until it has not changed for so long.", metavar="30s")
+    ] = None
+
+    @property
+    def unit(self) -> str:
+        """What the function is called on, and what numbers of outcomes and failures count: ``file`` or ``set``."""
+        return "file" if self.group_by is None else "set"
+
+
+def _delimiter(value: Any) -> str:
+    text = forms.TEXT.read(value)
+    if text.lower() in ("tab", "\\t"):
+        return "\t"
+    if len(text) != 1 or not text.isascii() or text in '"\r\n':
+        raise InvalidValueError(f"The delimiter cannot be {text!r}.", "Give one ASCII character, or tab.")
+    return str(text)
+
+
+def _encoding(value: Any) -> str:
+    name = forms.TEXT.read(value)
+    try:
+        codec = codecs.lookup(name)
+    except (LookupError, ValueError):  # the latter for a NUL
+        raise InvalidValueError(f"There is no encoding {name!r}.", "Give, for example, utf-8 or latin-1.") from None
+    if not codec._is_text_encoding:  # Python's own test in open()
+        raise InvalidValueError(f"{name!r} is not an encoding of text.", "Give, for example, utf-8 or latin-1.")
+    return codec.name
+
+
+_DELIMITER = forms.form("one ASCII character, or tab", "str", _delimiter, metavar="CHARACTER")
+_ENCODING = forms.form("an encoding", "str", _encoding, metavar="NAME")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadKeys:
+    """What a user says of how files are loaded as rows."""
+
+    format: Annotated[
+        FileFormat | None, Option("Of all files; by default of each by its extension.", flag="--file-format")
+    ] = None
+    header: Annotated[bool, Option("The first row of csv files has names.")] = True
+    delimiter: Annotated[str | None, Option("Between the values of csv files; tab for tabs.", form=_DELIMITER)] = None
+    encoding: Annotated[str, Option("Of csv and json files.", form=_ENCODING)] = "utf-8"
+    schema: Annotated[
+        str | None, Option("The table's columns; by default those of a sample of the files.", metavar="DDL")
+    ] = None
+    infer_types: Annotated[bool, Option("Find the types of values in csv and json files; otherwise they are text.")] = (
+        True
+    )
+    new_columns: Annotated[
+        NewColumns, Option("Columns that the table lacks: add them, rescue their values, or fail the file.")
+    ] = NewColumns.ADD
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec(JobOptions):
+    """A job to be created."""
+
+    name: Name
+    into: Annotated[Name, _INTO]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileJobSpec(FunctionOptions, SetOptions, FileJobOptions, JobSpec):
+    """A :class:`FileJob` to be created: with one of ``stream`` and ``volume``."""
+
+    function: Annotated[str, _FUNCTION]
+    stream: Annotated[Name | None, _STREAM] = None
+    volume: Annotated[Name | None, _VOLUME] = None
+    pickled: bytes | None = field(default=None, repr=False)
+
+
+#: Options of a job on files that its methods have as arguments of their own.
+JOB_ARGUMENTS = ("function", "into", "stream", "volume")
+
+
+#: Options of a job that loads files.
+LOAD_OPTIONS = {**to_create(LoadKeys), **to_create(FileJobOptions)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementJobSpec(JobSpec):
+    """A :class:`StatementJob` to be created: the streams that its statement reads, the first one by which it is known."""
+
+    statement: str
+    streams: Sequence[Name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicJobSpec(JobSpec):
+    """A :class:`DynamicJob` to be created: the streams to make, one on each relation that its query reads."""
+
+    query: str
+    own_streams: Sequence[StreamSpec]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicTableOptions(Scheduled):
+    """What a user says of a dynamic table."""
+
+    query: Annotated[str, Option("What the table holds.", metavar="SQL", alterable=False, clause=True)]
+    comment: Annotated[str | None, Option(clause=True)] = None
+
+
+def _load(value: Any) -> LoadKeys:
+    if isinstance(value, LoadKeys):
+        return value
+    if not isinstance(value, Mapping):
+        raise forms.unfit(value, 'a table, such as { format = "csv" }')
+    allowed = keys(LoadKeys)
+    if unknown := sorted(value.keys() - allowed):
+        raise InvalidValueError(f"There is no load option {unknown[0]!r}.", nearest(unknown[0], list(allowed)))
+    return LoadKeys(**read(LoadKeys, value))
+
+
+def _said(load: LoadKeys) -> Mapping[str, Any]:
+    """Returns the options of loading that are not the defaults."""
+    said = {name: (key, getattr(load, name)) for name, key in keys(LoadKeys).items()}
+    return {name: key.write(value) for name, (key, value) in said.items() if value != key.default}
+
+
+_LOAD = forms.form("a table", "Mapping[str, str | bool]", _load, write=_said)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobDefinition(FunctionOptions, SetOptions, FileJobOptions):
+    """All that can be said of a job, whatever it runs: a function, a loader of files, or a statement."""
+
+    stream: Annotated[Name | None, _STREAM] = None
+    volume: Annotated[Name | None, _VOLUME] = None
+    function: Annotated[str | None, _FUNCTION] = None
+    load: Annotated[LoadKeys | None, Option("How files are loaded as rows.", form=_LOAD)] = None
+    statement: Annotated[str | None, Option("DML that consumes streams.", metavar="SQL")] = None
+    into: Annotated[Name | None, _INTO] = None
+
+
+#: The reason of a pause that a person asked for.
+PAUSED_BY_USER = "paused by the user"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(JobOptions):
+    """A job as the catalog has it: a :class:`FileJob`, a :class:`StatementJob` or a :class:`DynamicJob`.
+
+    Attributes:
+        stream_id: the stream's; the first one's, if a statement reads several.
+        other_stream_ids: the other streams that a statement reads.
+        into: the table.
+        owns_stream: the streams were made for this job and are dropped with it.
+        last_started, last_ended: times of the last run; ``last_ended`` is None while a run is in progress, and stays so if its
+            process died or could not write the catalog.
+        last_outcome: a line about the last run that ended well and had work.
+    """
+
+    id: str
+    name: Name
+    stream_id: str
+    other_stream_ids: Sequence[str] = ()
+    into: Name
+    state: JobState
+    state_reason: str | None
+    owns_stream: bool
+    created_on: datetime
+    last_started: datetime | None = None
+    last_ended: datetime | None = None
+    last_outcome: str | None = None
+
+    @property
+    def stream_ids(self) -> Sequence[str]:
+        """The ids of all streams that the job consumes."""
+        return (self.stream_id, *self.other_stream_ids)
+
+    @property
+    def unended(self) -> bool:
+        """True if a run began whose end is not known: it is in progress, or was interrupted."""
+        return self.last_started is not None and self.last_ended is None
+
+    @property
+    def paused_itself(self) -> str | None:
+        """Why the job paused itself; None: it is active, or was paused by a person."""
+        return self.state_reason if self.state is JobState.PAUSED and self.state_reason != PAUSED_BY_USER else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileJob(SetOptions, FileJobOptions, Job):
+    """Runs a function on each file of a volume's stream, into a result table.
+
+    Attributes:
+        function: ``/abs/file.py:func`` or ``pkg.mod:func``.
+        search_path: folder to import ``pkg.mod`` from if it is not installed; None: installed.
+        pickled: a function that no file has (``functions/pickled.py``); ``function`` is then its name.
+        fingerprint: hash of the function's code when the job was made or altered.
+        returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``.
+        environment: absolute path of what defines the environment in which the function runs; None: volstream's own.
+        outputs_to, outputs_prefix: volume, and folder in it, of the files that the function returns.
+        declared: ``returns`` is what the function declares, or returned for a sample, not what the user gave besides.
+        clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
+        may_have_strays: the result table may have rows of files that left the volume unseen by the stream: it was reset, or
+            another job wrote them. The next run looks for them.
+        failed_batches: batches in a row of which every file failed.
+        verified_on: when the table was last compared with its files.
+        verified_version: version of the table up to which no other writer changed rows, or what it changed was put right.
+    """
+
+    function: str
+    search_path: str | None
+    fingerprint: str
+    returns: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    environment: str | None = None
+    outputs_to: str | None = None
+    outputs_prefix: str | None = None
+    pickled: bytes | None = field(default=None, repr=False)
+    declared: bool = False
+    clean: bool = False
+    may_have_strays: bool = False
+    failed_batches: int = 0
+    verified_version: int | None = None
+    verified_on: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementJob(Job):
+    """Runs DML that consumes its streams."""
+
+    statement: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicJob(Job):
+    """Keeps a dynamic table, ``into``, equal to a query. The streams on what the query reads are its own."""
+
+    query: str

@@ -1,0 +1,173 @@
+"""The keyword arguments of public methods, for type checkers and editors. Made by docs/generate.py from the definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, TypedDict
+
+from volstream.base.definitions.job import FileFormat, NewColumns, OnMove, Write
+from volstream.base.definitions.stream import StreamMode
+from volstream.base.definitions.volume import QueueType
+from volstream.base.model.names import Name
+
+
+class ConnectionKeywords(TypedDict, total=False):
+    """Options of a connection."""
+
+    region: str | None
+    endpoint: str | None
+    role_arn: str | None
+    credentials: str
+    comment: str | None
+
+
+class VolumeKeywords(TypedDict, total=False):
+    """Options of a volume."""
+
+    connection: str | Name | None
+    queue_type: QueueType | str | None
+    queue_name: str | None
+    queue_properties: Mapping[str, str | int | float] | None
+    virtual_cluster: str
+    recursive: bool
+    patterns: Sequence[str] | str
+    ignores: Sequence[str] | str
+    max_removals: str | None
+    inventory: str | None
+    expect_every: float | str | timedelta | None
+    comment: str | None
+
+
+class StreamKeywords(TypedDict, total=False):
+    """Options of a new stream."""
+
+    show_initial_rows: bool
+    at_version: int | None
+    at_timestamp: datetime | str | None
+    mode: StreamMode | Literal["standard", "append-only"]
+    identity: Sequence[str] | str
+    comment: str | None
+
+
+class JobKeywords(TypedDict, total=False):
+    """Options of a new job."""
+
+    returns: str | None
+    arguments: Mapping[str, str | int | float]
+    environment: str | None
+    outputs_to: str | None
+    outputs_prefix: str | None
+    group_by: str | None
+    group_complete: str | None
+    group_quiet: float | str | timedelta | None
+    where: str | None
+    write: Write | Literal["upsert", "append"]
+    on_move: OnMove | Literal["rerun", "rekey"]
+    retries: int
+    pause_after: int
+    timeout: float | str | timedelta | None
+    isolate: bool
+    concurrency: int | None
+    rate: str | None
+    parallel: int | None
+    cpus: int | None
+    memory: int | str | None
+    gpus: int | None
+    expect: Sequence[str] | str
+    expect_warn: Sequence[str] | str
+    verify_every: float | str | timedelta | None
+    max_files: int | None
+    max_bytes: int | str | None
+    alert: Sequence[str] | str | None
+    comment: str | None
+    on_change: bool
+    every: float | str | timedelta | None
+    cron: str | None
+    priority: int
+
+
+class JobChanges(TypedDict, total=False):
+    """What can be changed of a job."""
+
+    returns: str | None
+    arguments: Mapping[str, str | int | float]
+    environment: str | None
+    group_complete: str | None
+    group_quiet: float | str | timedelta | None
+    where: str | None
+    on_move: OnMove | Literal["rerun", "rekey"]
+    retries: int
+    pause_after: int
+    timeout: float | str | timedelta | None
+    isolate: bool
+    concurrency: int | None
+    rate: str | None
+    parallel: int | None
+    cpus: int | None
+    memory: int | str | None
+    gpus: int | None
+    expect: Sequence[str] | str
+    expect_warn: Sequence[str] | str
+    verify_every: float | str | timedelta | None
+    max_files: int | None
+    max_bytes: int | str | None
+    alert: Sequence[str] | str | None
+    comment: str | None
+    on_change: bool
+    every: float | str | timedelta | None
+    cron: str | None
+    priority: int
+
+
+class LoadKeywords(TypedDict, total=False):
+    """Options of a new job that loads files."""
+
+    format: FileFormat | Literal["csv", "json", "parquet", "avro", "orc"] | None
+    header: bool
+    delimiter: str | None
+    encoding: str
+    schema: str | None
+    infer_types: bool
+    new_columns: NewColumns | Literal["add", "rescue", "fail"]
+    where: str | None
+    write: Write | Literal["upsert", "append"]
+    on_move: OnMove | Literal["rerun", "rekey"]
+    retries: int
+    pause_after: int
+    timeout: float | str | timedelta | None
+    isolate: bool
+    concurrency: int | None
+    rate: str | None
+    parallel: int | None
+    cpus: int | None
+    memory: int | str | None
+    gpus: int | None
+    expect: Sequence[str] | str
+    expect_warn: Sequence[str] | str
+    verify_every: float | str | timedelta | None
+    max_files: int | None
+    max_bytes: int | str | None
+    alert: Sequence[str] | str | None
+    comment: str | None
+    on_change: bool
+    every: float | str | timedelta | None
+    cron: str | None
+    priority: int
+
+
+class DynamicTableKeywords(TypedDict, total=False):
+    """Options of a new dynamic table."""
+
+    comment: str | None
+    on_change: bool
+    every: float | str | timedelta | None
+    cron: str | None
+    priority: int
+
+
+class SourceChanges(TypedDict, total=False):
+    """What can be changed of a source."""
+
+    retention_policy: str | timedelta | None
+    comment: str | None

@@ -1,0 +1,53 @@
+"""The addresses and names at which the console is reached, and its URL. Imports no web framework: commands use it."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+from volstream.base.config import Settings
+from volstream.base.lifecycle.privacy import secret_in
+
+#: Names of this host that other hosts cannot reach.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+#: File of the home with the token that pages and programs need.
+TOKEN = "console.token"
+
+#: Addresses that stand for all of a host.
+_ANY = ("0.0.0.0", "::")
+
+
+def token_of(settings: Settings) -> str:
+    """Returns the console's token, which is made if it is missing. Raises InvalidValueError."""
+    return secret_in(settings.home / TOKEN)
+
+
+def url_of(settings: Settings, port: int) -> str:
+    """Returns the URL of the console of a daemon that listens on a port, with the token."""
+    return f"{address_of(settings, port)}/?token={quote(token_of(settings))}"
+
+
+def address_of(settings: Settings, port: int) -> str:
+    """Returns what the URLs of the console's pages begin with, without a slash at its end."""
+    scheme = "http" if settings.console_certificate is None else "https"
+    address = settings.console_address
+    host = next(iter(settings.console_hosts), LOOPBACK[0]) if address in _ANY else address
+    shown = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{shown}:{port}"
+
+
+def known_hosts(settings: Settings) -> frozenset[str]:
+    """Returns the host names that requests may name."""
+    address = () if settings.console_address in _ANY else (settings.console_address,)
+    return frozenset(name.lower() for name in (*LOOPBACK, *address, *settings.console_hosts))
+
+
+#: ``name[:port]`` or ``[address][:port]``.
+_HOST = re.compile(r"(?:\[([0-9a-z:.]+)\]|([0-9a-z._-]+))(?::[0-9]{1,5})?")
+
+
+def host_of(header: str) -> str:
+    """Returns the host of a ``Host`` header without the port; empty if it is anything but a host and a port."""
+    match = _HOST.fullmatch(header.lower())
+    return "" if match is None else match[1] or match[2]

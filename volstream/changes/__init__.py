@@ -1,0 +1,1 @@
+"""Directories of files, and streams of the changes of directories and tables."""

@@ -1,0 +1,375 @@
+"""Keeps one volume's directory table up to date: turns ticks of hints into refreshes and reconciles.
+
+Used by the holder of the volume's lease (see :func:`volstream.catalog.leases.of_volume`), in one thread. No Spark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from volstream.base.config import Settings
+from volstream.base.definitions import Volume
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.log import get
+from volstream.base.model.hint_set import HintSet
+from volstream.base.model.hints import Hint, KeyHint, SubtreeHint, unusable
+from volstream.base.tracing import span
+from volstream.catalog import Catalog
+from volstream.changes.directory.confirm import Confirm, Observations
+from volstream.changes.directory.inventory import Inventory, is_older, list_report, open_inventory
+from volstream.changes.directory.listing import Listing
+from volstream.changes.directory.reconcile import (
+    ReconcileResult,
+    add_differences,
+    list_subtrees,
+    note_failed,
+    note_findings,
+    reconcile,
+)
+from volstream.changes.directory.refresh import add_keys
+from volstream.changes.directory.writer import Counts, DirectoryWriter
+from volstream.errors import InvalidValueError, NotFoundError, StorageDeniedError, StorageError
+from volstream.files.storage.base import PROBE, HasLocalPaths, KeyOrdered, ObjectStore
+from volstream.files.volumes.access import store_of
+from volstream.tables.delta import folders
+
+_log = get("directory")
+
+#: Maximum number of keys remembered during a listing; beyond it, the listing's findings are checked instead.
+_MAX_SEEN = 100_000
+
+#: Delay until a key that could not be checked is retried.
+_LATER = Backoff(first_seconds=1.0, cap_seconds=300.0)
+
+#: Interval of sweeps for unneeded data files, which list the table's folders.
+_SWEEP_SECONDS = 6 * 3600.0
+
+#: Interval of checks that the store exists; for a bucket each check is a request.
+_LOCAL_CHECK_SECONDS, _REMOTE_CHECK_SECONDS = 2.0, 60.0
+
+
+@dataclass(frozen=True)
+class TickResult:
+    """The result of a tick: rows changed and commits made."""
+
+    counts: Counts
+    commits: int
+
+
+class DirectoryKeeper:
+    """Refreshes and reconciles one volume.
+
+    Args:
+        wait: sleeps; a daemon passes a function that its stop signal interrupts.
+        stopped: interrupts a listing when it returns true.
+        store: store of the volume's files; None: opened through its connection.
+    """
+
+    def __init__(
+        self,
+        volume: Volume,
+        catalog: Catalog,
+        settings: Settings,
+        wait: Callable[[float], object] = time.sleep,
+        stopped: Callable[[], object] = lambda: False,
+        store: ObjectStore | None = None,
+    ) -> None:
+        self.volume = volume
+        self._catalog = catalog
+        self._settings = settings
+        self._wait = wait
+        self._stopped = stopped
+        self._store = store or store_of(volume, catalog, settings)
+        self._writer = DirectoryWriter(volume, catalog, settings.warehouse_path, settings.directory_versions)
+        self._seen: HintSet | None = None  # since the start of a background listing
+        self._put_off_until: dict[str, tuple[int, float]] = {}  # by key: number of attempts, and time of the next
+        self._next_sweep = time.monotonic() + _SWEEP_SECONDS
+        local = isinstance(self._store, HasLocalPaths)
+        self._check_seconds = _LOCAL_CHECK_SECONDS if local else _REMOTE_CHECK_SECONDS
+        self._next_check = time.monotonic() + self._check_seconds
+
+    @property
+    def held_removals(self) -> int:
+        """Removals that the newest full listing found and that wait for confirmation."""
+        return self._writer.volume.held_removals
+
+    @property
+    def reconciled_on(self) -> datetime | None:
+        """The time as of which the directory was complete at last."""
+        return self._writer.volume.reconciled_on
+
+    def check_store(self) -> None:
+        """Checks periodically that the store answers; otherwise only the next event or full listing would reveal a failure.
+
+        Raises:
+            StorageError: the store is missing or does not answer.
+        """
+        if time.monotonic() < self._next_check:
+            return
+        with suppress(StorageDeniedError):  # denied: permission covers only some prefixes; the store exists
+            self._store.head(PROBE)
+        self._next_check = time.monotonic() + self._check_seconds
+
+    def reconcile(
+        self, prefix: str = "", cause: str = "reconcile", inventory: Inventory | None = None
+    ) -> ReconcileResult:
+        """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits the differences.
+
+        Files that are still being written are skipped, and scheduled for another check.
+
+        Args:
+            inventory: a report to be read instead of listing the whole volume.
+
+        Raises:
+            StorageError: the listing failed; nothing was changed.
+            InvalidValueError: the report does not suit the volume; nothing was changed.
+        """
+        if prefix:
+            return self._refresh([prefix], [], cause)
+        if self._seen is not None:  # an older background listing uses the volume's own folder
+            self._seen.subtrees[""] = cause
+        folder = self._folder if self._seen is None else self._folder_beside
+        listing = self._list(folder, [""]) if inventory is None else self._read(folder, inventory)
+        return self._commit(folder, listing, cause, self._earlier(listing))
+
+    def bootstrap(self) -> ReconcileResult:
+        """Fills the directory for the first time: from the newest report about the volume or, if there is none, by listing it.
+
+        Raises:
+            StorageError: the listing failed, or a report cannot be read or does not suit; nothing was changed.
+        """
+        listing = self._list_or_read()
+        assert listing is not None, "no report is older than a directory that was never complete"
+        return self._commit(self._folder, listing, "bootstrap", self._earlier(listing))
+
+    def begin_listing(self) -> Callable[[], Listing | None]:
+        """Returns a function that lists the whole volume, or reads the newest report about it, to run in a separate thread;
+        :meth:`end_listing` takes its result. None: there is no newer report than the directory."""
+        self._seen = HintSet(self.volume.selection)
+        return self._list_or_read
+
+    def end_listing(self, listing: Listing | None, cause: str = "reconcile") -> ReconcileResult | None:
+        """Commits the findings of a background listing, unless newer observations contradict them.
+
+        Args:
+            listing: None: the listing failed, or nothing was due.
+        """
+        seen, self._seen = self._seen, None
+        if listing is None or seen is None:
+            return None
+        many = len(seen.keys) > _MAX_SEEN
+        prefixes = tuple(prefix for prefix, _ in seen.listings())
+        since = Observations(frozenset() if many else frozenset(seen.keys), prefixes, unknown=many or listing.resumed)
+        return self._commit(self._folder, listing, cause, since)
+
+    @property
+    def _folder(self) -> str:
+        """The folder for listings of the whole volume. It survives the process, so that the next one can resume."""
+        return f"{self._settings.warehouse_path}/_listings/{self.volume.id}"
+
+    @property
+    def _is_there(self) -> bool:
+        """True if the directory was ever filled."""
+        return self._catalog.refreshes.last(self.volume.id) is not None
+
+    @property
+    def _folder_beside(self) -> str:
+        """The folder for listings of subtrees, and of the volume while a background listing uses the other folder. For one
+        listing at a time, because a keeper has one thread."""
+        return f"{self._folder}-beside"
+
+    def _earlier(self, listing: Listing) -> Observations:
+        """Returns what is known of changes since a listing began that nothing else ran beside."""
+        # It is unknown what an earlier process observed since it began its part.
+        return Observations(unknown=listing.resumed and self._is_there)
+
+    def _list(self, folder: str, prefixes: Sequence[str]) -> Listing:
+        return list_subtrees(
+            folder,
+            self._store,
+            prefixes,
+            self.volume.selection,
+            settle_seconds=self._settings.settle_seconds,
+            wait=self._wait,
+            stopped=self._stopped,
+        )
+
+    def _list_or_read(self) -> Listing | None:
+        """Returns what the newest report says of the volume or, without one, a listing; None: there is no newer report."""
+        if self.volume.inventory is None:
+            return self._list(self._folder, [""])
+        try:
+            inventory = open_inventory(self.volume.inventory, self.volume, self._catalog, self._settings)
+            if is_older(inventory.manifest, self.reconciled_on):
+                return None
+            return self._read(self._folder, inventory)
+        except NotFoundError as error:
+            _log.info(
+                "no_inventory_report", volume=str(self.volume.name), reason=error.message, next="the volume is listed"
+            )
+            return self._list(self._folder, [""])
+        except InvalidValueError as error:  # what the provider writes may suit again: the volume is kept meanwhile
+            raise StorageError(error.message, error.remedy) from error
+
+    def _read(self, folder: str, inventory: Inventory) -> Listing:
+        return list_report(
+            folder, inventory, self.volume.location, self._store, self.volume.selection, stopped=self._stopped
+        )
+
+    def _commit(self, folder: str, listing: Listing, cause: str, since: Observations) -> ReconcileResult:
+        with span("refresh", volume=str(self.volume.name), cause=cause, listed=listing.files) as current:
+            done = reconcile(self._writer, self._store, self._catalog, folder, listing, cause, since)
+            current.set(**_numbers(done))
+        self._catalog.refreshes.ask_check(self.volume.id, done.unsettled)
+        _log.info(
+            "reconciled",
+            volume=str(self.volume.name),
+            cause=cause,
+            files=done.files,
+            inserted=done.counts.inserted,
+            updated=done.counts.updated,
+            deleted=done.counts.deleted,
+            findings=done.findings,
+            unsettled=len(done.unsettled),
+            seconds=round(done.seconds, 3),
+        )
+        return done
+
+    def apply(self, hints: HintSet) -> TickResult:
+        """Applies all ``hints`` to the directory: at most one commit, and another one for the whole volume.
+
+        Raises:
+            StorageError: nothing of the current part was committed; apply the hints again.
+            FencedError: another writer took over.
+        """
+        listings = dict(hints.listings())
+        subtrees = {prefix: listings[prefix] for prefix in self._readable(listings)}
+        if "" in subtrees:
+            done = self.reconcile(cause=subtrees[""])
+            return TickResult(done.counts, int(done.commit is not None))
+        keys = self._readable(hints.single_keys())
+        if self._seen is not None:
+            self._seen.keys |= hints.keys
+            self._seen.subtrees |= hints.subtrees
+        if not (keys or subtrees):
+            return TickResult(Counts(), 0)
+        done = self._refresh(sorted(subtrees), keys, ", ".join(sorted({*subtrees.values()})) or "events")
+        return TickResult(done.counts, int(done.commit is not None))
+
+    def _refresh(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> ReconcileResult:
+        """Makes one commit for subtrees and single keys."""
+        with span("refresh", volume=str(self.volume.name), cause=cause, keys=len(keys)) as current:
+            done = self._refresh_now(prefixes, keys, cause)
+            current.set(**_numbers(done))
+            return done
+
+    def _refresh_now(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> ReconcileResult:
+        began, folder = time.time(), self._folder_beside
+        listing = self._list(folder, prefixes) if prefixes else Listing()
+        snapshot = self._writer.open()
+        changes = self._writer.begin(snapshot)
+        try:
+            late = 0
+            confirm = Confirm(
+                self._store, self.volume.selection, Observations(unknown=listing.resumed and self._is_there)
+            )
+            if prefixes:
+                late = add_differences(changes, snapshot, folder, prefixes, listing, confirm)
+            failed = add_keys(changes, snapshot, self._store, keys, self._settings.tick_keys)
+        except BaseException:
+            changes.drop()
+            raise
+        commit = self._writer.commit(snapshot, changes, cause)
+        if prefixes:
+            folders.remove(folder)
+            note_findings(self._catalog, self.volume.id, listing)
+            self._catalog.refreshes.ask_check(self.volume.id, listing.unsettled)
+        note_failed(self._catalog, self.volume.id, {**confirm.failed, **failed})
+        self._put_off(keys, failed)
+        if commit is not None:
+            _log.info(
+                "refreshed",
+                volume=str(self.volume.name),
+                keys=len(keys),
+                subtrees=len(prefixes),
+                refresh=commit.number,
+                inserted=commit.inserted,
+                updated=commit.updated,
+                deleted=commit.deleted,
+            )
+        return ReconcileResult(
+            listing.files,
+            listing.bytes,
+            changes.counts,
+            late,
+            commit,
+            listing.finding_count,
+            listing.unsettled,
+            time.time() - began,
+        )
+
+    def _put_off(self, keys: Sequence[str], failed: Mapping[str, StorageError]) -> None:
+        """Schedules keys that could not be checked for a retry, with growing delays. Keys without permission wait for the next
+        listing."""
+        later = [key for key, error in failed.items() if error.transient]
+        delays = {key: self._put_off_until.get(key, (0, 0.0))[0] + 1 for key in later}
+        for key in keys:
+            self._put_off_until.pop(key, None)
+        for key, times in delays.items():
+            self._put_off_until[key] = times, time.monotonic() + _LATER.delay(times)
+        if later:
+            self._catalog.refreshes.ask_check(self.volume.id, later)
+
+    def maintain(self, *, idle: bool = True) -> None:
+        """Maintains the directory's tables: compacts the tail, drops unneeded history, deletes old files.
+
+        Args:
+            idle: no other work is waiting.
+        """
+        self._writer.maintain()
+        if idle and time.monotonic() >= self._next_sweep:
+            self._next_sweep = time.monotonic() + _SWEEP_SECONDS
+            self._writer.sweep()
+
+    def requested_checks(self) -> Mapping[Hint, datetime]:
+        """Returns what this volume's writer was asked to check again, with the times of the requests: settled files, subtrees,
+        and keys due for a retry."""
+        hints: dict[Hint, datetime] = {}
+        for path, when in self._catalog.refreshes.asked_checks(self.volume.id, self._settings.tick_keys).items():
+            if path == "" or path.endswith("/"):
+                hints[SubtreeHint(path, "asked")] = when
+            elif time.monotonic() >= self._put_off_until.get(path, (0, 0.0))[1] and self._settled(path):
+                hints[KeyHint(path)] = when
+        return hints
+
+    def complete_checks(self, requested: Mapping[Hint, datetime]) -> None:
+        """Removes requests that :meth:`requested_checks` returned, once they are applied."""
+        if requested:
+            paths = {hint.path if isinstance(hint, KeyHint) else hint.prefix: when for hint, when in requested.items()}
+            self._catalog.refreshes.checked(self.volume.id, paths)
+
+    def _settled(self, path: str) -> bool:
+        if isinstance(self._store, KeyOrdered):
+            return True  # the store's objects appear complete
+        try:
+            now = self._store.head(path)
+        except StorageError:  # applying the key will report it
+            return True
+        age = None if now is None else (datetime.now(UTC) - now.last_modified_time).total_seconds()
+        return age is None or abs(age) >= self._settings.settle_seconds
+
+    def _readable(self, paths: Collection[str]) -> list[str]:
+        """Returns ``paths`` without those that no row can have or be below; records these as rejected."""
+        odd = unusable(paths)
+        self._catalog.refreshes.reject(self.volume.id, odd.values())
+        return [path for path in paths if path not in odd]
+
+
+def _numbers(done: ReconcileResult) -> dict[str, int]:
+    """Returns the attributes of a refresh for spans."""
+    counts = done.counts
+    return {"rows": counts.rows, "inserted": counts.inserted, "updated": counts.updated, "deleted": counts.deleted}

@@ -1,0 +1,245 @@
+"""A full listing of subtrees, spooled to Parquet files in path order; memory use does not depend on the number of files.
+
+Lists only settled files: a recently modified file is checked again after the settle time, and included only if it has not
+changed. Splitting and resuming the listing of a bucket is in ``directory.shards``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count, islice
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from volstream.base.model.files import FileInfo, Finding, checked
+from volstream.base.model.selection import Selection
+from volstream.changes.directory import table
+from volstream.changes.directory.ordered import PATH, merged
+from volstream.errors import FencedError, InterruptedByUserError, StorageError
+from volstream.files.storage.base import ObjectStore
+from volstream.tables.delta.places import filesystem_of, make_folder
+
+#: Rows per row group: read at once from each file during a merge.
+_GROUP_ROWS = 10_000
+
+#: Rows sorted in memory and written to one file.
+_RUN_ROWS = 200_000
+
+#: Findings beyond this number are only counted: a million unreadable names say no more than a thousand.
+_MAX_FINDINGS = 1000
+
+
+@dataclass
+class Listing:
+    """The result of a listing.
+
+    Attributes:
+        began: start of the listing, as :func:`time.time`.
+        resumed: an earlier process made part of the listing.
+        findings: names that cannot become rows, at most 1,000.
+        unsettled: files that were still being written at the end of the listing, or could not be checked; also in
+            ``findings``.
+        as_of: None: it was seen by listing. Otherwise it comes from a report of this time, which says nothing of what changed
+            since.
+        covers: prefix of all paths that a report is about.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    finding_count: int = 0
+    unsettled: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.time)
+    resumed: bool = False
+    as_of: datetime | None = None
+    covers: str = ""
+
+    @property
+    def shows(self) -> float:
+        """The time whose files it has, as :func:`time.time`; later changes may be missing."""
+        return self.began if self.as_of is None else self.as_of.timestamp()
+
+    def add(self, other: Listing) -> None:
+        """Adds the result of listing other subtrees."""
+        self.files += other.files
+        self.bytes += other.bytes
+        for finding in other.findings:
+            note_in(self, finding)
+        self.finding_count += other.finding_count - len(other.findings)
+        self.unsettled += other.unsettled
+        self.began = min(self.began, other.began)
+        self.resumed |= other.resumed
+
+
+def list_to(
+    folder: str,
+    store: ObjectStore,
+    prefixes: Sequence[str],
+    selection: Selection,
+    *,
+    settle_seconds: float,
+    wait: Callable[[float], object] = time.sleep,
+    stopped: Callable[[], object] = lambda: False,
+    run_rows: int = _RUN_ROWS,
+    group_rows: int = _GROUP_ROWS,
+) -> Listing:
+    """Lists everything below the prefixes into Parquet files in ``folder``, to be read with :func:`listed_in`.
+
+    Args:
+        folder: path or URI of a folder without files.
+        prefixes: no prefix is below another.
+        settle_seconds: a file modified less than this long ago is checked again after this time.
+        wait: sleeps; the daemon passes a function that a stop interrupts.
+        stopped: called after each group of rows.
+        run_rows: rows sorted at once.
+        group_rows: rows read at once when the listing is merged.
+
+    Raises:
+        StorageError: the listing is incomplete; nothing can be concluded from it.
+        InterruptedByUserError: the listing was stopped.
+    """
+    listing = Listing()
+    entries = (checked(entry) for prefix in prefixes for entry in store.list(prefix, selection))
+    settled = _settled(entries, store, listing, settle_seconds, wait)
+    spool(folder, settled, store, listing, stopped, run_rows, group_rows)
+    return listing
+
+
+def spool(
+    folder: str,
+    files: Iterator[FileInfo],
+    store: ObjectStore,
+    listing: Listing,
+    stopped: Callable[[], object],
+    run_rows: int,
+    group_rows: int,
+) -> None:
+    """Writes files in any order to sorted Parquet files, and counts them in ``listing``. Arguments are as in :func:`list_to`."""
+    make_folder(folder)
+    filesystem, path = filesystem_of(folder)
+    for number in count():
+        run: list[pa.Table] = []
+        rows = 0
+        while rows < run_rows and (group := list(islice(files, group_rows))):
+            if stopped():
+                raise InterruptedByUserError("The listing was stopped.")
+            listing.bytes += sum(file.size for file in group)
+            listing.files += len(group)
+            rows += len(group)
+            run.append(table.rows(group, store.url))
+        if not run:
+            return
+        pq.write_table(
+            pa.concat_tables(run).sort_by(PATH),
+            f"{path}/{number:06}.parquet",
+            filesystem=filesystem,
+            row_group_size=group_rows,
+            compression="lz4",
+        )
+
+
+def listed_in(folder: str, files: int = 0) -> Iterator[pa.Table]:
+    """Yields the files of a listing in path order, thousands per table, with the columns :data:`table.SCHEMA`.
+
+    Args:
+        folder: a folder of Parquet files whose rows are sorted.
+        files: how many files were listed, if known: nothing is there only if there were none.
+
+    Raises:
+        FencedError: another process took over the volume, and removed the listing.
+    """
+    filesystem, path = filesystem_of(folder)
+    selector = fs.FileSelector(path, allow_not_found=True, recursive=True)
+    names = [info.path for info in filesystem.get_file_info(selector) if info.base_name.endswith(".parquet")]
+    if files and not names:
+        raise _taken_over()
+    runs: list[tuple[str, Iterable[pa.Table]]] = []
+    for name in names:
+        groups = _groups(filesystem, name)
+        first = next(groups, None)
+        if first is not None:
+            runs.append((first[PATH][0].as_py(), _groups(filesystem, name)))
+            groups.close()
+    return merged(runs)
+
+
+def _groups(filesystem: fs.FileSystem, path: str) -> Generator[pa.Table, None, None]:
+    try:
+        with pq.ParquetFile(path, filesystem=filesystem) as file:
+            for group in range(file.metadata.num_row_groups):
+                rows = file.read_row_group(group)
+                if rows.num_rows:
+                    yield rows
+    except FileNotFoundError as error:
+        raise _taken_over() from error
+
+
+def _taken_over() -> FencedError:
+    return FencedError(
+        "Another process took over the volume, and removed what this one had listed; nothing of it was kept.",
+        "Run the command again.",
+    )
+
+
+def _settled(
+    listed: Iterable[FileInfo | Finding],
+    store: ObjectStore,
+    listing: Listing,
+    settle_seconds: float,
+    wait: Callable[[float], object],
+) -> Iterator[FileInfo]:
+    """Yields the listed files that are complete; recent ones are spooled to disk and come last."""
+    with tempfile.SpooledTemporaryFile(max_size=1 << 20, mode="w+", encoding="utf-8", newline="\n") as recent:
+        spooled, settled_after = 0, timedelta(seconds=settle_seconds)
+        for entry in listed:
+            if isinstance(entry, Finding):
+                note_in(listing, entry)
+            elif abs(datetime.now(UTC) - entry.last_modified_time) < settled_after:
+                recent.write(f"{entry.relative_path}\0{entry.etag}\0")
+                spooled += 1
+            else:
+                yield entry
+        if not spooled:
+            return
+        wait(settle_seconds)
+        recent.seek(0)
+        for path, etag in _pairs(recent.read):
+            try:
+                again = store.head(path)
+            except StorageError as error:  # if all keys fail, confirming the missing ones will raise
+                listing.unsettled.append(path)
+                note_in(listing, Finding(path, error.message))
+                continue
+            if again is not None and again.etag == etag:
+                yield again
+            elif again is not None:
+                listing.unsettled.append(path)
+                note_in(listing, Finding(path, "It is still being written; it will be checked again later."))
+
+
+def note_in(listing: Listing, finding: Finding) -> None:
+    """Adds a finding to a listing."""
+    listing.finding_count = note(listing.findings, listing.finding_count, finding)
+
+
+def note(findings: list[Finding], count: int, finding: Finding) -> int:
+    """Appends a finding up to the maximum; returns the new count."""
+    if len(findings) < _MAX_FINDINGS:
+        findings.append(finding)
+    return count + 1
+
+
+def _pairs(read: Callable[[int], str]) -> Iterator[tuple[str, str]]:
+    """Yields (path, etag) pairs from fields that end in NUL, which no path contains."""
+    pending = ""
+    while chunk := read(1 << 16):
+        *fields, pending = (pending + chunk).split("\0")
+        if len(fields) % 2:
+            pending = f"{fields.pop()}\0{pending}"
+        yield from zip(fields[::2], fields[1::2], strict=True)

@@ -1,0 +1,229 @@
+"""A listing of a bucket: split among threads by sub-prefix, spooled to Parquet files, resumed after an interruption.
+
+``state.json`` in the listing's folder persists between processes and is updated after each completed file of rows. Listings
+in general, and of stores without key order, are in ``directory.listing``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from volstream.base.lifecycle import faults
+from volstream.base.model.files import FileInfo, Finding, checked
+from volstream.base.model.selection import Selection
+from volstream.changes.directory import table
+from volstream.changes.directory.listing import Listing, note
+from volstream.errors import InterruptedByUserError
+from volstream.files.storage.base import KeyOrdered, ObjectStore
+from volstream.tables.delta import folders
+from volstream.tables.delta.places import filesystem_of, make_durable, make_folder, replace_file
+
+#: Number of concurrent requests for pages.
+_THREADS = 4
+
+#: Rows that each thread buffers, and rows per file; the listing's state is saved after each file.
+_GROUP_ROWS, _FILE_ROWS = 10_000, 100_000
+
+#: A level with more sub-prefixes is listed as a whole, because shards are in memory and in the state.
+_MAX_SHARDS = 1000
+
+#: Maximum number of levels with a single sub-prefix to descend in search of several.
+_MAX_LEVELS = 8
+
+#: A listing older than this is restarted.
+_STALE_SECONDS = 6 * 3600.0
+
+
+@dataclass
+class Shard:
+    """A part of the keys, with its progress.
+
+    Attributes:
+        deep: include objects below sub-prefixes of ``prefix``.
+        after: path up to which the rows are in completed files.
+        files: number of completed files.
+    """
+
+    prefix: str
+    deep: bool
+    after: str = ""
+    files: int = 0
+    done: bool = False
+
+
+@dataclass
+class _State:
+    began: float
+    shards: list[Shard]
+    listed: int = 0
+    bytes: int = 0
+    finding_count: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+class ShardedListing:
+    """A listing of a store into a folder; resumes an unfinished one.
+
+    Args:
+        folder: folder in the warehouse; its sub-folder ``listed`` receives the rows, with the columns of a directory table.
+        stopped: called after each group of rows.
+        group_rows: rows that each thread buffers.
+        file_rows: rows per file; the listing's state is saved after each file.
+        stale_seconds: an unfinished listing that began longer ago is not resumed.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        store: ObjectStore,
+        prefix: str,
+        selection: Selection,
+        stopped: Callable[[], object] = lambda: False,
+        *,
+        group_rows: int = _GROUP_ROWS,
+        file_rows: int = _FILE_ROWS,
+        stale_seconds: float = _STALE_SECONDS,
+    ) -> None:
+        assert isinstance(store, KeyOrdered), "asked before"
+        self._ordered: KeyOrdered = store
+        self._store = store
+        self._prefix = prefix
+        self._selection = selection
+        self._stopped = stopped
+        self._group_rows = group_rows
+        self._file_rows = file_rows
+        self._stale_seconds = stale_seconds
+        self._location = folder
+        self._filesystem, self._folder = filesystem_of(folder)
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def run(self) -> Listing:
+        """Runs the listing to its end.
+
+        Raises:
+            StorageError: the store did not answer; the next run resumes here.
+            InterruptedByUserError: stopped; the next run resumes here.
+        """
+        state = self._kept()
+        resumed = state is not None
+        self._state = state or self._begun()
+        try:
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="listing") as pool:
+                for _ in pool.map(self._list, [shard for shard in self._state.shards if not shard.done]):
+                    pass
+        except BaseException:
+            self._ended = True
+            raise
+        state = self._state
+        return Listing(
+            state.listed, state.bytes, list(state.findings), state.finding_count, began=state.began, resumed=resumed
+        )
+
+    def _begun(self) -> _State:
+        state = _State(time.time(), self._shards())
+        self._keep(state)
+        return state
+
+    def _shards(self) -> list[Shard]:
+        above: list[Shard] = []
+        prefix = self._prefix
+        for _ in range(_MAX_LEVELS):
+            below = list(islice(self._ordered.prefixes(prefix), _MAX_SHARDS + 1))
+            if not below or len(below) > _MAX_SHARDS:
+                break
+            above.append(Shard(prefix, deep=False))
+            inside = [child for child in below if self._selection.may_contain(child[:-1])]
+            if len(inside) != 1:
+                return [*above, *(Shard(child, deep=True) for child in inside)]
+            prefix = inside[0]
+        return [*above, Shard(prefix, deep=True)]
+
+    def _list(self, shard: Shard) -> None:
+        rows = self._rows(shard)
+        while True:
+            first = list(islice(rows, self._group_rows))
+            if not first:
+                break
+            self._write(shard, first, rows)
+        shard.done = True
+        self._keep(self._state)
+
+    def _rows(self, shard: Shard) -> Iterator[FileInfo | Finding]:
+        return map(checked, self._ordered.list_after(shard.prefix, self._selection, shard.after, deep=shard.deep))
+
+    def _write(self, shard: Shard, group: list[FileInfo | Finding], rows: Iterator[FileInfo | Finding]) -> None:
+        """Writes one file of rows, then saves the progress."""
+        name = f"{self._state.shards.index(shard):04}-{shard.files:06}.parquet"
+        path = f"{self._folder}/listed/{name}"
+        count, size, findings, last = 0, 0, list[Finding](), shard.after
+        with (
+            self._filesystem.open_output_stream(path) as sink,
+            pq.ParquetWriter(sink, table.SCHEMA, compression="zstd") as writer,
+        ):
+            while group:
+                if self._ended or self._stopped():
+                    raise InterruptedByUserError("The listing was stopped.")
+                files = [entry for entry in group if isinstance(entry, FileInfo)]
+                findings += [entry for entry in group if isinstance(entry, Finding)]
+                for file in files:
+                    size += file.size
+                    last = file.relative_path
+                count += len(files)
+                writer.write_table(table.rows(files, self._store.url))
+                group = list(islice(rows, self._group_rows)) if count < self._file_rows else []
+        make_durable(self._filesystem, path)  # before the saved progress includes it
+        faults.point("listing.file")
+        with self._lock:
+            shard.after, shard.files = last, shard.files + 1
+            state = self._state
+            state.listed, state.bytes = state.listed + count, state.bytes + size
+            for finding in findings:
+                state.finding_count = note(state.findings, state.finding_count, finding)
+        self._keep(self._state)
+
+    def _keep(self, state: _State) -> None:
+        """Replaces the saved state atomically."""
+        with self._lock:
+            text = json.dumps({**asdict(state), "volume": self._identity()})
+            replace_file(f"{self._location}/state.json", text.encode("utf-8", "surrogateescape"))
+
+    def _kept(self) -> _State | None:
+        """Returns the state of an unfinished listing of the same volume; else None, after clearing the folder of rows."""
+        try:
+            with self._filesystem.open_input_stream(f"{self._folder}/state.json") as file:
+                kept: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogateescape"))
+        except (OSError, ValueError):
+            kept = {}
+        if kept.pop("volume", None) == self._identity() and time.time() - kept["began"] < self._stale_seconds:
+            state = _State(**kept)
+            state.shards = [Shard(**shard) for shard in kept["shards"]]
+            state.findings = [Finding(**finding) for finding in kept["findings"]]
+            self._forget_others(state)
+            return state
+        folders.remove(self._location)
+        make_folder(f"{self._location}/listed")
+        return None
+
+    def _forget_others(self, state: _State) -> None:
+        """Removes files of rows that the state does not include."""
+        kept = {
+            f"{at:04}-{number:06}.parquet" for at, shard in enumerate(state.shards) for number in range(shard.files)
+        }
+        for info in self._filesystem.get_file_info(fs.FileSelector(f"{self._folder}/listed")):
+            if info.base_name not in kept:
+                self._filesystem.delete_file(info.path)
+
+    def _identity(self) -> str:
+        """Identifies the listing: another location or selection makes another listing."""
+        return f"{self._store.url('')}\n{self._prefix}\n{self._selection!r}"

@@ -1,0 +1,98 @@
+"""``session.changes`` and ``CHANGES FROM``: changes of tables and directories, in the format of Spark's ``read.changes``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from volstream.base.model.names import Name
+from volstream.catalog import Catalog
+from volstream.changes.changelog import process
+from volstream.changes.changelog.base import Changelog, Deduplication
+from volstream.changes.streams.definitions import check_tracked, identifying
+from volstream.changes.streams.source import TableSource, tracked
+from volstream.changes.streams.volume_source import VolumeSource
+from volstream.errors import InvalidValueError, NotFoundError
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog, Schema
+
+
+def query(
+    catalog: Catalog,
+    warehouse: str,
+    of: Name,
+    first: int | datetime,
+    last: int | datetime | None,
+    mode: str,
+    *,
+    compute_updates: bool,
+    identity: Sequence[str] = (),
+    directory: bool = False,
+) -> str:
+    """Returns SQL for the changes between two versions or times, both included. Raises as :meth:`volstream.Session.changes`.
+
+    Args:
+        identity: columns that identify a row; empty: Delta's row ids identify rows.
+        directory: ``of`` is the name of a volume, whose directory table is used.
+    """
+    try:
+        deduplication = Deduplication(mode)
+    except ValueError:
+        allowed = ", ".join(option.value for option in Deduplication)
+        raise InvalidValueError(f"deduplicationMode cannot be {mode!r}.", f"Choose one of {allowed}.") from None
+    source: VolumeSource | TableSource
+    if directory:
+        if identity:
+            raise InvalidValueError(
+                "The rows of a directory are files, identified by path: no other identity is possible."
+            )
+        source, what = VolumeSource(catalog, warehouse, catalog.volumes.get(of).id), f"directory of volume {of}"
+    else:
+        source, what = TableSource(of, folders.table_location(warehouse, of)), f"table {of}"
+    head = source.head()
+    if head is None:
+        raise NotFoundError(f"There is no {what}.")
+    first = _from(source, what, first) if isinstance(first, datetime) else source.resolve(what, first, None)
+    if isinstance(last, datetime):
+        last = source.resolve(what, None, last)
+    else:
+        last = head[0] if last is None else source.resolve(what, last, None)
+    if last < first:
+        raise InvalidValueError(f"Version {first} to {last} is not a valid range.")
+    changelog: Changelog
+    if isinstance(source, VolumeSource):
+        changelog = source.changelog(first, last)
+    else:
+        keyed = replace(source, key=tuple(identifying(of, _tracked(source, first, last), identity)))
+        changelog = keyed.every_change(first, last, net=deduplication is Deduplication.NET_CHANGES)
+    return process.read(changelog, first, last, deduplication, compute_updates=compute_updates)
+
+
+def _tracked(source: TableSource, first: int, last: int) -> Schema:
+    """Returns the columns at the last version.
+
+    Raises:
+        InvalidStateError: the table's changes are not tracked.
+        InvalidValueError: changes are tracked now, but were not at one of the versions.
+    """
+    log = DeltaLog(source.location)
+    after, now = log.schema(last), log.schema()
+    assert after is not None, "the version is in the log"
+    check_tracked(source.name, now or after)
+    if not all(schema is not None and tracked(schema) for schema in (log.schema(first), after)):
+        since = source.tracked_since(min(first, last))
+        raise InvalidValueError(
+            f"The changes of table {source.name} have been tracked since version {since}.",
+            f"Give FROM VERSION {since}, or a later one.",
+        )
+    return after
+
+
+def _from(source: VolumeSource | TableSource, what: str, moment: datetime) -> int:
+    """Returns the first version at or after a time. Raises InvalidValueError if that is in the future or before the history."""
+    at = source.resolve(what, None, moment)
+    try:
+        return source.resolve(what, None, moment - timedelta(microseconds=1)) + 1
+    except InvalidValueError:  # the history begins at this time
+        return at

@@ -1,0 +1,215 @@
+"""Creates, replaces, moves and drops streams. Without Spark: offsets come from the log."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from volstream.base.definitions import SourceKind, Stream, StreamSpec
+from volstream.base.model.names import Name
+from volstream.base.model.text import like
+from volstream.base.model.units import in_utc
+from volstream.catalog import Catalog
+from volstream.changes.streams.source import ChangeSource, TableSource, source_of, tracked
+from volstream.changes.streams.volume_source import VolumeSource
+from volstream.errors import (
+    AlreadyExistsError,
+    InvalidStateError,
+    InvalidValueError,
+    NotFoundError,
+    ObjectInUseError,
+)
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog, Schema
+
+#: Columns that a stream adds to its source's.
+CHANGE_COLUMNS = ("__change_type", "__commit_version", "__commit_timestamp")
+
+#: These columns, and those that Delta and Spark add.
+RESERVED = (*CHANGE_COLUMNS, "_change_type", "_commit_version", "_commit_timestamp", "_metadata")
+
+
+def create_stream(
+    catalog: Catalog, warehouse: str, spec: StreamSpec, *, or_replace: bool = False, if_not_exists: bool = False
+) -> Stream:
+    """Creates a stream on a volume or a table.
+
+    Raises:
+        NotFoundError: the volume or table does not exist.
+        InvalidStateError: the table's changes are not tracked.
+        AlreadyExistsError: a stream or table has this name.
+        ObjectInUseError: the stream to replace serves a job.
+        InvalidValueError: the point in time is outside the directory's history.
+    """
+    existing = catalog.streams.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
+    if existing is not None and if_not_exists:
+        return existing
+    if DeltaLog(folders.table_location(warehouse, spec.name)).exists():
+        raise AlreadyExistsError(f"There is already a table {spec.name}.", "Choose another name.")
+    stream = new_stream(catalog, warehouse, spec)
+    if existing is not None:
+        _check_unused(catalog, existing)
+    with catalog.database.transaction() as transaction:
+        if existing is not None:
+            catalog.streams.remove(transaction, existing)
+        catalog.streams.add(transaction, stream)
+    return stream
+
+
+def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
+    """Returns a stream for a spec, without storing it. Raises as :func:`create_stream`."""
+    if (spec.volume is None) == (spec.table is None):
+        raise InvalidValueError("A stream is on a volume or on a table.")
+    if spec.at_version is not None and spec.at_timestamp is not None:
+        raise InvalidValueError("A stream starts at a version or at a time, not both.")
+    if spec.table is not None:
+        return _on_table(warehouse, spec, spec.table)
+    assert spec.volume is not None, "one of the two is given"
+    volume = catalog.volumes.get(spec.volume)
+    if spec.identity:
+        raise InvalidValueError("The rows of a volume are files, identified by path: no other identity is possible.")
+    source = VolumeSource(catalog, warehouse, volume.id)
+    head = source.head()
+    listed = volume.reconciled_on is not None or (head is not None and head[0] > 0)
+    offset: int | None
+    if spec.at_version is not None or spec.at_timestamp is not None:
+        if head is None:
+            raise InvalidValueError(
+                f"The volume {volume.name} has no history yet.", f"Run: volstream refresh {volume.name}."
+            )
+        offset = source.resolve(f"directory of volume {volume.name}", spec.at_version, _utc(spec.at_timestamp))
+    else:
+        offset = head[0] if head is not None and listed else None
+    table_id = head[1] if head is not None and offset is not None else None
+    return _stream(spec, SourceKind.VOLUME, volume.id, volume.name, table_id, offset)
+
+
+def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
+    log = DeltaLog(folders.table_location(warehouse, name))
+    head, schema = log.head(), log.schema()
+    if head is None or schema is None:
+        raise NotFoundError(
+            f"There is no table {name}.",
+            f"{folders.like_one(warehouse, name)}Streams are on tables of the home's warehouse and on volumes.",
+        )
+    check_tracked(name, schema)
+    reserved = {*RESERVED} & {column.lower() for column in schema.columns}
+    if reserved:
+        raise InvalidValueError(
+            f"The table {name} has a column {min(reserved)}, whose name is reserved for streams.", "Rename the column."
+        )
+    identity = identifying(name, schema, spec.identity) or schema.primary_key
+    offset = head[0]
+    if spec.at_version is not None or spec.at_timestamp is not None:
+        offset = TableSource(name, log.location).resolve(f"table {name}", spec.at_version, _utc(spec.at_timestamp))
+        then = log.schema(offset)
+        if then is None or not tracked(then):
+            raise InvalidValueError(
+                f"The changes of table {name} were not tracked yet at version {offset}.",
+                "Give a later version or time, or omit it: the stream then starts now.",
+            )
+    return _stream(spec, SourceKind.TABLE, str(name), name, head[1], offset, identity)
+
+
+def _stream(
+    spec: StreamSpec,
+    kind: SourceKind,
+    source_id: str,
+    source_name: Name,
+    table_id: str | None,
+    offset: int | None,
+    identity: Sequence[str] = (),
+) -> Stream:
+    return Stream(
+        id=str(uuid.uuid4()),
+        name=spec.name,
+        source_kind=kind,
+        source_id=source_id,
+        source_name=source_name,
+        table_id=table_id,
+        mode=spec.mode,
+        offset=offset,
+        initial=spec.show_initial_rows and offset is not None,
+        began_after=None if spec.show_initial_rows else offset,
+        sequence=0,
+        comment=spec.comment,
+        created_on=datetime.now(UTC),
+        identity=tuple(identity),
+    )
+
+
+def identifying(name: Name, schema: Schema, identity: Sequence[str]) -> Sequence[str]:
+    """Returns the columns that identify rows, as the table spells them. Raises InvalidValueError if the table lacks one."""
+    columns = {column.lower(): column for column in schema.columns}
+    for column in identity:
+        if column.lower() not in columns:
+            near = like(column, schema.columns)
+            raise InvalidValueError(f"The table {name} has no column {column!r} to identify rows.", near.rstrip())
+    return [columns[column.lower()] for column in identity]
+
+
+def check_tracked(name: Name, schema: Schema) -> None:
+    """Raises InvalidStateError, with the statement to run, if a table's changes cannot be read."""
+    if not tracked(schema):
+        raise InvalidStateError(
+            f"The changes of table {name} are not tracked.",
+            f"Run: ALTER TABLE {name} SET PROPERTIES ('change_tracking' = 'true').",
+        )
+
+
+def move_stream(
+    catalog: Catalog, warehouse: str, name: Name, version: int | None, timestamp: datetime | None
+) -> Stream:
+    """Sets a stream's offset to a point in time. Raises as :func:`create_stream`, and StreamBusyError."""
+    stream = catalog.streams.get(name)
+    source = _source(catalog, warehouse, stream)
+    offset = source.resolve(f"{stream.source_kind} {stream.source_name}", version, _utc(timestamp))
+    head = source.head()
+    assert head is not None, "it has a history"
+    return catalog.consumptions.move(stream, offset, head[1])
+
+
+def advance_stream(catalog: Catalog, warehouse: str, name: Name, version: int | None) -> Stream:
+    """Discards a stream's changes up to a version, or all of them. Raises as :func:`move_stream`."""
+    stream = catalog.streams.get(name)
+    head = _source(catalog, warehouse, stream).head()
+    if head is None:
+        return stream
+    if version is not None and (version > head[0] or (stream.offset is not None and version < stream.offset)):
+        raise InvalidValueError(
+            f"The stream {name} is at version {stream.offset} and can be advanced up to {head[0]}, not to {version}.",
+            "To go back, run: volstream reset-stream.",
+        )
+    return catalog.consumptions.move(stream, head[0] if version is None else version, head[1])
+
+
+def drop_stream(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
+    """Drops a stream; returns False if it does not exist and ``if_exists`` is set.
+
+    Raises:
+        ObjectInUseError: a job consumes the stream.
+    """
+    stream = catalog.streams.find(name) if if_exists else catalog.streams.get(name)
+    if stream is None:
+        return False
+    _check_unused(catalog, stream)
+    with catalog.database.transaction() as transaction:
+        catalog.streams.remove(transaction, stream)
+    return True
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else in_utc(moment)
+
+
+def _source(catalog: Catalog, warehouse: str, stream: Stream) -> ChangeSource:
+    if stream.source_kind is SourceKind.VOLUME and catalog.volumes.by_id(stream.source_id) is None:
+        raise InvalidStateError(f"The stream {stream.name} is stale: its volume was dropped.", "Drop or replace it.")
+    return source_of(catalog, warehouse, stream)
+
+
+def _check_unused(catalog: Catalog, stream: Stream) -> None:
+    job = catalog.job_of(stream)
+    if job is not None:
+        raise ObjectInUseError(f"The job {job.name} consumes the stream {stream.name}.", "Drop the job first.")

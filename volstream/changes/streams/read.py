@@ -1,0 +1,255 @@
+"""Reads a stream: pins a range, checks it for data, and returns its rows. Reading never moves an offset."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from volstream.base.definitions import SourceKind, Stream, StreamMode
+from volstream.base.model.work import Plan
+from volstream.catalog import Catalog
+from volstream.changes.changelog import process
+from volstream.changes.changelog.base import CHANGE_TYPE, OLD_KINDS, Deduplication, quoted
+from volstream.changes.directory import table
+from volstream.changes.streams import net
+from volstream.changes.streams.source import ChangeSource, images, source_of
+from volstream.errors import StreamStaleError
+from volstream.spark.frames import relation
+from volstream.spark.jvm.codegen import compile_in
+from volstream.spark.views import Views
+from volstream.sql.text import literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+
+@dataclass(frozen=True)
+class Range:
+    """The pinned range of a stream's read: the versions ``(from_version, to_version]``. A volume's versions are its refreshes.
+
+    Attributes:
+        table_id: Delta's id of the source's table.
+        from_version: excluded; None: EMPTY, i.e. from the beginning.
+        to_version: included.
+        initial: not changes, but the rows at ``to_version``; in a replay, those that also existed at ``from_version``.
+    """
+
+    source: ChangeSource
+    table_id: str
+    from_version: int | None
+    to_version: int
+    initial: bool
+    append_only: bool
+
+    @property
+    def first(self) -> int:
+        """The first version of the range."""
+        return 0 if self.from_version is None else self.from_version + 1
+
+    @property
+    def is_snapshot(self) -> bool:
+        """True if the range amounts to the rows present at its end, none of which were known before."""
+        return self.initial or (self.from_version is None and not self.append_only)
+
+    @property
+    def empty(self) -> bool:
+        """True if the range has no versions."""
+        return not self.initial and self.to_version < self.first
+
+    @property
+    def reshaped(self) -> bool:
+        """True if the source's columns differ between the start and the end of the range."""
+        if self.from_version is None:
+            return False
+        return list(self.source.columns(self.from_version)) != list(self.source.columns(self.to_version))
+
+    def images(self, *, new: bool) -> str:
+        """Returns SQL for the rows that were added in the range or, if not ``new``, for those removed; a row as often as that
+        happened. Added minus removed rows are the change of the source's content, whatever identifies its rows.
+
+        Raises:
+            StreamSchemaChangedError: the source's columns changed in the range.
+        """
+        columns = ", ".join(map(quoted, self.source.columns(self.to_version)))
+        if self.empty or self.is_snapshot:
+            some = new and not self.empty
+            return f"SELECT {columns} FROM {self.source.rows(self.to_version)}{'' if some else ' LIMIT 0'}"
+        changelog = images(self.source, self.first, self.to_version)
+        changes = process.read(changelog, self.first, self.to_version, Deduplication.NONE, compute_updates=False)
+        old = ", ".join(map(literal, OLD_KINDS))
+        return f"SELECT {columns} FROM ({changes}) WHERE {CHANGE_TYPE} {'NOT ' if new else ''}IN ({old})"
+
+    def changes(self) -> str:
+        """Returns SQL with the columns ``old``, ``new``, ``version``, ``time`` (see ``changelog.process.net``).
+
+        Raises:
+            StreamSchemaChangedError: the source's columns changed in the range.
+        """
+        if self.is_snapshot:
+            columns = self.source.columns(self.to_version)
+            return net.present(
+                self.source.rows(self.to_version), columns, self.source.row_version, self.source.row_time
+            )
+        changelog = self.source.changelog(self.first, self.to_version, append_only=self.append_only)
+        # Unless something identifies rows, a changelog reports only inserted rows.
+        shape = process.net if changelog.row_id and not self.append_only else process.appended
+        return shape(changelog, self.first, self.to_version)
+
+
+class StreamReader:
+    """Reads streams."""
+
+    def __init__(self, catalog: Catalog, warehouse: str) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse
+
+    def pin(self, stream: Stream) -> Range | None:
+        """Returns the range of a read that begins now; None if the volume was never listed.
+
+        Raises:
+            StreamStaleError: the source was dropped or replaced, or part of the range's history was deleted.
+        """
+        source = self._source(stream)
+        head = source.head()
+        if head is None:
+            if stream.table_id is not None:
+                raise _stale(stream, f"{source.noun} no longer exists")
+            return None
+        version, table_id = head
+        if stream.table_id not in (None, table_id):
+            raise _stale(stream, f"{source.noun} was re-created")
+        start = stream.offset
+        if start == 0 and stream.source_kind is SourceKind.VOLUME:
+            start = None  # the source was empty at that time
+        if start is not None and version < start and stream.source_kind is SourceKind.TABLE:
+            raise _stale(
+                stream,
+                f"it has consumed {source.noun} up to version {start}, which now ends at {version}: it was restored",
+            )
+        if start is not None and not stream.initial:
+            missing = source.missing(start, version)
+            if missing is not None:
+                raise _stale(stream, missing)
+        initial = stream.initial and start is not None
+        to = start if initial and start is not None else max(version, start or 0)
+        return Range(source, table_id, start, to, initial, stream.mode is StreamMode.APPEND_ONLY)
+
+    def delivered(self, stream: Stream) -> Range | None:
+        """Returns the consumed files that still exist; None if nothing was consumed. Raises as :meth:`pin`."""
+        covered = None if stream.offset is None or stream.initial else self.pin(stream)
+        return None if covered is None or covered.from_version is None else dataclasses.replace(covered, initial=True)
+
+    def present(self, stream: Stream) -> Range:
+        """Returns the files that are there now, as if all of them were delivered, whatever history is kept.
+
+        Raises:
+            StreamStaleError: the source was dropped.
+        """
+        source = self._source(stream)
+        head = source.head()
+        if head is None:
+            raise _stale(stream, f"{source.noun} no longer exists")
+        version, table_id = head
+        return Range(source, table_id, version, version, True, stream.mode is StreamMode.APPEND_ONLY)
+
+    def has_data(self, stream: Stream) -> bool:
+        """True if a read may return rows. Checks the log, not Spark; also true for commits without data.
+
+        Raises:
+            StreamStaleError: the source was dropped or replaced.
+        """
+        source = self._source(stream)
+        if stream.initial and stream.offset is not None:
+            return True
+        return source.has_newer(stream.offset)
+
+    def stale_after(self, stream: Stream) -> datetime | None:
+        """Returns when the first unconsumed changes may be deleted; None if there are none, or none will be deleted."""
+        return None if stream.offset is None else self._source(stream).stale_after(stream.offset)
+
+    def lag(self, stream: Stream) -> tuple[int, int] | None:
+        """Returns unconsumed rows and the bytes of their new files, according to the catalog; None for a table."""
+        if stream.source_kind is SourceKind.TABLE:
+            return None
+        since = None if stream.initial else stream.offset  # the initial rows precede the changes
+        return self._catalog.refreshes.changed_after(stream.source_id, since)
+
+    def only_upkeep(self, covered: Range) -> bool:
+        """True if a range has only commits without data, according to the log; its offset may then move past it."""
+        if covered.initial or covered.from_version is None:
+            return False
+        return covered.source.only_upkeep(covered.from_version, covered.to_version)
+
+    def frame(self, session: SparkSession, covered: Range) -> DataFrame:
+        """Returns the stream's rows over a range, lazily: the change columns, then the source's columns.
+
+        Do not make the frame a temporary view, in which Spark 4.2 loses the range of changes: see :meth:`query`.
+
+        Raises:
+            StreamSchemaChangedError: the source's columns changed in the range.
+        """
+        views = Views(session)
+        return views.release_with(session.sql(self.query(views, covered)))
+
+    def query(self, views: Views, covered: Range) -> str:
+        """Returns the SQL of :meth:`frame`, which reads one of ``views``, in their session."""
+        source = covered.source
+        columns = source.columns(covered.to_version)
+        if covered.empty:
+            return net.nothing(source.rows(covered.to_version), columns)
+        if source.is_large:
+            compile_in(views.spark)
+        times = source.times()
+        view = None if times is None else views.show(relation(views.spark, times))
+        both = not (covered.initial or covered.append_only)
+        changes = covered.changes()
+        content = source.content(covered.to_version) if both and not covered.is_snapshot else None
+        if content is not None:
+            changes = process.without_repeated(changes, content)
+        return net.stream_rows(changes, columns, view, both_images=both)
+
+    def unlisted(self, session: SparkSession) -> DataFrame:
+        """Returns the frame of a stream on a volume that was never listed: no rows, but the right columns."""
+        return relation(session, _UNLISTED.empty_table())
+
+    def latest_version(self, stream: Stream) -> int:
+        """Returns the newest version of the stream's source. Raises StreamStaleError if the source was dropped."""
+        source = self._source(stream)
+        head = source.head()
+        if head is None:
+            raise _stale(stream, f"{source.noun} no longer exists")
+        return head[0]
+
+    def range_of(self, plan: Plan, stream: Stream) -> Range:
+        """Returns the range from which a plan of the stream was made."""
+        append_only = stream.mode is StreamMode.APPEND_ONLY
+        source = self._source(stream)
+        return Range(source, plan.table_id, plan.from_version, plan.to_version, plan.initial, append_only)
+
+    def _source(self, stream: Stream) -> ChangeSource:
+        if stream.source_kind is SourceKind.VOLUME and self._catalog.volumes.by_id(stream.source_id) is None:
+            raise _stale(stream, f"its volume {stream.source_name} was dropped or replaced")
+        return source_of(self._catalog, self._warehouse, stream)
+
+
+_UNLISTED = pa.schema(
+    [
+        ("__change_type", pa.string()),
+        ("__commit_version", pa.int64()),
+        ("__commit_timestamp", pa.timestamp("us", tz="UTC")),
+        *((field.name, field.type) for field in table.SCHEMA),
+    ]
+)
+
+
+def _stale(stream: Stream, reason: str) -> StreamStaleError:
+    return StreamStaleError(
+        f"The stream {stream.name} is stale: {reason}.",
+        f"Replace it (create-stream --or-replace), or, on an existing {stream.source_kind}, continue from now (advance-stream) "
+        "or from a version (reset-stream --to-version).",
+    )

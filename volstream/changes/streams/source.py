@@ -1,0 +1,459 @@
+"""Sources of streams: the protocol, and tables. Volumes are in ``streams.volume_source``.
+
+A stream stores none of this: each read gets it from the catalog and the table's log.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+import pyarrow as pa
+
+from volstream.base.definitions import SourceKind, Stream
+from volstream.base.model.names import Name
+from volstream.base.model.text import like
+from volstream.base.model.units import local
+from volstream.catalog import Catalog
+from volstream.changes.changelog.base import NO_TIME, Changelog
+from volstream.changes.changelog.feed import ChangeFeed, Former
+from volstream.changes.changelog.tracked import SnapshotDifference, TrackedChanges
+from volstream.changes.streams.volume_source import VolumeSource
+from volstream.errors import DependencyError, InvalidValueError, StreamSchemaChangedError
+from volstream.sql.text import table_at
+from volstream.tables.delta import durable, folders
+from volstream.tables.delta.history import RETENTION
+from volstream.tables.delta.keeper import INCIDENTAL, UPKEEP, WRITERS
+from volstream.tables.delta.log import Commit, DeltaLog, Schema, is_on, retention
+from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.tracking import PROPERTIES as TRACKING
+from volstream.tables.delta.writer import is_large
+
+#: The properties that a stream on a table requires.
+NEEDED = ("delta.enableRowTracking", "delta.enableChangeDataFeed")
+
+MAX_DAYS = 36500
+
+#: Delta's name for the commit that gives ids to a table's existing rows when change tracking begins.
+_NUMBERED = "ROW TRACKING BACKFILL"
+
+_TIMES = pa.schema([("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
+
+
+def tracking(value: str) -> dict[str, str]:
+    """Returns Delta's properties for a value of ``change_tracking``. Raises InvalidValueError unless it is true or false."""
+    match value.lower():
+        case "true":
+            return dict(TRACKING)
+        case "false":
+            return dict.fromkeys(NEEDED, "false")
+        case _:
+            raise InvalidValueError(f"change_tracking cannot be {value!r}.", "Write 'true' or 'false'.")
+
+
+def kept_days(value: str) -> dict[str, str]:
+    """Returns Delta's properties for a value of ``data_retention_days``: how long old versions, and hence changes, can be read.
+
+    Raises:
+        InvalidValueError: the value is not a number of days.
+    """
+    if not value.isdecimal() or not 1 <= int(value) <= MAX_DAYS:
+        raise InvalidValueError(f"data_retention_days cannot be {value!r}.", f"Give 1 to {MAX_DAYS} days.")
+    return {key: f"interval {int(value)} days" for key in RETENTION}
+
+
+#: Properties of volstream that stand for several of Delta's, in lower case.
+SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {
+    "change_tracking": tracking,
+    "data_retention_days": kept_days,
+}
+
+
+def check_property(name: str, value: str | None = None) -> None:
+    """Raises InvalidValueError if a table's property is a misspelt one of volstream, or has a wrong value; Delta accepts any."""
+    ours = (*SHORTHANDS, WRITERS, UPKEEP)
+    if name.lower() not in ours and (near := like(name, ours)):
+        raise InvalidValueError(f"There is no property {name!r} of tables.", near.rstrip())
+    if name.lower() == UPKEEP and value is not None and value.lower() not in ("on", "off"):
+        raise InvalidValueError(f"{UPKEEP} cannot be {value!r}.", "Write 'on' or 'off'.")
+
+
+class ChangeSource(Protocol):
+    """The source of a stream.
+
+    Attributes:
+        id: the volume's id, or the table's name.
+        noun: name for messages: "its directory table", "its table".
+        row_version, row_time: SQL for the version that wrote a row and the time of that version, if the rows have them.
+    """
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def noun(self) -> str: ...
+
+    @property
+    def row_version(self) -> str: ...
+
+    @property
+    def row_time(self) -> str: ...
+
+    @property
+    def is_large(self) -> bool:
+        """True if Spark should compile queries on the source."""
+        ...
+
+    def head(self) -> tuple[int, str] | None:
+        """Returns the newest version and an id that changes when the source is re-created; None if it does not exist."""
+        ...
+
+    def make_durable(self, table_id: str, version: int) -> None:
+        """Makes the versions up to one survive a power cut, before the catalog records that they were consumed."""
+        ...
+
+    def missing(self, after: int, until: int) -> str | None:
+        """Returns why the changes of versions ``after`` (excluded) to ``until`` cannot be read; None if they can."""
+        ...
+
+    def has_newer(self, version: int | None) -> bool:
+        """True if something may have changed after a version; None: ever. Does not use Spark."""
+        ...
+
+    def only_upkeep(self, after: int, until: int) -> bool:
+        """True if no version in ``(after, until]`` changes a row, as far as can be determined without Spark."""
+        ...
+
+    def stale_after(self, offset: int) -> datetime | None:
+        """Returns when changes after a version may be deleted; None if there are none, or none will be deleted."""
+        ...
+
+    def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
+        """Returns the newest version with known changes at or before a version or a time; give exactly one of the two.
+
+        Args:
+            what: name of the source for messages: "table t".
+
+        Raises:
+            InvalidValueError: no such version exists: it is in the future, or older than the history.
+        """
+        ...
+
+    def columns(self, version: int) -> Sequence[str]:
+        """Returns the source's columns as the stream shows them, in order."""
+        ...
+
+    def content(self, version: int) -> Sequence[str] | None:
+        """Returns the columns by which a stream recognizes a row that was rewritten unchanged; None: the stream shows every row
+        written."""
+        ...
+
+    def rows(self, version: int) -> str:
+        """Returns SQL for a relation of the rows at a version."""
+        ...
+
+    def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
+        """Returns the best changelog for versions ``first`` to ``last``, both included.
+
+        Raises:
+            StreamSchemaChangedError: columns were dropped, or got another type, in the range.
+        """
+        ...
+
+    def times(self) -> pa.Table | None:
+        """Returns the time of each version (``version``, ``time``), NULL if it wrote no rows; None: the rows have the times."""
+        ...
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """A Delta table: Delta's row id, or a key, identifies rows."""
+
+    name: Name
+    location: str
+    key: Sequence[str] = ()
+
+    noun = "its table"
+    row_version = "_metadata.row_commit_version"
+    row_time = NO_TIME
+
+    @property
+    def id(self) -> str:
+        """The table's name. A re-created table has another Delta id."""
+        return str(self.name)
+
+    @property
+    def is_large(self) -> bool:
+        """See :class:`ChangeSource`."""
+        return is_large(self.location)
+
+    def head(self) -> tuple[int, str] | None:
+        """See :class:`ChangeSource`."""
+        return DeltaLog(self.location).head()
+
+    def make_durable(self, table_id: str, version: int) -> None:
+        """See :class:`ChangeSource`."""
+        durable.sync(self.location, table_id, version)
+
+    def missing(self, after: int, until: int) -> str | None:
+        """See :class:`ChangeSource`."""
+        log = DeltaLog(self.location)
+        if not log.readable_from(after) or log.schema(after) is None:  # old images need the columns before the range
+            return f"the changes after version {after} are no longer kept"
+        untracked = next(
+            (version for version, schema in self._schemas(after, until).items() if not tracked(schema)), None
+        )
+        if untracked is not None:
+            return f"the changes of its table were not tracked from version {untracked} on"
+        lost = log.lost_file(after, until)
+        return f"files needed for its changes were removed (VACUUM) or damaged, such as {lost}" if lost else None
+
+    def has_newer(self, version: int | None) -> bool:
+        """See :class:`ChangeSource`."""
+        log = DeltaLog(self.location)
+        return log.exists() if version is None else log.has_newer(version)
+
+    def only_upkeep(self, after: int, until: int) -> bool:
+        """See :class:`ChangeSource`."""
+        commits = DeltaLog(self.location).commits_after(after)
+        within = [commit for commit in commits if commit.version <= until]
+        return len(within) == until - after and all(commit.without_data for commit in within)
+
+    def stale_after(self, offset: int) -> datetime | None:
+        """See :class:`ChangeSource`."""
+        log = DeltaLog(self.location)
+        schema, first = log.schema(), log.first_change_after(offset)
+        return None if first is None or schema is None else first.timestamp + retention(schema.properties)
+
+    def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
+        """See :class:`ChangeSource`."""
+        commits = DeltaLog(self.location).commits_after(-1)
+        if not commits:
+            raise InvalidValueError(f"The {what} has no history.")
+        first, last = commits[0], commits[-1]
+        if version is not None:
+            if not first.version <= version <= last.version:
+                raise InvalidValueError(
+                    f"The {what} has no version {version}.",
+                    f"Its history goes from {first.version} to {last.version}.",
+                )
+            return version
+        assert timestamp is not None, "one of the two is given"
+        if timestamp > datetime.now(UTC):
+            raise InvalidValueError(f"{local(timestamp)} is in the future.")
+        if timestamp < first.timestamp:
+            raise InvalidValueError(
+                f"The {what} has no history before {local(first.timestamp)}.", "Give a later time, or a version."
+            )
+        return max(commit.version for commit in commits if commit.timestamp <= timestamp)
+
+    def rows(self, version: int) -> str:
+        """See :class:`ChangeSource`."""
+        return f"{table_at(self.location)} VERSION AS OF {version}"
+
+    def columns(self, version: int) -> Sequence[str]:
+        """Returns the table's columns at a version."""
+        return self._schema(version).columns
+
+    def content(self, version: int) -> Sequence[str] | None:
+        """Returns the columns of a file job's result, including the file's path; None for other tables, or if the values of a
+        column cannot be compared."""
+        schema = self._schema(version)
+        content = [name for name in schema.columns if name not in INCIDENTAL]
+        kept = OWNER in schema.properties and set(schema.columns) >= INCIDENTAL
+        return content if kept and set(content) <= set(schema.comparable) else None
+
+    def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
+        """Returns the change feed if it suffices, because its cost depends only on the changes; else row tracking."""
+        parts = self._parts(first, last)
+        commits = self._commits(first, last)
+        restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
+        added = all(commit.adds_only or commit.without_data for commit in commits)
+        fed = _feeds(parts)
+        if fed and not restored and added and (append_only or not self.key):  # added rows may share a key
+            return _feed(parts, self, ())
+        if fed and not restored and (append_only or self.key):
+            return _feed(parts, self, self.key)
+        if append_only and fed and not spark_reads(parts[-1].schema):  # as above; restored rows are not new
+            return _feed(parts, self, self.key, restored)
+        if append_only and len(parts) > 1:  # two snapshots miss a row that was added and removed in between
+            raise StreamSchemaChangedError(
+                f"Columns of the table {self.name} got another type, or were removed by RESTORE, in version {parts[1].first}.",
+                f"An append-only stream needs to be consumed up to version {parts[1].first - 1} before.",
+            )
+        return self._tracked(parts, first)
+
+    def every_change(self, first: int, last: int, *, net: bool) -> Changelog:
+        """Returns the changelog of all changes, including those that a stream would skip.
+
+        Args:
+            net: only the difference of both ends counts.
+
+        Raises:
+            InvalidValueError: unless ``net``: Delta has changes of the range, but not one by one.
+            StreamSchemaChangedError: as :meth:`changelog`.
+        """
+        parts = self._parts(first, last)
+        if _tracks(parts) or (net and not self.key):
+            return self._tracked(parts, first)
+        why = f"its columns changed in version {parts[-1].first}"
+        if _feeds(parts):
+            commits = self._commits(first, last)
+            restored = next((commit.version for commit in commits if commit.operation == "RESTORE"), None)
+            if restored is None:
+                return _feed(parts, self, self.key)
+            why = f"its columns are mapped, and it was restored in version {restored}"
+        if net:
+            return self._tracked(parts, first)
+        raise InvalidValueError(
+            f"The changes of table {self.name} in these versions are known only as a whole: {why}.",
+            "Ask for deduplicationMode = 'netChanges', or for fewer versions.",
+        )
+
+    def _commits(self, first: int, last: int) -> Sequence[Commit]:
+        return [commit for commit in DeltaLog(self.location).commits_after(first - 1) if commit.version <= last]
+
+    def _tracked(self, parts: Sequence[_Part], first: int) -> Changelog:
+        after = parts[-1].schema
+        if _tracks(parts):
+            return TrackedChanges(self.location, after.columns, after.comparable, self.key)
+        before = self._schema(max(first - 1, 0))
+        return SnapshotDifference(self.location, after.columns, after.comparable, after.values_of(before), self.key)
+
+    def times(self) -> pa.Table | None:
+        """Returns the times from the table's own history. The time of a commit that only numbered older rows is NULL: Delta
+        gives the rows its version, but it did not write them."""
+        commits = DeltaLog(self.location).commits_after(-1)
+        rows = [
+            {"version": commit.version, "time": None if commit.operation == _NUMBERED else commit.timestamp}
+            for commit in commits
+        ]
+        return pa.Table.from_pylist(rows, schema=_TIMES)
+
+    def tracked_since(self, version: int) -> int:
+        """Returns the first version after a given one from which the table's changes have been tracked without interruption."""
+        log = DeltaLog(self.location)
+        newest = [*self._schemas(version, log.latest_version() or version).items()][::-1]
+        return min(at for at, _ in itertools.takewhile(lambda pair: tracked(pair[1]), newest))
+
+    def _schema(self, version: int) -> Schema:
+        schema = DeltaLog(self.location).schema(version)
+        if schema is None:
+            raise DependencyError(f"The table {self.name} cannot be read at version {version}.")
+        return schema
+
+    def _schemas(self, after: int, until: int) -> Mapping[int, Schema]:
+        """Returns the columns and properties at both versions, and at each version in between that set some, in order."""
+        between = DeltaLog(self.location).redefinitions(after, until)
+        return {version: self._schema(version) for version in sorted({after, *between, until})}
+
+    def _parts(self, first: int, last: int) -> Sequence[_Part]:
+        """Returns the range of versions in parts, each of which Delta reads by its last schema.
+
+        Raises:
+            StreamSchemaChangedError: earlier rows do not fit the last schema.
+        """
+        schemas = self._schemas(max(first - 1, 0), last)
+        if not schemas[last].accepts_rows_of(schemas[max(first - 1, 0)]):
+            raise self._changed(first, last)
+        parts, begin = [], first
+        for (_, old), (version, new) in itertools.pairwise(schemas.items()):
+            if version > first and not new.reads_rows_of(old):
+                parts.append(_Part(begin, version - 1, old))
+                begin = version
+        return [*parts, _Part(begin, last, schemas[last])]
+
+    def _changed(self, first: int, last: int) -> StreamSchemaChangedError:
+        """Returns the error, with the first version whose columns cannot hold earlier rows."""
+        schemas = self._schemas(max(first - 1, 0), last)
+        version = next(
+            (
+                version
+                for (_, old), (version, new) in itertools.pairwise(schemas.items())
+                if not new.accepts_rows_of(old)
+            ),
+            last,
+        )
+        return StreamSchemaChangedError(
+            f"Columns of the table {self.name} were dropped, or got another type, in version {version}.",
+            f"Consume the changes up to version {version - 1}, or replace the stream.",
+        )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Versions whose rows Delta reads by one schema."""
+
+    first: int
+    last: int
+    schema: Schema
+
+
+def images(source: ChangeSource, first: int, last: int) -> Changelog:
+    """Returns a changelog of every image in versions ``first`` to ``last``; works without row identity.
+
+    Raises:
+        StreamSchemaChangedError: columns were dropped, or got another type, in the range.
+    """
+    if isinstance(source, TableSource):
+        source = replace(source, key=())
+    changelog = source.changelog(first, last, append_only=True)
+    return replace(changelog, left_out=()) if isinstance(changelog, ChangeFeed) else changelog
+
+
+def _feed(parts: Sequence[_Part], source: TableSource, key: Sequence[str], left_out: Sequence[int] = ()) -> ChangeFeed:
+    """Returns the change feed of all parts."""
+    *former, newest = parts
+    after = newest.schema
+    earlier = []
+    for part in former:
+        its = part.schema
+        feed = ChangeFeed(source.location, its.columns, its.comparable, after.names_of(key, its), left_out)
+        earlier.append(Former(feed, part.last, after.values_of(its)))
+    return ChangeFeed(source.location, after.columns, after.comparable, key, left_out, earlier)
+
+
+def _feeds(parts: Sequence[_Part]) -> bool:
+    """True if Delta's change feed can be read. Without mapped columns, all of it is read by the table's newest schema."""
+    schemas = [part.schema for part in parts]
+    on = all(is_on(schema.properties, "delta.enableChangeDataFeed") for schema in schemas)
+    return on and (len(parts) == 1 or all(schema.is_mapped and schemas[-1].has_values_of(schema) for schema in schemas))
+
+
+def _tracks(parts: Sequence[_Part]) -> bool:
+    """True if Spark's ``CHANGES`` can be read."""
+    return len(parts) == 1 and spark_reads(parts[0].schema)
+
+
+def tracked(schema: Schema) -> bool:
+    """True if a table's changes can be read."""
+    return all(is_on(schema.properties, key) for key in NEEDED)
+
+
+def spark_reads(schema: Schema) -> bool:
+    """True if Spark's ``CHANGES`` works: it fails on mapped columns, and loses partition columns that no file contains."""
+    whole = is_on(schema.properties, "delta.writePartitionColumnsToParquet", default=True)
+    return not (schema.is_mapped or (schema.partitions and not whole))
+
+
+def source_of(catalog: Catalog, warehouse: str, stream: Stream) -> ChangeSource:
+    """Returns the source of a stream."""
+    if stream.source_kind is SourceKind.VOLUME:
+        return VolumeSource(catalog, warehouse, stream.source_id)
+    location = folders.table_location(warehouse, stream.source_name)
+    return TableSource(stream.source_name, location, tuple(stream.identity))
+
+
+def behind(streams: Iterable[Stream], location: str, horizon: datetime) -> tuple[Stream, datetime] | None:
+    """Returns a stream on a table with unconsumed changes from before ``horizon``, and the time of the first; or None."""
+    log = DeltaLog(location)
+    for stream in streams:
+        if stream.source_kind is SourceKind.TABLE and stream.offset is not None:
+            # Also upkeep: reading from the offset needs the files that it replaced.
+            first = next(iter(log.commits_after(stream.offset)), None)
+            if first is not None and first.timestamp <= horizon:
+                return stream, first.timestamp
+    return None

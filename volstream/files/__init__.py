@@ -1,0 +1,1 @@
+"""Volumes, the stores that have their files, and the queues that tell of them."""

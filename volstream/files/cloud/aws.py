@@ -1,0 +1,370 @@
+"""Amazon's side of an :class:`Access`: signing clients, temporary keys for tasks, and the meaning of its errors.
+
+The only module that imports boto3. The requests themselves are made by stores and queues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime
+from functools import cache, lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import botocore.loaders
+import botocore.session
+from botocore.auth import AUTH_TYPE_MAPS, S3SigV4Auth, S3SigV4QueryAuth
+from botocore.config import Config
+from botocore.credentials import RefreshableCredentials
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    InvalidConfigError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+)
+from botocore.loaders import Loader
+from botocore.utils import parse_timestamp
+from urllib3.exceptions import HTTPError
+
+from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
+from volstream.files.cloud.access import Access, DayKeys, Keys
+
+#: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
+_SESSION_SECONDS = 3600
+
+#: Keys are renewed when they have this long left, so that a task that just received them can finish with them.
+_RENEW_SECONDS = 1800
+
+#: Used for signing where regions are meaningless, and where Amazon's services find the right region themselves.
+_ANY_REGION = "us-east-1"
+
+#: A long-lived worker receives new keys again and again, each with an access of its own.
+_MAX_HELD = 64
+
+#: How often a store may refuse two requests that create one object, before it is an error.
+_CONFLICTS = 10
+
+_OPTIONS: Mapping[str, Any] = {
+    "connect_timeout": 5,
+    "read_timeout": 60,  # a long poll of SQS takes 20
+    "retries": {"mode": "standard", "total_max_attempts": 6},
+    "max_pool_connections": 64,  # contents are fetched and versions checked in 32 threads each
+    "tcp_keepalive": True,
+    # Ranged reads have no checksum, and S3-compatible stores do not support the newer ones.
+    "response_checksum_validation": "when_required",
+    "request_checksum_calculation": "when_required",
+}
+
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
+_THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests"}
+_REFUSED = {
+    "AccessDenied",
+    "AccessDeniedException",
+    "AllAccessDisabled",
+    "AccountProblem",
+    "AuthFailure",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSecurity",
+    "InvalidToken",
+    "InvalidObjectState",
+    "NotSignedUp",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+    "KMS.AccessDeniedException",
+    "InvalidArnException",
+    "ValidationError",
+}
+_NO_QUEUE = "Create the queue, or correct the volume's queue name or the connection's region and role."
+_REMEDIES = {
+    "QueueDoesNotExist": _NO_QUEUE,
+    "AWS.SimpleQueueService.NonExistentQueue": _NO_QUEUE,
+    "NoSuchBucket": "Create the bucket, or correct its name; until then its files are kept as they were.",
+    "PermanentRedirect": "The bucket is in another region: give the connection that region.",
+    "AuthorizationHeaderMalformed": "The bucket is in another region: give the connection that region.",
+    "InvalidObjectState": "The object is archived: restore it, or exclude it with an ignore pattern.",
+    "RequestTimeTooSkewed": "Set this machine's clock.",
+}
+_ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
+
+_lock = threading.RLock()
+
+
+def client(access: Access, service: str, endpoint: str | None = None) -> Any:
+    """Returns a boto3 client of ``service``, one per access, thread-safe; its keys renew themselves.
+
+    Throttling, 5xx and broken connections are retried. The first call for a role sends a request to STS.
+
+    Args:
+        endpoint: URL of the service; None: taken from the access. A store that is not Amazon's is expected to serve queues
+            and STS at its own URL.
+
+    Raises:
+        The vendor's exceptions: call it inside :func:`errors`.
+    """
+    with _lock:
+        return _client(access, service, endpoint)
+
+
+def for_tasks(access: Access) -> Access:
+    """Returns the access for a task, without long-lived keys: with the role's keys, else existing temporary ones, else those of
+    a new session; at a store that is not Amazon's, which rarely has sessions, with keys that sign for a day or two.
+
+    Raises:
+        The vendor's exceptions: call it inside :func:`errors`.
+    """
+    if access.days is not None:
+        return access
+    with _lock:
+        credentials = _session(access).get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        frozen = credentials.get_frozen_credentials()
+        store = _client(access, "s3", None).meta
+        given = replace(access, role_arn=None, external_id=None, credentials="static", keys=None)
+        if frozen.token is None and not is_own(store.endpoint_url):
+            own = Keys(frozen.access_key, frozen.secret_key)
+            days = DayKeys.of(own, "AWS4", store.region_name, "s3", "aws4_request")
+            return replace(given, region=store.region_name, days=days)
+        if frozen.token is None:
+            frozen = _session_of_keys(access).get_frozen_credentials()
+        keys = Keys(frozen.access_key, frozen.secret_key, frozen.token)
+        return replace(given, region=region(access), keys=keys)
+
+
+def region(access: Access) -> str | None:
+    """Returns the region named by the access, else by the environment or profile."""
+    with _lock:
+        name: str | None = _session(access).region_name
+    return name
+
+
+def notifications(access: Access, bucket: str) -> Mapping[str, Any]:
+    """Returns the notification configuration of a bucket, as from S3's GetBucketNotificationConfiguration.
+
+    Raises:
+        The vendor's exceptions: call it inside :func:`errors`.
+    """
+    answer: Mapping[str, Any] = client(access, "s3").get_bucket_notification_configuration(Bucket=bucket)
+    return answer
+
+
+def supports_conditional_writes(access: Access, bucket: str, key: str) -> bool:
+    """True if a store refuses a conditional write of an object that already exists. Writes and deletes ``key``."""
+    store = client(access, "s3")
+    store.put_object(Bucket=bucket, Key=key, Body=b"")
+    try:
+        store.put_object(Bucket=bucket, Key=key, Body=b"", IfNoneMatch="*")
+    except ClientError as error:
+        if status(error) not in (400, 409, 412, 501):
+            raise
+        return status(error) in (409, 412)  # any other status: conditions are not supported
+    finally:
+        store.delete_object(Bucket=bucket, Key=key)
+    return False
+
+
+def create_object(access: Access, bucket: str, key: str, content: bytes) -> bool:
+    """Writes a small object unless it exists; returns False if another one is there.
+
+    A repeated request finds what the first one wrote, whose answer was lost: equal content is ours. Of two requests at once a
+    store may refuse both; then it is asked again.
+    """
+    store = client(access, "s3")
+    attempt = 1
+    while True:
+        try:
+            store.put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
+            return True
+        except ClientError as error:
+            if status(error) not in (409, 412):
+                raise
+            refused = error
+        try:
+            return bool(store.get_object(Bucket=bucket, Key=key)["Body"].read() == content)
+        except ClientError as missing:
+            if status(missing) != 404 or attempt == _CONFLICTS:
+                raise refused from missing
+        time.sleep(random.uniform(0.02, 0.2) * attempt)  # not for security
+        attempt += 1
+
+
+@contextmanager
+def errors(
+    what: str,
+    passing: type[DependencyError] = StorageError,
+    denied: type[DependencyError] = StorageDeniedError,
+) -> Iterator[None]:
+    """Maps boto3's exceptions.
+
+    Args:
+        what: name of the request in messages.
+        passing: raised for temporary problems.
+        denied: raised for permanent ones: no credentials, no permission.
+    """
+    try:
+        yield
+    except ClientError as exc:
+        said = exc.response.get("Error") or exc.response  # STS of other stores may answer as S3 does
+        code = str(said.get("Code") or status(exc))
+        text = f"{what}: {said.get('Message') or 'the service gave no reason'} ({code})."
+        if code in _EXPIRED:
+            raise passing(text, "The credentials have expired: renew them at their source.") from exc
+        if code in _REFUSED or status(exc) in (401, 403):
+            raise denied(text, _REMEDIES.get(code, _ALLOW)) from exc
+        throttled = passing is StorageError and (code in _THROTTLED or status(exc) in (429, 503))
+        raise (StorageThrottledError if throttled else passing)(text, _REMEDIES.get(code, "")) from exc
+    except (NoCredentialsError, PartialCredentialsError) as exc:
+        raise denied(
+            f"{what}: there are no AWS credentials ({exc}).",
+            "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a connection with --credentials profile:NAME.",
+        ) from exc
+    except (ProfileNotFound, InvalidConfigError, SSOError, NoRegionError) as exc:
+        raise denied(f"{what}: {exc}", "Correct the connection, or ~/.aws/config.") from exc
+    except CredentialRetrievalError as exc:
+        raise passing(f"{what}: {exc}") from exc
+    except (BotoCoreError, HTTPError) as exc:
+        raise passing(f"{what}: {exc}") from exc
+
+
+def status(error: Exception) -> int:
+    """Returns the HTTP status of a service's answer, or 0 for any other error."""
+    if not isinstance(error, ClientError):
+        return 0
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def is_own(endpoint: str | None) -> bool:
+    """True if ``endpoint`` is Amazon's; its other services are then at addresses of their own."""
+    host = urlsplit(endpoint or "").hostname or ""
+    return endpoint is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+@lru_cache(_MAX_HELD)
+def _client(access: Access, service: str, endpoint: str | None) -> Any:
+    return _made(_session(access), access, service, endpoint)
+
+
+def _made(session: boto3.Session, access: Access, service: str, endpoint: str | None = None) -> Any:
+    foreign = not is_own(access.endpoint)
+    place = endpoint or (access.endpoint if foreign or service == "s3" else None)
+    # Virtual hosts need a DNS name for each bucket, which other stores rarely have.
+    options = Config(**_OPTIONS, s3={"addressing_style": "path"} if foreign else None)
+    name = session.region_name or (_ANY_REGION if foreign or service in ("s3", "sts") else None)
+    made = session.client(service, endpoint_url=place, region_name=name, config=options)
+    if access.days is not None:
+        signature = _signature_by(access.days)
+        made.meta.events.register_first(f"choose-signer.{service}", lambda **_: signature)
+    return made
+
+
+@lru_cache(_MAX_HELD)
+def _session(access: Access) -> boto3.Session:
+    """Returns the session that signs, with the role's keys if there is a role."""
+    return _source(access) if access.role_arn is None else _session_with(_assumed(access), access)
+
+
+def _source(access: Access) -> boto3.Session:
+    if access.days is not None:
+        return boto3.Session(access.days.id, "unknown", None, access.region, botocore_session=_core())
+    if access.credentials == "static":
+        keys = access.keys
+        if keys is None:
+            raise NoCredentialsError
+        return boto3.Session(keys.id, keys.secret, keys.token, access.region, botocore_session=_core())
+    profile = access.credentials.partition(":")[2] or None
+    return boto3.Session(profile_name=profile, region_name=access.region, botocore_session=_core())
+
+
+def _session_with(credentials: RefreshableCredentials, access: Access) -> boto3.Session:
+    core = _core()
+    core.register_component("credential_provider", _Given(credentials))
+    return boto3.Session(botocore_session=core, region_name=access.region or _source(access).region_name)
+
+
+def _core() -> botocore.session.Session:
+    core = botocore.session.Session()
+    core.register_component("data_loader", _loader())
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)
+    return core
+
+
+def _time(said: str | float) -> datetime:
+    """Parses a time as botocore does. ISO's, which every object of a listing has, would take most of a listing there."""
+    if isinstance(said, str) and said.endswith("Z"):
+        with suppress(ValueError):
+            return datetime.fromisoformat(said)
+    parsed: datetime = parse_timestamp(said)
+    return parsed
+
+
+@cache
+def _loader() -> Loader:
+    """Returns the loader of service definitions, megabytes each, shared by all sessions."""
+    return botocore.loaders.create_loader()
+
+
+class _Given:
+    """A botocore credential source that returns the credentials it was given."""
+
+    def __init__(self, credentials: RefreshableCredentials) -> None:
+        self._credentials = credentials
+
+    def load_credentials(self) -> RefreshableCredentials:
+        return self._credentials
+
+
+@lru_cache(_MAX_HELD)
+def _signature_by(keys: DayKeys) -> str:
+    """Returns botocore's name of the signatures by these keys; that of signed URLs has the suffix ``-query``."""
+
+    def signature(_self: Any, text: str, request: Any) -> str:
+        return hmac.new(keys.key(request.context["timestamp"]), text.encode(), hashlib.sha256).hexdigest()
+
+    name = f"volstream-{uuid.uuid4().hex}"
+    for suffix, kind in (("", S3SigV4Auth), ("-query", S3SigV4QueryAuth)):
+        AUTH_TYPE_MAPS[name + suffix] = type(kind.__name__, (kind,), {"signature": signature})
+    return name
+
+
+def _assumed(access: Access) -> RefreshableCredentials:
+    asked = {"RoleArn": access.role_arn, "RoleSessionName": "volstream", "DurationSeconds": _SESSION_SECONDS}
+    if access.external_id is not None:
+        asked["ExternalId"] = access.external_id
+    sts = _made(_source(access), access, "sts")
+    return _refreshed(lambda: sts.assume_role(**asked), "assume-role")
+
+
+@lru_cache(_MAX_HELD)
+def _session_of_keys(access: Access) -> RefreshableCredentials:
+    sts = _made(_source(access), access, "sts")
+    return _refreshed(sts.get_session_token, "session-token")
+
+
+def _refreshed(ask: Callable[[], dict[str, Any]], method: str) -> RefreshableCredentials:
+    def metadata() -> dict[str, str]:
+        keys = ask()["Credentials"]
+        return {
+            "access_key": keys["AccessKeyId"],
+            "secret_key": keys["SecretAccessKey"],
+            "token": keys["SessionToken"],
+            "expiry_time": keys["Expiration"].isoformat(),
+        }
+
+    return RefreshableCredentials.create_from_metadata(
+        metadata(), metadata, method, advisory_timeout=_RENEW_SECONDS, mandatory_timeout=_RENEW_SECONDS // 2
+    )

@@ -1,0 +1,103 @@
+"""Where a topic is and how it is reached: brokers, name, properties of the client. Reads no messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from volstream.base import references
+from volstream.errors import DependencyError, InvalidValueError
+
+if TYPE_CHECKING:
+    from volstream.files.kafka.client import TopicReader
+
+#: Properties by which every message is read exactly once, that the definition has elsewhere, or that load code: not the user's.
+OWN = frozenset(
+    {
+        "bootstrap.servers",
+        "metadata.broker.list",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "auto.offset.reset",
+        "enable.partition.eof",
+        "isolation.level",
+        "log_level",
+        # They load code, or run a command.
+        "plugin.library.paths",
+        "sasl.kerberos.kinit.cmd",
+        "ssl.engine.location",
+        "ssl.providers",
+    }
+)
+
+
+@dataclass(frozen=True)
+class TopicAddress:
+    """A topic, and how it is reached.
+
+    Attributes:
+        brokers: ``host:port`` of some brokers of the cluster.
+        properties: further properties of librdkafka; secrets as ``${env:NAME}`` or ``${file:PATH}``.
+    """
+
+    brokers: Sequence[str]
+    topic: str
+    properties: Mapping[str, str]
+
+    def check(self) -> None:
+        """Checks what can be checked without a broker.
+
+        Raises:
+            InvalidValueError: an unknown property, no brokers, or a secret that would be stored.
+            DependencyError: the client is not installed.
+        """
+        odd = [broker for broker in self.brokers if not re.fullmatch(r"\S+:\d{1,5}", broker) or "," in broker]
+        if odd or not self.brokers:
+            raise InvalidValueError(
+                f"{odd[0]!r} is not the address of a broker." if odd else "No brokers are given.",
+                "Write host:port, for example localhost:9092.",
+            )
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.topic):
+            raise InvalidValueError(
+                f"{self.topic!r} is not the name of a topic.",
+                "Letters, digits, dots, underscores and hyphens are allowed.",
+            )
+        for name in self.properties:
+            if name in OWN:
+                raise InvalidValueError(f"The property {name} is set by volstream.", "Leave it out.")
+        references.check_secrets(self.properties)
+        # A reference may only be known where the daemon runs.
+        literals = {name: value for name, value in self.properties.items() if not references.refers(value)}
+        with _installed():
+            from volstream.files.kafka.client import check_properties
+        check_properties(literals)
+
+    def reader(self) -> TopicReader:
+        """Returns a new reader of the topic.
+
+        Raises:
+            InvalidValueError: a reference leads nowhere, or the properties do not fit together.
+            DependencyError: the client is not installed.
+        """
+        with _installed():
+            from volstream.files.kafka.client import TopicReader
+        properties = {name: references.resolve(value) for name, value in self.properties.items()}
+        try:
+            return TopicReader(self.brokers, self.topic, properties)
+        except InvalidValueError as error:  # it may repeat a value, which may be a secret
+            message = references.hidden(error.message, self.properties, properties)
+            raise InvalidValueError(message, error.remedy) from None
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise DependencyError(
+            f"Kafka topics need the Python package {error.name!r}, which is not installed.",
+            "Install it: pip install 'volstream[kafka]'.",
+        ) from error

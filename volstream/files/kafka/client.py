@@ -1,0 +1,326 @@
+"""Reads a topic from a cluster. The only module that imports confluent-kafka.
+
+Partitions are assigned by hand, and offsets are given: no group is joined. Offsets are committed for a group only if asked to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import stamina
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+    Uuid,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # it lists no exports
+
+from volstream.base.lifecycle.closeable import Closeable
+from volstream.errors import BrokerError, InvalidValueError, NotFoundError
+
+#: What one poll returns at most: so many messages, or bytes (and the messages of one call more), gathered for so long.
+_MAX_MESSAGES, _MAX_BYTES, _GATHER_SECONDS = 20_000, 8 << 20, 0.5
+
+#: Interval of looks at whether a poll is done.
+_LOOK_SECONDS = 0.05
+
+#: Messages per call of the client: at a megabyte each, the default maximum of brokers, they fit into memory.
+_CHUNK = 100
+
+#: Time for an answer of the cluster.
+_ANSWER_SECONDS = 5.0
+
+#: Brokers older than 2.8 have no ids of topics; clients tell this one.
+_NO_ID = str(Uuid(0, 0))
+
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+_SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+
+#: A group's coordinator begins, or moves to another broker.
+_COORDINATING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+
+#: How the client begins its message for properties that do not fit together, or with the capabilities of this host.
+_TOGETHER = "Failed to create consumer"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic at one moment.
+
+    Attributes:
+        id: given to one topic only: one that is re-created has another. None: the brokers have none.
+        partitions: their numbers.
+    """
+
+    id: str | None
+    partitions: Sequence[int]
+
+
+@dataclass
+class PollResult:
+    """What a poll has found.
+
+    Attributes:
+        messages: by partition, in order.
+        reached: the offset after the last message of each partition of which something was heard.
+        at_end: partitions of which this was the end when it was fetched.
+        out_of_range: the brokers do not have the next message of a partition (any more).
+    """
+
+    messages: dict[int, list[Message]] = field(default_factory=dict)
+    reached: dict[int, int] = field(default_factory=dict)
+    at_end: set[int] = field(default_factory=set)
+    out_of_range: bool = False
+
+
+class TopicReader(Closeable):
+    """Reads one topic. Does no I/O before its first call. For use by one thread, but for what asks the cluster or commits.
+
+    Methods raise BrokerError if the cluster cannot be reached or refuses, and NotFoundError if it has no such topic.
+
+    Args:
+        properties: librdkafka's, with secrets.
+
+    Raises:
+        InvalidValueError: the properties do not fit together.
+    """
+
+    def __init__(self, brokers: Sequence[str], topic: str, properties: Mapping[str, str]) -> None:
+        self._brokers = ",".join(brokers)
+        self._topic = topic
+        _check_group(properties)
+        self._group = properties.get("group.id", "volstream")
+        self._said: str | None = None
+        config: dict[str, Any] = {
+            "queued.max.messages.kbytes": 32 << 10,
+            **properties,
+            "group.id": self._group,  # Kafka's clients must have one, although it is not joined
+            "bootstrap.servers": self._brokers,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "log_level": 0,  # what is wrong is raised
+            "error_cb": self._hear,
+        }
+        self._admin_config = {key: value for key, value in config.items() if key in properties} | {
+            key: config[key] for key in ("bootstrap.servers", "log_level", "error_cb")
+        }
+        with _refusals():
+            self._consumer = Consumer(config)
+            self._admin = AdminClient(self._admin_config)
+
+    def topic(self) -> Topic:
+        """Returns the topic as it is now."""
+        with self._mapped():
+            asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=_ANSWER_SECONDS)
+            description = asked[self._topic].result()
+        self._said = None
+        topic_id = str(description.topic_id)
+        return Topic(
+            None if topic_id == _NO_ID else topic_id, sorted(partition.id for partition in description.partitions)
+        )
+
+    def bounds(self, partitions: Sequence[int]) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """Returns the first offset of each partition, and the one after the last that can be read: transactions that are open
+        hold back what follows them."""
+        with self._mapped():
+            asked = [
+                self._admin.list_offsets(
+                    {TopicPartition(self._topic, partition): wanted for partition in partitions},
+                    isolation_level=IsolationLevel.READ_COMMITTED,
+                    request_timeout=_ANSWER_SECONDS,
+                )
+                for wanted in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+            ]
+            first, after = (
+                {position.partition: future.result().offset for position, future in each.items()} for each in asked
+            )
+        return first, after
+
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Makes the next poll go on with these partitions, at these offsets."""
+        with self._mapped():
+            self._consumer.assign(
+                [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+            )
+
+    def poll(self, ends: Mapping[int, int]) -> PollResult:
+        """Returns the next messages of the assigned partitions. Waits half a second for more; less if there are many.
+
+        Args:
+            ends: offsets by partition: once all of them are reached, it waits no longer; empty: it does not look.
+        """
+        polled = PollResult()
+        count = size = 0
+        deadline = time.monotonic() + _GATHER_SECONDS
+        while count < _MAX_MESSAGES and size < _MAX_BYTES and not polled.out_of_range:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or (
+                ends and all(polled.reached.get(partition, -1) >= end for partition, end in ends.items())
+            ):
+                break
+            with self._mapped():
+                messages = self._consumer.consume(_CHUNK, min(remaining, _LOOK_SECONDS))
+                for message in messages:
+                    size += self._take(polled, message)
+            count += len(messages)
+        return polled
+
+    def take(self, limit: int, wait_seconds: float) -> PollResult:
+        """Returns up to ``limit`` messages of the assigned partitions once there is one, or none after ``wait_seconds``."""
+        polled = PollResult()
+        with self._mapped():
+            first = self._consumer.poll(wait_seconds)
+            more = self._consumer.consume(limit - 1, 0) if first is not None and limit > 1 else ()
+            for message in (first, *more):
+                if message is not None:
+                    self._take(polled, message)
+        return polled
+
+    @property
+    def complaint(self) -> str | None:
+        """What the client said of its connections since the topic was last asked for; None: nothing."""
+        return self._said
+
+    def committed(self, partitions: Sequence[int]) -> Mapping[int, int]:
+        """Returns the offsets that were committed for the group ``group.id``. Partitions may be missing."""
+        # Not by the admin client: librdkafka 2.16 crashes the process when the group's coordinator is not ready to answer it.
+        asked = [TopicPartition(self._topic, partition) for partition in partitions]
+        with self._mapped():
+            for attempt in _attempts():
+                with attempt:
+                    found = self._consumer.committed(asked, timeout=_ANSWER_SECONDS)
+                    for one in found:
+                        if one.error is not None:
+                            raise KafkaException(one.error)
+        return {one.partition: one.offset for one in found if one.offset != OFFSET_INVALID}
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commits offsets for the group ``group.id``, durably. Refused while others are members of the group."""
+        wanted = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        asked = ConsumerGroupTopicPartitions(self._group, wanted)
+        try:
+            with self._mapped():
+                for attempt in _attempts():
+                    with attempt:
+                        self._alter(asked)
+        except BrokerError:
+            # A client that has lost the group's coordinator keeps waiting for its answer, also once it is back.
+            self._admin = AdminClient(self._admin_config)
+            raise
+
+    def retention_seconds(self) -> float | None:
+        """Returns the age at which the brokers delete messages; None: they keep them, or do not say."""
+        asked = ConfigResource(ResourceType.TOPIC, self._topic)
+        try:
+            [future] = self._admin.describe_configs([asked], request_timeout=_ANSWER_SECONDS).values()
+            milliseconds = int(future.result()["retention.ms"].value)
+        except KafkaException:  # needs a permission of its own
+            return None
+        return None if milliseconds < 0 else milliseconds / 1000
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._consumer.close()
+
+    def _alter(self, asked: ConsumerGroupTopicPartitions) -> None:
+        answer = self._admin.alter_consumer_group_offsets([asked], request_timeout=_ANSWER_SECONDS)
+        for one in answer[self._group].result().topic_partitions:
+            if one.error is not None:
+                raise KafkaException(one.error)
+
+    def _take(self, polled: PollResult, message: Message) -> int:
+        """Adds a message, or what it tells, to what was polled; returns its size in bytes."""
+        error, partition, offset = message.error(), message.partition(), message.offset()
+        assert partition is not None, "it comes from a partition"
+        assert offset is not None, "it comes from a partition"
+        if error is None:
+            polled.messages.setdefault(partition, []).append(message)
+            polled.reached[partition] = offset + 1
+            polled.at_end.discard(partition)
+            return len(message)
+        if error.code() == KafkaError._PARTITION_EOF:
+            polled.reached[partition] = offset
+            polled.at_end.add(partition)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            polled.out_of_range = True
+        else:
+            raise KafkaException(error)
+        return 0
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._said is None:  # which does not say why
+            self._said = error.str()
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            if error.code() in _GONE:
+                raise NotFoundError(
+                    f"There is no topic {self._topic} on {self._brokers}.", "Create it; reading then begins."
+                ) from raised
+            self._admin.poll(0)  # a request without an answer does not know why: its connections do, and tell it now
+            said = f"{error.str()} ({self._said})" if self._said else error.str()
+            what = "do not answer" if error.code() in _SILENT else "cannot be read"
+            raise BrokerError(f"The Kafka brokers {self._brokers} {what}: {said}.") from raised
+
+
+def _attempts() -> Iterable[stamina.Attempt]:
+    """Returns attempts at what a group's coordinator may refuse for a moment, such as when a cluster has its first group."""
+    return stamina.retry_context(_may_pass, attempts=None, timeout=_ANSWER_SECONDS, wait_initial=0.1, wait_max=1.0)
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _COORDINATING
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raises InvalidValueError if librdkafka does not know a property, or its value cannot be."""
+    _check_group(properties)
+    try:
+        with _refusals():
+            Consumer(
+                {**properties, "bootstrap.servers": "127.0.0.1:9", "group.id": "volstream", "log_level": 0}
+            ).close()
+    except InvalidValueError as error:
+        if _TOGETHER not in error.message:
+            raise
+
+
+def _check_group(properties: Mapping[str, str]) -> None:
+    """Raises InvalidValueError for an empty group, for which librdkafka ends the process."""
+    if not properties.get("group.id", "volstream"):
+        raise InvalidValueError("The property group.id is empty.", "Give a name, or leave it out.")
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except (KafkaException, TypeError, ValueError, AttributeError) as raised:  # the latter for what text cannot be
+        said = raised.args[0].str() if isinstance(raised, KafkaException) else str(raised)
+        raise InvalidValueError(
+            f"Kafka's client rejects its properties: {said}.",
+            "They are named as in librdkafka: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md.",
+        ) from raised

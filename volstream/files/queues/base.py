@@ -1,0 +1,149 @@
+"""The protocol of event queues, the source of hints about changed objects. Implementations are beside this file;
+:mod:`volstream.files.queues` picks one by type.
+
+What does not belong here: what hints mean for the directory (``model.hint_set``), an object's current state (``storage``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from volstream.base.model.hints import Hint, ObjectHint, Rejection
+from volstream.base.model.selection import Selection
+from volstream.files.cloud.access import Access
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One received message.
+
+    Attributes:
+        receipt: identifies the message when it is acknowledged.
+        hints: the message's content; empty: nothing of interest.
+        rejection: why the message cannot be read; it then has no hints.
+    """
+
+    receipt: str
+    hints: Sequence[Hint | ObjectHint] = ()
+    rejection: Rejection | None = None
+
+    @classmethod
+    def of(cls, receipt: str, parsed: Sequence[Hint | ObjectHint] | Rejection) -> Message:
+        """Returns a message with this content."""
+        return cls(receipt, (), parsed) if isinstance(parsed, Rejection) else cls(receipt, parsed)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """A queue's waiting times; each applies to some types only.
+
+    Attributes:
+        debounce_seconds: local: how long a path must be quiet, and its size and time unchanged, before it is reported.
+        check_seconds: local: interval of checks that the watch still works, and so how long a failure may go unnoticed.
+        poll_seconds: poll: interval of listings of the whole volume.
+        visibility_seconds: local, poll, memory: an unacknowledged message is redelivered after this time; sqs, mns: this long
+            after this process ends.
+        pollers: sqs, mns: threads that request messages.
+        wait_seconds: sqs, mns: how long one request waits for a message; the providers allow 20 and 30 at most.
+    """
+
+    debounce_seconds: float = 0.2
+    check_seconds: float = 1.0
+    poll_seconds: float = 10.0
+    visibility_seconds: float = 60.0
+    pollers: int = 1
+    wait_seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """The arguments of every queue: its volume, and how to connect to the queue.
+
+    Attributes:
+        location: the volume's URI.
+        selection: the paths to report.
+        settings: waiting times.
+        name: sqs, mns: the queue's name or URL; kafka: the topic.
+        access: sqs, mns: credentials for requests to the provider.
+        properties: what a queue needs besides: kafka's brokers, security and the like. Secrets may be references
+            (:mod:`volstream.base.references`).
+        consumer: the volume's id, for queues that know their consumers.
+    """
+
+    location: str
+    selection: Selection = field(default_factory=Selection)
+    settings: QueueSettings = field(default_factory=QueueSettings)
+    name: str | None = None
+    access: Access | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    consumer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A queue's state as the provider reports it. None: not reported, or unlimited.
+
+    Attributes:
+        waiting: approximate number of messages not yet received.
+        in_flight: approximate number of messages received, and neither deleted nor returned.
+        visibility_seconds: the queue's own setting: a message whose lease is not extended is redelivered after this time.
+        retention_seconds: older messages are lost.
+        dead_letter_queue: queue for messages received too often; empty: none is configured.
+        max_receives: receives after which a message moves to the dead letter queue.
+    """
+
+    waiting: int | None
+    in_flight: int | None
+    visibility_seconds: float | None
+    retention_seconds: float | None
+    dead_letter_queue: str | None = None
+    max_receives: int | None = None
+
+
+class EventQueue(Protocol):
+    """At-least-once delivery of messages about one location.
+
+    ``start`` does the first I/O; before it and after ``stop`` nothing is received. ``receive`` is called by one thread;
+    the other methods by any. All raise :class:`~volstream.errors.QueueError` for transient errors; ``receive`` keeps
+    raising while the error lasts: at once the first time, then at the end of each wait.
+    """
+
+    def start(self) -> None:
+        """Begins to listen. Every change after it returns is reported; earlier changes are not."""
+
+    def stop(self) -> None:
+        """Stops listening and wakes a blocked ``receive``. Idempotent. Unacknowledged messages are redelivered."""
+
+    def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
+        """Returns up to ``limit`` messages once there is one, or none after ``wait_seconds``; none after ``stop``."""
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Ends the delivery of these messages permanently. Idempotent."""
+
+    def depth(self) -> int | None:
+        """Returns the approximate number of waiting messages; None if unknown."""
+
+
+@runtime_checkable
+class SelfDescribing(Protocol):
+    """A queue whose provider reports its state. Needs no ``start``."""
+
+    def describe(self) -> QueueState:
+        """Asks the provider. Raises :class:`~volstream.errors.QueueError`."""
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A queue that holds a change back until it has settled, and so delivers changes that come together in one go."""
+
+    def is_settled(self) -> bool:
+        """Returns whether no change that it has seen is held back."""
+
+
+class Parser(Protocol):
+    """Parses the body of a provider's message; pure, and never raises."""
+
+    def __call__(self, body: bytes) -> Sequence[Hint | ObjectHint] | Rejection:
+        """Returns the hints in ``body`` (none: nothing of interest), or why it cannot be parsed."""

@@ -1,0 +1,49 @@
+"""Functions shared by the message parsers: reading JSON without exceptions, checking keys, storable rejections.
+
+The providers' formats are in the files beside this one. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from volstream.base.model.hints import Rejection
+
+#: Maximum length of an unreadable body in its rejection.
+_SUBJECT_CHARACTERS = 4096
+
+#: Result of :func:`read_json` for text that is not JSON; distinct from every JSON value.
+NOT_JSON = object()
+
+
+def read_json(text: str | bytes) -> Any:
+    """Returns the JSON value in ``text``, or :data:`NOT_JSON`."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # numbers with thousands of digits also raise ValueError
+        return NOT_JSON
+
+
+def is_key(value: object) -> bool:
+    """Returns whether ``value`` could be a bucket's key. JSON can contain lone surrogates, which are not characters."""
+    if not isinstance(value, str) or not value:
+        return False
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def reject(body: bytes, reason: str) -> Rejection:
+    """Returns the rejection of a whole body, truncated and printable."""
+    return Rejection(body.decode("utf-8", "backslashreplace")[:_SUBJECT_CHARACTERS], reason)
+
+
+def shape(document: Any) -> str:
+    """Describes a JSON value, for a rejection's reason; printable for any value."""
+    if isinstance(document, dict):
+        keys = ", ".join(ascii(key)[:40] for key in sorted(document)[:5])
+        return f"an object with the keys {keys}" if keys else "an empty object"
+    return f"a value of the type {type(document).__name__}"

@@ -1,0 +1,77 @@
+"""Delivered but unacknowledged messages of queues that live in this process.
+
+What does not belong here: messages waiting for their first delivery. Not thread-safe: callers hold their lock.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from volstream.base.model.hints import Hint
+from volstream.files.queues.base import Message
+
+#: With this many unacknowledged messages, no new ones are delivered: a consumer that never acknowledges must not fill memory.
+CAPACITY = 100_000
+
+
+@dataclass(slots=True)
+class _Delivery:
+    message: Message
+    due: float
+
+
+class InFlight:
+    """Redelivers messages that are not acknowledged within ``visibility_seconds``.
+
+    A message keeps its receipt across deliveries, so a late acknowledgement still counts. Callers pass the times.
+    """
+
+    def __init__(self, visibility_seconds: float) -> None:
+        self._visibility_seconds = visibility_seconds
+        self._receipts = itertools.count(1)
+        # In order of due time: every delivery, first or repeated, goes to the end with the same visibility.
+        self._deliveries: dict[str, _Delivery] = {}
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    @property
+    def room(self) -> int:
+        """Number of messages that may still be delivered for the first time."""
+        return max(0, CAPACITY - len(self._deliveries))
+
+    @property
+    def next_due(self) -> float | None:
+        """Time of the next redelivery; None if no message is in flight."""
+        return next((delivery.due for delivery in self._deliveries.values()), None)
+
+    def deliver(self, hint: Hint, now: float) -> Message:
+        """Returns a new message with this hint."""
+        message = Message(str(next(self._receipts)), (hint,))
+        self._deliveries[message.receipt] = _Delivery(message, now + self._visibility_seconds)
+        return message
+
+    def redeliver(self, now: float, limit: int) -> list[Message]:
+        """Returns up to ``limit`` messages whose time has expired, and restarts their time."""
+        expired: list[Message] = []
+        for delivery in self._deliveries.values():
+            if delivery.due > now or len(expired) == limit:
+                break
+            expired.append(delivery.message)
+        for message in expired:
+            delivery = self._deliveries.pop(message.receipt)
+            delivery.due = now + self._visibility_seconds
+            self._deliveries[message.receipt] = delivery
+        return expired
+
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        """Removes these messages. Idempotent."""
+        for message in messages:
+            self._deliveries.pop(message.receipt, None)
+
+    def expire_all(self) -> None:
+        """Makes all messages due now, because their consumer has ended."""
+        for delivery in self._deliveries.values():
+            delivery.due = float("-inf")

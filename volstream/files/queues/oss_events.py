@@ -1,0 +1,93 @@
+"""Parses messages that OSS sends to MNS into hints: plain JSON, in base64, or wrapped by a topic. Pure.
+
+Full names identify events. Events of unfinished uploads and of reads are ignored; any other, known or not, is a hint: checking
+an unchanged object costs one HEAD request, whereas a missed change leaves the directory stale.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from volstream.base.model.hints import ObjectHint, Rejection
+from volstream.files.queues.bodies import NOT_JSON, is_key, read_json, reject, shape
+
+#: ``ObjectCreated:`` and ``ObjectRemoved:`` also cover uploads that are not objects yet.
+_NO_NEWS = frozenset(
+    {
+        "ObjectCreated:InitiateMultipartUpload",
+        "ObjectCreated:UploadPart",
+        "ObjectCreated:UploadPartCopy",
+        "ObjectRemoved:AbortMultipartUpload",
+        "ObjectDownloaded:GetObject",
+    }
+)
+
+#: Nested topic wrappers do not occur; this bounds forged ones.
+_WRAPPERS = 2
+
+
+def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
+    """See :class:`~volstream.files.queues.base.Parser`.
+
+    One unreadable event rejects the whole message: otherwise the event would be lost silently. Keys that end in ``/``
+    stand for directories and give no hint.
+    """
+    document = _read(body)
+    for _ in range(_WRAPPERS):
+        match document:
+            case {"Message": str(text)}:
+                document = _read(text.encode("utf-8", "surrogatepass"))
+    match document:
+        case {"events": list(events)}:
+            spellings = [_hints(event) for event in events]
+        case {"specversion": str(), "data": dict(event)}:  # from EventBridge
+            spellings = [_hints(event)]
+        case _ if document is NOT_JSON and body.lstrip()[:1] == b"<":
+            return reject(
+                body, "The message is XML: set the NotifyContentFormat of the topic's subscription to SIMPLIFIED."
+            )
+        case _ if document is NOT_JSON:
+            return reject(body, "The message is neither JSON nor base64 of JSON.")
+        case _:
+            return reject(body, f"The message is JSON, but not an OSS event: {shape(document)}.")
+    readable = [hints for hints in spellings if hints is not None]
+    if len(readable) < len(spellings):
+        return reject(body, "The message has an event without a name, a bucket's name and an object's key.")
+    return tuple(hint for hints in readable for hint in hints if not hint.key.endswith("/"))
+
+
+def _read(text: bytes) -> Any:
+    """Tries JSON first: base64 of an object is never valid JSON."""
+    document = read_json(text)
+    if document is not NOT_JSON:
+        return document
+    try:
+        return read_json(base64.b64decode(b"".join(text.split()), validate=True))
+    except ValueError:
+        return NOT_JSON
+
+
+def _hints(event: Any) -> Sequence[ObjectHint] | None:
+    """Returns the hints of one event; None if it cannot be read.
+
+    OSS's examples show unencoded keys, but its documentation does not promise that: a decodable key gives both hints.
+    """
+    match event:
+        case {"eventName": str(name)} if name in _NO_NEWS:
+            return ()
+        case {
+            "eventName": str(),
+            "oss": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}},
+        } if is_key(bucket) and is_key(key):
+            return [ObjectHint(bucket, spelling) for spelling in dict.fromkeys((key, _decoded(key)))]
+    return None
+
+
+def _decoded(key: str) -> str:
+    try:
+        return unquote(key, errors="strict")
+    except UnicodeDecodeError:
+        return key

@@ -1,0 +1,274 @@
+"""A provider's queue: threads request messages and keep them invisible to other consumers until they are acknowledged.
+
+What does not belong here: requests to a provider (``sqs``, ``mns``), what messages mean (the parsers).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.log import get
+from volstream.errors import QueueError, VolstreamError
+from volstream.files.queues.base import Message, Parser, QueueSettings, QueueState
+from volstream.files.queues.received import Delivery, ReceivedMessages
+
+_log = get("queue")
+
+#: With this many messages not taken, or not acknowledged, no more are requested: others may process them; each costs renewals.
+_MAX_WAITING, _MAX_RECEIVED = 1_000, 10_000
+
+#: Attempts to delete messages, with a pause in between; messages that still remain are redelivered.
+_DELETIONS, _PAUSE = 3, Backoff(first_seconds=0.2)
+
+#: Maximum age of the provider's count: the daemon asks for it twice a second.
+_COUNT_SECONDS = 10.0
+
+#: How long a stop takes at most to return messages; the rest become visible when their time ends.
+_HAND_BACK_SECONDS = 5.0
+
+
+class Service(Protocol):
+    """One queue of a provider, usable from any thread. All methods make one attempt, and raise :class:`QueueError`.
+
+    Attributes:
+        batch: maximum number of handles, or messages, per request.
+    """
+
+    batch: int
+
+    def open(self) -> float:
+        """Finds the queue. Returns for how many seconds delivered messages stay invisible to other consumers."""
+
+    def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
+        """Returns up to ``limit`` messages once there is one."""
+
+    def delete(self, handles: Sequence[str]) -> Sequence[str]:
+        """Deletes messages; returns the handles to retry. Messages unknown to the provider are not failures."""
+
+    def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
+        """Keeps messages invisible for ``seconds`` from now (0: returns them to the queue). Returns the new handle of each;
+        None: the provider gave the message up. Omits handles to retry."""
+
+    def describe(self) -> QueueState:
+        """Returns the state that the provider reports."""
+
+
+class RemoteQueue:
+    """Delivers a provider's messages; keeps them invisible to others until they are acknowledged or this queue stops.
+
+    While the queue is started, it delivers a message once, however long its consumer takes. ``receive`` raises the provider's
+    errors, at once and then at the end of each wait until the provider recovers; requests continue with growing delays. Locks:
+    ``_handles`` reserves handles for the thread that uses them, and is taken first; ``_changed`` guards the rest and is never
+    held during a request.
+    """
+
+    def __init__(self, service: Service, settings: QueueSettings, parse: Parser) -> None:
+        self._service = service
+        self._parse = parse
+        self._pollers = settings.pollers
+        self._wait_seconds = settings.wait_seconds
+        self._visibility = settings.visibility_seconds
+        self._handles = threading.Lock()
+        self._changed = threading.Condition()
+        self._received = ReceivedMessages(parse)
+        self._stopping: Stop | None = None  # of the current run; each start creates another
+        self._failure: VolstreamError | None = None
+        self._unanswered: VolstreamError | None = None  # why the most recent request failed
+        self._broken: BaseException | None = None
+        self._arrived = 0
+        self._waiting = 0
+        self._counted = float("-inf")
+
+    def start(self) -> None:
+        """See :meth:`EventQueue.start`."""
+        if self._stopping is not None:
+            return
+        visibility = self._service.open()
+        stopping = Stop()
+        with self._changed:
+            self._received, self._failure, self._unanswered, self._broken = (
+                ReceivedMessages(self._parse),
+                None,
+                None,
+                None,
+            )
+            self._stopping = stopping
+        parts: list[Callable[[], None]] = [lambda: self._poll(stopping, visibility)] * self._pollers
+        parts.append(lambda: self._keep(stopping, min(visibility, self._visibility)))
+        for part in parts:
+            # Daemon threads, never joined: a request that waits for messages cannot be interrupted.
+            threading.Thread(target=self._guarded, args=(stopping, part), name="queue", daemon=True).start()
+
+    def stop(self) -> None:
+        """See :meth:`EventQueue.stop`. Returns unacknowledged messages to the provider."""
+        with self._changed:
+            stopping, self._stopping = self._stopping, None
+            if stopping is None:
+                return
+            stopping.set()
+            self._changed.notify_all()
+        # The thread holding this lock may be waiting for an unresponsive provider; a stop must not wait.
+        if self._handles.acquire(timeout=_HAND_BACK_SECONDS):
+            try:
+                self._hand_back(list(self._received.handles(self._received.ending(float("inf"))).values()))
+            finally:
+                self._handles.release()
+
+    def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
+        """See :meth:`EventQueue.receive`."""
+        deadline = time.monotonic() + wait_seconds
+        with self._changed:
+            while self._stopping is not None:
+                if self._broken is not None:
+                    raise self._broken
+                if messages := self._received.take(limit):
+                    self._changed.notify_all()  # there is room
+                    return messages
+                failure, self._failure = self._failure, None
+                if failure is not None:
+                    raise failure
+                now = time.monotonic()
+                if now >= deadline:
+                    if self._unanswered is not None:
+                        raise self._unanswered
+                    break
+                self._changed.wait(deadline - now)
+        return ()
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """See :meth:`EventQueue.acknowledge`. Messages that the provider fails to delete are redelivered."""
+        for receipts in _batches(list(dict.fromkeys(message.receipt for message in messages)), self._service.batch):
+            with self._handles:
+                with self._changed:
+                    handles = self._received.handles(receipts)
+                if handles:
+                    self._delete(list(handles.values()))
+                with self._changed:
+                    self._received.forget(receipts)
+                    self._changed.notify_all()  # there is room
+
+    def depth(self) -> int | None:
+        """See :meth:`EventQueue.depth`. The provider's count is up to ten seconds old."""
+        if time.monotonic() - self._counted >= _COUNT_SECONDS:
+            arrived = self._arrived
+            try:
+                waiting = self._service.describe().waiting
+            except QueueError:
+                waiting = None  # ``receive`` reports the error
+            if waiting is None:
+                return None
+            with self._changed:
+                self._waiting = waiting
+                if self._arrived == arrived:  # otherwise some may be counted twice: ask again next time
+                    self._counted = time.monotonic()
+        with self._changed:
+            return self._waiting + self._received.waiting
+
+    def describe(self) -> QueueState:
+        """See :meth:`OptionDescription.describe`."""
+        return self._service.describe()
+
+    def _poll(self, stopping: Stop, visibility: float) -> None:
+        """Runs one thread: requests messages while there is room for them."""
+        backoff, failures = Backoff(cap_seconds=30.0), 0
+        while (room := self._await_room(stopping)) > 0:
+            try:
+                deliveries = self._service.receive(min(room, self._service.batch), self._wait_seconds)
+            except VolstreamError as error:
+                failures += 1
+                self._fail(error)
+                self._unanswered = error
+                stopping.wait(backoff.delay(failures))
+                continue
+            failures, self._unanswered = 0, None
+            if deliveries and not self._take(stopping, deliveries, time.monotonic() + visibility):
+                self._hand_back([delivery.handle for delivery in deliveries])
+
+    def _await_room(self, stopping: Stop) -> int:
+        """Waits for room; returns how many more messages to request, 0 if it is time to end."""
+        with self._changed:
+            while not stopping:
+                room = min(_MAX_WAITING - self._received.waiting, _MAX_RECEIVED - len(self._received))
+                if room > 0:
+                    return room
+                self._changed.wait()
+        return 0
+
+    def _take(self, stopping: Stop, deliveries: Sequence[Delivery], due: float) -> bool:
+        with self._changed:
+            if stopping:
+                return False
+            for delivery in deliveries:
+                self._received.add(delivery, due)
+            self._arrived += len(deliveries)
+            self._waiting = max(0, self._waiting - len(deliveries))
+            self._changed.notify_all()
+        return True
+
+    def _keep(self, stopping: Stop, visibility: float) -> None:
+        """Runs one thread: extends the visibility of all held messages, each once half of its time has passed."""
+        while not stopping.wait(visibility / 4):
+            with self._changed:
+                ending = self._received.ending(time.monotonic() + self._visibility / 2)
+            try:
+                for receipts in _batches(ending, self._service.batch):
+                    self._keep_some(stopping, receipts)
+            except VolstreamError as error:
+                self._fail(error)
+
+    def _keep_some(self, stopping: Stop, receipts: Sequence[str]) -> None:
+        with self._handles:
+            with self._changed:
+                held = {} if stopping else self._received.handles(receipts)
+            due = time.monotonic() + self._visibility
+            kept = self._service.keep(list(held.values()), self._visibility) if held else {}
+            with self._changed:
+                for receipt, handle in held.items():
+                    if handle in kept:
+                        self._received.renew(receipt, kept[handle], due)
+
+    def _delete(self, handles: Sequence[str]) -> None:
+        for attempt in range(1, _DELETIONS + 1):
+            handles = self._service.delete(handles)
+            if not handles:
+                return
+            stopping = self._stopping
+            if stopping is None or stopping.wait(_PAUSE.delay(attempt)):
+                break
+        _log.warning("messages_not_deleted", count=len(handles), consequence="they are delivered again")
+
+    def _hand_back(self, handles: Sequence[str]) -> None:
+        deadline = time.monotonic() + _HAND_BACK_SECONDS
+        for some in _batches(handles, self._service.batch):
+            if time.monotonic() >= deadline:
+                return
+            try:
+                self._service.keep(some, 0)
+            except VolstreamError as error:  # they become visible later, when their time ends
+                _log.warning("messages_not_handed_back", count=len(handles), error=str(error))
+                return
+
+    def _fail(self, error: VolstreamError) -> None:
+        if not error.transient:
+            raise error
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def _guarded(self, stopping: Stop, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except BaseException as exc:  # noqa: BLE001 - a thread's exception is lost unless it is kept here
+            with self._changed:
+                if not stopping:
+                    self._broken = exc
+                    self._changed.notify_all()
+
+
+def _batches(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

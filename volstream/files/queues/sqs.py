@@ -1,0 +1,134 @@
+"""Amazon's SQS as a :class:`~volstream.files.queues.remote.Service`.
+
+What does not belong here: pollers and the messages they hold (``remote``), credentials and error mapping (``cloud.aws``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+from urllib.parse import urlsplit
+
+from volstream.errors import InvalidValueError, QueueError
+from volstream.files.cloud import aws
+from volstream.files.cloud.access import Access
+from volstream.files.queues import s3_events
+from volstream.files.queues.base import QueueSpec, QueueState
+from volstream.files.queues.received import Delivery
+from volstream.files.queues.remote import RemoteQueue
+
+#: Limits of SQS.
+_MAX_WAIT_SECONDS, _MAX_VISIBILITY = 20, 43_200
+
+_OWN_HOST = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.amazonaws\.com(?:\.cn)?")
+
+
+def sqs_queue(spec: QueueSpec) -> RemoteQueue:
+    """Returns a volume's queue.
+
+    Raises:
+        InvalidValueError: the volume names no queue, or has no connection.
+    """
+    return RemoteQueue(SqsService(spec), spec.settings, s3_events.parse)
+
+
+class SqsService:
+    """One queue, by name or URL. A name is resolved in the connection's region or at its endpoint."""
+
+    batch = 10
+
+    def __init__(self, spec: QueueSpec) -> None:
+        if not spec.name or spec.access is None:
+            raise InvalidValueError(
+                f"The volume at {spec.location!r} has a queue of the type 'sqs' and no name or connection for it.",
+                "Give the volume a connection and the name or URL of an SQS queue.",
+            )
+        self._name = spec.name
+        self._access, self._endpoint = _place(spec.name, spec.access)
+        self._visibility = min(_MAX_VISIBILITY, max(1, math.ceil(spec.settings.visibility_seconds)))
+        self._url = spec.name if "://" in spec.name else ""
+
+    def open(self) -> float:
+        """See :meth:`Service.open`."""
+        with self._errors("cannot be found"):
+            if not self._url:
+                self._url = self._client.get_queue_url(QueueName=self._name)["QueueUrl"]
+            self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
+        return self._visibility
+
+    def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
+        """See :meth:`Service.receive`."""
+        with self._errors("cannot be read"):
+            answer = self._client.receive_message(
+                QueueUrl=self._url,
+                MaxNumberOfMessages=min(limit, self.batch),
+                WaitTimeSeconds=min(_MAX_WAIT_SECONDS, round(wait_seconds)),
+                VisibilityTimeout=self._visibility,
+            )
+        # The parser rejects lone surrogates, which JSON can contain.
+        return [
+            Delivery(message["MessageId"], message["ReceiptHandle"], message["Body"].encode("utf-8", "surrogatepass"))
+            for message in answer.get("Messages", ())
+        ]
+
+    def delete(self, handles: Sequence[str]) -> Sequence[str]:
+        """See :meth:`Service.delete`."""
+        entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(handles)]
+        with self._errors("did not delete messages"):
+            answer = self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
+        return [handles[int(entry["Id"])] for entry in answer.get("Failed", ()) if not entry.get("SenderFault")]
+
+    def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
+        """See :meth:`Service.keep`. Handles do not change; after twelve hours in total SQS gives a message up."""
+        entries = [
+            {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": min(math.ceil(seconds), _MAX_VISIBILITY)}
+            for place, handle in enumerate(handles)
+        ]
+        with self._errors("did not extend the visibility of messages"):
+            answer = self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
+        kept: dict[str, str | None] = {
+            handles[int(entry["Id"])]: handles[int(entry["Id"])] for entry in answer.get("Successful", ())
+        }
+        return kept | {
+            handles[int(entry["Id"])]: None for entry in answer.get("Failed", ()) if entry.get("SenderFault")
+        }
+
+    def describe(self) -> QueueState:
+        """See :meth:`Service.describe`."""
+        if not self._url:
+            self.open()
+        with self._errors("cannot be described"):
+            attributes = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["All"])["Attributes"]
+        redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
+        receives = redrive.get("maxReceiveCount")
+        return QueueState(
+            waiting=int(attributes["ApproximateNumberOfMessages"]),
+            in_flight=int(attributes["ApproximateNumberOfMessagesNotVisible"]),
+            visibility_seconds=float(attributes["VisibilityTimeout"]),
+            retention_seconds=float(attributes["MessageRetentionPeriod"]),
+            dead_letter_queue=redrive.get("deadLetterTargetArn", "").rpartition(":")[2],
+            max_receives=None if receives is None else int(receives),
+        )
+
+    @property
+    def _client(self) -> Any:
+        return aws.client(self._access, "sqs", self._endpoint)
+
+    def _errors(self, what: str) -> AbstractContextManager[None]:
+        return aws.errors(f"The SQS queue {self._name!r} {what}", QueueError, QueueError)
+
+
+def _place(name: str, access: Access) -> tuple[Access, str | None]:
+    """Returns the access, with the region from the queue's URL, and the endpoint."""
+    parts = urlsplit(name)
+    if not parts.scheme:
+        return access, None
+    own = _OWN_HOST.fullmatch(parts.hostname or "")
+    if own is None:
+        return access, f"{parts.scheme}://{parts.netloc}"
+    return dataclasses.replace(access, region=own[1] or own[2]), f"{parts.scheme}://{parts.netloc}"

@@ -1,0 +1,108 @@
+"""Object stores by URI scheme: a table of backends, imported late so that a missing extra costs nothing.
+
+What does not belong here: the interface of a store (``base``), its implementations (one file per backend).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, cast
+
+from volstream.base import plugins
+from volstream.base.model.locations import file_uri, local_path, scheme_of, without_secrets
+from volstream.base.plugins import Group
+from volstream.errors import DependencyError, InvalidValueError
+from volstream.files.cloud.access import PROVIDERS, Access
+from volstream.files.storage.bucket import BucketPlace
+
+if TYPE_CHECKING:
+    from volstream.files.storage.base import ObjectStore
+
+__all__ = ["normalise_location", "open_store", "place_of_reports"]
+
+_BACKENDS = {
+    "file": "volstream.files.storage.local:LocalStore",
+    "memory": "volstream.files.storage.memory:MemoryStore",
+    "oss": "volstream.files.storage.oss:OssStore",
+    "s3": "volstream.files.storage.s3:S3Store",
+}
+
+#: Hadoop's aliases of schemes.
+_ALIASES = {"s3a": "s3"}
+
+
+def open_store(location: str, access: Access | None = None) -> ObjectStore:
+    """Returns the store at ``location``: a URI, or a plain path for a local directory. Does no I/O.
+
+    Args:
+        access: access to a bucket; None: use the provider's own settings (environment, instance).
+
+    Raises:
+        InvalidValueError: the location is malformed, or its scheme is not supported.
+        DependencyError: a package that the store needs is not installed, or a plug-in is broken.
+    """
+    normal = normalise_location(location)
+    scheme = scheme_of(normal)
+    if scheme not in _BACKENDS:
+        return cast("ObjectStore", plugins.call(Group.STORES, scheme, normal))
+    module, _, name = _BACKENDS[scheme].partition(":")
+    try:
+        store = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as exc:
+        raise DependencyError(
+            f"{scheme}:// needs the package {exc.name}, which is not installed.",
+            f"Install it: pip install 'volstream[{scheme}]'.",
+        ) from None
+    arguments = (access or Access(scheme),) if scheme in PROVIDERS else ()
+    return cast("ObjectStore", store(normal, *arguments))
+
+
+def normalise_location(text: str) -> str:
+    """Returns the canonical spelling of a location, which the catalog stores and compares. Idempotent.
+
+    A plain path (relative to the current directory, with ``~``, or absolute) or ``file:`` URI becomes an absolute,
+    percent-encoded ``file:///...``; other URIs lose only trailing slashes. The prefix of a bucket is taken literally.
+
+    Raises:
+        InvalidValueError: the location is malformed, or its scheme is not supported.
+    """
+    if scheme_of(text) == "file":
+        return file_uri(local_path(text) if text else text)
+    scheme, name = _scheme(text), text.partition("://")[2].rstrip("/")
+    if not name:
+        raise InvalidValueError(f"{text!r} is not a location.", f"Write {scheme}://name.")
+    normal = f"{scheme}://{name}"
+    if scheme in PROVIDERS:
+        BucketPlace.of(normal)
+    return normal
+
+
+def place_of_reports(uri: str, location: str) -> BucketPlace:
+    """Returns the place of an inventory report of a bucket, or of the folder of an inventory.
+
+    Args:
+        location: of a volume in the bucket that the report is about.
+
+    Raises:
+        InvalidValueError: it is not in a bucket at the same provider.
+    """
+    place = BucketPlace.of(normalise_location(uri)) if _scheme(uri) in PROVIDERS else None
+    if place is None or place.scheme != scheme_of(location):
+        raise InvalidValueError(
+            f"{without_secrets(uri)} cannot be an inventory of {location}.",
+            "Inventories are of buckets: give one in a bucket at the same provider.",
+        )
+    return place
+
+
+def _scheme(location: str) -> str:
+    """Returns the scheme of a location. Raises InvalidValueError if there is no store for it."""
+    scheme = scheme_of(location)
+    scheme = _ALIASES.get(scheme, scheme)
+    if scheme not in _BACKENDS and not plugins.has(Group.STORES, scheme):
+        schemes = [f"{name}://" for name in (*sorted(_BACKENDS), *plugins.names(Group.STORES))]
+        raise InvalidValueError(
+            f"{without_secrets(location)!r}: locations with the scheme {scheme!r} are not supported.",
+            f"Supported: {', '.join(schemes)} and plain paths.",
+        )
+    return scheme

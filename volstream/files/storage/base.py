@@ -1,0 +1,150 @@
+"""The interface for reading a volume's files. :mod:`volstream.files.storage` picks an implementation by URI scheme.
+
+What does not belong here: selecting paths (``model.selection``), using a listing (``directory``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, Protocol, runtime_checkable
+
+from volstream.base.model.files import FileInfo, Finding
+from volstream.base.model.selection import Selection
+
+#: A key requested only to check that a store answers; it usually does not exist.
+PROBE = ".volstream-probe"
+
+
+class ObjectStore(Protocol):
+    """The objects below one location.
+
+    A store does no I/O when created, can be pickled (tasks on executors get a copy), and is thread-safe. Every method may block
+    on the network and raises :class:`~volstream.errors.StorageError` for temporary problems and
+    :class:`~volstream.errors.StorageDeniedError` for permanent ones.
+    """
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """Yields every file below ``prefix`` (``""``, or ending in ``/``) that ``selection`` accepts, in no particular order.
+
+        Memory use stays flat. A prefix that does not exist has no files; a location that does not exist raises
+        :class:`~volstream.errors.StorageError`: an unmounted disk must not look as if all files were deleted.
+        """
+
+    def head(self, path: str) -> FileInfo | None:
+        """Returns the current object at ``path``; None if there is none (or a directory, or a link out of the root)."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Returns the content, seekable. Raises FileNotFoundError if the object no longer exists."""
+
+    def url(self, path: str) -> str:
+        """Returns the object's URL, percent-encoded."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """What a store knows about an object beyond its listing.
+
+    Attributes:
+        metadata: set by the user: ``x-amz-meta-``, ``x-oss-meta-``; for a local file, extended attributes ``user.``.
+        storage_class: None: the store has no classes.
+        version_id: the store's own version; None: the bucket keeps no versions.
+    """
+
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    storage_class: str | None = None
+    version_id: str | None = None
+
+
+@runtime_checkable
+class HasDetails(Protocol):
+    """A store that knows more about an object. Each method makes one request, and raises FileNotFoundError if it is missing."""
+
+    def details(self, path: str) -> Details:
+        """Returns the details missing from a listing."""
+
+    def tags(self, path: str) -> Mapping[str, str]:
+        """Returns the object's tags."""
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Returns ``length`` bytes of the content from ``start`` on; the content must have that many."""
+
+    def presigned_url(self, path: str, seconds: int) -> str:
+        """Returns a URL with which anyone can read the object for ``seconds``. Makes no request.
+
+        Raises:
+            InvalidValueError: the store has no such URLs.
+        """
+
+
+@runtime_checkable
+class KeyOrdered(Protocol):
+    """A store whose objects appear complete, never half-written, and can be listed in key order from any key.
+
+    Its listing can be split among threads, and resumed after an interruption.
+    """
+
+    def list_after(
+        self, prefix: str, selection: Selection, after: str, *, deep: bool = True
+    ) -> Iterator[FileInfo | Finding]:
+        """Like :meth:`ObjectStore.list`, in key order, starting after the path ``after`` (``""``: from the beginning).
+
+        Args:
+            deep: include objects below sub-prefixes; else only those directly below ``prefix``.
+        """
+
+    def prefixes(self, prefix: str) -> Iterator[str]:
+        """Yields the sub-prefixes directly below ``prefix``, in order; each ends in ``/``."""
+
+
+@runtime_checkable
+class Writable(Protocol):
+    """A writable store; volstream writes only to test a volume."""
+
+    def write(self, path: str, content: bytes) -> None:
+        """Creates or replaces an object."""
+
+    def remove(self, path: str) -> None:
+        """Removes an object. Idempotent."""
+
+
+@runtime_checkable
+class TakesOutputs(Protocol):
+    """A store to which jobs write files. Content is on disk, and complete, before a path leads to it."""
+
+    def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:
+        """Creates an object; returns its size and etag."""
+
+    def move(self, path: str, to: str) -> str | None:
+        """Gives an object another path, replacing what is there, at once. Returns its etag there, which is the same unless the
+        store encrypts with keys of KMS; None: it is missing, because it was moved before."""
+
+    def remove(self, path: str) -> None:
+        """Removes an object. Idempotent."""
+
+    def remove_folder(self, path: str) -> None:
+        """Removes everything below a path. Idempotent."""
+
+    def obstacle(self, path: str) -> str | None:
+        """Returns why no object can be created at a path, as the end of a sentence; None: one can."""
+
+
+@runtime_checkable
+class HasBirths(Protocol):
+    """A store that may know when its objects were made."""
+
+    def born(self, path: str) -> datetime | None:
+        """Returns when an object was made, which moves keep; None: there is no such object, or the time is not known."""
+
+
+@runtime_checkable
+class HasLocalPaths(Protocol):
+    """A store whose objects are local files."""
+
+    def local_path(self, path: str) -> Path:
+        """Returns the path of the object's content. Raises FileNotFoundError if the object no longer exists."""
+
+    def has_version(self, path: str, version: str) -> bool:
+        """True if one quick check finds the object with this version; if False, :meth:`ObjectStore.head` decides."""

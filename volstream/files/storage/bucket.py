@@ -1,0 +1,106 @@
+"""Rules common to all providers' buckets: mapping of keys to paths, and which keys are files. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from volstream.base.model.files import FileInfo, Finding, is_utf8, printable
+from volstream.base.model.locations import quote_path, without_secrets
+from volstream.base.model.selection import Selection
+from volstream.errors import InvalidValueError
+from volstream.files.storage.types import content_type
+
+_LOCATION = re.compile(r"([a-z0-9]+)://([^/]+)(?:/(.*))?", re.DOTALL)
+
+#: Valid names, by scheme. Old S3 buckets may have names that are no longer allowed.
+_NAMES = {
+    "oss": re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]"),
+    "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}"),
+}
+
+#: Maximum length of a key, in UTF-8. OSS allows one byte less.
+_MAX_BYTES = 1024
+
+#: Types that stores report for objects uploaded without one.
+_UNTOLD = ("binary/octet-stream", "application/octet-stream", None)
+
+_FOLDER = "Its key ends in '/' like a directory's, but it has content; rename it."
+_UNASKABLE = "A part of its key is '.' or '..', which cannot be sent in a URL; rename it."
+_NUL = "Its key contains a NUL character, which no path may contain; rename it."
+
+
+@dataclass(frozen=True)
+class BucketPlace:
+    """A bucket, or a prefix of it.
+
+    Attributes:
+        root: prefix of all keys; empty, or ending in ``/``.
+    """
+
+    scheme: str
+    bucket: str
+    root: str
+
+    @classmethod
+    def of(cls, location: str) -> BucketPlace:
+        """Parses a normalised URI; the part after the bucket is taken literally, not percent-decoded.
+
+        Raises:
+            InvalidValueError: the bucket name is not valid.
+        """
+        match = _LOCATION.fullmatch(location)
+        if match is None or not _NAMES[match[1]].fullmatch(match[2]):
+            raise InvalidValueError(
+                f"{without_secrets(location)!r} does not name a bucket.",
+                "Write for example s3://my-bucket or oss://my-bucket/some/prefix.",
+            )
+        return cls(match[1], match[2], f"{match[3]}/" if match[3] else "")
+
+    def key(self, path: str) -> str | None:
+        """Returns the key at ``path``, or None if no file can be there."""
+        key = self.root + path
+        if not path or path.endswith("/") or "\0" in path or not is_utf8(key) or len(key.encode()) > _MAX_BYTES:
+            return None
+        return key
+
+    def path(self, key: str) -> str:
+        """Returns the path of a key in this bucket or prefix."""
+        return key[len(self.root) :]
+
+    def url(self, path: str) -> str:
+        """Returns the object's URL, percent-encoded."""
+        return f"{self.scheme}://{self.bucket}/{quote_path(self.root + path)}"
+
+    def name(self, path: str) -> str:
+        """Returns the object's name for messages."""
+        return printable(f"{self.scheme}://{self.bucket}/{self.root}{path}")
+
+    def entry(
+        self, key: str, size: int, modified: datetime, etag: str, selection: Selection
+    ) -> FileInfo | Finding | None:
+        """Returns the listing entry for a key: a file, a finding, or None."""
+        path = self.path(key)
+        if not path or path.endswith("/"):
+            is_folder = size > 0 and selection.may_contain(path.rstrip("/"))
+            return Finding(path or key, _FOLDER) if is_folder else None
+        if not selection.accepts(path):
+            return None
+        if self.scheme == "oss" and not is_askable(key):
+            return Finding(path, _UNASKABLE)
+        return Finding(path, _NUL) if "\0" in path else self.file(path, size, modified, etag)
+
+    def file(self, path: str, size: int, modified: datetime, etag: str, said_type: str | None = None) -> FileInfo:
+        """Converts an object to a file. Its version is its ETag, because listings have no version ids.
+
+        Args:
+            modified: truncated to seconds: only some listings, and no HEAD, have fractions.
+        """
+        type_ = content_type(path) if said_type in _UNTOLD else said_type
+        return FileInfo(path, size, modified.replace(microsecond=0), etag.strip('"'), content_type=type_)
+
+
+def is_askable(key: str) -> bool:
+    """True if OSS's SDK can ask for the key: its HTTP library resolves ``.`` and ``..``, and would request another key."""
+    return not any(part in (".", "..") for part in key.split("/"))

@@ -1,0 +1,533 @@
+"""The files of a local directory, or of anything mounted as one.
+
+Links: a link to a regular file inside the root counts as that file; a link out of the root, or to a directory, is a
+finding; a dangling one is ignored. What does not belong here: detecting changes (``queues.local``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import struct
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from volstream.base.lifecycle.disks import user_name
+from volstream.base.model.files import FileInfo, Finding, is_utf8, printable
+from volstream.base.model.locations import file_uri, local_path, quote_path
+from volstream.base.model.selection import Selection
+from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
+from volstream.files.storage.base import Details
+from volstream.files.storage.types import content_type
+
+_NOT_UTF8 = "The name is not valid UTF-8, so no table can hold it; rename it."
+_LINK_OUT = "A symbolic link to a file outside the volume's location is not followed."
+_LINK_DIRECTORY = "A symbolic link to a directory is not followed."
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: The path cannot name an object: a missing or non-directory parent, a loop of links, a name too long to exist.
+_NO_SUCH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+
+#: Prefix of users' extended attributes.
+_USER = "user."
+
+#: Opens something for inspection without reading it, which may be forbidden, and without blocking, as a pipe would.
+_LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
+
+#: Of ``linux/stat.h``: the size of a ``struct statx``, the place of the time of birth in it, and its bit in the mask.
+_STATX_BYTES, _BTIME, _STATX_BTIME, _AT_FDCWD = 256, 80, 0x800, -100
+
+#: Directory in which a file that this process has open can be reopened.
+_DESCRIPTORS = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
+
+
+class LocalStore:
+    """The objects below a directory.
+
+    Args:
+        location: a ``file:`` URI or plain path.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._root = local_path(location)
+        self._plain_root: str | None = None
+        self._url = file_uri(self._root).rstrip("/")
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """See :meth:`ObjectStore.list`. A directory removed during the listing has no files; an unreadable one raises."""
+        before = self._identity()
+        real_root = os.path.realpath(self._root)
+        start = prefix.removesuffix("/")
+        if prefix != "/" and selection.may_contain(start) and (not start or _is_plain(start)):
+            pending = [start]
+            while pending:
+                directory = pending.pop()
+                for entry in self._scan(directory, real_root, selection):
+                    if isinstance(entry, str):
+                        pending.append(entry)
+                    else:
+                        yield entry
+        if self._identity() != before:
+            raise StorageError(
+                f"The directory {printable(self._root)} was replaced or remounted while it was listed.",
+                "The listing will be repeated.",
+            )
+
+    def head(self, path: str) -> FileInfo | None:
+        """See :meth:`ObjectStore.head`. Also None for a path that is not UTF-8 or not inside the location."""
+        file = self._find(path)
+        if file is None:
+            self._identity()
+            return None
+        os.close(file.descriptor)
+        return _file_info(path, file.status)
+
+    def open(self, path: str) -> BinaryIO:
+        """See :meth:`ObjectStore.open`."""
+        file = self._find(path)
+        if file is None:
+            raise self._missing(path)
+        opened = f"{_DESCRIPTORS}/{file.descriptor}"
+        try:
+            # With the file's own name, which some readers inspect. The caller closes the file.
+            return open(file.path, "rb", opener=lambda _name, flags: os.open(opened, flags))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _mapped(path, error) from error
+        finally:
+            os.close(file.descriptor)
+
+    def local_path(self, path: str) -> Path:
+        """See :meth:`HasLocalPaths.local_path`. Links are resolved.
+
+        A later open may find a different file. If others may swap files, use :meth:`open`.
+        """
+        file = self._find(path)
+        if file is None:
+            raise self._missing(path)
+        os.close(file.descriptor)
+        return Path(file.path)
+
+    def details(self, path: str) -> Details:
+        """See :meth:`HasDetails.details`."""
+        file = self._find(path)
+        if file is None:
+            raise self._missing(path)
+        try:
+            return Details(_attributes(f"{_DESCRIPTORS}/{file.descriptor}"))
+        finally:
+            os.close(file.descriptor)
+
+    def tags(self, path: str) -> Mapping[str, str]:
+        """See :meth:`HasDetails.tags`. A local file has none."""
+        if self.head(path) is None:
+            raise self._missing(path)
+        return {}
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """See :meth:`HasDetails.read_range`."""
+        with self.open(path) as file:
+            file.seek(start)
+            return file.read(length)
+
+    def presigned_url(self, path: str, seconds: int) -> str:  # noqa: ARG002  # of the protocol
+        """See :meth:`HasDetails.presigned_url`. Always raises: a local file has no such URL."""
+        raise InvalidValueError(
+            f"{printable(path)} is a local file, for which there are no presigned URLs.", "Use file.local_path()."
+        )
+
+    def has_version(self, path: str, version: str) -> bool:
+        """See :meth:`HasLocalPaths.has_version`. The version identifies the file, however the path leads to it."""
+        try:
+            status = os.stat(f"{self._root}/{path}")
+        except (OSError, ValueError):
+            return False
+        return stat.S_ISREG(status.st_mode) and _etag(status) == version
+
+    def born(self, path: str) -> datetime | None:
+        """See :meth:`HasBirths.born`."""
+        return _born(f"{self._root}/{path}")
+
+    def write(self, path: str, content: bytes) -> None:
+        """See :meth:`Writable.write`. Directly below the root only."""
+        _check_plain(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with (
+            _errors_of(path),
+            _directory(self._root, "") as root,
+            open(os.open(path, flags, dir_fd=root), "wb") as file,
+        ):
+            file.write(content)
+
+    def remove(self, path: str) -> None:
+        """See :meth:`Writable.remove`. Removes folders that are empty then, which could be in the way of a file of their name."""
+        _check_plain(path)
+        folder, _, name = path.rpartition("/")
+        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), _directory(self._root, folder) as held:
+            os.unlink(name, dir_fd=held)
+        with suppress(OSError):  # not empty
+            while folder:
+                above, _, name = folder.rpartition("/")
+                with _directory(self._root, above) as held:
+                    os.rmdir(name, dir_fd=held)
+                folder = above
+
+    def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:  # noqa: ARG002  # of the protocol
+        """See :meth:`TakesOutputs.put`. The type is not stored: a listing tells it by the name."""
+        self._identity()
+        _check_plain(path)
+        folder, _, name = path.rpartition("/")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with _errors_of(path), self._made(folder) as held:
+            with open(os.open(name, flags, 0o666, dir_fd=held), "wb") as file:
+                shutil.copyfileobj(content, file, 1 << 20)
+                file.flush()
+                os.fsync(file.fileno())
+                status = os.fstat(file.fileno())
+            _sync(held)
+        return status.st_size, _etag(status)
+
+    def move(self, path: str, to: str) -> str | None:
+        """See :meth:`TakesOutputs.move`."""
+        self._identity()
+        _check_plain(path)
+        _check_plain(to)
+        (source, _, name), (target, _, new) = path.rpartition("/"), to.rpartition("/")
+        with _errors_of(to), ExitStack() as held:
+            try:
+                here = held.enter_context(_directory(self._root, source))
+                status = os.stat(name, dir_fd=here, follow_symlinks=False)
+            except FileNotFoundError:
+                return None
+            if not stat.S_ISREG(status.st_mode):
+                raise StorageError(f"{printable(path)} was replaced by something else than a file.")
+            there = held.enter_context(self._made(target))
+            # The folder may be gone again: an error, to be tried again.
+            os.rename(name, new, src_dir_fd=here, dst_dir_fd=there)
+            _sync(there)
+        return _etag(status)
+
+    def remove_folder(self, path: str) -> None:
+        """See :meth:`TakesOutputs.remove_folder`."""
+        self._identity()
+        _check_plain(path)
+        above, _, name = path.rpartition("/")
+        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), _directory(self._root, above) as held:
+            if stat.S_ISLNK(os.stat(name, dir_fd=held, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=held)
+            else:
+                shutil.rmtree(name, dir_fd=held)
+
+    def obstacle(self, path: str) -> str | None:
+        """See :meth:`TakesOutputs.obstacle`."""
+        self._identity()
+        _check_plain(path)
+        parts = path.split("/")
+        with _errors_of(path):
+            for depth in range(1, len(parts)):
+                folder = "/".join(parts[:depth])
+                if os.path.islink(f"{self._root}/{folder}"):
+                    return f"is below the symbolic link {folder}"
+                if not os.path.lexists(f"{self._root}/{folder}"):
+                    return None
+                if not os.path.isdir(f"{self._root}/{folder}"):
+                    return f"is below {folder}, which is a file"
+            return "already exists" if os.path.lexists(f"{self._root}/{path}") else None
+
+    @contextmanager
+    def _made(self, path: str) -> Iterator[int]:
+        """Opens a folder below the root, which is created durably with its missing parents. Like :func:`_directory`, never
+        through a link.
+        """
+        parts = path.split("/") if path else []
+        with _directory(self._root, "") as root:
+            reached = os.dup(root)
+        try:
+            for depth, part in enumerate(parts, 1):
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=reached)
+                    _sync(reached)
+                try:
+                    below = os.open(part, _LOOK | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=reached)
+                except NotADirectoryError:
+                    blocked = printable("/".join(parts[:depth]))
+                    raise StorageError(
+                        f"{blocked} is a file or a symbolic link, below which nothing is written.", "Remove it."
+                    ) from None
+                os.close(reached)
+                reached = below
+            yield reached
+        finally:
+            os.close(reached)
+
+    def url(self, path: str) -> str:
+        """See :meth:`ObjectStore.url`."""
+        return f"{self._url}/{quote_path(path)}"
+
+    def _identity(self) -> tuple[int, int]:
+        """Returns device and inode of the root. Raises if it is missing, which must not look as if all files were deleted."""
+        with _errors_of(self._root):
+            try:
+                status = os.stat(self._root)
+            except (FileNotFoundError, NotADirectoryError) as exc:
+                raise _no_root(self._root) from exc
+        if not stat.S_ISDIR(status.st_mode):
+            raise _no_root(self._root)
+        return status.st_dev, status.st_ino
+
+    def _missing(self, path: str) -> FileNotFoundError:
+        """Returns the error for a path without a file; raises if the root is missing, too."""
+        self._identity()
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def _scan(self, directory: str, real_root: str, selection: Selection) -> Iterator[FileInfo | Finding | str]:
+        """Yields the files and findings directly in ``directory``, and the paths of its sub-directories."""
+        with _errors_of(directory or self._root):
+            try:
+                with _directory(self._root, directory) as reached:
+                    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=reached)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            with ExitStack() as held:
+                held.callback(os.close, descriptor)
+                for entry in held.enter_context(os.scandir(descriptor)):
+                    path = f"{directory}/{entry.name}" if directory else entry.name
+                    try:
+                        item = _look(entry, path, real_root, selection)
+                    except FileNotFoundError:
+                        continue
+                    if item is not None:
+                        yield item
+
+    def _find(self, path: str) -> _Found | None:
+        """Returns the regular file at ``path``, whose descriptor the caller closes; None if a listing would not show one.
+
+        Called twice for each file of a batch: context managers would take a third of the time.
+        """
+        if not (is_utf8(path) and _is_plain(path)):
+            return None
+        try:
+            return self._at_once(path) or self._step_by_step(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _mapped(path, error) from error
+
+    def _at_once(self, path: str) -> _Found | None:
+        """Returns the file at ``path`` if no link leads to it, judging by Linux's name of the open file; else None."""
+        if sys.platform != "linux":
+            return None
+        try:
+            if self._plain_root is None:
+                with _directory(self._root, "") as root:
+                    self._plain_root = os.readlink(f"{_DESCRIPTORS}/{root}").rstrip("/")
+            descriptor = os.open(f"{self._root}/{path}", _LOOK)
+        except OSError:
+            return None
+        target = f"{self._plain_root}/{path}"
+        # If the root has been moved, the target differs, too.
+        plain = os.readlink(f"{_DESCRIPTORS}/{descriptor}") == target
+        if plain:
+            return _regular(descriptor, target)
+        os.close(descriptor)
+        return None
+
+    def _step_by_step(self, path: str) -> _Found | None:
+        """Returns the file at ``path``, possibly reached through a link; None if it is missing or outside the root."""
+        root = os.path.realpath(self._root)
+        try:
+            if stat.S_ISLNK(_status(root, path).st_mode):
+                target = os.path.realpath(os.path.join(root, path))
+                if not _is_inside(target, root):
+                    return None
+                path = _below(root, target)
+            return _opened(root, path)
+        except OSError as exc:
+            if exc.errno in _NO_SUCH:
+                return None
+            raise
+
+
+class _Found(NamedTuple):
+    """An open regular file, to be reopened for reading by its descriptor, with its real path and its status."""
+
+    descriptor: int
+    path: str
+    status: os.stat_result
+
+
+def _opened(root: str, path: str) -> _Found | None:
+    """Returns the regular file at ``path`` below ``root`` if no link leads to it. Raises OSError of ``_NO_SUCH`` if missing."""
+    parent, _, name = path.rpartition("/")
+    with _directory(root, parent) as directory:
+        descriptor = os.open(name, _LOOK | os.O_NOFOLLOW, dir_fd=directory)
+    return _regular(descriptor, os.path.join(root, path))
+
+
+def _regular(descriptor: int, path: str) -> _Found | None:
+    """Returns the open file if it is regular; else closes it."""
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        return _Found(descriptor, path, status)
+    os.close(descriptor)
+    return None
+
+
+def _attributes(path: str) -> dict[str, str]:
+    """Returns a file's extended user attributes; empty on systems without them."""
+    found: dict[str, str] = {}
+    if sys.platform == "linux":
+        with suppress(OSError):
+            for name in os.listxattr(path):
+                if name.startswith(_USER):
+                    found[name.removeprefix(_USER)] = os.getxattr(path, name).decode("utf-8", "replace")
+    return found
+
+
+def _status(root: str, path: str) -> os.stat_result:
+    """Returns the status of ``path`` below ``root``, without following links; ``path`` itself may be a link."""
+    parent, _, name = path.rpartition("/")
+    with _directory(root, parent) as directory:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
+
+def _is_plain(path: str) -> bool:
+    """True if ``path`` is spelled as listings spell it."""
+    return "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
+
+
+def _check_plain(path: str) -> None:
+    """Raises StorageError for a path that leads out of the root, or has other spellings."""
+    if not _is_plain(path):
+        raise StorageError(f"{printable(path)} is no path of a file.")
+
+
+@contextmanager
+def _directory(root: str, path: str) -> Iterator[int]:
+    """Opens a directory below ``root`` while the block runs; raises FileNotFoundError or NotADirectoryError if missing.
+
+    Opens one level at a time, without following links. Between checking a name and using it, anyone with write permission could
+    replace the name by a link elsewhere; an open directory stays the same.
+    """
+    reached = os.open(root, _LOOK | os.O_DIRECTORY)
+    try:
+        for part in path.split("/") if path else ():
+            below = os.open(part, _LOOK | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=reached)
+            os.close(reached)
+            reached = below
+        yield reached
+    finally:
+        os.close(reached)
+
+
+def _sync(directory: int) -> None:
+    """Makes the names in an open directory durable."""
+    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _look(entry: os.DirEntry[str], path: str, real_root: str, selection: Selection) -> FileInfo | Finding | str | None:
+    """Returns the listing entry: a file, a finding, a directory's path to walk, or None."""
+    if entry.is_file(follow_symlinks=False):  # first, because nearly all entries are files
+        if not selection.accepts_name(path):
+            return None
+        if not is_utf8(path):
+            return Finding(printable(path), _NOT_UTF8)
+        return _file_info(path, entry.stat(follow_symlinks=False))
+    if entry.is_symlink():
+        return _look_at_link(path, real_root, selection)
+    if not entry.is_dir(follow_symlinks=False) or not selection.may_contain(path):
+        return None
+    return path if is_utf8(path) else Finding(printable(path) + "/", _NOT_UTF8)
+
+
+def _look_at_link(path: str, real_root: str, selection: Selection) -> FileInfo | Finding | None:
+    target = os.path.realpath(os.path.join(real_root, path))
+    inside = _is_inside(target, real_root)
+    try:
+        status = _status(real_root, _below(real_root, target)) if inside else os.stat(target)
+    except OSError as exc:
+        if exc.errno in _NO_SUCH:
+            return None
+        if isinstance(exc, PermissionError) and not inside:
+            return Finding(printable(path), _LINK_OUT) if selection.accepts_name(path) else None
+        raise
+    if stat.S_ISDIR(status.st_mode):
+        return Finding(printable(path), _LINK_DIRECTORY) if selection.may_contain(path) else None
+    if not stat.S_ISREG(status.st_mode) or not selection.accepts_name(path):
+        return None
+    if not is_utf8(path):
+        return Finding(printable(path), _NOT_UTF8)
+    return _file_info(path, status) if inside else Finding(printable(path), _LINK_OUT)
+
+
+def _below(real_root: str, target: str) -> str:
+    return target[len(real_root) :].strip("/")
+
+
+def _is_inside(target: str, real_root: str) -> bool:
+    return target.startswith(real_root.rstrip("/") + "/")
+
+
+def _file_info(path: str, status: os.stat_result) -> FileInfo:
+    return FileInfo(path, status.st_size, _time(status.st_mtime_ns), _etag(status), None, content_type(path))
+
+
+def _time(time_ns: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(0, 0, time_ns // 1000)
+    except OverflowError:
+        # Some file systems store times outside datetime's range; the etag still has the exact time.
+        return (datetime.max if time_ns > 0 else datetime.min).replace(tzinfo=UTC)
+
+
+def _etag(status: os.stat_result) -> str:
+    return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _born(path: str) -> datetime | None:
+    """Returns when a file was made, by Linux's ``statx``, which Python does not offer."""
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx is None or b"\0" in os.fsencode(path) or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, found):
+        return None
+    (mask,) = struct.unpack_from("=I", found)
+    seconds, nanoseconds = struct.unpack_from("=qI", found, _BTIME)
+    return _time(seconds * 10**9 + nanoseconds) if mask & _STATX_BTIME else None
+
+
+def _no_root(root: str) -> StorageError:
+    return StorageError(
+        f"The directory {printable(root)} does not exist or is not a directory.",
+        "Mount or create it; until then the directory table keeps its files.",
+    )
+
+
+@contextmanager
+def _errors_of(path: str) -> Iterator[None]:
+    """Maps OS errors about ``path``, except FileNotFoundError, which callers interpret."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _mapped(path, error) from error
+
+
+def _mapped(path: str, error: OSError) -> StorageError:
+    if isinstance(error, PermissionError):
+        return StorageDeniedError(
+            f"Permission denied: {printable(path)} ({error.strerror}).",
+            f"Let the user {user_name()} read it, or exclude it with an ignore pattern.",
+        )
+    return StorageError(f"{printable(path)} cannot be read: {error.strerror or error}.")

@@ -1,0 +1,114 @@
+"""Access to the stores and queues of volumes: connections combined with the keys in the settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from volstream.base.config import Settings
+from volstream.base.definitions import Connection, QueueType, Volume
+from volstream.base.model.locations import scheme_of
+from volstream.catalog import Catalog
+from volstream.errors import InvalidValueError
+from volstream.files.cloud.access import PROVIDERS, Access, Keys
+from volstream.files.cloud.policies import RequiredAccess, permission_policy, trust_policy
+from volstream.files.queues import open_queue
+from volstream.files.queues.base import EventQueue, QueueSettings, QueueSpec
+from volstream.files.storage import open_store, place_of_reports
+from volstream.files.storage.base import ObjectStore
+from volstream.files.storage.bucket import BucketPlace
+
+
+def access_of(volume: Volume, catalog: Catalog, settings: Settings) -> Access | None:
+    """Returns the access to a volume's provider; None if it needs none, such as a directory.
+
+    Without a connection, the provider's own settings apply.
+
+    Raises:
+        InvalidValueError: the connection uses static keys, which the settings lack.
+    """
+    connection = catalog.connections.by_id(volume.connection_id) if volume.connection_id else None
+    return access_by(connection, volume.location, settings)
+
+
+def access_by(connection: Connection | None, location: str, settings: Settings) -> Access | None:
+    """Returns the access to the provider of a location. See :func:`access_of`."""
+    scheme = scheme_of(location)
+    if scheme not in PROVIDERS:
+        return None
+    if connection is None:
+        return Access(scheme)
+    return Access(
+        scheme,
+        connection.region,
+        connection.endpoint,
+        connection.role_arn,
+        connection.external_id,
+        connection.credentials,
+        _keys(connection, settings) if connection.credentials == "static" else None,
+    )
+
+
+def store_of(volume: Volume, catalog: Catalog, settings: Settings) -> ObjectStore:
+    """Returns the store of a volume's files. Raises as :func:`access_of`."""
+    return open_store(volume.location, access_of(volume, catalog, settings))
+
+
+def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue:
+    """Returns the queue that notifies a volume of changes, not started. Raises as :func:`access_of`."""
+    waiting = QueueSettings(
+        debounce_seconds=settings.debounce_seconds,
+        poll_seconds=settings.poll_seconds,
+        visibility_seconds=max(60.0, settings.engine_stall_seconds * 2),
+        pollers=settings.queue_pollers,
+    )
+    access = access_of(volume, catalog, settings)
+    return open_queue(
+        volume.queue_type,
+        QueueSpec(
+            volume.location,
+            volume.selection,
+            waiting,
+            volume.queue_name,
+            access,
+            volume.queue_properties or {},
+            volume.id,
+        ),
+    )
+
+
+def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
+    """Returns policies to paste at the provider: the role's ``trust_policy``, and the role's or user's ``permission_policy``.
+
+    The permissions cover the volumes that use the connection. Empty for a local connection.
+    """
+    if connection.type not in PROVIDERS:
+        return {}
+    volumes = catalog.volumes.list(connection_id=connection.id)
+    needs = [_need(volume, writes=catalog.jobs.first(outputs_to=str(volume.name)) is not None) for volume in volumes]
+    for volume in volumes:
+        if volume.inventory is not None:
+            place = place_of_reports(volume.inventory, volume.location)
+            needs.append(RequiredAccess(place.bucket, place.root))
+    return {
+        "trust_policy": trust_policy(connection.type, connection.external_id, connection.role_arn),
+        "permission_policy": permission_policy(connection.type, needs, connection.region, connection.role_arn),
+    }
+
+
+def _need(volume: Volume, *, writes: bool) -> RequiredAccess:
+    place = BucketPlace.of(volume.location)
+    queue = volume.queue_name if volume.queue_type in (QueueType.SQS, QueueType.MNS) else None
+    return RequiredAccess(place.bucket, place.root, queue, writes)
+
+
+def _keys(connection: Connection, settings: Settings) -> Keys:
+    keys = settings.credentials.get(str(connection.name))
+    if keys is None:
+        raise InvalidValueError(
+            f"The connection {connection.name} uses static keys, but the settings have none for it.",
+            f"Write access_key_id and access_key_secret below [credentials.{connection.name}] in volstream.toml.",
+        )
+    token = keys.security_token
+    return Keys(
+        keys.access_key_id, keys.access_key_secret.get_secret_value(), token.get_secret_value() if token else None
+    )

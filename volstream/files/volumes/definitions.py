@@ -1,0 +1,287 @@
+"""Creates, changes and drops volumes. Without Spark: the first refresh creates a directory table."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from volstream.base import references
+from volstream.base.config import Settings
+from volstream.base.definitions import Connection, Job, QueueType, Stream, Volume, VolumeSpec
+from volstream.base.definitions.options import keys
+from volstream.base.definitions.volume import VolumeOptions
+from volstream.base.model.files import FileInfo, printable
+from volstream.base.model.locations import local_path, scheme_of
+from volstream.base.model.names import Name
+from volstream.base.model.removals import RemovalLimit
+from volstream.base.model.selection import Selection
+from volstream.catalog import Catalog
+from volstream.errors import InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
+from volstream.files.cloud.access import PROVIDERS
+from volstream.files.queues.base import SelfDescribing
+from volstream.files.queues.kafka import address_of
+from volstream.files.storage import normalise_location, place_of_reports
+from volstream.files.storage.base import PROBE
+from volstream.files.volumes.access import queue_of, store_of
+
+#: Maximum number of files examined to count matching ones, so that a large bucket does not take long.
+_LOOKED_AT = 10_000
+
+
+def create_volume(
+    catalog: Catalog,
+    settings: Settings,
+    spec: VolumeSpec,
+    *,
+    or_replace: bool = False,
+    if_not_exists: bool = False,
+    check: bool = True,
+) -> Volume:
+    """Creates a volume.
+
+    Args:
+        check: contact the directory or bucket, and the queue, first.
+        or_replace: replace an existing volume of that name with a new volume; streams on the old one become stale.
+
+    Raises:
+        InvalidValueError: an invalid location, connection, glob, limit or queue; both options at once.
+        AlreadyExistsError: the name is taken.
+        ObjectInUseError: the volume to be replaced gets the outputs of a job.
+        NotFoundError: no such directory or connection.
+        StorageError, QueueError: the bucket or queue does not exist or cannot be reached; StorageDeniedError: access was
+            denied.
+    """
+    existing = catalog.volumes.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
+    if existing is not None and if_not_exists:
+        return existing
+    if existing is not None and (writers := jobs_into(catalog, existing)):
+        raise ObjectInUseError(
+            f"The volume {spec.name} gets the outputs of the job {writers[0].name}, and knows which files these are.",
+            "Change it with ALTER VOLUME, or give the new volume another name.",
+        )
+    location = normalise_location(spec.location)
+    connection = catalog.connections.get(spec.connection) if spec.connection is not None else None
+    _check_type(connection, location)
+    volume = Volume(
+        **{name: getattr(spec, name) for name in keys(VolumeOptions)},
+        id=str(uuid.uuid4()),
+        name=spec.name,
+        location=location,
+        connection_id=connection.id if connection else None,
+        queue_type=queue_type_of(spec, location),
+        created_on=datetime.now(UTC),
+    )
+    _check(volume, catalog, settings, reachable=check)
+    with catalog.database.transaction() as transaction:
+        if existing is not None:
+            catalog.volumes.remove(transaction, existing)
+        catalog.volumes.add(transaction, volume)
+    return volume
+
+
+def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: bool = True, **changes: Any) -> Volume:
+    """Changes a volume, which keeps its directory, its streams and their offsets.
+
+    The next full listing removes files that the new patterns exclude, and adds files that they include.
+
+    Args:
+        check: as in :func:`create_volume`.
+        changes: attributes of a :class:`VolumeSpec`, except name and location; without a connection, the environment's
+            credentials apply.
+
+    Raises:
+        As :func:`create_volume`.
+    """
+    volume = catalog.volumes.get(name)
+    connection: Connection | None = None
+    if volume.connection_id is not None:
+        connection = catalog.connections.by_id(volume.connection_id)
+    if "connection" in changes:
+        asked_for: Name | None = changes.pop("connection")
+        connection = None if asked_for is None else catalog.connections.get(asked_for)
+        changes["connection_id"] = None if connection is None else connection.id
+    _check_type(connection, volume.location)
+    if changes.keys() & {"queue_type", "queue_name"}:
+        asked = VolumeSpec(
+            name=name,
+            location=volume.location,
+            queue_type=changes.get("queue_type", volume.queue_type),
+            queue_name=changes.get("queue_name", volume.queue_name),
+        )
+        changes["queue_type"] = queue_type_of(asked, volume.location)
+        if changes["queue_type"] != volume.queue_type:
+            changes.setdefault("queue_properties", None)  # another type has others
+    _check(replace(volume, **changes), catalog, settings, reachable=check)
+    return catalog.volumes.change(volume, **changes)
+
+
+def matching(catalog: Catalog, settings: Settings, name: Name) -> tuple[int, int, bool]:
+    """Returns how many files belong to a volume, how many were examined, and whether these are all files.
+
+    Examines only some of the files. Raises NotFoundError, StorageError.
+    """
+    volume = catalog.volumes.get(name)
+    everything = Selection(volume.recursive, (), tuple(volume.ignores))
+    listed = store_of(volume, catalog, settings).list("", everything)
+    files = [entry for entry in itertools.islice(listed, _LOOKED_AT) if isinstance(entry, FileInfo)]
+    belonging = sum(volume.selection.accepts(file.relative_path) for file in files)
+    return belonging, len(files), next(listed, None) is None
+
+
+def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
+    """Drops a volume. Its streams become stale; its files and directory data stay. Returns False as :func:`drop_connection`.
+
+    Raises:
+        ObjectInUseError: a job processes the volume's files, or writes its outputs there.
+    """
+    volume = catalog.volumes.find(name) if if_exists else catalog.volumes.get(name)
+    if volume is None:
+        return False
+    users = sorted({str(job.name) for job in (*jobs_on(catalog, volume), *jobs_into(catalog, volume))})
+    if users:
+        raise ObjectInUseError(
+            f"The volume {name} is used by {'job' if len(users) == 1 else 'jobs'} {', '.join(users)}.",
+            "Drop what uses it first, or all at once: volstream drop volume NAME --cascade.",
+        )
+    with catalog.database.transaction() as transaction:
+        catalog.volumes.remove(transaction, volume)
+    return True
+
+
+def streams_on(catalog: Catalog, volume: Volume) -> Sequence[Stream]:
+    """Returns the streams on a volume's directory."""
+    return catalog.streams.list(source_id=volume.id)
+
+
+def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
+    """Returns the jobs that consume streams on a volume's directory."""
+    ids = {stream.id for stream in streams_on(catalog, volume)}
+    return [job for job in catalog.jobs.list() if ids.intersection(job.stream_ids)]
+
+
+def jobs_into(catalog: Catalog, volume: Volume) -> Sequence[Job]:
+    """Returns the jobs whose outputs a volume gets."""
+    return catalog.jobs.list(outputs_to=str(volume.name))
+
+
+def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
+    """Returns the requested queue type, or the location's default; raises InvalidValueError if the type is unsuitable."""
+    scheme = scheme_of(location)
+    usual = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY, "s3": QueueType.SQS, "oss": QueueType.MNS}
+    own = usual.get(scheme, QueueType.POLL)
+    suitable = dict.fromkeys((own, QueueType.KAFKA, QueueType.WEBHOOK, QueueType.POLL, QueueType.NONE))
+    named = scheme not in PROVIDERS or spec.queue_name
+    chosen = spec.queue_type or (own if named else QueueType.POLL)
+    if chosen not in suitable and not chosen.is_plugin:
+        raise InvalidValueError(
+            f"A volume at {scheme}: cannot use the queue type {chosen}.", f"Choose one of {', '.join(suitable)}."
+        )
+    if chosen is own and not named:
+        raise InvalidValueError(f"The queue type {chosen} requires a queue name.", "Give its queue_name.")
+    if spec.queue_name and "://" in spec.queue_name and "@" in urlsplit(spec.queue_name).netloc:
+        # Does not repeat the URL, whose password must not be shown.
+        raise InvalidValueError(
+            "The queue's URL contains a user name or password, which everyone who can read the catalog would see.",
+            "Leave it out; the connection determines the keys.",
+        )
+    return chosen
+
+
+def _check_type(connection: Connection | None, location: str) -> None:
+    scheme = scheme_of(location)
+    needed = scheme if scheme in PROVIDERS else "local"
+    if connection is not None and connection.type != needed:
+        raise InvalidValueError(
+            f"The connection {connection.name} has the type {connection.type}, but {location} requires the type "
+            f"{needed}.",
+            "Use another connection, or none.",
+        )
+
+
+def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: bool) -> None:
+    """Checks limits, globs and places as :func:`create_volume` documents; if ``reachable``, also contacts store and queue."""
+    RemovalLimit.parse(volume.max_removals)
+    for glob in (*volume.patterns, *volume.ignores):
+        _check_glob(glob)
+    if volume.inventory is not None:
+        place_of_reports(volume.inventory, volume.location)
+        if volume.inventory.endswith(".json"):
+            raise InvalidValueError(
+                f"{volume.inventory} names a single report, after which the volume would never be listed again.",
+                "Give the folder that has a folder for each report.",
+            )
+    _check_apart(volume, settings)
+    _check_queue(volume)
+    if reachable:
+        _check_reachable(volume, catalog, settings)
+
+
+def _check_apart(volume: Volume, settings: Settings) -> None:
+    """Raises InvalidValueError if home or warehouse would be part of the volume, and so change with every listing."""
+    if scheme_of(volume.location) != "file":
+        return
+    root = os.path.realpath(local_path(volume.location))
+    for what, place in (("home", str(settings.home)), ("warehouse", settings.warehouse_path.removeprefix("file://"))):
+        inside = os.path.relpath(os.path.realpath(place), root)
+        if "://" in place or inside.split(os.sep)[0] == os.pardir:
+            continue
+        if any(
+            volume.selection.accepts(os.path.normpath(f"{inside}/{name}")) for name in ("catalog.db", "part-0.parquet")
+        ):
+            raise InvalidValueError(
+                f"The volume would contain volstream's {what}, {printable(place)}.",
+                f"Choose a folder beside it, or let the volume ignore '{inside}/**'.",
+            )
+
+
+def _check_queue(volume: Volume) -> None:
+    """Raises InvalidValueError for properties that the queue cannot have, or the catalog must not."""
+    properties = volume.queue_properties or {}
+    references.check_secrets(properties)
+    if volume.queue_type is QueueType.KAFKA:
+        address_of(volume.queue_name, properties, volume.id).check()
+    elif properties and not volume.queue_type.is_plugin:
+        raise InvalidValueError(
+            f"A queue of the type {volume.queue_type} has no properties.", "Leave queue_properties out."
+        )
+
+
+def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> None:
+    """Contacts the directory or bucket, and a provider's queue."""
+    if scheme_of(volume.location) == "file":
+        folder = local_path(volume.location)
+        if not os.path.exists(folder):
+            raise NotFoundError(f"The location {printable(folder)} does not exist.", "Create it, or correct the path.")
+        if not os.path.isdir(folder):
+            parent, name = map(printable, os.path.split(folder))
+            raise NotFoundError(
+                f"The location {printable(folder)} is not a directory.", f"Give {parent} with the pattern '{name}'."
+            )
+    try:
+        store_of(volume, catalog, settings).head(PROBE)
+        queue = queue_of(volume, catalog, settings)
+        if isinstance(queue, SelfDescribing):
+            queue.describe()
+    except StorageDeniedError as error:
+        # A connection's policies depend on its volumes.
+        remedy = (
+            f"{error.remedy} Create the volume with --no-check, in SQL CHECK = FALSE, first, so that they name its bucket and "
+            "queue."
+        )
+        raise StorageDeniedError(error.message, remedy) from error
+
+
+def _check_glob(glob: str) -> None:
+    try:
+        Selection(patterns=(glob,)).accepts("a/b")
+    except re.error as error:
+        raise InvalidValueError(f"The pattern {glob!r} is not a glob: {error}.") from None
+    if not glob or glob.startswith("/"):
+        raise InvalidValueError(f"The pattern {glob!r} is not a glob.", "Write for example *.jpg or images/**/*.png.")

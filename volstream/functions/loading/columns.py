@@ -1,0 +1,434 @@
+"""Columns as they are read: texts, Arrow values, or values of JSON. Each can tell its type, and fit itself to a given one.
+
+A value that does not fit is NULL in the result, and kept as it was: nothing is rounded, cut or guessed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volstream.base.model.files import is_utf8
+from volstream.base.model.text import finite
+from volstream.functions.exact import is_too_fine
+from volstream.functions.loading import types
+from volstream.functions.loading.numbers import DECODER, with_faithful
+from volstream.functions.loading.options import LoadOptions
+from volstream.functions.loading.texts import fit_text, halved, of_text
+from volstream.functions.values import python_values
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A column fitted to a type.
+
+    Attributes:
+        misfits: values that do not fit, by position.
+    """
+
+    values: pa.Array
+    misfits: Mapping[int, Any]
+
+
+class FileColumn(Protocol):
+    """A column of some rows of a file."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the file."""
+
+    def kind(self) -> pa.DataType | None:
+        """Returns the type that holds all its values; None if there is none."""
+
+    def fit(self, kind: pa.DataType) -> Fitted:
+        """Returns the values as ones of ``kind``."""
+
+    def raw(self) -> Mapping[int, Any]:
+        """Returns the values that are not NULL, by position."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a file.
+
+    Attributes:
+        rescued: what belongs to no column, by position and name.
+    """
+
+    rows: int
+    columns: Sequence[FileColumn]
+    rescued: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """Texts, from a csv file."""
+
+    name: str
+    values: pa.Array
+
+    def kind(self) -> pa.DataType | None:
+        """See :class:`FileColumn`."""
+        return of_text(self.values)
+
+    def fit(self, kind: pa.DataType) -> Fitted:
+        """See :class:`FileColumn`."""
+        if pa.types.is_nested(kind):
+            fitted = JsonColumn(self.name, [_parsed(text) for text in self.values.to_pylist()]).fit(kind)
+            return Fitted(fitted.values, _at(self.values, fitted.misfits))
+        values = fit_text(self.values, kind)
+        return Fitted(values, _lost(self.values, values))
+
+    def raw(self) -> Mapping[int, Any]:
+        """See :class:`FileColumn`."""
+        return _present(self.values)
+
+
+@dataclass(frozen=True)
+class FolderColumn(TextColumn):
+    """The value that a folder of the file's path names, for each row."""
+
+    value: str | None
+
+    def kind(self) -> pa.DataType | None:
+        """See :class:`FileColumn`: also without rows."""
+        return of_text(pa.array([self.value], pa.string()))
+
+
+def kind_of(column: FileColumn, options: LoadOptions) -> pa.DataType | None:
+    """Returns the type that a table has for a column: text, if its file has none and none is to be found."""
+    kind = column.kind()
+    untyped = not (options.infer_types or isinstance(column, ArrowColumn))
+    return pa.string() if untyped and kind is not None else kind
+
+
+@dataclass(frozen=True)
+class ArrowColumn:
+    """Typed values, from a parquet file."""
+
+    name: str
+    values: pa.Array
+
+    def kind(self) -> pa.DataType | None:
+        """See :class:`FileColumn`."""
+        return None if self.values.type == pa.null() else types.of_arrow(self.values.type)
+
+    def fit(self, kind: pa.DataType) -> Fitted:
+        """See :class:`FileColumn`."""
+        values = self.values
+        if values.type == kind:
+            return Fitted(values, {})
+        if values.type == pa.null():
+            return Fitted(pa.nulls(len(values), kind), {})
+        if isinstance(values.type, pa.BaseExtensionType):
+            values = values.storage
+        own = types.of_arrow(values.type)
+        if pa.types.is_nested(values.type):
+            return JsonColumn(self.name, python_values(values)).fit(kind)
+        if values.type != own:
+            # Nanoseconds are cut, as Spark cuts them.
+            values = values.cast(own, safe=False) if _has_nanoseconds(values.type) else halved(values, own)
+        lost = _lost(self.values, values)
+        if own == kind:
+            return Fitted(values, lost)
+        if own == pa.string():
+            return TextColumn(self.name, values).fit(kind)
+        if not _converts(own, kind):
+            return Fitted(pa.nulls(len(values), kind), {**lost, **_present(values)})
+        fitting = _converted(values, kind)
+        return Fitted(fitting, {**lost, **_lost(values, fitting)})
+
+    def raw(self) -> Mapping[int, Any]:
+        """See :class:`FileColumn`."""
+        return _present(self.values)
+
+
+@dataclass(frozen=True)
+class JsonColumn:
+    """Values of JSON, as Python's; and those of Arrow that are nested. None: null, or missing."""
+
+    name: str
+    values: Sequence[Any]
+
+    def kind(self) -> pa.DataType | None:
+        """See :class:`FileColumn`."""
+        kind = types.of_values(self.values)
+        return pa.string() if kind in (pa.int64(), pa.float64()) and self.fit(kind).misfits else kind
+
+    def fit(self, kind: pa.DataType) -> Fitted:
+        """See :class:`FileColumn`."""
+        if pa.types.is_nested(kind):
+            return self._fit_nested(kind)
+        if {*map(type, self.values)} <= _plain_classes(kind):
+            # Nearly always: one conversion, and no look at each value.
+            with suppress(pa.ArrowException, OverflowError, UnicodeEncodeError):
+                plain = pa.array(self.values, kind)
+                faithful = with_faithful(plain, self.values) if pa.types.is_floating(kind) else plain
+                return Fitted(faithful, self._misfits(faithful))
+        if kind == pa.string():
+            return self._fit_text()
+        accepted = _acceptance(kind)
+        values = [None if value is None else accepted(value) for value in self.values]
+        texts = {at: value for at, value in enumerate(self.values) if type(value) is str and kind != pa.binary()}
+        if texts:
+            read = fit_text(pa.array(texts.values(), pa.string()), kind)
+            for at, value in zip(texts, read, strict=True):
+                values[at] = value
+        fitting = _array(values, kind)
+        if pa.types.is_floating(kind):
+            fitting = with_faithful(fitting, self.values)
+        return Fitted(fitting, self._misfits(fitting))
+
+    def raw(self) -> Mapping[int, Any]:
+        """See :class:`FileColumn`."""
+        return {at: value for at, value in enumerate(self.values) if value is not None}
+
+    def _misfits(self, fitting: pa.Array) -> Mapping[int, Any]:
+        lost = pc.indices_nonzero(fitting.is_null()).to_pylist() if fitting.null_count else ()
+        return {at: self.values[at] for at in lost if self.values[at] is not None}
+
+    def _fit_text(self) -> Fitted:
+        texts = [as_text(value) for value in self.values]
+        odd = {at: self.values[at] for at, text in enumerate(texts) if text is not None and not is_utf8(text)}
+        return Fitted(pa.array([None if at in odd else text for at, text in enumerate(texts)], pa.string()), odd)
+
+    def _fit_nested(self, kind: pa.DataType) -> Fitted:
+        values: list[Any] = []
+        misfits: dict[int, Any] = {}
+        for at, original in enumerate(self.values):
+            value, misfit = _fit_value(original, kind)
+            values.append(value)
+            if misfit is not None:
+                misfits[at] = misfit
+        return Fitted(pa.array(values, kind), misfits)
+
+
+def as_text(value: Any) -> str | None:
+    """Returns a value of JSON as text: a string as it is, anything else as JSON."""
+    return value if value is None or type(value) is str else as_json(value)
+
+
+def as_json(value: Any) -> str:
+    """Returns a value as JSON.
+
+    Bytes are in Base64, times as in ISO 8601, decimals numbers with all their digits, halves of characters escaped. What is not
+    finite, which JSON lacks, is text, as Spark's ``to_json`` has it.
+    """
+    try:
+        text = _ENCODER.encode(value)
+    except ValueError:
+        value = finite(value)
+        text = _ENCODER.encode(value)
+    if not is_utf8(text):
+        text = json.dumps(value, default=_plain)
+    return _DIGITS.sub(r"\1", text) if _NUMBER in text else text
+
+
+#: Marks decimals in JSON on its way: the standard library writes none. Drawn by chance, so that no file has it.
+_NUMBER = uuid.uuid4().hex
+_DIGITS = re.compile(f'"{_NUMBER}([^"]*)"')
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal) and value.is_finite():
+        return f"{_NUMBER}{value}"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    return str(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def _parsed(text: str | None) -> Any:
+    """Returns the value of a text of JSON; the text itself if it is none."""
+    try:
+        return None if text is None else DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _fit_value(value: Any, kind: pa.DataType) -> tuple[Any, Any]:
+    """Returns a value as one of ``kind``, and what of it does not fit; None: nothing.
+
+    The fields of a struct fit one by one, a list or a map as a whole.
+    """
+    if value is None:
+        return None, None
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return _fit_struct(value, kind)
+    if pa.types.is_list(kind) and isinstance(value, list):
+        fitted = [_fit_value(item, kind.value_type) for item in value]
+        return (None, value) if any(lost is not None for _, lost in fitted) else ([item for item, _ in fitted], None)
+    if pa.types.is_map(kind) and isinstance(value, dict | list):
+        pairs = [*value.items()] if isinstance(value, dict) else value
+        if all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+            keys, items = JsonColumn("", [key for key, _ in pairs]), JsonColumn("", [item for _, item in pairs])
+            fit = [keys.fit(kind.key_type), items.fit(kind.item_type)]
+            if any(column.misfits for column in fit):
+                return None, value
+            return list(zip(*(column.values for column in fit), strict=True)), None
+    if pa.types.is_nested(kind):
+        return None, value
+    fitted_one = JsonColumn("", [value]).fit(kind)
+    return fitted_one.values[0], fitted_one.misfits.get(0)
+
+
+def _fit_struct(value: Mapping[str, Any], kind: pa.DataType) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    values = dict(value)
+    fitted: dict[str, Any] = {}
+    misfits: dict[str, Any] = {}
+    for member in kind:
+        similar = (key for key in values if key.lower() == member.name.lower())
+        name = member.name if member.name in values else next(similar, None)
+        if name is None:
+            continue
+        fitted[member.name], misfit = _fit_value(values.pop(name), member.type)
+        if misfit is not None:
+            misfits[name] = misfit
+    misfits |= {name: extra for name, extra in values.items() if extra is not None}
+    return fitted, misfits or None
+
+
+def _acceptance(kind: pa.DataType) -> Callable[[Any], Any]:
+    """Returns the function that returns a value other than text as one of ``kind``, or None if it is none."""
+    if pa.types.is_integer(kind):
+        return _whole
+    if pa.types.is_floating(kind):
+        return _floating
+    if pa.types.is_decimal(kind):
+        return _decimal
+    if pa.types.is_boolean(kind):
+        return lambda value: value if type(value) is bool else None
+    if pa.types.is_timestamp(kind):
+        return lambda value: value if isinstance(value, datetime) else None
+    if pa.types.is_date(kind):
+        return lambda value: value if type(value) is date else None
+    return _bytes
+
+
+def _plain_classes(kind: pa.DataType) -> AbstractSet[type]:
+    """Returns the classes of JSON's values that PyArrow itself converts to a type, if they fit it."""
+    fitting = next((classes for is_one, classes in _PLAIN_CLASSES if is_one(kind)), ())
+    return {type(None), *fitting}
+
+
+_PLAIN_CLASSES: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[type]]] = (
+    (pa.types.is_string, [str]),
+    (pa.types.is_integer, [int]),
+    (pa.types.is_floating, [float, int]),
+    (pa.types.is_boolean, [bool]),
+)
+
+
+def _floating(value: Any) -> float | None:
+    """Returns the float next to a number."""
+    if not isinstance(value, int | float | Decimal) or type(value) is bool:
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _whole(value: Any) -> int | None:
+    """Returns a number if it is whole; 5.704363878889351e+16 has the digits that are written, not those of the float nearby."""
+    if type(value) is int:
+        return value
+    number = _decimal(value)
+    return int(number) if number is not None and abs(number) < 2**64 and number == int(number) else None
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, float | Decimal) and math.isfinite(value)
+
+
+def _decimal(value: Any) -> Decimal | None:
+    """Returns a number as a decimal."""
+    number = Decimal(str(value)) if type(value) is int or _is_finite(value) else None
+    return None if number is None or is_too_fine(number) else number
+
+
+def _bytes(value: Any) -> bytes | None:
+    """Returns bytes, which JSON has as Base64."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Returns values as an array; NULL for those that are too large for the type."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        if len(values) == 1:
+            return pa.nulls(1, kind)
+    half = len(values) // 2
+    return pa.concat_arrays([_array(values[:half], kind), _array(values[half:], kind)])
+
+
+def _converts(own: pa.DataType, kind: pa.DataType) -> bool:
+    """True if values of one type may be ones of the other."""
+    if pa.types.is_nested(kind):
+        return False
+    if kind == pa.string():
+        return True
+    if own == pa.date32():
+        return bool(pa.types.is_timestamp(kind))
+    return all(
+        pa.types.is_integer(side) or pa.types.is_floating(side) or pa.types.is_decimal(side) for side in (own, kind)
+    )
+
+
+def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns values as ones of a type that they may be of; NULL for those that are not."""
+    if values.type == pa.binary():
+        return _texts_of_bytes(values)
+    if pa.types.is_floating(values.type) and pa.types.is_decimal(kind):  # PyArrow rounds
+        written = values.cast(pa.string()).to_pylist()
+        return JsonColumn("", [None if text is None else Decimal(text) for text in written]).fit(kind).values
+    converted = halved(values, kind)
+    return with_faithful(converted, values) if pa.types.is_floating(kind) else converted
+
+
+def _texts_of_bytes(values: pa.Array) -> pa.Array:
+    return pa.array([None if value is None else _plain(value) for value in values.to_pylist()], pa.string())
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind)) and kind.unit == "ns"
+
+
+def _present(values: pa.Array) -> Mapping[int, Any]:
+    return {at: value for at, value in enumerate(python_values(values)) if value is not None}
+
+
+def _at(values: pa.Array, positions: Mapping[int, Any]) -> Mapping[int, Any]:
+    return {at: values[at].as_py() for at in positions}
+
+
+def _lost(before: pa.Array, after: pa.Array) -> Mapping[int, Any]:
+    """Returns the values that were there before and are NULL after."""
+    if before.null_count == after.null_count:
+        return {}
+    lost = pc.indices_nonzero(pc.and_(before.is_valid(), after.is_null()))
+    return dict(zip(lost.to_pylist(), python_values(before.take(lost)), strict=True))

@@ -1,0 +1,215 @@
+"""Rows of csv files, as texts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from volstream.base.model.units import format_size
+from volstream.functions.file import File
+from volstream.functions.loading.columns import Chunk, TextColumn
+from volstream.functions.loading.content import MAX_RECORD_BYTES, not_encoded, opened, texts
+from volstream.functions.loading.formats import RecognizedFormat
+from volstream.functions.loading.options import LoadOptions
+from volstream.functions.rejection import FileRejectedError
+
+#: The first row must end within so many characters.
+_HEAD_CHARACTERS = 1 << 20
+
+#: Rows in memory at a time after they were read: short ones take many times the memory of their text.
+_ROWS = 100_000
+
+#: Values of a row: a file of nothing but delimiters would take minutes and gigabytes.
+_MAX_VALUES = 10_000
+
+
+def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
+    """Yields the rows of a csv file. Quoted values may contain line ends; an empty value is NULL unless it is quoted.
+
+    A row with too few values lacks the last ones; what a row has beyond the last column is rescued.
+
+    Raises:
+        FileRejectedError: it is not such a file.
+    """
+    head, blank = _first_row(file, what, options)
+    if head is None:
+        return
+    _check_width(len(head))
+    names = _unique(head) if options.header else [f"_c{number}" for number in range(len(head))]
+    ragged = _Ragged(names, what.delimiter)
+    try:
+        read = _ReadAs(options.encoding, what.delimiter, len(names))
+        skipped = blank + 1 if options.header else 0
+        for batch in read.batches(opened(file, what.compression), skipped=skipped, on_ragged=ragged):
+            for part in (batch.slice(at, _ROWS) for at in range(0, batch.num_rows, _ROWS)):
+                yield Chunk(part.num_rows, [TextColumn(*pair) for pair in zip(names, part.columns, strict=True)])
+            yield from ragged.taken()
+    except pa.ArrowInvalid as error:
+        raise _rejection(str(error), options.encoding) from None
+    except UnicodeDecodeError as error:
+        raise not_encoded(options.encoding, f"near byte {error.start}") from None
+    yield from ragged.taken()
+
+
+class _Ragged:
+    """Rows with more or fewer values than there are columns, which PyArrow passes on as text."""
+
+    def __init__(self, names: Sequence[str], delimiter: str) -> None:
+        self._names = names
+        self._delimiter = delimiter
+        self._texts: dict[int, list[str]] = {}
+
+    def __call__(self, row: pacsv.InvalidRow) -> str:
+        self._texts.setdefault(row.actual_columns, []).append(row.text)
+        return "skip"
+
+    def taken(self) -> Iterator[Chunk]:
+        """Yields the rows since the last call."""
+        for count, rows in self._texts.items():
+            _check_width(count)
+            content = "\n".join(rows).encode()
+            read = _ReadAs("utf-8", self._delimiter, count)
+            (batch,) = read.batches(io.BytesIO(content), block_bytes=len(content) + 1)
+            columns = [TextColumn(*pair) for pair in zip(self._names, batch.columns, strict=False)]
+            surplus: dict[int, dict[str, str]] = {}
+            for number in range(len(self._names), count):
+                for at, value in TextColumn("", batch.column(number)).raw().items():
+                    surplus.setdefault(at, {})[f"_c{number}"] = value
+            yield Chunk(batch.num_rows, columns, surplus)
+        self._texts = {}
+
+
+@dataclass(frozen=True)
+class _ReadAs:
+    """How PyArrow reads rows of texts.
+
+    Attributes:
+        width: number of columns.
+    """
+
+    encoding: str
+    delimiter: str
+    width: int
+
+    def batches(
+        self,
+        content: Any,
+        *,
+        block_bytes: int = MAX_RECORD_BYTES,
+        skipped: int = 0,
+        on_ragged: Callable[[pacsv.InvalidRow], str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the rows after the ``skipped`` first lines. Raises ArrowInvalid."""
+        # Numbers as names: those of the file may be repeated.
+        numbers = [str(number) for number in range(self.width)]
+        ending = _Ending(content)
+        try:
+            yield from pacsv.open_csv(
+                ending,
+                read_options=pacsv.ReadOptions(
+                    use_threads=False,
+                    block_size=block_bytes,
+                    column_names=numbers,
+                    skip_rows_after_names=skipped,
+                    encoding=self.encoding,
+                ),
+                parse_options=pacsv.ParseOptions(
+                    delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=on_ragged
+                ),
+                convert_options=pacsv.ConvertOptions(
+                    column_types=dict.fromkeys(numbers, pa.string()),
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        finally:
+            ending.end()
+
+
+class _Ending(io.BufferedIOBase):
+    """Content that can be ended early: PyArrow's read-ahead thread goes on reading after the caller has stopped asking for rows,
+    and aborts the process if Python exits while it reads."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+        self._lock = threading.Lock()
+        self._ended = False
+        self._told = threading.Event()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        with self._lock:
+            block: bytes = b"" if self._ended else self._content.read(size)
+        if not block:
+            self._told.set()
+        return block
+
+    def end(self) -> None:
+        """Ends the content, and waits briefly for the read-ahead thread to see the end."""
+        with self._lock:
+            self._ended = True
+        self._told.wait(0.2)
+
+
+def _first_row(file: File, what: RecognizedFormat, options: LoadOptions) -> tuple[list[str] | None, int]:
+    """Returns the values of the first row, and the number of empty lines before it; None if there is no row to read.
+
+    A header without a row after it is not one to read either: PyArrow refuses a file that ends in its header.
+    """
+    blocks = texts(file, what.compression, options.encoding)
+    head = ""
+    for block in blocks:
+        head += block
+        if len(head) >= _HEAD_CHARACTERS:
+            break
+    lines = io.StringIO(head, newline="")
+    try:
+        for blank, row in enumerate(csv.reader(lines, delimiter=what.delimiter)):
+            if row:
+                if not options.header or lines.read().strip():
+                    return row, blank
+                if any("\n" in value for value in row):
+                    raise FileRejectedError("A quote in the first row of the file is never closed.")
+                return None, blank
+    except csv.Error as error:
+        raise FileRejectedError(f"The first row of the file cannot be read as csv: {error}.") from None
+    return None, 0
+
+
+def _check_width(values: int) -> None:
+    """Raises FileRejectedError if a row has too many values."""
+    if values > _MAX_VALUES:
+        raise FileRejectedError(f"A row of the file has {values:,} values; the limit is {_MAX_VALUES:,}.")
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Returns the names of a header; those that are empty or there already, in any case, get their position."""
+    unique: list[str] = []
+    taken: set[str] = set()
+    for number, written in enumerate(names):
+        name = written.strip() or f"_c{number}"
+        if name.lower() in taken:
+            name = f"{name}{number}"
+        taken.add(name.lower())
+        unique.append(name)
+    return unique
+
+
+def _rejection(reason: str, encoding: str) -> FileRejectedError:
+    if "invalid UTF8" in reason:
+        return not_encoded(encoding, reason.partition(": CSV")[0].removeprefix("In "))
+    if "straddling" in reason:
+        return FileRejectedError(
+            f"A row of the file is larger than {format_size(MAX_RECORD_BYTES)}, or a quote is never closed."
+        )
+    return FileRejectedError(f"The file cannot be read as csv: {reason}.")

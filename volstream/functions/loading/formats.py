@@ -1,0 +1,68 @@
+"""Tells a file's format and compression by its name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from volstream.base.definitions import FileFormat
+from volstream.functions.loading.options import LoadOptions
+
+_FORMATS: Mapping[str, FileFormat] = {
+    "csv": FileFormat.CSV,
+    "tsv": FileFormat.CSV,
+    "json": FileFormat.JSON,
+    "jsonl": FileFormat.JSON,
+    "ndjson": FileFormat.JSON,
+    "parquet": FileFormat.PARQUET,
+    "avro": FileFormat.AVRO,
+    "orc": FileFormat.ORC,
+}
+
+#: The folder of rows without a value.
+_HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+#: Extensions of compressed files, with PyArrow's names of the compressions.
+_COMPRESSIONS: Mapping[str, str] = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
+
+
+@dataclass(frozen=True)
+class RecognizedFormat:
+    """What a file is, judging by its name and the job's options.
+
+    Attributes:
+        compression: PyArrow's name; None: not compressed.
+        delimiter: between the values of a csv file.
+    """
+
+    format: FileFormat
+    compression: str | None
+    delimiter: str
+
+
+def is_marker(path: str) -> bool:
+    """True for files that hold no rows by convention: a part of the path begins with ``_`` or ``.``, as for Spark.
+
+    Folders of partitions (``_day=1``) are not markers.
+    """
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.split("/"))
+
+
+def partitions(path: str) -> Mapping[str, str | None]:
+    """Returns the values that the folders of a path name, as Hive and Spark write them: ``day=2026-01-01/x.csv``."""
+    pairs = (folder.partition("=") for folder in path.split("/")[:-1])
+    values = {name: unquote(value) for name, equals, value in pairs if name and equals}
+    return {name: None if value == _HIVES_NULL else value for name, value in values.items()}
+
+
+def recognize(path: str, options: LoadOptions) -> RecognizedFormat | None:
+    """Returns what the file at ``path`` is, or None if its name tells no format and the options give none."""
+    stem, _, extension = path.rpartition("/")[2].lower().rpartition(".")
+    compression = _COMPRESSIONS.get(extension)
+    if compression is not None:
+        extension = stem.rpartition(".")[2]
+    file_format = options.format or _FORMATS.get(extension)
+    if file_format is None:
+        return None
+    return RecognizedFormat(file_format, compression, options.delimiter or ("\t" if extension == "tsv" else ","))

@@ -1,0 +1,242 @@
+"""Rows of json files: objects, one per line, one after the other, or in arrays.
+
+PyArrow's reader gives up a whole block at one broken line, one value of another type or one repeated key, so these rows are
+parsed by the standard library, some thousand at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Any
+
+from volstream.base.model.units import format_size
+from volstream.functions.file import File
+from volstream.functions.loading.columns import Chunk, JsonColumn, as_json
+from volstream.functions.loading.content import MAX_RECORD_BYTES, texts
+from volstream.functions.loading.formats import RecognizedFormat
+from volstream.functions.loading.names import column_name
+from volstream.functions.loading.numbers import DECODER
+from volstream.functions.loading.options import LoadOptions
+from volstream.functions.rejection import FileRejectedError
+
+#: Rows in memory at a time, and about how many characters of them.
+_ROWS, _CHARACTERS = 5000, MAX_RECORD_BYTES
+
+#: Keys of the records that are in memory at a time: each is a column of all of them.
+_MAX_KEYS = 10_000
+
+#: The name under which text that is no JSON object is rescued; Spark's.
+CORRUPT = "_corrupt_record"
+
+_BLANKS = " \t\r\n"
+
+
+class _Corrupt(str):
+    """Text in the place of a record."""
+
+
+def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
+    """Yields the rows of a json file.
+
+    A line that is no JSON object is a row whose text is rescued. Between objects over several lines, or in an array, nobody
+    can tell where a broken one ends, and the file is rejected.
+
+    Raises:
+        FileRejectedError: it is not such a file.
+    """
+    read = _Counted(texts(file, what.compression, options.encoding))
+    records = _records(read)
+    while group := list(_until(records, read, read.characters + _CHARACTERS)):
+        yield _chunk(group)
+
+
+class _Counted(Iterator[str]):
+    """Blocks of text, with the number of characters that were read."""
+
+    def __init__(self, blocks: Iterator[str]) -> None:
+        self._blocks = blocks
+        self.characters = 0
+
+    def __next__(self) -> str:
+        block = next(self._blocks)
+        self.characters += len(block)
+        return block
+
+
+def _until(
+    records: Iterator[dict[str, Any] | _Corrupt], read: _Counted, characters: int
+) -> Iterator[dict[str, Any] | _Corrupt]:
+    """Yields records until so many characters were read, or :data:`_ROWS`."""
+    for record in islice(records, _ROWS):
+        yield record
+        if read.characters >= characters:
+            return
+
+
+def _chunk(group: list[dict[str, Any] | _Corrupt]) -> Chunk:
+    rows = [{} if isinstance(record, _Corrupt) else record for record in group]
+    rescued: dict[int, dict[str, Any]] = {
+        at: {CORRUPT: str(record)} for at, record in enumerate(group) if isinstance(record, _Corrupt)
+    }
+    names = dict.fromkeys(chain.from_iterable(rows))
+    if len(names) > _MAX_KEYS:
+        raise FileRejectedError(
+            f"The records of the file have more than {_MAX_KEYS:,} different keys: they are data, not columns. "
+            "Give the job a condition that leaves the file out, or a file with the keys as values."
+        )
+    spellings: dict[str, str] = {}
+    for name in names:
+        spellings.setdefault(column_name(name).lower(), name)
+    if len(spellings) < len(names):
+        rows = [_respelled(row, spellings, rescued.setdefault(at, {})) for at, row in enumerate(rows)]
+    columns = [JsonColumn(name, [row.get(name) for row in rows]) for name in spellings.values()]
+    return Chunk(len(group), columns, {at: values for at, values in rescued.items() if values})
+
+
+def _respelled(row: dict[str, Any], spellings: Mapping[str, str], rescued: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row with one spelling of each name; of several in the row the first has the value, others go to ``rest``."""
+    respelled: dict[str, Any] = {}
+    for name, value in row.items():
+        common = spellings[column_name(name).lower()]
+        if respelled.get(common) is None:
+            respelled[common] = value
+        elif value is not None:
+            rescued[name] = value
+    return respelled
+
+
+def _records(blocks: Iterator[str]) -> Iterator[dict[str, Any] | _Corrupt]:
+    head = ""
+    for block in blocks:
+        head += block
+        if "\n" in head.lstrip(_BLANKS) or len(head) > MAX_RECORD_BYTES:
+            break
+    first = head.lstrip(_BLANKS).partition("\n")[0]
+    content = chain([head], blocks)
+    if first.startswith("[") or (first.startswith("{") and _is_cut(first)):
+        return _from_values(content)
+    return chain.from_iterable(_from_line(line) for line in _lines(content))
+
+
+def _is_cut(line: str) -> bool:
+    """True if a line is the beginning of an object that goes on in the next line."""
+    try:
+        DECODER.decode(line)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(line.rstrip(_BLANKS))
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
+def _lines(blocks: Iterable[str]) -> Iterator[str]:
+    tail = ""
+    for block in blocks:
+        *lines, tail = (tail + block).split("\n")
+        yield from lines
+        if len(tail) > MAX_RECORD_BYTES:
+            raise _too_large()
+    yield tail
+
+
+def _from_line(line: str) -> Iterable[dict[str, Any] | _Corrupt]:
+    if not line or line.isspace():
+        return ()
+    try:
+        value = DECODER.decode(line)
+    except (ValueError, RecursionError):
+        return (_Corrupt(line.strip(_BLANKS)),)
+    return [_record(item) for item in value] if isinstance(value, list) else (_record(value),)
+
+
+def _record(value: Any) -> dict[str, Any] | _Corrupt:
+    return value if isinstance(value, dict) else _Corrupt(as_json(value))
+
+
+def _from_values(blocks: Iterator[str]) -> Iterator[dict[str, Any] | _Corrupt]:
+    """Yields the objects of a text of objects and arrays of objects, one after the other."""
+    text = _Buffer(blocks)
+    depth, is_next = 0, True
+    while (character := text.character()) is not None:
+        if character == "[" and depth == 0:
+            depth, is_next = 1, True
+            text.skip()
+        elif character == "]" and depth == 1:
+            depth = 0
+            text.skip()
+        elif character == "," and depth == 1 and not is_next:
+            is_next = True
+            text.skip()
+        elif depth == 0 or is_next:
+            is_next = False
+            yield _record(text.value(DECODER.raw_decode))
+        else:
+            raise text.broken("a comma is missing")
+    if depth:
+        raise text.broken("the array does not end")
+
+
+class _Buffer:
+    """Text that is read as it is needed."""
+
+    def __init__(self, blocks: Iterator[str]) -> None:
+        self._blocks = blocks
+        self._text = ""
+        self._at = 0
+        self._before = 0
+
+    def character(self) -> str | None:
+        """Returns the next character that is no white space; None at the end."""
+        while True:
+            while self._at < len(self._text):
+                if self._text[self._at] not in _BLANKS:
+                    return self._text[self._at]
+                self._at += 1
+            if not self._more():
+                return None
+
+    def skip(self) -> None:
+        """Goes on to the next character."""
+        self._at += 1
+
+    def value(self, decode: Callable[[str, int], tuple[Any, int]]) -> Any:
+        """Returns the next value. Raises FileRejectedError."""
+        while True:
+            try:
+                value, end = decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                # Perhaps the rest of it is in the next block.
+                if len(self._text) - self._at > MAX_RECORD_BYTES:
+                    raise _too_large() from None
+                if not self._more():
+                    raise self.broken(error.msg, error.pos) from None
+                continue
+            except RecursionError:
+                raise self.broken("a value is nested too deeply") from None
+            except ValueError:  # of Python, which protects itself
+                raise self.broken("a number has too many digits") from None
+            # A number at the end of the block may go on in the next one.
+            if end == len(self._text) and self._more():
+                continue
+            self._at = end
+            return value
+
+    def broken(self, reason: str, at: int | None = None) -> FileRejectedError:
+        """Returns the rejection for what cannot be read here."""
+        place = self._before + (self._at if at is None else at)
+        return FileRejectedError(f"The file cannot be read as json: {reason} (character {place}).")
+
+    def _more(self) -> bool:
+        block = next(self._blocks, None)
+        if block is None:
+            return False
+        self._before += self._at
+        self._text = self._text[self._at :] + block
+        self._at = 0
+        return True
+
+
+def _too_large() -> FileRejectedError:
+    return FileRejectedError(f"A record of the file is larger than {format_size(MAX_RECORD_BYTES)}.")

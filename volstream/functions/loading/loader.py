@@ -1,0 +1,98 @@
+"""The function of a job that loads: one file's rows, fitted to the table's columns, and what does not fit as rescued data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from volstream.base.definitions import NewColumns
+from volstream.errors import InvalidValueError
+from volstream.functions.file import File
+from volstream.functions.loading.columns import Chunk, as_json, kind_of
+from volstream.functions.loading.names import Placement, place
+from volstream.functions.loading.options import RESCUED, LoadOptions
+from volstream.functions.loading.read import chunks
+from volstream.functions.loading.types import wider
+from volstream.functions.rejection import FileRejectedError
+from volstream.functions.schema import from_ddl, to_ddl
+
+
+class Loader:
+    """Loads files.
+
+    Args:
+        columns: the table's own columns as DDL, with ``_rescued_data``.
+        options: see :meth:`LoadOptions.of`.
+    """
+
+    def __init__(self, columns: str = f"{RESCUED} STRING", **options: str) -> None:
+        self._options = LoadOptions.of(options)
+        self._columns = from_ddl(columns)
+        if RESCUED not in self._columns.names or self._columns.field(RESCUED).type != pa.string():
+            raise InvalidValueError(f"The columns of a job that loads files need {RESCUED} STRING.")
+        self._placements: dict[tuple[str, ...], Placement] = {}
+
+    def __call__(self, file: File) -> Iterator[pa.RecordBatch]:
+        """Yields a file's rows.
+
+        Raises:
+            FileRejectedError: it is not of its format; or it has columns that the table lacks, and they are not to be
+                rescued.
+        """
+        missing: dict[str, tuple[str, pa.DataType]] = {}
+        for chunk in chunks(file, self._options):
+            placement = self._place(tuple(column.name for column in chunk.columns))
+            if self._options.new_columns is not NewColumns.RESCUE:
+                # From the first one on the rows do not matter, but the types of all of them do.
+                self._note_new(chunk, placement, missing)
+            if not missing:
+                rows = self._fitted(chunk, placement)
+                if rescued := rows.num_rows - rows.column(RESCUED).null_count:
+                    file.count("rows with rescued data", rescued)
+                yield rows
+        if missing:
+            ddl = to_ddl(pa.schema([*missing.values()]))
+            raise FileRejectedError(f"The file has columns that the table lacks: {ddl}.", ddl)
+
+    def _note_new(self, chunk: Chunk, placement: Placement, missing: dict[str, tuple[str, pa.DataType]]) -> None:
+        for at, name in placement.new.items():
+            kind = kind_of(chunk.columns[at], self._options)
+            if kind is not None:  # a column without values is none yet
+                before = missing.get(name.lower())
+                missing[name.lower()] = (name, kind) if before is None else (before[0], wider(before[1], kind))
+
+    def _place(self, names: tuple[str, ...]) -> Placement:
+        if names not in self._placements:
+            if len(self._placements) > 1000:  # objects whose keys are data
+                self._placements.clear()
+            self._placements[names] = place(names, self._columns)
+        return self._placements[names]
+
+    def _fitted(self, chunk: Chunk, placement: Placement) -> pa.RecordBatch:
+        rescued: dict[int, dict[str, Any]] = {at: dict(values) for at, values in chunk.rescued.items()}
+        arrays: list[pa.Array] = []
+        for field in self._columns:
+            at = placement.by_name.get(field.name)
+            if field.name == RESCUED or at is None:
+                arrays.append(pa.nulls(chunk.rows, field.type))
+                continue
+            fitted = chunk.columns[at].fit(field.type)
+            arrays.append(fitted.values)
+            _rescue(chunk.columns[at].name, fitted.misfits, rescued)
+        for at in (*placement.stray, *placement.new):
+            _rescue(chunk.columns[at].name, chunk.columns[at].raw(), rescued)
+        if rescued:
+            arrays[self._columns.names.index(RESCUED)] = _as_column(rescued, chunk.rows)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._columns)
+
+
+def _rescue(name: str, values: Mapping[int, Any], rescued: dict[int, dict[str, Any]]) -> None:
+    for at, value in values.items():
+        rescued.setdefault(at, {})[name] = value
+
+
+def _as_column(rescued: Mapping[int, Mapping[str, Any]], rows: int) -> pa.Array:
+    texts: Sequence[str | None] = [as_json(rescued[at]) if at in rescued else None for at in range(rows)]
+    return pa.array(texts, pa.string())

@@ -1,0 +1,98 @@
+"""Texts read as values of a type: which type all of them read as, and the values, without those that do not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volstream.functions.loading.numbers import with_faithful
+from volstream.functions.loading.types import TIMESTAMP
+
+#: Texts that read as the most specific type, in the order in which they are tried. Numbers with leading zeros are codes, and
+#: those with more digits than the type holds would lose some: both stay text.
+_INFERRED: Sequence[tuple[str, pa.DataType]] = (
+    (r"^[+-]?(0|[1-9][0-9]{0,17})$", pa.int64()),
+    (r"^[+-]?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?$", pa.float64()),
+    (r"(?i)^(true|false)$", pa.bool_()),
+    (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", pa.date32()),
+    (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$", TIMESTAMP),
+)
+
+_ZONED = r"(Z|[T ].*[+-][0-9:]+)$"
+
+
+def of_text(texts: pa.Array) -> pa.DataType | None:
+    """Returns the type that all texts read as; None if there is no text."""
+    present = texts.drop_null()
+    if not len(present):
+        return None
+    trimmed = pc.utf8_trim_whitespace(present)
+    for pattern, kind in _INFERRED:
+        # The first text rules out most types.
+        if all(pc.all(pc.match_substring_regex(part, pattern)).as_py() for part in (trimmed[:1], trimmed)):
+            values = fit_text(trimmed, kind)
+            if not values.null_count:
+                return kind
+    return pa.string()
+
+
+def fit_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns texts as values of a type that is not nested; NULL for those that do not read as one."""
+    if kind == pa.string():
+        return texts
+    if kind == pa.binary():
+        return texts.cast(kind)
+    trimmed = pc.utf8_trim_whitespace(texts)
+    pattern, prepared = next((text, prepared) for is_one, text, prepared in _READINGS if is_one(kind))
+    fitting = pc.if_else(pc.match_substring_regex(trimmed, pattern), trimmed, pa.scalar(None, pa.string()))
+    values = halved(prepared(fitting, kind), kind)
+    return with_faithful(values, fitting) if pa.types.is_floating(kind) else values
+
+
+def halved(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Casts values; NULL for those that cannot be cast, which halving finds: PyArrow gives up at the first one."""
+    try:
+        return values.cast(kind)
+    except pa.ArrowException:
+        if len(values) == 1:
+            return pa.nulls(1, kind)
+    half = len(values) // 2
+    return pa.concat_arrays([halved(values[:half], kind), halved(values[half:], kind)])
+
+
+def _as_written(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    del kind
+    return texts
+
+
+def _unsigned(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    del kind
+    return pc.replace_substring_regex(texts, r"^\+", "")
+
+
+def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns times in the form that PyArrow reads for the type, with at most six digits of a second."""
+    cut = pc.replace_substring_regex(texts, r"(\.[0-9]{6})[0-9]+", r"\1")
+    zoned = pc.match_substring_regex(cut, _ZONED)
+    if kind.tz is None:
+        return pc.if_else(zoned, pa.scalar(None, pa.string()), cut)
+    whole = pc.if_else(pc.equal(pc.utf8_length(cut), 10), pc.binary_join_element_wise(cut, "00:00", " "), cut)
+    return pc.if_else(zoned, whole, pc.binary_join_element_wise(whole, "Z", ""))
+
+
+#: Types, the pattern of texts that read as them, and how such texts are prepared for PyArrow.
+_READINGS: Sequence[tuple[Callable[[pa.DataType], bool], str, Callable[[pa.Array, pa.DataType], pa.Array]]] = (
+    (pa.types.is_integer, r"^[+-]?[0-9]+$", _unsigned),
+    (pa.types.is_floating, r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$", _unsigned),
+    # PyArrow can crash on a text with more digits after the point than any decimal has.
+    (pa.types.is_decimal, r"^[+-]?([0-9]+(\.[0-9]{0,38})?|\.[0-9]{1,38})$", _unsigned),
+    (pa.types.is_boolean, r"(?i)^(true|false)$", _as_written),
+    (pa.types.is_date, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", _as_written),
+    (
+        pa.types.is_timestamp,
+        r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?$",
+        _times,
+    ),
+)

@@ -1,0 +1,51 @@
+"""Appends rows to the tail of a source's table; durable on return."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from volstream.base.model.names import Name
+from volstream.errors import TailFullError
+from volstream.ingest.local import LocalTable, commit
+from volstream.jobs.home import Home
+from volstream.tables.tails.writer import Flush
+
+#: Rows of one flush at most.
+_ROWS = 50_000
+
+
+@dataclass
+class _Sender(threading.local):
+    """One thread's numbering of its flushes: those of two threads may arrive in any order."""
+
+    stream_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    sequence: int = 0
+
+
+class Appender:
+    """Writes to one table. Thread-safe: what several threads append at once is written together."""
+
+    def __init__(self, home: Home, name: Name, table: LocalTable) -> None:
+        self._home = home
+        self._name = name
+        self._table = table
+        self._sender = _Sender()
+
+    def append(self, rows: pa.Table) -> None:
+        """Appends rows with their operations (``table.OPERATION``), in order. If many have arrived, commits them first.
+
+        Raises:
+            VolstreamError: they cannot be written. Some of more than 50,000 rows may have been.
+        """
+        for start in range(0, rows.num_rows, _ROWS):
+            self._sender.sequence += 1
+            flush = Flush(self._sender.stream_id, self._sender.sequence, rows.slice(start, _ROWS))
+            try:
+                self._table.append([flush])
+            except TailFullError:
+                commit(self._home.catalog, self._name, self._table.location, lambda: self._home.gateway)
+                self._table.append([flush])

@@ -1,0 +1,128 @@
+"""Event streams: tables to which events are added one by one, each with the time at which it was received."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import json
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from volstream.base.definitions import Source
+from volstream.base.model.arguments import checked
+from volstream.base.model.files import is_utf8
+from volstream.base.model.groups import groups
+from volstream.errors import InvalidValueError
+from volstream.functions.loading import avro_files
+from volstream.ingest.sources.appender import Appender
+from volstream.ingest.sources.tables import EVENT_COLUMNS
+from volstream.tables.tails.table import INSERT, OPERATION
+
+FORMATS = ("json", "bytes", "avro")
+
+#: Events of one flush at most, so that any number of them takes little memory.
+_TOGETHER = 10_000
+
+_SCHEMA = pa.schema([pa.field(OPERATION, pa.string()), *EVENT_COLUMNS])
+
+
+@checked
+class EventStream:
+    """A table of events. Thread-safe.
+
+    Its columns: ``arrived_at`` TIMESTAMP, ``format`` STRING, ``event`` STRING (JSON), ``payload`` BINARY.
+
+    Attributes:
+        source: its definition.
+    """
+
+    def __init__(self, source: Source, appender: Appender) -> None:
+        self.source = source
+        self._appender = appender
+
+    @property
+    def name(self) -> str:
+        """The table's name, for SQL."""
+        return str(self.source.name)
+
+    def upload(self, event: Any, format: str = "json") -> None:  # the document's name
+        """Adds an event; it is safe, and queries see it, when this returns.
+
+        Args:
+            format: ``json``: any value that JSON has; it is stored as text in ``event``. ``bytes``: stored in ``payload``.
+                ``avro``: the bytes of an Avro file (with its schema); each record is an event, stored as JSON in ``event``, in
+                which bytes are base64, times ISO 8601 and decimals text.
+
+        Raises:
+            InvalidValueError: the event does not have the format.
+            VolstreamError: it cannot be written.
+        """
+        self.upload_all([event], format)
+
+    def upload_all(self, events: Iterable[Any], format: str = "json") -> int:
+        """Adds events in order, many at a time; returns their number. See :meth:`upload`.
+
+        They are added by groups of 10,000, each as a whole: if an event is wrong, none of its group is.
+        """
+        if format not in FORMATS:
+            raise InvalidValueError(f"{format!r} is not a format of events.", f"Use one of: {', '.join(FORMATS)}.")
+        rows = (row for event in events for row in _stored(event, format))
+        return sum(self._send(some, format) for some in groups(rows, _TOGETHER))
+
+    def __repr__(self) -> str:
+        return f"EventStream({self.name!r})"
+
+    def _send(self, events: list[tuple[str | None, bytes | None]], format_: str) -> int:
+        now, count = datetime.now(UTC), len(events)
+        texts, payloads = zip(*events, strict=True)
+        columns = [[INSERT] * count, [now] * count, [format_] * count, texts, payloads]
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
+        self._appender.append(pa.table(arrays, schema=_SCHEMA))
+        return count
+
+
+def _stored(event: Any, format_: str) -> list[tuple[str | None, bytes | None]]:
+    """Returns JSON text and bytes of an event. Raises InvalidValueError."""
+    if format_ == "json":
+        return [(json_text(event), None)]
+    if not isinstance(event, bytes | bytearray | memoryview):
+        raise InvalidValueError(
+            f"An event of format {format_!r} is bytes, not {type(event).__name__}.",
+            "Encode it, or upload it as JSON: format='json'.",
+        )
+    if format_ == "bytes":
+        return [(None, bytes(event))]
+    parts = avro_files.parts(io.BytesIO(bytes(event)), "event", _TOGETHER)
+    return [(json_text(record), None) for record in itertools.chain.from_iterable(parts)]
+
+
+def json_text(value: Any) -> str:
+    """Returns a value as JSON, with halves of characters escaped. Raises InvalidValueError if JSON does not have it."""
+    try:
+        text = _as_json(value, escaped=False)
+        return text if is_utf8(text) else _as_json(value, escaped=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValueError(f"This cannot be stored as JSON: {error}.", "Convert such values before.") from None
+
+
+def _as_json(value: Any, *, escaped: bool) -> str:
+    return json.dumps(value, ensure_ascii=escaped, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Decimal() | UUID():
+            return str(value)
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(value).decode()
+    raise TypeError(f"{type(value).__name__} {value!r:.60}")

@@ -1,0 +1,1 @@
+"""What operators see: status, alerts, lineage, backups."""

@@ -1,0 +1,431 @@
+"""Checks one by one everything that a home or a volume needs, and says how to fix what is wrong.
+
+Each check asks the component itself and changes nothing, except for the canary: an object that is written, awaited in the
+directory table, and removed again.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+
+from volstream.base.definitions import QueueType, Volume
+from volstream.base.lifecycle.identity import host_of
+from volstream.base.model.files import FileInfo, printable
+from volstream.base.model.locations import scheme_of
+from volstream.base.model.names import Name
+from volstream.base.model.text import counted
+from volstream.base.model.units import about, format_duration
+from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.leases import of_volume
+from volstream.changes.streams.volume_source import VolumeSource
+from volstream.errors import CatalogError, DependencyError, StorageError, VolstreamError
+from volstream.files.queues.base import QueueState, SelfDescribing
+from volstream.files.storage.base import ObjectStore, Writable
+from volstream.files.storage.bucket import BucketPlace
+from volstream.files.volumes.access import access_of, queue_of, store_of
+from volstream.ops.inspection.problems import problems
+from volstream.ops.inspection.status import health
+from volstream.spark.engine.control import engine_status
+
+if TYPE_CHECKING:
+    from volstream.files.cloud.access import Access, Keys
+    from volstream.jobs.home import Home
+
+#: Number of listed files that are tried until one exists and can be read.
+_TRIED = 10
+
+#: Time limit of a canary.
+_CANARY_SECONDS = 60.0
+
+#: A daemon on this host has so long to answer.
+_ANSWER_SECONDS = 2.0
+
+#: With a shorter time-out, messages could be redelivered while their effect is being committed, if this process stalls.
+_LEAST_VISIBILITY = 30.0
+
+
+class CheckState(StrEnum):
+    """The result of a check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes:
+        what: subject, such as ``queue``.
+        said: the finding.
+        fix: what to do about it; empty if nothing is wrong.
+    """
+
+    what: str
+    state: CheckState
+    said: str
+    fix: str = ""
+
+
+def examine(home: Home, volume_name: str | None = None, *, canary: bool = False) -> Iterator[Check]:
+    """Checks the home, and a volume, step by step.
+
+    Args:
+        canary: write an object into the volume and time its arrival in the directory; the volume's jobs see it as well.
+
+    Raises:
+        NotFoundError: no such volume.
+    """
+    volume = home.catalog.volumes.get(Name.parse(volume_name)) if volume_name is not None else None
+    yield from _home(home)
+    if volume is not None:
+        yield from _ExaminedVolume(home, volume).checks(canary=canary)
+
+
+def _home(home: Home) -> Iterator[Check]:
+    from volstream.spark.jvm import connectors, java
+
+    yield home_check(home.settings.home)
+    if not home.settings.spark_remote:
+        yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
+        yield _try("jars", lambda: f"{counted(len(connectors.installed(home.settings)), 'file')} installed")
+    yield _try(
+        "catalog", lambda: f"{home.catalog.database.describe()}, {counted(len(home.catalog.volumes.list()), 'volume')}"
+    )
+    yield _try("warehouse", lambda: _writes(home.warehouse))
+    status = engine_status(home.settings)
+    if status is not None and status.kind == "daemon":
+        yield Check("daemon", CheckState.OK, f"{status.state}, pid {status.pid}, up {about(status.up_seconds)}")
+    elif home.settings.spark_remote and _answers(home.settings.http_port):  # such a daemon does not own the home
+        yield Check("daemon", CheckState.OK, f"answers on port {home.settings.http_port}")
+    else:
+        fix = "Run: volstream daemon (or run refresh and run-job from a scheduler)."
+        yield Check("daemon", CheckState.WARNING, "No daemon is running in this home.", fix)
+    try:
+        wrong = problems(health(home, streams=True), {})
+    except CatalogError:  # see above
+        return
+    for problem in wrong:
+        state = CheckState.FAILED if problem.severe else CheckState.WARNING
+        yield Check(f"{problem.kind} {problem.name}".rstrip(), state, problem.why, problem.do)
+
+
+def _answers(port: int) -> bool:
+    try:
+        urlopen(f"http://127.0.0.1:{port}/healthz", timeout=_ANSWER_SECONDS).close()
+    except OSError:  # also of an answer that is an error
+        return False
+    return True
+
+
+def home_check(home: Path) -> Check:
+    """Checks that only the user can access the home; an older one, or one created manually, may be accessible by others."""
+    if home.is_dir() and home.stat().st_mode & 0o077:
+        said = f"{home} can be accessed by other users of this machine."
+        return Check("home", CheckState.WARNING, said, f"Run: chmod 700 {shlex.quote(str(home))}")
+    return Check("home", CheckState.OK, str(home))
+
+
+def _writes(warehouse: str) -> str:
+    from volstream.tables.delta.places import make_folder, try_writing
+
+    try:
+        make_folder(warehouse)
+        try_writing(warehouse)
+    except OSError as error:
+        raise DependencyError(f"{warehouse} cannot be written: {error}.", "Correct the setting `warehouse`.") from None
+    return warehouse
+
+
+#: Queues that cannot be asked who sends to them: why, and where to look.
+_UNTOLD = {
+    QueueType.MNS: ("OSS does not report its event rules.", "the bucket's event notifications in the console"),
+    QueueType.KAFKA: ("A topic does not know who sends to it.", "the store's notifications"),
+}
+
+
+class _ExaminedVolume:
+    """A volume under examination."""
+
+    def __init__(self, home: Home, volume: Volume) -> None:
+        self._home = home
+        self._volume = volume
+        self._scheme = scheme_of(volume.location)
+        self._found: list[FileInfo] = []
+
+    def checks(self, *, canary: bool) -> Iterator[Check]:
+        access: Check | None = self._access()
+        if access is not None:
+            yield access
+            if access.state is CheckState.FAILED:
+                return
+        store = store_of(self._volume, self._home.catalog, self._home.settings)
+        listing = _try("listing", lambda: self._listing(store))
+        yield listing
+        yield (
+            _try("reading", lambda: self._reading(store))
+            if self._found
+            else Check("reading", CheckState.SKIPPED, "There is no file to read.")
+        )
+        yield from self._queue()
+        yield self._check_notifications()
+        yield self._writer()
+        yield self._completeness()
+        yield self._rejected()
+        if canary and listing.state is CheckState.OK:
+            yield self._canary(store)
+
+    def _access(self) -> Check | None:
+        """Checks that there are keys, that the role can be assumed, and that keys for tasks can be obtained."""
+
+        def s3() -> str:
+            from volstream.files.cloud import aws
+
+            access = access_of(self._volume, self._home.catalog, self._home.settings)
+            assert access is not None, "S3 needs access"
+            with aws.errors("The credentials"):
+                given = aws.for_tasks(access)
+            return _said(access, given.keys)
+
+        def oss() -> str:
+            from volstream.files.cloud import aliyun
+
+            access = access_of(self._volume, self._home.catalog, self._home.settings)
+            assert access is not None, "OSS needs access"
+            keys = aliyun.keys(access)
+            return _said(access, keys if keys.token is not None else None)
+
+        ask = {"s3": s3, "oss": oss}.get(self._scheme)
+        return None if ask is None else _try("credentials", ask)
+
+    def _listing(self, store: ObjectStore) -> str:
+        listed = store.list("", self._volume.selection)
+        self._found = [entry for entry in islice(listed, _TRIED) if isinstance(entry, FileInfo)]
+        if not self._found:
+            return f"{self._volume.location} can be listed, and has no file that the volume selects"
+        return f"{self._volume.location} can be listed; the first file is {printable(self._found[0].relative_path)}"
+
+    def _reading(self, store: ObjectStore) -> str:
+        for info in self._found:
+            path = info.relative_path
+            if store.head(path) is None:
+                continue  # deleted since
+            with store.open(path) as file:
+                file.read(1)
+            return f"{printable(path)} can be accessed and read"
+        raise StorageError("None of the listed files still exists.", "Is the volume being emptied?")
+
+    def _queue(self) -> Iterator[Check]:
+        queue = queue_of(self._volume, self._home.catalog, self._home.settings)
+        if not isinstance(queue, SelfDescribing):
+            yield Check("queue", CheckState.OK, f"{self._volume.queue_type}: no external service needed")
+            return
+        states: list[QueueState] = []
+
+        def ask() -> str:
+            state = queue.describe()
+            states.append(state)
+            counts = "" if state.waiting is None else f": {state.waiting} waiting"
+            counts += "" if state.in_flight is None else f", {state.in_flight} in flight"
+            return f"{self._volume.queue_name}{counts}"
+
+        yield _try("queue", ask)
+        for state in states:
+            yield from self._queue_settings(state)
+
+    def _queue_settings(self, state: QueueState) -> Iterator[Check]:
+        if state.retention_seconds is not None and state.retention_seconds < 2 * self._home.settings.reconcile_seconds:
+            yield Check(
+                "retention",
+                CheckState.WARNING,
+                f"Messages are lost after {format_duration(state.retention_seconds)}.",
+                "Raise the retention to days: messages wait in the queue while no daemon is running.",
+            )
+        if state.visibility_seconds is not None and state.visibility_seconds < _LEAST_VISIBILITY:
+            yield Check(
+                "visibility",
+                CheckState.WARNING,
+                f"Messages are redelivered after {format_duration(state.visibility_seconds)}.",
+                "Set the queue's visibility time-out to a minute.",
+            )
+        if state.dead_letter_queue == "":
+            yield Check(
+                "dead letters",
+                CheckState.WARNING,
+                "The queue has no dead-letter queue.",
+                "Add one: otherwise a message that always fails is retried until it expires.",
+            )
+
+    def _check_notifications(self) -> Check:
+        """Checks that the bucket reports its changes to the queue."""
+        if self._volume.queue_type in _UNTOLD:
+            why, where = _UNTOLD[self._volume.queue_type]
+            return Check("wiring", CheckState.SKIPPED, why, f"Look at {where}, or use --canary.")
+        if self._volume.queue_type is not QueueType.SQS:
+            return Check("wiring", CheckState.OK, "not needed")
+        from volstream.files.cloud import aws
+
+        access = access_of(self._volume, self._home.catalog, self._home.settings)
+        assert access is not None, "S3 needs access"
+        place = BucketPlace.of(self._volume.location)
+        try:
+            with aws.errors("The notifications of the bucket"):
+                configuration = aws.notifications(access, place.bucket)
+        except DependencyError as error:
+            fix = "Allow s3:GetBucketNotification to have this checked, or use --canary."
+            return Check("wiring", CheckState.SKIPPED, error.message, fix)
+        return notification_check(configuration, self._volume.queue_name or "", place.root)
+
+    def _writer(self) -> Check:
+        name = of_volume(self._volume.id)
+        holder = next((lease for lease in self._home.catalog.leases.held() if lease.name == name), None)
+        trouble = self._home.catalog.conditions.cause(ConditionKind.VOLUME, self._volume.id)
+        if holder is not None and trouble is not None:
+            fix = "It is retried until it succeeds; see the daemon's log for details."
+            return Check("writer", CheckState.FAILED, trouble, fix)
+        if holder is not None:
+            return Check("writer", CheckState.OK, f"{holder.purpose}, on {host_of(holder.owner)}")
+        cluster = self._volume.virtual_cluster
+        return Check(
+            "writer",
+            CheckState.WARNING,
+            "No daemon is keeping the volume.",
+            f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon.",
+        )
+
+    def _completeness(self) -> Check:
+        listing = next(iter(self._home.catalog.refreshes.reconciles(self._volume.id)), None)
+        if listing is None:
+            fix = f"Run: volstream refresh {self._volume.name}."
+            return Check("completeness", CheckState.WARNING, "The volume was never listed.", fix)
+        current = self._home.catalog.volumes.by_id(self._volume.id)
+        if current is not None and current.held_removals:
+            return Check(
+                "completeness",
+                CheckState.WARNING,
+                f"{counted(current.held_removals, 'file')} missing from the store; the removal is on hold.",
+                f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals.",
+            )
+        unreported = listing.missing + listing.changed + listing.phantom - listing.late
+        said = (
+            f"{listing.began_on:%F %T}: {counted(listing.listed, 'file')} listed, {listing.missing} missing, "
+            f"{listing.changed} changed, {listing.phantom} phantom, {listing.late} of them too recent to judge"
+        )
+        # Without an event source, listings are the regular way in which files arrive.
+        if unreported <= 0 or listing.cause == "bootstrap" or not self._volume.queue_type.has_events:
+            return Check("completeness", CheckState.OK, said)
+        return Check(
+            "completeness",
+            CheckState.WARNING,
+            f"{said}: {counted(unreported, 'change')} came without an event.",
+            "If a daemon was running all the time, events are being lost: check the wiring, and its prefix and event types.",
+        )
+
+    def _rejected(self) -> Check:
+        count = self._home.catalog.refreshes.rejected_count(self._volume.id)
+        if not count:
+            return Check("rejected", CheckState.OK, "none")
+        return Check(
+            "rejected",
+            CheckState.WARNING,
+            f"{counted(count, 'message or name', 'messages or names')} could not be used.",
+            "See: volstream list rejected.",
+        )
+
+    def _canary(self, store: ObjectStore) -> Check:
+        path = f"volstream-canary-{uuid.uuid4().hex[:12]}"
+        suffixes = [Path(glob).suffix for glob in self._volume.patterns] or [""]
+        path = next((path + suffix for suffix in suffixes if self._volume.selection.accepts(path + suffix)), "")
+        if not path or not isinstance(store, Writable):
+            return Check("canary", CheckState.SKIPPED, "Found no free name that the volume selects.")
+        if self._volume.queue_type is QueueType.NONE:
+            return Check("canary", CheckState.SKIPPED, "The volume has no event source.")
+        began = time.monotonic()
+        try:
+            store.write(path, b"canary\n")
+        except VolstreamError as error:
+            return Check("canary", CheckState.SKIPPED, f"Writing is not permitted: {error.message}")
+        try:
+            while time.monotonic() - began < _CANARY_SECONDS:
+                if self._is_there(path):
+                    return Check("canary", CheckState.OK, f"in the directory after {time.monotonic() - began:.1f} s")
+                time.sleep(0.1)
+        finally:
+            store.remove(path)
+        return Check(
+            "canary",
+            CheckState.FAILED,
+            f"It did not appear in the directory within {_CANARY_SECONDS:.0f} s.",
+            "Is a daemon running, and does the bucket notify the volume's queue?",
+        )
+
+    def _is_there(self, path: str) -> bool:
+        directory = VolumeSource(self._home.catalog, self._home.warehouse, self._volume.id).find()
+        return directory is not None and bool(directory.find([path]).num_rows)
+
+
+def notification_check(configuration: Mapping[str, Any], queue: str, root: str) -> Check:
+    """Checks that a bucket's notifications for everything below ``root`` reach a queue. Pure.
+
+    Args:
+        configuration: the notification configuration, as reported by S3.
+        queue: name or URL.
+    """
+    if "EventBridgeConfiguration" in configuration:
+        return Check("wiring", CheckState.OK, "The bucket notifies EventBridge, whose rules are not checked.")
+    name = queue.rpartition("/")[2]
+    mine = [
+        notification
+        for notification in configuration.get("QueueConfigurations", ())
+        if notification["QueueArn"].rpartition(":")[2] == name
+    ]
+    if not mine:
+        if configuration.get("TopicConfigurations"):
+            return Check(
+                "wiring", CheckState.OK, "The bucket notifies SNS topics, whose subscriptions are not checked."
+            )
+        return Check(
+            "wiring",
+            CheckState.FAILED,
+            f"The bucket does not notify the queue {name}.",
+            "Add a notification of s3:ObjectCreated:* and s3:ObjectRemoved:* to it, as deploy/aws does.",
+        )
+    covering = [notification for notification in mine if _covers(notification.get("Filter", {}), root)]
+    if not covering:
+        fix = "Remove the notification's filter, or set its prefix to one that covers the volume."
+        return Check("wiring", CheckState.FAILED, "The notification is for other prefixes or suffixes.", fix)
+    events = {event for notification in covering for event in notification["Events"]}
+    missing = [kind for kind in ("ObjectCreated", "ObjectRemoved") if f"s3:{kind}:*" not in events]
+    if missing:
+        listed = ", ".join(f"s3:{kind}:*" for kind in missing)
+        return Check("wiring", CheckState.WARNING, f"The notification lacks {listed}.", f"Add {listed}.")
+    return Check("wiring", CheckState.OK, f"The bucket notifies the queue {name}.")
+
+
+def _covers(filter_: Mapping[str, Any], root: str) -> bool:
+    """True if a notification's filter accepts all keys below ``root``."""
+    rules = {rule["Name"].lower(): rule["Value"] for rule in filter_.get("Key", {}).get("FilterRules", ())}
+    return root.startswith(rules.get("prefix", "")) and not rules.get("suffix")
+
+
+def _said(access: Access, temporary: Keys | None) -> str:
+    tasks = "signing keys of a day" if temporary is None else f"the temporary key {temporary.id}"
+    return f"{access.credentials}, {access.role_arn or 'no role'}; tasks get {tasks}"
+
+
+def _try(what: str, ask: Callable[[], str]) -> Check:
+    try:
+        return Check(what, CheckState.OK, ask())
+    except VolstreamError as error:
+        return Check(what, CheckState.FAILED, error.message, error.remedy)

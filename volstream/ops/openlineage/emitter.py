@@ -1,0 +1,104 @@
+"""Sends events in a thread of its own: a transport that is slow or broken stops no job, and keeps no process for long."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.lifecycle.supervisor import FailureTracker
+from volstream.base.log import get
+from volstream.base.model.work import Intent
+from volstream.catalog.consumptions import BatchOutcome
+from volstream.jobs.home import Home
+from volstream.ops import openlineage
+
+if TYPE_CHECKING:
+    from openlineage.client import OpenLineageClient
+
+_log = get("openlineage")
+
+#: Events that wait; beyond it new ones are lost.
+_MAX_WAITING = 1000
+
+#: The longest that the end of a session waits for its last events to be sent.
+_END_SECONDS = 5.0
+
+
+class Emitter:
+    """Tells OpenLineage of a home's attempts; a :class:`~volstream.catalog.consumptions.AttemptListener`.
+
+    An attempt is a run, with its id. A process that settles the attempt of a dead one sends the event of its end.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._waiting: queue.Queue[tuple[datetime, Intent, BatchOutcome | str | None] | None] = queue.Queue(
+            _MAX_WAITING
+        )
+        self._trouble = FailureTracker("openlineage", _log, Backoff())
+        self._lost = 0
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._client: OpenLineageClient | None = None
+
+    def began(self, intent: Intent) -> None:
+        """See :class:`~volstream.catalog.consumptions.AttemptListener`."""
+        self._put(intent, None)
+
+    def ended(self, intent: Intent, outcome: BatchOutcome | None, why: str) -> None:
+        """See :class:`~volstream.catalog.consumptions.AttemptListener`."""
+        self._put(intent, why if outcome is None else outcome)
+
+    def close(self) -> None:
+        """Sends what waits, for at most a few seconds."""
+        self._home.catalog.consumptions.listeners.remove(self)
+        if self._thread is None:
+            return
+        try:
+            self._waiting.put_nowait(None)
+        except queue.Full:  # the transport is broken
+            return
+        self._thread.join(_END_SECONDS)
+
+    def _put(self, intent: Intent, end: BatchOutcome | str | None) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="openlineage", daemon=True)
+                self._thread.start()
+        try:
+            self._waiting.put_nowait((datetime.now(UTC), intent, end))
+        except queue.Full:
+            self._lost += 1
+            if self._lost == 1:
+                _log.warning("openlineage_events_lost", why=self._trouble.reason or "the transport is too slow")
+
+    def _run(self) -> None:
+        if not openlineage.is_installed():
+            _log.warning("openlineage_unavailable", do="run: pip install 'volstream[openlineage]'")
+            return
+        while (event := self._waiting.get()) is not None:
+            try:
+                self._emit(*event)
+            except Exception as error:  # noqa: BLE001  # a transport may raise anything, and the next event may arrive
+                self._trouble.failed(error)
+            else:
+                self._trouble.recovered()
+        if self._client is not None:
+            self._client.close(_END_SECONDS)
+
+    def _emit(self, when: datetime, intent: Intent, end: BatchOutcome | str | None) -> None:
+        from volstream.ops.openlineage.events import Events
+
+        settings: dict[str, Any] = dict(self._home.settings.openlineage)
+        namespace = settings.pop("namespace", None)
+        event = Events(self._home, namespace).of(when, intent, end)
+        if event is None:
+            return
+        if self._client is None:
+            from openlineage.client import OpenLineageClient
+
+            self._client = OpenLineageClient(config=settings or None)
+        self._client.emit(event)

@@ -1,0 +1,262 @@
+"""What can be done from the console: by the operations that the command line has, each with an entry in the audit.
+
+What takes long is done in the background (``background``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from volstream.api.session import Session
+from volstream.base.log import get
+from volstream.base.model.text import counted
+from volstream.changes.directory.foreground import RefreshResult
+from volstream.errors import InvalidValueError, in_brief
+from volstream.jobs.conditions import check_where
+from volstream.jobs.lease import RunReport
+from volstream.jobs.progress import Progress
+from volstream.ops.inspection.verification import document, lines
+from volstream.server.console.background import Background, Doing, Work
+from volstream.server.console.comparisons import PARAMETERS, compare
+from volstream.server.console.facts.jobs import paths_of_group
+from volstream.server.console.query import Query
+from volstream.server.console.rendering import url
+
+_log = get("console")
+
+#: Parameters that the audit shows, after these words.
+_SHOWN = {"function": "with", "where": "where"}
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something that can be done to an object.
+
+    Attributes:
+        kind: of the object: ``job`` or ``volume``.
+        work: does it, and returns the result in a sentence; or, for ``waits``, checks the request and returns what does it. Its
+            docstring describes it.
+        waits: takes long: it is done in the background.
+        parameters: what a request may say, with its meaning.
+    """
+
+    kind: str
+    verb: str
+    work: Callable[[Session, str, Query], str | Doing]
+    waits: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ActionResult:
+    """An action that ended, or, with ``finished`` false, was queued.
+
+    Attributes:
+        audit: its entry, which is also the id of its task in the background.
+        url: the page that follows it; None: it has ended.
+    """
+
+    action: str
+    object: str
+    result: str
+    finished: bool
+    audit: int
+    url: str | None = None
+
+
+class Actions:
+    """Does things in the daemon's process.
+
+    Args:
+        tell: tells open pages which topics changed.
+
+    Attributes:
+        background: what takes long.
+    """
+
+    def __init__(self, session: Session, tell: Callable[[Collection[str]], None]) -> None:
+        self._session = session
+        self._audit = session.home.catalog.audit
+        self.background = Background(self._audit, tell)
+
+    def perform(self, action: Action, name: str, form: Query, who: str) -> ActionResult:
+        """Does something, or queues it.
+
+        Raises:
+            NotFoundError: there is no such object.
+            InvalidStateError: too much is queued already.
+            VolstreamError: as the operation raises.
+        """
+        named = f"{action.kind} {self._session.objects.by_kind[action.kind].get(name).name}"
+        asked = {key: form.text(key) for key in action.parameters}
+        shown = [f" {word} {asked[key]}" for key, word in _SHOWN.items() if asked.get(key)]
+        entry = self._audit.begin(action.verb, "".join([named, *shown]), who)
+        try:
+            result = action.work(self._session, name, form)
+            if not isinstance(result, str):
+                task = self.background.begin(entry, action.verb, named, asked, result)
+                return ActionResult(action.verb, named, f"It is {task.state}.", False, entry, url(*task.page))
+        except Exception as error:
+            self._audit.end(entry, f"failed: {in_brief(error)}")
+            raise
+        self._audit.end(entry, result)
+        _log.info("action", action=action.verb, object=named, result=result)
+        return ActionResult(action.verb, named, result, True, entry)
+
+    def cancel(self, task: str, who: str) -> ActionResult:
+        """Cancels a queued or running task.
+
+        Raises:
+            NotFoundError: there is no such task.
+            InvalidStateError: it has ended.
+        """
+        cancelled = self.background.cancel(task)
+        result = "It stops after the current piece of work, unless it has finished already."
+        entry = self._audit.begin("cancel", f"{cancelled.action} {cancelled.object}", who)
+        self._audit.end(entry, result)
+        return ActionResult("cancel", f"{cancelled.action} {cancelled.object}", result, True, entry)
+
+
+def _retry(session: Session, name: str, form: Query) -> str:
+    """Retries failed files of the job at its next run."""
+    return f"{counted(len(session.jobs.retry(name, _paths(session, name, form))), 'file')} due again at the next run."
+
+
+def _skip(session: Session, name: str, form: Query) -> str:
+    """Gives up on failed files of the job. A newer version of one is processed all the same."""
+    return f"{counted(len(session.jobs.skip(name, _paths(session, name, form))), 'file')} skipped."
+
+
+def _paths(session: Session, name: str, form: Query) -> list[str] | None:
+    """Returns the chosen files; None: all."""
+    paths, group = form.texts("path"), form.text("group")
+    if (len([choice for choice in (paths, group, form.text("all")) if choice])) != 1:
+        raise InvalidValueError("Choose files.", "Give one of path, group and all=1.")
+    if group is not None:
+        return list(paths_of_group(session.home, session.jobs.get(name), group))
+    return list(paths) or None
+
+
+def _pause(session: Session, name: str, form: Query) -> str:
+    """Stops running the job until it is resumed. It keeps its position."""
+    del form
+    session.jobs.pause(name)
+    return "The job is paused."
+
+
+def _resume(session: Session, name: str, form: Query) -> str:
+    """Resumes the paused job."""
+    del form
+    session.jobs.resume(name)
+    return "The job is active."
+
+
+def _run(session: Session, name: str, form: Query) -> Doing:
+    """Runs the job once, now, or after the current run."""
+    del form
+    return lambda work: _summary(
+        work, session.jobs.run(name, waits=work.waits, stop=work.stop, observe=partial(_observe, work))
+    )
+
+
+def _replay(session: Session, name: str, form: Query) -> Doing:
+    """Processes files of the job again as they were delivered, and replaces their results."""
+    where = form.text("where")
+    if where is not None:
+        check_where(where)
+    return lambda work: _summary(
+        work,
+        session.jobs.replay(
+            name,
+            where,
+            waits=work.waits,
+            stop=work.stop,
+            observe=partial(_observe, work),
+            is_cancelled=lambda: work.cancelled,
+        ),
+    )
+
+
+def _verify(session: Session, name: str, form: Query) -> Doing:
+    """Compares the job's table with its files, without calling the function."""
+    verify = partial(session.jobs.verify, name, fix=form.flag("fix"), outputs=form.flag("outputs"))
+
+    def do(work: Work) -> str:
+        found = verify(stop=work.stop, observe=partial(_observe, work))
+        said = lines(name, found)
+        work.task.outcome = {**document(name, found), "report": "\n".join(said)}
+        return said[0] if found.fixed is None else f"{said[0]} {said[-1]}"
+
+    return do
+
+
+def _observe(work: Work, progress: Progress) -> None:
+    work.observe(progress.done_files, progress.files)
+
+
+def _summary(work: Work, report: RunReport) -> str:
+    done = report.progress
+    work.task.outcome = report.document
+    if not done.batches:
+        return "There was nothing to do."
+    return f"{counted(done.processed, 'file')} processed, {done.failed} failed; {counted(done.rows, 'row')}."
+
+
+def _refresh(session: Session, name: str, form: Query) -> Doing:
+    """Lists the volume now, or a part of it, and updates its directory."""
+    part = form.text("subdirectory") or ""
+    return lambda work: _listed(session.volumes.refresh(name, part, stop=work.stop))
+
+
+def _accept_removals(session: Session, name: str, form: Query) -> Doing:
+    """Lists the volume now, and applies removals beyond its limit."""
+    del form
+    return lambda work: _listed(session.volumes.refresh(name, accept_removals=True, stop=work.stop))
+
+
+def _listed(done: RefreshResult) -> str:
+    held = f" {counted(done.held, 'removal')} held." if done.held else ""
+    return f"{done.inserted} new, {done.updated} changed, {done.deleted} gone.{held}"
+
+
+_FAILED_FILES = {
+    "path": "A failed file; may be given several times.",
+    "group": "The id of a group of failures.",
+    "all": "1: all failed files.",
+}
+
+ACTIONS = (
+    Action("job", "retry", _retry, parameters=_FAILED_FILES),
+    Action("job", "skip", _skip, parameters=_FAILED_FILES),
+    Action("job", "pause", _pause),
+    Action("job", "resume", _resume),
+    Action("job", "run", _run, waits=True),
+    Action(
+        "job",
+        "replay",
+        _replay,
+        waits=True,
+        parameters={"where": "SQL condition on the directory's columns; default: all files."},
+    ),
+    Action(
+        "job",
+        "verify",
+        _verify,
+        waits=True,
+        parameters={
+            "fix": "1: process what is wrong again, and remove rows that no file explains.",
+            "outputs": "1: also check that the output files are in their volume.",
+        },
+    ),
+    Action("job", "compare", compare, waits=True, parameters=PARAMETERS),
+    Action(
+        "volume",
+        "refresh",
+        _refresh,
+        waits=True,
+        parameters={"subdirectory": "List only what is below; default: everything."},
+    ),
+    Action("volume", "accept-removals", _accept_removals, waits=True),
+)

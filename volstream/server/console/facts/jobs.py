@@ -1,0 +1,182 @@
+"""A job: its runs and batches, its failures by cause, what its function printed, and rows of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from volstream.base.definitions import FileJob, Job, SourceKind
+from volstream.base.model.names import Name
+from volstream.base.model.work import Batch, BatchState
+from volstream.catalog.failures import ANY
+from volstream.errors import NotFoundError, VolstreamError
+from volstream.jobs import logs
+from volstream.jobs.home import Home
+from volstream.jobs.lease import runs_of
+from volstream.jobs.load import loads
+from volstream.ops.inspection import details, runs
+from volstream.ops.inspection.failures import FailureGroup, explained, group_id, grouped
+from volstream.ops.inspection.problems import problems
+from volstream.ops.inspection.status import job_status
+from volstream.ops.inspection.tables import sample_of
+from volstream.server.console.facts.batches import newest
+from volstream.server.console.query import Query
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.places import reached
+
+#: Batches of the chart, batches of the page, and groups of failures.
+_CHARTED, _BATCHES, _GROUPS = 200, 10, 20
+
+#: Failures that are grouped for a page: the newest ones of a job. They are read that many at a time.
+_GROUPED = 5_000
+
+#: Lines of the log that are shown with a job, and on their own page.
+_FEW_LINES, _MAX_LINES = 15, 500
+
+
+def job(home: Home, name: str, probed: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a job's state, its run in progress, its newest batches, its failures by cause, log lines and rows.
+
+    Raises:
+        NotFoundError: there is no such job.
+    """
+    definition = home.catalog.jobs.get(Name.parse(name))
+    measured = home.catalog.consumptions.measured(definition.id, limit=_CHARTED)
+    due, says = runs.next_run(home, definition)
+    groups = groups_of(home, definition)
+    worked_on = home.catalog.consumptions.worked_on(definition.id, _BATCHES)
+    status = job_status(home, definition, runs_of(home.catalog, [definition]))
+    return {
+        "job": details.described(home, definition),
+        "status": {key.replace(" ", "_"): value for key, value in status.items()},
+        "problem": next(iter(problems({"jobs": [status]}, probed)), None),
+        "volume": _volume(home, definition),
+        "comparable": isinstance(definition, FileJob) and not loads(definition),
+        "run": _run(home, definition, measured[:20]),
+        "next_run": due,
+        "runs": says,
+        "history": runs.history(measured),
+        "batches": worked_on,
+        "groups": _shown(home, definition, groups[:_GROUPS]),
+        "more_groups": max(0, len(groups) - _GROUPS),
+        "log": _lines(home, definition, _FEW_LINES),
+        "preview": _preview(home, definition, worked_on),
+    }
+
+
+def batches(home: Home, name: str, query: Query) -> dict[str, Any]:
+    """Returns the batches of a job, newest first. Raises NotFoundError."""
+    definition = home.catalog.jobs.get(Name.parse(name))
+    return {"job": str(definition.name), **newest(home, definition, query)}
+
+
+def failures(home: Home, name: str, query: Query) -> dict[str, Any]:
+    """Returns the failed files of a job, newest first: all, or those of one cause. Raises NotFoundError."""
+    definition = home.catalog.jobs.get(Name.parse(name))
+    wanted, after, limit = query.text("group"), query.number("after"), query.limit
+    groups = groups_of(home, definition)
+    chosen = [group for group in groups if wanted is None or group.id == wanted]
+    ids = sorted((identity for group in chosen for identity in group.ids), reverse=True)
+    page = [identity for identity in ids if after is None or identity < after][:limit]
+    return {
+        "job": str(definition.name),
+        "volume": _volume(home, definition),
+        "group": wanted,
+        "groups": [
+            {"id": group.id, "kind": group.kind, "why": group.why, "files": len(group.ids)}
+            for group in groups[:_GROUPS]
+        ],
+        "count": len(ids) if wanted is not None else home.catalog.failures.count(definition.id, ANY),
+        "failures": explained(home, home.catalog.failures.by_id(definition.id, page)),
+        "next": page[-1] if page and page[-1] != ids[-1] else None,
+    }
+
+
+def log(home: Home, name: str, query: Query) -> dict[str, Any]:
+    """Returns the last lines that a job's function printed, of all, of one file or of one batch. Raises NotFoundError."""
+    definition = home.catalog.jobs.get(Name.parse(name))
+    path, batch = query.text("path"), query.text("batch")
+    return {
+        "job": str(definition.name),
+        "file": path,
+        "batch": batch,
+        "lines": _lines(home, definition, _MAX_LINES, path=path, batch=batch),
+    }
+
+
+def groups_of(home: Home, definition: Job) -> list[FailureGroup]:
+    """Returns the newest failures of a job by cause."""
+    return grouped(home.catalog.failures.briefly(definition.id, limit=_GROUPED))
+
+
+def paths_of_group(home: Home, definition: Job, identity: str) -> Sequence[str]:
+    """Returns all files of a group, the old ones included. Raises NotFoundError."""
+    paths: list[str] = []
+    before = None
+    while page := home.catalog.failures.briefly(definition.id, limit=_GROUPED, before=before):
+        paths += [failure.path for failure in page if group_id(failure.kind, failure.message, failure.path) == identity]
+        before = page[-1].id
+    if not paths:
+        raise NotFoundError(f"The job {definition.name} no longer has such failures.")
+    return paths
+
+
+def _shown(home: Home, definition: Job, groups: Sequence[FailureGroup]) -> list[dict[str, Any]]:
+    """Returns groups, each with its newest failure as the example."""
+    newest = home.catalog.failures.by_id(definition.id, [group.ids[0] for group in groups])
+    examples = {failure["path"]: failure for failure in explained(home, newest)}
+    return [
+        {
+            "id": group.id,
+            "kind": group.kind,
+            "why": group.why,
+            "files": len(group.ids),
+            "states": group.states,
+            "newest": group.newest,
+            "example": examples.get(group.paths[0]),
+        }
+        for group in groups
+    ]
+
+
+def _run(home: Home, definition: Job, measured: Sequence[Any]) -> dict[str, Any] | None:
+    work = runs.open_run(home, definition, measured)
+    return None if work is None else {**vars(work), "done": work.done}
+
+
+def _volume(home: Home, definition: Job) -> str | None:
+    """Returns the name of the volume that a job reads, if it still exists."""
+    stream = home.catalog.streams.by_id(definition.stream_id)
+    if stream is None or stream.source_kind is not SourceKind.VOLUME:
+        return None
+    volume = home.catalog.volumes.by_id(stream.source_id)
+    return None if volume is None else str(volume.name)
+
+
+def _lines(
+    home: Home, definition: Job, maximum: int, *, path: str | None = None, batch: str | None = None
+) -> Sequence[logs.LogLine]:
+    if not isinstance(definition, FileJob):
+        return ()
+    with reached(home.warehouse):
+        return logs.read(logs.location_of(home.warehouse, definition.id), maximum, batch=batch, path=path)
+
+
+def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> dict[str, Any] | None:
+    """Returns a few rows of the newest batch that wrote some, or of the table; None: there is no table yet."""
+    location = folders.table_location(home.warehouse, definition.into)
+    try:
+        version = DeltaLog(location).latest_version()
+    except VolstreamError as error:
+        return {"columns": [], "rows": [], "error": error.message, "batch": None}
+    if version is None:
+        return None
+    batch = next(
+        (candidate.id for candidate in worked_on if candidate.state is BatchState.COMMITTED and candidate.rows), None
+    )
+    equals = None if batch is None or not isinstance(definition, FileJob) else ("_batch_id", batch)
+    shown = sample_of(home, location, version, equals)
+    if not shown["rows"] and equals is not None:  # replaced since by another batch
+        shown, batch = sample_of(home, location, version), None
+    return {**shown, "batch": batch}

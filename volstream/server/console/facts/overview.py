@@ -1,0 +1,89 @@
+"""The overview of a home: whether all is well, and each volume, stream, job, table and source in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from volstream.base.definitions import Job
+from volstream.jobs import sizing
+from volstream.jobs.home import Home
+from volstream.ops.inspection import runs
+from volstream.ops.inspection.problems import most_severe, problems
+from volstream.ops.inspection.status import status
+from volstream.ops.inspection.tables import list_tables
+from volstream.spark.engine.control import engine_status
+from volstream.tables.delta.places import is_remote
+
+#: Objects of a kind that are shown; and tables, of which each is opened.
+_MAX_SHOWN, _MAX_TABLES = 200, 20
+
+
+def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the state of all objects of the home, and what is wrong.
+
+    Args:
+        probed: what the daemon says about itself; see ``/readyz``.
+    """
+    state = status(home)
+    wrong = problems(state, probed)
+    now = datetime.now(UTC)
+    jobs = home.catalog.jobs.list()[:_MAX_SHOWN]
+    first = most_severe(wrong)
+
+    def shown(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
+        return [{**row, "problem": first.get((kind, row[key or kind]))} for row in state[kinds][:_MAX_SHOWN]]
+
+    return {
+        "home": state["home"],
+        "well": not wrong,
+        "problems": wrong,
+        "engine": probed.get("engine") or _engine(home),
+        "counts": {kind: len(state[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
+        "volumes": [_volume(row, now) for row in shown("volumes", "volume")],
+        "streams": shown("streams", "stream"),
+        "jobs": [{**_plain(row), **_run(home, job)} for job, row in zip(jobs, shown("jobs", "job"), strict=False)],
+        "tables": shown("tables", "table"),
+        "sources": shown("sources", "source", "name"),
+        "all_tables": list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse)),
+    }
+
+
+def _engine(home: Home) -> dict[str, Any]:
+    if home.settings.spark_remote:
+        return {"state": "elsewhere"}
+    engine = engine_status(home.settings)
+    return {"state": "not running" if engine is None else engine.state}
+
+
+def _volume(row: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """Adds the age of the last full listing, and how many events it missed."""
+    reconciled = row["reconciled"]
+    counts = [row["missing"], row["changed"], row["phantom"]]
+    # What is late may still have been on its way.
+    missed = None if None in counts else max(0, sum(counts) - (row["late"] or 0))
+    lag = None if reconciled is None else (now - reconciled).total_seconds()
+    return {**row, "missed_events": missed, "lag_seconds": lag}
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the status of a job with keys that templates can name."""
+    return {key.replace(" ", "_"): value for key, value in row.items()}
+
+
+def _run(home: Home, job: Job) -> dict[str, Any]:
+    """Returns how fast a job is, and when it runs next."""
+    measured = home.catalog.consumptions.measured(job.id)
+    rate = sizing.typical_rate(measured)
+    due, says = runs.next_run(home, job)
+    work = runs.open_run(home, job, measured)
+    return {
+        "into": str(job.into),
+        "last_ended": job.last_ended,
+        "files_per_second": None if rate is None else rate.files,
+        "next_run": due,
+        "runs": says,
+        "run_done": None if work is None else work.done,
+        "seconds_left": None if work is None else work.seconds_left,
+    }

@@ -1,0 +1,164 @@
+"""Queries from the console's SQL page: one at a time, read-only, with few rows, short values and a time limit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from volstream.api.objects.sql import run_statement
+from volstream.api.session import Session
+from volstream.base.model.units import format_duration, format_size
+from volstream.errors import InvalidStateError
+from volstream.functions.values import document_values
+from volstream.ops.inspection.tables import cut, sized
+from volstream.spark.errors import as_sql_errors
+from volstream.spark.frames import batches
+from volstream.sql.readonly import one_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+_MAX_SECONDS = 60.0
+
+#: Characters of a value that are shown; Spark keeps the others, and the sizes of binary values stand for them.
+_MAX_VALUE = 1000
+
+#: Queries that are remembered.
+_RECENT = 20
+
+#: Of rows that are fetched.
+_MAX_BYTES = 32 << 20
+
+
+class Queries:
+    """Runs the queries of all pages, in a thread whose session Spark keeps warm.
+
+    Args:
+        max_seconds: a query that takes longer is ended.
+        max_bytes: of rows, after which no more are fetched.
+    """
+
+    def __init__(self, session: Session, max_seconds: float = _MAX_SECONDS, max_bytes: int = _MAX_BYTES) -> None:
+        self._session = session
+        self._max_seconds, self._max_bytes = max_seconds, max_bytes
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-sql")
+        self._busy = threading.Lock()
+        self._spark: Any = None
+        #: The newest queries of all pages since the daemon began, newest first.
+        self.recent: deque[str] = deque(maxlen=_RECENT)
+
+    def run(self, text: str, limit: int) -> dict[str, Any]:
+        """Returns columns and the first rows of a query.
+
+        Raises:
+            SqlError: it is no query, or is wrong.
+            InvalidStateError: another query is running, or this one took too long, or the console is stopping.
+            EngineError: Spark is not available.
+        """
+        statement = one_query(text)
+        if not self._busy.acquire(blocking=False):
+            raise InvalidStateError("Another query is running.", "Try again when it has finished.")
+        if text in self.recent:
+            self.recent.remove(text)
+        self.recent.appendleft(text)
+        try:
+            working: Future[dict[str, Any]] = self._thread.submit(self._run, statement, limit)
+        except RuntimeError:  # the thread has ended
+            self._busy.release()
+            raise InvalidStateError("The console is stopping.") from None
+        working.add_done_callback(lambda _: self._busy.release())
+        try:
+            return working.result(self._max_seconds)
+        except FutureTimeoutError:
+            threading.Thread(target=self._interrupt, daemon=True).start()  # the engine may not answer
+            raise InvalidStateError(
+                f"The query took longer than {format_duration(self._max_seconds)} and was cancelled.",
+                "Use volstream sql.",
+            ) from None
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a query runs."""
+        return self._busy.locked()
+
+    def stop(self) -> None:
+        """Takes no more queries, and ends one that is running. Idempotent."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self.is_busy:
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._spark is not None:
+            with suppress(Exception):  # the engine may have ended
+                self._spark.interruptAll()
+
+    def _run(self, statement: str, limit: int) -> dict[str, Any]:
+        began = time.monotonic()
+        with self._session.home.gateway.explaining(), as_sql_errors():
+            self._spark = self._session.spark
+            frame = run_statement(self._session.objects, statement, read_only=True)
+            parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))), self._max_bytes)
+            names = frame.columns
+        cells = [row for part in parts for row in zip(*map(document_values, part.columns), strict=True)]
+        rows = [[_value(cell) for cell in row] for row in cells[:limit]]
+        notes = []
+        if any(isinstance(cell, dict) and cell["beginning"] is not None for row in cells[:limit] for cell in row):
+            notes.append(f"Values longer than {_MAX_VALUE} characters are truncated.")
+        if is_full:
+            notes.append(f"Only the first {format_size(self._max_bytes)} of rows are shown.")
+        return {
+            "columns": names,
+            "rows": rows,
+            "more": len(cells) > limit or is_full,
+            "cut": " ".join(notes) or None,
+            "seconds": round(time.monotonic() - began, 3),
+        }
+
+
+def _some(parts: Iterator[pa.Table], max_bytes: int) -> tuple[Sequence[pa.Table], bool]:
+    """Returns the parts until they have too many bytes, and whether they do."""
+    kept: list[pa.Table] = []
+    for part in parts:
+        kept.append(part)
+        if sum(table.nbytes for table in kept) > max_bytes:
+            return kept, True
+    return kept, False
+
+
+def _bounded(frame: DataFrame) -> DataFrame:
+    """Returns a frame whose values are small: those of types without a limit are structs that :func:`_value` reads."""
+    named = frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
+    return named.selectExpr(*(_expression(column.name, column.dataType) for column in named.schema))
+
+
+def _expression(name: str, kind: DataType) -> str:
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType, VariantType
+
+    if isinstance(kind, BinaryType):
+        return f"named_struct('value', NULL, 'beginning', NULL, 'size', octet_length({name})) AS {name}"
+    if not isinstance(kind, StringType | ArrayType | MapType | StructType | VariantType):
+        return name
+    text = f"CAST({name} AS STRING)"
+    is_long = f"length({text}) > {_MAX_VALUE}"
+    return (
+        f"named_struct('value', IF({is_long}, NULL, {name}), 'beginning', IF({is_long}, left({text}, {_MAX_VALUE}), NULL), "
+        f"'size', length({text})) AS {name}"
+    )
+
+
+def _value(cell: Any) -> Any:
+    """Returns a value for the page."""
+    if not isinstance(cell, dict):
+        return cell
+    if cell["beginning"] is not None:
+        return cut(cell["beginning"], cell["size"])
+    return cell["value"] if cell["value"] is not None or cell["size"] is None else sized(cell["size"])

@@ -1,0 +1,123 @@
+"""Pages as HTML: escaped strictly, with names that cannot mislead, and numbers, sizes and times as people read them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from volstream.base.model import counts
+from volstream.base.model.documents import to_json
+from volstream.base.model.files import printable
+from volstream.base.model.text import counted, first_line, one_line, visible
+from volstream.base.model.units import about, format_size
+from volstream.ops.inspection.tables import Thumbnail
+
+#: Files that pages refer to.
+STATIC = Path(__file__).parent / "static"
+
+
+def render(template: str, **values: Any) -> str:
+    """Returns a page. Text in ``values`` is escaped, with control and direction characters shown."""
+    return _environment().get_template(template).render(**values)
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("volstream.server.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_final,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "block": block,
+        "first_line": first_line,
+        "bytes": lambda size: "—" if size is None else format_size(size),
+        "number": number,
+        "seconds": seconds,
+        "when": when,
+        "value": value,
+        "json": to_json,
+        "counted": counted,
+        "counts": lambda sums: counts.shown(sums) or "—",
+        "stamp": lambda moment: moment.timestamp(),
+    }
+    environment.globals |= {"url": url, "now": lambda: datetime.now(UTC)}
+    return environment
+
+
+def _final(value: Any) -> Any:
+    """Converts what a template prints: text that is not HTML cannot carry characters that mislead."""
+    if value is None:
+        return ""
+    return value if hasattr(value, "__html__") else one_line(printable(str(value)))
+
+
+def block(text: str) -> Markup:
+    """Returns text of several lines, such as a traceback."""
+    return Markup(escape(visible(printable(text))))  # it is escaped
+
+
+def number(value: float | None) -> str:
+    """Returns a number with its thousands apart, or a dash."""
+    if value is None:
+        return "—"
+    if isinstance(value, int) or abs(value) >= 100:
+        return f"{round(value):,}".replace(",", "\u202f")
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
+
+
+def seconds(value: float | None) -> str:
+    """Returns a duration for people, or a dash."""
+    if value is None:
+        return "—"
+    return f"{value:.1f} s" if value < 10 else about(value)
+
+
+def when(moment: datetime | None, missing: str = "—") -> Markup:
+    """Returns a time: in UTC, for a script to convert to the reader's zone."""
+    if moment is None:
+        return Markup(escape(missing))  # it is escaped
+    utc = moment.astimezone(UTC)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        f"{utc:%Y-%m-%dT%H:%M:%S}Z", f"{utc:%Y-%m-%d %H:%M:%S} UTC", f"{utc:%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def value(cell: Any) -> Any:
+    """Returns a value of a table's row, whatever its type is."""
+    if cell is None:
+        return Markup('<span class="none">null</span>')
+    if isinstance(cell, Thumbnail):
+        return Markup('<img class="picture" alt="" src="{}">').format(cell)
+    if isinstance(cell, datetime):
+        return when(cell) if cell.tzinfo is not None else cell.isoformat(" ", "seconds")
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, float):
+        return f"{cell:g}"
+    if isinstance(cell, timedelta):
+        return f"{cell.total_seconds():g} s"
+    if isinstance(cell, str) and "\n" in cell:
+        return Markup('<span class="lines">{}</span>').format(block(cell))
+    return to_json(cell) if isinstance(cell, Mapping | list | tuple) else cell
+
+
+def url(*parts: str, **query: Any) -> str:
+    """Returns the path of a page from its parts, which may be any text, with a query of those values that are there."""
+    path = "".join(f"/{quote(part.encode('utf-8', 'surrogateescape'), safe='')}" for part in parts) or "/"
+    present = {
+        name: str(item).encode("utf-8", "surrogateescape")
+        for name, item in query.items()
+        if item is not None and item != ""
+    }
+    return f"{path}?{urlencode(present)}" if present else path

@@ -1,0 +1,187 @@
+"""Tells people what is wrong: one daemon on a catalog looks and decides, and delivers to each receiver in its own thread.
+
+What was decided is in the catalog before it is delivered. A crash between a delivery and its record delivers an alert again, with
+the same id: each is delivered at least once. What does not belong here: what is sent and when (``alerts``).
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from volstream.base.config import Receiver
+from volstream.base.lifecycle import faults
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.lifecycle.supervisor import FailureTracker, join_all, run_loop
+from volstream.base.log import get
+from volstream.catalog.leases import ALERTS
+from volstream.errors import VolstreamError
+from volstream.jobs.home import Home
+from volstream.ops.alerts import receivers
+from volstream.ops.alerts.evaluator import AlertEvaluator, recipients
+from volstream.ops.alerts.model import Alert
+from volstream.server.daemon.leased import LeasedWorker
+
+_log = get("alerts")
+
+#: Interval of looks at the catalog, and of looks for alerts by those who deliver them.
+_LOOK_SECONDS = 1.0
+
+#: An alert that could not be delivered for this long is given up; that is looked at in this interval.
+_KEPT, _DROP_SECONDS = timedelta(days=1), 3600.0
+
+#: The end of a turn waits this long for deliveries; what takes longer is delivered again by the next.
+_END_SECONDS = 3.0
+
+#: The longest delay before a delivery is tried again.
+_CAP_SECONDS = 300.0
+
+
+class DeliveryWorker:
+    """Delivers the alerts of one receiver, whose failures delay no other.
+
+    Attributes:
+        delivered, failed: numbers of deliveries.
+        trouble: why deliveries fail at present.
+    """
+
+    def __init__(self, name: str, receiver: Receiver, home: Home) -> None:
+        self.name = name
+        self.delivered = self.failed = 0
+        self.trouble = FailureTracker(f"receiver {name}", _log, Backoff(first_seconds=1.0, cap_seconds=_CAP_SECONDS))
+        self._receiver = receiver
+        self._alerts = home.catalog.alerts
+        self._woken = threading.Event()
+
+    def run(self, stop: Stop) -> None:
+        """Runs in its own thread; returns when stopped."""
+        self.wake()  # there may be some from before
+        run_loop(
+            "receiver", lambda: self._tick(stop), stop, _log, Backoff(), survives=lambda _: True, trouble=self.trouble
+        )
+
+    def wake(self) -> None:
+        """Makes it look for alerts."""
+        self._woken.set()
+
+    def _tick(self, stop: Stop) -> None:
+        if not self._woken.wait(_LOOK_SECONDS) or stop:
+            return
+        self._woken.clear()
+        alert = self._alerts.next_for(self.name)
+        if alert is None:
+            return
+        self._woken.set()  # it may fail, or there may be more
+        try:
+            receivers.deliver(self._receiver, alert.payload)
+        except Exception as error:
+            self.failed += 1
+            # An unexpected one may contain a secret.
+            self._alerts.failed(alert, str(error) if isinstance(error, VolstreamError) else type(error).__name__)
+            raise
+        faults.point("alert.sent")
+        self._alerts.delivered(alert)
+        self.delivered += 1
+        _log.info("alert_delivered", receiver=self.name, alert=alert.payload["id"], about=alert.payload["name"])
+
+
+class AlertService(LeasedWorker, Collector):
+    """Decides what to send while no other daemon on the catalog does, and has it delivered.
+
+    Args:
+        engine: returns the state of the daemon's engine.
+        page: returns the address of the page of an object from its kind and name.
+
+    Raises:
+        InvalidValueError: a setting names an unknown receiver.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        engine: Callable[[], Mapping[str, Any]],
+        page: Callable[[str, str], str],
+    ) -> None:
+        receivers.check(home.settings)
+        super().__init__("alerts", ALERTS, home.catalog, home.settings, _log)
+        self._home = home
+        self._engine = engine
+        self._page = page
+        self._workers = [DeliveryWorker(name, receiver, home) for name, receiver in self._settings.receivers.items()]
+        self._warned: set[str] = set()
+        self._next_drop = time.monotonic()
+
+    def is_wanted(self) -> bool:
+        """See :meth:`LeasedWorker.is_wanted`: without receivers there is nothing to do."""
+        return bool(self._workers)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics of one scrape."""
+        deliveries = CounterMetricFamily(
+            "volstream_alerts", "Deliveries of alerts, by outcome.", labels=["receiver", "outcome"]
+        )
+        waiting = GaugeMetricFamily("volstream_alerts_waiting", "Alerts to be delivered.", labels=["receiver"])
+        failing = GaugeMetricFamily(
+            "volstream_alert_receiver_failing", "1 if the newest delivery failed.", labels=["receiver"]
+        )
+        counts = self._home.catalog.alerts.waiting() if self._workers else {}
+        for worker in self._workers:
+            deliveries.add_metric([worker.name, "delivered"], worker.delivered)
+            deliveries.add_metric([worker.name, "failed"], worker.failed)
+            waiting.add_metric([worker.name], counts.get(worker.name, 0))
+            failing.add_metric([worker.name], int(worker.trouble.reason is not None))
+        yield from (deliveries, waiting, failing)
+
+    def work(self, turn: Stop) -> None:
+        """See :meth:`LeasedWorker.work`: decides and delivers."""
+        evaluator, ending = AlertEvaluator(self._home, self._engine, self._addressed), Stop()
+        threads = [
+            threading.Thread(target=worker.run, args=(ending,), name=f"receiver {worker.name}", daemon=True)
+            for worker in self._workers
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while not turn:
+                self._drop()
+                if evaluator.look():
+                    faults.point("alert.recorded")
+                    for worker in self._workers:
+                        worker.wake()
+                turn.wait(_LOOK_SECONDS)
+        finally:
+            evaluator.close()
+            ending.set()
+            join_all(threads, _END_SECONDS)
+
+    def _addressed(self, alert: Alert) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yields who gets an alert, and as what payload."""
+        subject = alert.subject
+        _log.info("alert", about=str(alert.event), kind=subject.kind, name=subject.name, why=alert.why)
+        page = self._page(subject.kind, subject.name)
+        payload = alert.payload(str(self._settings.home), socket.gethostname(), datetime.now(UTC), page)
+        for receiver in dict.fromkeys(recipients(self._settings, alert.event, subject)):
+            if receiver in self._settings.receivers:
+                yield receiver, payload
+            elif receiver not in self._warned:
+                self._warned.add(receiver)
+                _log.warning("receiver_unknown", receiver=receiver, named_by=f"{subject.kind} {subject.name}")
+
+    def _drop(self) -> None:
+        if time.monotonic() < self._next_drop:
+            return
+        self._next_drop = time.monotonic() + _DROP_SECONDS
+        dropped = self._home.catalog.alerts.drop(
+            receivers=list(self._settings.receivers), before=datetime.now(UTC) - _KEPT
+        )
+        if dropped:
+            _log.warning("alerts_dropped", count=dropped)

@@ -1,0 +1,111 @@
+"""Bounds the growth of disk and catalog: removes leftovers of crashes, and old history.
+
+What does not belong here: deciding what is still needed, which the owners do (the catalog for history, functions for folders).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from volstream.base.config import Settings
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.lifecycle.supervisor import run_loop
+from volstream.base.log import get
+from volstream.catalog import Catalog
+from volstream.functions.file import COPIES
+from volstream.functions.source import forget_unused
+from volstream.jobs import logs, outputs
+from volstream.ops.backup.restore import SCRATCH
+from volstream.spark.jvm import log_file
+from volstream.tables.delta import folders
+from volstream.tables.delta.places import reached
+
+_log = get("housekeeping")
+
+#: A folder not written to for this long is no longer in use. A batch takes minutes.
+_LEFT = timedelta(days=1)
+
+#: Interval of checks of the JVM's log, and of sweeps of everything else.
+_LOOK_SECONDS, _SWEEP_SECONDS = 60.0, 3600.0
+
+
+class Housekeeper:
+    """Sweeps periodically while a daemon runs."""
+
+    def __init__(self, catalog: Catalog, settings: Settings, stop: Stop) -> None:
+        self._catalog = catalog
+        self._settings = settings
+        self._stop = stop
+        self._next = time.monotonic()
+
+    def run(self) -> None:
+        """Runs in its own thread; returns when stopped."""
+        run_loop("housekeeping", self._tick, self._stop, _log, Backoff(cap_seconds=600.0), survives=lambda _: True)
+
+    def _tick(self) -> None:
+        log_file.roll(self._settings.log_directory)
+        if time.monotonic() >= self._next:
+            self.sweep()
+            self._next = time.monotonic() + _SWEEP_SECONDS
+        self._stop.wait(_LOOK_SECONDS)
+
+    def sweep(self) -> None:
+        """Removes what is no longer needed, on this host and in the warehouse."""
+        before = self._settings.history_begins()
+        warehouse = self._settings.warehouse_path
+        with reached(warehouse):
+            clean(self._catalog, warehouse)
+            for job in self._catalog.jobs.list(statement=None):
+                logs.trim(logs.location_of(warehouse, job.id), self._settings.log_bytes, before)
+        outputs.sweep(self._catalog, self._settings)
+        forget_unused()
+        _clean_temporary()
+        forgotten = self._catalog.history.forget(before, kept=self._settings.directory_versions)
+        if forgotten:
+            _log.info("history_forgotten", entries=forgotten)
+
+
+def clean(catalog: Catalog, warehouse: str) -> None:
+    """Removes leftovers of crashes from the warehouse: staged outcomes, plans, listings and logs that nothing refers to.
+
+    Plans of open consumptions stay, as do listings of existing volumes, which are resumed, and logs of existing jobs; staged
+    outcomes never outlive their attempt. What was written to within a day stays, too: another process may be working, even
+    in a home that this one owns, because little work takes no engine.
+    """
+    plans = {*catalog.consumptions.open_plans()}
+    volumes = {volume.id for volume in catalog.volumes.list()}
+    kept = {
+        "_plans": plans,
+        folders.STAGING: set[str](),
+        "_listings": {*volumes, *(f"{volume}-beside" for volume in volumes)},
+        "_logs": {job.id for job in catalog.jobs.list()},
+    }
+    unneeded = [
+        f"{warehouse}/{kind}/{name}"
+        for kind, needed in kept.items()
+        if not folders.is_link(f"{warehouse}/{kind}")  # made by somebody else: it may lead to anything
+        for name in folders.inside(f"{warehouse}/{kind}")
+        if name not in needed
+    ]
+    now = datetime.now(UTC)
+    gone = [location for location in unneeded if now - folders.last_written(location) > _LEFT]
+    for location in gone:
+        folders.discard(location)
+    if gone:
+        _log.info("leftovers_removed", folders=len(gone))
+
+
+def _clean_temporary() -> None:
+    """Removes the copies that killed workers and restores left on this host."""
+    before = time.time() - _LEFT.total_seconds()
+    temporary = Path(tempfile.gettempdir())
+    for folder in (*temporary.glob(f"{COPIES}*"), *temporary.glob(f"{SCRATCH}*")):
+        status = folder.lstat()
+        if folder.is_dir() and not folder.is_symlink() and status.st_uid == os.getuid() and status.st_mtime < before:
+            shutil.rmtree(folder, ignore_errors=True)

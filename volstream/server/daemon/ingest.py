@@ -1,0 +1,414 @@
+"""The ingestion server: real-time streams and statements over Arrow Flight, for clients without Java or on other hosts."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from pyarrow import flight
+
+from volstream.api.session import Session
+from volstream.base.config import Settings
+from volstream.base.lifecycle.hosts import LOOPBACK
+from volstream.base.lifecycle.privacy import check_token, secret_in
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.log import get
+from volstream.base.model.names import Name
+from volstream.base.model.units import format_size
+from volstream.base.references import resolve
+from volstream.errors import InvalidValueError, PortInUseError, TailFullError, VolstreamError
+from volstream.ingest.local import LocalTable, LocalTables
+from volstream.ingest.wire import COLUMNS, decoded, encoded, to_flight
+from volstream.server.console.app import probes
+from volstream.server.console.server import HttpServer
+from volstream.server.daemon.strangers import UnauthenticatedConnections
+from volstream.server.daemon.tails import Committer
+from volstream.spark.errors import as_sql_errors
+from volstream.spark.frames import batches
+from volstream.sql.parameters import in_schema
+from volstream.tables.tails.table import OPERATION
+from volstream.tables.tails.writer import Flush
+
+_log = get("ingest")
+
+#: Seconds for clients to end what they send.
+_END_SECONDS = 2.0
+
+#: Bytes of rows that a request may have, and characters of the identity of a stream.
+_MAX_REQUEST, _MAX_STREAM = 256 << 20, 100
+
+#: File of the home with the token, if no setting has it.
+TOKEN = "ingest.token"
+
+
+class IngestServer(Collector):
+    """Serves a home's tables. Rows of all clients that wait for one table are appended together.
+
+    Its metrics are the counts since it was made. It commits nothing: ``daemon.tails`` does.
+
+    Args:
+        max_request: bytes of rows that a request may have.
+
+    Raises:
+        InvalidValueError: the address cannot be served as the settings say.
+    """
+
+    def __init__(self, session: Session, max_request: int = _MAX_REQUEST) -> None:
+        settings = session.home.settings
+        self._max_request = max_request
+        host, _, port = settings.ingest_address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise InvalidValueError(
+                f"ingest_address cannot be {settings.ingest_address!r}.", "Write host:port, for example 127.0.0.1:8643."
+            )
+        self._address = (host, int(port))
+        self._certificates = _certificates(settings, host)
+        self._session = session
+        self._tables = LocalTables(session.home, commits=False)
+        self._token = token_of(settings)
+        self._server: _Server | None = None
+        self._counts = _Counts()
+
+    @property
+    def location(self) -> str:
+        """The address for clients, once it listens."""
+        port = self._address[1] if self._server is None else self._server.port
+        return f"{'grpc+tls' if self._certificates else 'grpc'}://{self._address[0]}:{port}"
+
+    def start(self) -> None:
+        """Starts listening; requests are served by threads of their own. Raises PortInUseError."""
+        try:
+            self._server = _Server(
+                self.location,
+                self._session,
+                self._tables,
+                self._token,
+                self._counts,
+                self._certificates,
+                self._max_request,
+            )
+        except (pa.ArrowException, OSError) as error:
+            host, port = self._address
+            raise PortInUseError(
+                f"Cannot listen on port {port} of {host}: {error}.", "Choose another in the setting ingest_address."
+            ) from error
+        self._server.strangers.start()
+        _log.info("ingest_server_started", address=self.location)
+
+    def stop(self) -> None:
+        """Stops listening; what was acknowledged is safe. Idempotent."""
+        if self._server is not None:
+            # It waits for clients that are still sending, who may never end; what they sent is acknowledged or sent again.
+            ending = threading.Thread(target=self._server.shutdown, name="ingest-end", daemon=True)
+            ending.start()
+            ending.join(_END_SECONDS)
+            self._server.strangers.stop()
+            self._server = None
+            self._tables.close()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics of one scrape."""
+        return self._counts.collect()
+
+
+def serve(settings: Settings, http_port: int, stop: Stop) -> None:
+    """Serves until the stop signal, and commits what arrives.
+
+    Raises:
+        InvalidValueError, PortInUseError: see :class:`IngestServer`.
+    """
+    with Session(settings) as session:
+        server = IngestServer(session)
+        committer = Committer(session.home, settings, stop)
+        committing = threading.Thread(target=committer.run, name="commits")
+
+        def well() -> tuple[bool, Mapping[str, Any]]:
+            return True, {"status": "ok", "address": server.location}
+
+        def ready() -> tuple[bool, Mapping[str, Any]]:
+            failing = committer.failing
+            said = {"status": "not ready", "failing_tables": failing} if failing else {"status": "ready"}
+            return not failing, {**said, "address": server.location}
+
+        http = HttpServer(probes(well, ready, server), http_port)
+        http.start()
+        try:
+            server.start()
+            committing.start()
+            _log.info("metrics", http_port=http.port)
+            while not stop.wait(60.0):
+                pass
+        finally:
+            stop.set()
+            server.stop()
+            http.stop()
+            if committing.ident is not None:
+                committing.join()
+
+
+class _Counts:
+    """What a server has done. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.clients = 0
+        self._arrived: dict[str, list[int]] = {}
+
+    def arrived(self, table: str, rows: int, size: int, *, refused: bool = False) -> None:
+        """Counts a request."""
+        with self._lock:
+            counts = self._arrived.setdefault(table, [0, 0, 0, 0])
+            counts[3 if refused else 0] += 1
+            if not refused:
+                counts[1] += rows
+                counts[2] += size
+
+    def connected(self, change: int) -> None:
+        """Counts a client that begins (1) or ends (-1) to send rows."""
+        with self._lock:
+            self.clients += change
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics of one scrape."""
+        requests = CounterMetricFamily("volstream_ingest_requests", "Acknowledged requests.", labels=["table"])
+        rows = CounterMetricFamily("volstream_ingest_rows", "Rows that have arrived.", labels=["table"])
+        size = CounterMetricFamily("volstream_ingest_bytes", "Bytes of rows that have arrived.", labels=["table"])
+        refused = CounterMetricFamily("volstream_ingest_refused", "Requests that were refused.", labels=["table"])
+        with self._lock:
+            for table, counts in self._arrived.items():
+                for family, count in zip((requests, rows, size, refused), counts, strict=True):
+                    family.add_metric([table], count)
+            clients = GaugeMetricFamily("volstream_ingest_clients", "Clients that are sending rows.", self.clients)
+        yield from (requests, rows, size, refused, clients)
+
+
+def token_of(settings: Settings) -> str:
+    """Returns the token that clients need: the setting's, or that of a file of the home, which is made if it is missing."""
+    if settings.ingest_token is not None:
+        token = resolve(settings.ingest_token.get_secret_value())
+        check_token(token, "The setting ingest_token")
+        return token
+    return secret_in(settings.home / TOKEN)
+
+
+def _certificates(settings: Settings, host: str) -> list[tuple[bytes, bytes]]:
+    files = (settings.ingest_certificate, settings.ingest_key)
+    if files == (None, None):
+        if host not in LOOPBACK:
+            raise InvalidValueError(
+                f"ingest_address {settings.ingest_address} is open to the network, but there is no certificate.",
+                "Set ingest_certificate and ingest_key, or listen on 127.0.0.1.",
+            )
+        return []
+    if files[0] is None or files[1] is None:
+        raise InvalidValueError("ingest_certificate and ingest_key belong together.", "Set both.")
+    try:
+        return [(files[0].read_bytes(), files[1].read_bytes())]
+    except OSError as error:
+        raise InvalidValueError(f"{error.filename} cannot be read: {error.strerror}.") from None
+
+
+class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publishes no types
+    """Flight's methods, each called in its own thread."""
+
+    def __init__(
+        self,
+        location: str,
+        session: Session,
+        tables: LocalTables,
+        token: str,
+        counts: _Counts,
+        certificates: list[tuple[bytes, bytes]],
+        max_request: int,
+    ) -> None:
+        super().__init__(location, tls_certificates=certificates, middleware={"token": _TokenFactory(token)})
+        self._session = session
+        self._tables = tables
+        self._counts = counts
+        self._max_request = max_request
+        self._opening = threading.Lock()
+        self._open: dict[Name, LocalTable] = {}
+        self.strangers = UnauthenticatedConnections(self.port)
+
+    def do_action(self, context: Any, action: Any) -> Iterator[flight.Result]:
+        """Answers :data:`COLUMNS`."""
+        self.strangers.authenticated(context.peer())
+        with _errors_to_client():
+            if action.type != COLUMNS:
+                raise InvalidValueError(f"There is no action {action.type!r}.")
+            asked = _request(action.body, "schema", "table")
+            columns = self._table(_name(asked["schema"], asked["table"]), refresh=True).columns
+        return iter([flight.Result(columns.serialize())])
+
+    def do_get(self, context: Any, ticket: Any) -> flight.RecordBatchStream:
+        """Runs a statement."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self.strangers.authenticated(context.peer())
+        with _errors_to_client(), as_sql_errors():
+            asked = _request(ticket.ticket, "sql", "schema")
+            if not isinstance(asked["sql"], str) or not isinstance(asked["schema"], str):
+                raise InvalidValueError("The request's sql is not text.", "Use a client of the same version.")
+            frame = self._session.sql(in_schema(asked["sql"], asked["schema"]))
+            columns = to_arrow_schema(frame.schema, timezone="UTC")
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            with _errors_to_client(), as_sql_errors():
+                for table in batches(frame):
+                    yield from table.cast(columns).to_batches()
+
+        return flight.GeneratorStream(columns, rows())
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Appends rows, and acknowledges each request once they are safe."""
+        self.strangers.authenticated(context.peer())
+        with _errors_to_client():
+            if len(descriptor.path or ()) != 2:
+                raise InvalidValueError("Rows are sent to a path of schema and table.")
+            name = _name(*descriptor.path)
+            table = self._table(name)
+            if _stray(reader.schema, table.columns) is not None:
+                table = self._table(name, refresh=True)
+                _check_columns(reader.schema, table.columns)
+        self._counts.connected(1)
+        waiting: list[Flush] = []
+        size = 0
+        try:
+            for chunk in reader:
+                with _errors_to_client():
+                    flush, more = _flush(chunk)
+                    waiting.append(flush)
+                    size += flush.rows.nbytes
+                    self._check_size(size)
+                    if more:
+                        continue
+                    self._append(name, table, waiting, size)
+                writer.write(encoded(sequence=waiting[-1].sequence))
+                waiting, size = [], 0
+        finally:
+            self._counts.connected(-1)
+
+    def _check_size(self, size: int) -> None:
+        """Raises InvalidValueError if a request is too large."""
+        if size > self._max_request:
+            raise InvalidValueError(
+                f"A request has more than {format_size(self._max_request)} of rows.", "Send fewer rows with one flush."
+            )
+
+    def _append(self, name: Name, table: LocalTable, waiting: list[Flush], size: int) -> None:
+        rows = sum(flush.rows.num_rows for flush in waiting)
+        try:
+            table.append(waiting)
+        except Exception as error:
+            if not isinstance(error, TailFullError):  # it may have been dropped, and created again
+                self._forget(name, table)
+            self._counts.arrived(str(name), rows, size, refused=True)
+            raise
+        self._counts.arrived(str(name), rows, size)
+
+    def _table(self, name: Name, *, refresh: bool = False) -> LocalTable:
+        """Returns a table that all clients share, with the columns that it has now if ``refresh``."""
+        with self._opening:
+            if refresh or name not in self._open:
+                current = self._tables.table(name)
+                opened = self._open.get(name)
+                if opened is None or opened.columns != current.columns:
+                    self._open[name] = current
+            return self._open[name]
+
+    def _forget(self, name: Name, table: LocalTable) -> None:
+        """Makes the next request open the table again."""
+        with self._opening:
+            if self._open.get(name) is table:
+                del self._open[name]
+
+
+class _TokenFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Refuses calls without the token."""
+
+    def __init__(self, token: str) -> None:
+        self._wanted = f"Bearer {token}".encode()
+
+    def start_call(self, info: Any, headers: Any) -> None:
+        """Raises FlightUnauthenticatedError."""
+        del info
+        token = next(iter(headers.get("authorization") or ()), "")
+        if not secrets.compare_digest(str(token).encode(), self._wanted):
+            raise flight.FlightUnauthenticatedError("The token is missing or wrong.")
+
+
+def _request(content: Any, *needed: str) -> dict[str, Any]:
+    """Returns the values of a request. Raises InvalidValueError."""
+    try:
+        request = decoded(content)
+    except (TypeError, ValueError):
+        raise InvalidValueError("The request is not understood.", "Use a client of the same version.") from None
+    missing = [name for name in needed if name not in request]
+    if missing:
+        raise InvalidValueError(f"The request lacks {missing[0]}.", "Use a client of the same version.")
+    return request
+
+
+def _name(schema: Any, table: Any) -> Name:
+    """Returns the name of a table that a client asks for. Raises InvalidValueError."""
+    try:
+        return Name.of(*(part.decode() if isinstance(part, bytes) else part for part in (schema, table)))
+    except (AttributeError, UnicodeError):
+        raise InvalidValueError("The request does not name a table.", "Use a client of the same version.") from None
+
+
+def _stray(sent: pa.Schema, columns: pa.Schema) -> pa.Field | None:
+    """Returns the first column that the table lacks, or has with another type; None: there is none."""
+    types = {OPERATION: pa.string(), **{field.name: field.type for field in columns}}
+    return next((field for field in sent if types.get(field.name) != field.type), None)
+
+
+def _check_columns(sent: pa.Schema, columns: pa.Schema) -> None:
+    """Raises InvalidValueError unless columns are the table's, with its types: others could expand without limit."""
+    stray = _stray(sent, columns)
+    if stray is not None:
+        raise InvalidValueError(
+            f"The table has no column {stray.name} of type {stray.type}.",
+            "Open the stream again: the table has changed, or the client is of another version.",
+        )
+
+
+def _flush(chunk: Any) -> tuple[Flush, bool]:
+    """Returns the rows that a client has sent, and whether more belong to the same request. Raises InvalidValueError."""
+    request = _request(chunk.app_metadata, "stream", "sequence", "more")
+    stream, sequence = request["stream"], request["sequence"]
+    if (
+        not isinstance(stream, str)
+        or len(stream) > _MAX_STREAM
+        or type(sequence) is not int
+        or not 0 < sequence < 1 << 63
+    ):
+        raise InvalidValueError("The request is not understood.", "Use a client of the same version.")
+    try:
+        chunk.data.validate(full=True)  # else offsets could lead out of the message, into the server's memory
+    except pa.ArrowInvalid as error:
+        raise InvalidValueError(f"The rows are damaged: {error}.", "Send them again.") from None
+    rows = pa.Table.from_batches([chunk.data])
+    if rows.num_rows > rows.nbytes:  # columns without values, which would be filled with NULL
+        raise InvalidValueError("The rows are damaged: there are more than their bytes can hold.", "Send them again.")
+    return Flush(stream, sequence, rows), bool(request["more"])
+
+
+class _errors_to_client:  # noqa: N801  # a context manager, faster than a generator: it runs for each batch
+    """Sends errors to the client; those that are not ours are logged, because they are faults of the server."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, flight.FlightError) or not isinstance(error, Exception):
+            return
+        if not isinstance(error, VolstreamError):
+            _log.error("request_failed", exc_info=error)
+        raise to_flight(error) from error

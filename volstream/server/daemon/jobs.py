@@ -1,0 +1,285 @@
+"""The daemon's scheduler: finds jobs that are due, and runs each in its own thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from volstream.base.config import Settings
+from volstream.base.definitions import FileJob, Job, JobState, TriggerKind
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.lifecycle.supervisor import run_loop
+from volstream.base.log import get
+from volstream.catalog import Catalog
+from volstream.catalog.conditions import ConditionKind
+from volstream.errors import (
+    CatalogError,
+    FencedError,
+    InvalidStateError,
+    StreamBusyError,
+    reason_of,
+    unexpected,
+    with_remedy,
+)
+from volstream.jobs.lease import Runner, RunReport, clear
+from volstream.jobs.run import FileRunner
+from volstream.jobs.schedule import next_due
+
+_log = get("scheduler")
+
+#: Interval of checks of the schedule if nothing wakes the scheduler; also the delay until other processes' commits are seen.
+_LOOK_SECONDS = 0.5
+
+#: A job's table is looked after once the job has rested this long, and again when files that its last commits replaced may go.
+_REST_SECONDS = (60.0, 4000.0)
+
+
+class Scheduler:
+    """Starts jobs when they are due: one run of a job at a time, a few jobs at once.
+
+    A job whose run fails as a whole, for any reason, is retried after a growing delay; nothing is lost meanwhile, and the
+    other jobs run. While the engine is down no run is started: due jobs wait.
+
+    Args:
+        runner_of: returns a job's runner.
+        zone: time zone of cron lines.
+        serves: whether a job belongs to this daemon.
+        engine_is_up: whether runs can be started now.
+
+    Attributes:
+        runs: number of runs, by the job's name and outcome.
+        unrecorded: why a job fails, by its name, for as long as the catalog, which should say so, cannot be written.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        runner_of: Callable[[Job], Runner],
+        settings: Settings,
+        zone: ZoneInfo,
+        serves: Callable[[Job], bool],
+        stop: Stop,
+        engine_is_up: Callable[[], bool],
+    ) -> None:
+        self._catalog = catalog
+        self._runner_of = runner_of
+        self._settings = settings
+        self._zone = zone
+        self._serves = serves
+        self._stop = stop
+        self._engine_is_up = engine_is_up
+        self._wake = threading.Event()
+        self._running: dict[str, Future[RunReport | None]] = {}
+        self._failures: dict[str, int] = {}
+        self._not_before: dict[str, float] = {}
+        self._not_run: dict[str, str] = {}  # by job: the reason last logged
+        self._seen: int | None = None  # the catalog's version when the jobs below were found without work
+        self._idle_until: dict[str, float] = {}  # by job; monotonic
+        self._verified: dict[str, float] = {}  # by job; when a verification was last begun here (monotonic)
+        self._rests: dict[str, list[float]] = {}  # by job; when its table is to be looked after (monotonic)
+        self._kept_light: str | None = None  # the job whose table is, or was last, looked after
+        self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
+        self.runs: dict[tuple[str, str], int] = {}
+        self.unrecorded: dict[str, str] = {}
+
+    def wake(self) -> None:
+        """Makes the scheduler check the schedule now, because something changed."""
+        self._wake.set()
+
+    @property
+    def running(self) -> list[str]:
+        """Ids of the jobs that are running."""
+        return [job_id for job_id, future in list(self._running.items()) if not future.done()]
+
+    def run(self) -> None:
+        """Runs in its own thread; returns when it is stopped and the runs in progress have ended."""
+        with ThreadPoolExecutor(self._settings.max_parallel_jobs, thread_name_prefix="job") as pool:
+            run_loop("scheduler", lambda: self._tick(pool), self._stop, _log, Backoff(), survives=lambda _: True)
+
+    def _tick(self, pool: ThreadPoolExecutor) -> None:
+        """Records finished runs, starts due ones, and waits for the next check."""
+        self._wake.clear()
+        version = self._catalog.database.version()
+        if version is None or version != self._seen:
+            self._seen = version
+            self._idle_until.clear()
+        jobs = sorted(self._catalog.jobs.list(), key=lambda job: -job.priority)
+        for name in self.unrecorded.keys() - {str(job.name) for job in jobs}:
+            del self.unrecorded[name]
+        for job in jobs:
+            self._collect(job)
+            try:
+                act = self._due(job) if self._has_room(job) and self._engine_is_up() else None
+            except CatalogError:  # not the job's fault
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever it is, the other jobs must run
+                self._failed(job, error)
+                continue
+            if act is not None:
+                self._begin(pool, job, act)
+        self._keep_one_light(pool, jobs)
+        self._wake.wait(_LOOK_SECONDS)
+
+    def _begin(self, pool: ThreadPoolExecutor, job: Job, act: Callable[[Job], RunReport | None]) -> None:
+        self._running[job.id] = pool.submit(act, job)
+        self._running[job.id].add_done_callback(lambda _: self._wake.set())
+
+    def _due(self, job: Job) -> Callable[[Job], RunReport] | None:
+        """Returns what is to be done for a job now, if anything."""
+        if self._verifies(job):
+            return self._verify
+        return self._run if self._is_due(job) else None
+
+    def _run(self, job: Job) -> RunReport:
+        return self._runner_of(job).run(stop=self._stop)
+
+    def _verify(self, job: Job) -> RunReport:
+        """Compares a job's table with its files. What is wrong is a condition of the job; that it cannot be compared, too."""
+        assert isinstance(job, FileJob), "only these are due"
+        self._verified[job.id] = time.monotonic()
+        runner = self._runner_of(job)
+        assert isinstance(runner, FileRunner)
+        found = runner.verify(stop=self._stop)
+        if not found.is_right:
+            _log.warning("table_wrong", job=str(job.name), found=found.text)
+        return RunReport()
+
+    def _keep_one_light(self, pool: ThreadPoolExecutor, jobs: Sequence[Job]) -> None:
+        """Looks after the table of a job that rests: of one at a time, and only if no job that is due needs the room."""
+        if self._kept_light in self.running:
+            return
+        for job in jobs:
+            if self._has_room(job) and self._rests_enough(job):
+                self._kept_light = job.id
+                self._begin(pool, job, self._keep_light)
+                return
+
+    def _keep_light(self, job: Job) -> None:
+        runner = self._runner_of(job)
+        assert isinstance(runner, FileRunner), "only these rest"
+        runner.keep_light(self._stop)
+
+    def _rests_enough(self, job: Job) -> bool:
+        """Returns whether the job's table is to be looked after now. A job that is new to this daemon counts as having run."""
+        if not isinstance(job, FileJob) or not self._serves(job):
+            return False
+        now = time.monotonic()
+        due = self._rests.setdefault(job.id, [now + seconds for seconds in _REST_SECONDS])
+        if not due or now < due[0]:
+            return False
+        del due[0]
+        return True
+
+    def _verifies(self, job: Job) -> bool:
+        """Returns whether a verification of the job is due. One that fails is tried again after as long as one that succeeds."""
+        if not isinstance(job, FileJob) or job.verify_every is None or not self._serves(job):
+            return False
+        last, tried = job.verified_on or job.created_on, self._verified.get(job.id)
+        if (datetime.now(UTC) - last).total_seconds() < job.verify_every:
+            return False
+        if tried is not None and time.monotonic() - tried < job.verify_every:
+            return False
+        stream = self._catalog.streams.by_id(job.stream_id)
+        return stream is not None and stream.offset is not None and not stream.initial  # its first run has ended
+
+    def _has_room(self, job: Job) -> bool:
+        """Returns whether a run of the job could begin at once. None waits for another: a job of higher priority goes first."""
+        return job.id not in self._running and len(self.running) < self._settings.max_parallel_jobs
+
+    def _is_due(self, job: Job) -> bool:
+        if (
+            job.state is JobState.PAUSED
+            or time.monotonic() < self._not_before.get(job.id, 0.0)
+            or not self._serves(job)
+        ):
+            return False
+        now = datetime.now(UTC)
+        by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone, now)
+        if by_clock is not None:
+            return by_clock <= now
+        if job.trigger.kind is not TriggerKind.ON_CHANGE:
+            return False
+        if time.monotonic() < self._idle_until.get(job.id, 0.0):
+            return False
+        if self._runner_of(job).has_work():
+            return True
+        clear(self._catalog, job)
+        self.unrecorded.pop(str(job.name), None)
+        self._note_idle(job)
+        return False
+
+    def _note_idle(self, job: Job) -> None:
+        """Skips checks of a file job until the catalog changes or a retry is due: all of its files arrive by commits to the
+        catalog, which are cheap to notice. Changes of tables do not appear in the catalog."""
+        if isinstance(job, FileJob):
+            due = self._catalog.failures.next_due(job.id)
+            wait = float("inf") if due is None else (due - datetime.now(UTC)).total_seconds()
+            self._idle_until[job.id] = time.monotonic() + wait
+
+    def _collect(self, job: Job) -> None:
+        """Records the result of a run that has ended."""
+        future = self._running.get(job.id)
+        if future is None or not future.done():
+            return
+        del self._running[job.id]
+        error = future.exception()
+        report = future.result() if error is None else None
+        if report is not None or error is not None:  # else its table was looked after
+            self._not_before[job.id] = time.monotonic() + self._settings.on_change_gap_seconds
+        if report is not None:
+            self._succeeded(job, report)
+        elif isinstance(error, StreamBusyError | FencedError) or (
+            isinstance(error, InvalidStateError) and job.state is JobState.PAUSED
+        ):
+            # Another process runs it, or it was paused meanwhile: this is not a failure.
+            if self._not_run.get(job.id) != str(error):  # another daemon's long run would log this every second
+                _log.info("job_not_run", job=str(job.name), reason=str(error))
+            self._not_run[job.id] = str(error)
+            self._not_before[job.id] = time.monotonic() + 1.0
+        elif error is not None:
+            self._failed(job, error)
+
+    def _succeeded(self, job: Job, report: RunReport) -> None:
+        if report.progress.batches:
+            self._rests.pop(job.id, None)
+        self._count(job, "ok")
+        self._failures.pop(job.id, None)
+        self.unrecorded.pop(str(job.name), None)
+        self._not_run.pop(job.id, None)
+        if report.paused:
+            _log.warning("job_paused", job=str(job.name), reason=report.paused)
+
+    def _failed(self, job: Job, error: BaseException) -> None:
+        self._count(job, "failed")
+        failures = self._failures.get(job.id, 0) + 1
+        self._failures[job.id] = failures
+        delay = self._backoff.delay(failures)
+        self._not_before[job.id] = time.monotonic() + delay
+        self._record(job, with_remedy(error))
+        _log.error(
+            "job_failed",
+            job=str(job.name),
+            error=reason_of(error),
+            failures=failures,
+            retry_seconds=round(delay, 1),
+            exc_info=unexpected(error),
+        )
+
+    def _record(self, job: Job, reason: str) -> None:
+        """Records why a job fails, also before a run of it begins, for everybody who looks at the job."""
+        try:
+            if self._catalog.conditions.cause(ConditionKind.JOB, job.id) != reason and self._catalog.jobs.by_id(job.id):
+                self._catalog.conditions.note(ConditionKind.JOB, job.id, reason)
+        except CatalogError:
+            self.unrecorded[str(job.name)] = reason
+        else:
+            self.unrecorded.pop(str(job.name), None)
+
+    def _count(self, job: Job, outcome: str) -> None:
+        key = (str(job.name), outcome)
+        self.runs[key] = self.runs.get(key, 0) + 1

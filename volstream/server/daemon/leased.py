@@ -1,0 +1,135 @@
+"""Work that one daemon at a time does: a thread waits for the lease, works while it holds it, and waits again.
+
+What does not belong here: the work itself (``volumes``, ``sources``, ``alerts``). What every daemon does (``tails``) is no such
+work, although each commit has a lease.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+
+from volstream.base import log as logs
+from volstream.base.config import Settings
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.lifecycle.identity import new_owner
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
+from volstream.catalog import Catalog
+from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.leases import lease
+from volstream.errors import CatalogError, FencedError
+
+#: Interval of attempts to acquire the lease from another daemon.
+_LEASE_SECONDS = 1.0
+
+#: The longest delay before work that failed is tried again.
+_CAP_SECONDS = 30.0
+
+
+class LeasedWorker(ABC):
+    """Works in turns, each for as long as it holds a lease. Any error is reported, and the work is tried again.
+
+    Args:
+        title: what it is, such as ``writer of volume photos``.
+        lease_name: see :mod:`volstream.catalog.leases`.
+        condition: the object whose condition in the catalog says what is wrong with the work, for other processes; None: only the
+            log says so.
+
+    Attributes:
+        stop: set when it is to end.
+        holds: True while it holds the lease.
+        trouble: why the work fails at present.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        lease_name: str,
+        catalog: Catalog,
+        settings: Settings,
+        log: logs.Logger,
+        condition: tuple[ConditionKind, str] | None = None,
+    ) -> None:
+        self.stop = Stop()
+        self.holds = False
+        self.backoff = Backoff(cap_seconds=_CAP_SECONDS)
+        self.trouble = FailureTracker(title, log, self.backoff, self.record)
+        self._title = title
+        self._lease_name = lease_name
+        self._catalog = catalog
+        self._settings = settings
+        self._log = log
+        self._condition = condition
+        self._recorded = False
+        self._turn = Stop()
+
+    @abstractmethod
+    def is_wanted(self) -> bool:
+        """Returns whether there is anything to work on: the object may have been dropped."""
+
+    @abstractmethod
+    def work(self, turn: Stop) -> None:
+        """Works until ``turn`` is set: the lease was lost, or is to be released. The lease is released when this returns.
+
+        Raises:
+            FencedError: another process took over.
+            Exception: any error; the work is tried again.
+        """
+
+    @property
+    def reason(self) -> str | None:
+        """What is wrong, for the condition; None: nothing."""
+        return self.trouble.reason
+
+    def run(self) -> None:
+        """Runs in its own thread; returns when ended."""
+        run_loop("lease", self._try, self.stop, self._log, Backoff(), survives=lambda _: True, trouble=self.trouble)
+
+    def end(self) -> None:
+        """Makes :meth:`run` return."""
+        self.stop.set()
+        self._turn.set()
+
+    def hand_over(self) -> None:
+        """Ends the current turn, if any, so that another daemon can take the work."""
+        self._turn.set()
+
+    def record(self, _reason: str | None = None) -> None:
+        """Records what is wrong in the catalog. The all-clear is recorded only by the worker that holds the lease, or that
+        recorded what was wrong."""
+        reason = self.reason
+        if self._condition is None or (reason is None and not (self.holds or self._recorded)):
+            return
+        with suppress(CatalogError):  # while it is unavailable, the log has it
+            self._catalog.conditions.note(*self._condition, reason)
+            self._recorded = reason is not None
+
+    def take_turn(self) -> None:
+        """Works for as long as the lease is held; returns at once if another process holds it."""
+        turn = self._turn = Stop()
+        if self.stop:  # set before this turn existed
+            return
+        name, purpose, seconds = self._lease_name, f"daemon's {self._title}", self._settings.lease_seconds
+        with lease(self._catalog.leases, name, new_owner(), purpose, seconds, turn.set) as other:
+            if other is not None:
+                return
+            self.holds = True
+            if self._condition is not None and self.trouble.reason is None:
+                # Left by an earlier holder; cleared by the first success.
+                self.trouble.reason = self._catalog.conditions.cause(*self._condition)
+            try:
+                self.work(turn)
+            except FencedError as error:
+                self._log.warning("taken_over", work=self._title, error=str(error))
+            finally:
+                self.holds = False
+
+    def _try(self) -> None:
+        if self.is_wanted():
+            try:
+                self.take_turn()
+            except Exception:
+                if self.is_wanted():
+                    raise  # otherwise it was dropped meanwhile: the thread that follows the catalog ends this worker
+        self.stop.wait(_LEASE_SECONDS)

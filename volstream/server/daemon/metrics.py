@@ -1,0 +1,166 @@
+"""The daemon's Prometheus metrics, collected at each scrape from the catalog, the logs and the workers. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from volstream.base.model.work import FailureState
+from volstream.catalog import Catalog
+from volstream.changes.streams.read import StreamReader
+from volstream.errors import VolstreamError
+from volstream.jobs.lease import runs_of
+from volstream.ops.inspection.problems import problems
+from volstream.ops.inspection.runs import backlog
+from volstream.ops.inspection.status import job_health
+from volstream.server.daemon.jobs import Scheduler
+from volstream.server.daemon.volumes import VolumeWorker
+
+
+class DaemonMetrics(Collector):
+    """The metrics of one daemon.
+
+    Args:
+        workers: returns the workers of the volumes it keeps now.
+        scheduler: source of the counts of runs, and of failures that the catalog could not take.
+        others: parts of the daemon with metrics of their own.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        reader: StreamReader,
+        workers: Callable[[], Iterable[VolumeWorker]],
+        scheduler: Scheduler,
+        others: Iterable[Collector] = (),
+    ) -> None:
+        self._catalog = catalog
+        self._reader = reader
+        self._workers = workers
+        self._scheduler = scheduler
+        self._others = others
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics of one scrape."""
+        yield from self._volumes()
+        yield from self._streams()
+        yield from self._jobs()
+        for other in self._others:
+            yield from other.collect()
+
+    def _volumes(self) -> Iterator[Metric]:
+        lag = GaugeMetricFamily(
+            "volstream_directory_lag_seconds", "Seconds since the last full listing.", labels=["volume"]
+        )
+        listed = GaugeMetricFamily(
+            "volstream_last_reconcile_timestamp_seconds",
+            "End of the last full listing, or time of the last inventory report.",
+            labels=["volume"],
+        )
+        depth = GaugeMetricFamily("volstream_queue_depth", "Waiting messages.", labels=["volume"])
+        tick = GaugeMetricFamily("volstream_last_refresh_seconds", "Duration of the last refresh.", labels=["volume"])
+        silence = GaugeMetricFamily(
+            "volstream_queue_silence_seconds", "Seconds since the last event.", labels=["volume"]
+        )
+        rows = CounterMetricFamily(
+            "volstream_directory_rows_changed", "Rows that refreshes changed.", labels=["volume"]
+        )
+        failing = GaugeMetricFamily(
+            "volstream_volume_failing", "1 if the volume or its queue is failing.", labels=["volume"]
+        )
+        held = GaugeMetricFamily(
+            "volstream_directory_removals_held", "Removals waiting for confirmation.", labels=["volume"]
+        )
+        now = datetime.now(UTC)
+        for worker in self._workers():
+            name = [str(worker.volume.name)]
+            failing.add_metric(name, int(worker.reason is not None))
+            held.add_metric(name, worker.held_removals)
+            volume = self._catalog.volumes.by_id(worker.volume.id) or worker.volume
+            if volume.reconciled_on is not None:
+                listed.add_metric(name, volume.reconciled_on.timestamp())
+                lag.add_metric(name, (now - volume.reconciled_on).total_seconds())
+            if worker.queue_depth is not None:
+                depth.add_metric(name, worker.queue_depth)
+            if worker.last_event is not None:
+                silence.add_metric(name, (now - worker.last_event).total_seconds())
+            tick.add_metric(name, worker.last_tick_seconds)
+            rows.add_metric(name, worker.refreshed_rows)
+        yield from (lag, listed, depth, tick, silence, rows, failing, held)
+
+    def _streams(self) -> Iterator[Metric]:
+        files = GaugeMetricFamily("volstream_stream_lag_files", "Changed rows not consumed.", labels=["stream"])
+        size = GaugeMetricFamily("volstream_stream_lag_bytes", "Bytes of new files not consumed.", labels=["stream"])
+        stale = GaugeMetricFamily("volstream_stream_stale", "1 if the stream can no longer be read.", labels=["stream"])
+        for stream in self._catalog.streams.list():
+            name = [str(stream.name)]
+            try:
+                self._reader.pin(stream)
+                unread = self._reader.has_data(stream)
+                stale.add_metric(name, 0)
+            except VolstreamError:
+                stale.add_metric(name, 1)
+                continue
+            behind = self._reader.lag(stream) if unread else (0, 0)
+            if behind is not None:
+                files.add_metric(name, behind[0])
+                size.add_metric(name, behind[1])
+        yield from (files, size, stale)
+
+    def _jobs(self) -> Iterator[Metric]:
+        waiting = GaugeMetricFamily("volstream_job_waiting_files", "Files of open batches.", labels=["job"])
+        waiting_bytes = GaugeMetricFamily("volstream_job_waiting_bytes", "Bytes of open batches.", labels=["job"])
+        oldest = GaugeMetricFamily(
+            "volstream_job_oldest_waiting_seconds", "Age of the oldest waiting change.", labels=["job"]
+        )
+        done = GaugeMetricFamily(
+            "volstream_job_files_done", "Files of the volume that the job has finished.", labels=["job"]
+        )
+        failures = GaugeMetricFamily("volstream_job_failures", "Failed files by state.", labels=["job", "state"])
+        files = CounterMetricFamily(
+            "volstream_job_files",
+            "Files processed, by outcome. A file that is tried again counts again.",
+            labels=["job", "outcome"],
+        )
+        size = CounterMetricFamily("volstream_job_bytes", "Bytes of processed files.", labels=["job"])
+        batches = CounterMetricFamily("volstream_job_batches", "Committed batches.", labels=["job"])
+        counted = CounterMetricFamily(
+            "volstream_job_counted", "What the job's function counted.", labels=["job", "name"]
+        )
+        runs = CounterMetricFamily(
+            "volstream_job_runs", "Runs by outcome since the daemon started.", labels=["job", "outcome"]
+        )
+        failing = GaugeMetricFamily("volstream_job_failing", "1 if the job is failing.", labels=["job"])
+        jobs, probed = self._catalog.jobs.list(), {"failing_jobs": dict(self._scheduler.unrecorded)}
+        open_runs = runs_of(self._catalog, jobs)
+        for job in jobs:
+            name = str(job.name)
+            wrong = problems({"jobs": [{**job_health(job, open_runs), "failures": {}}]}, probed)
+            failing.add_metric([name], int(any(problem.severe for problem in wrong)))
+            load = self._catalog.consumptions.waiting(job.id)
+            waiting.add_metric([name], load.files)
+            waiting_bytes.add_metric([name], load.bytes)
+            owed = backlog(self._catalog, job)
+            if owed is not None:
+                if owed.done is not None:
+                    done.add_metric([name], owed.done)
+                since = owed.waiting_since
+                oldest.add_metric([name], 0.0 if since is None else (datetime.now(UTC) - since).total_seconds())
+            counts = self._catalog.failures.counts(job.id)
+            for state in FailureState:
+                if state is not FailureState.PENDING:
+                    failures.add_metric([name, state], counts.get(state, 0))
+            totals = self._catalog.consumptions.totals(job.id)
+            files.add_metric([name, "succeeded"], totals["succeeded"])
+            files.add_metric([name, "failed"], totals["failed"])
+            size.add_metric([name], totals["bytes"])
+            batches.add_metric([name], totals["batches"])
+            for what, number in self._catalog.consumptions.counted(job.id).items():
+                counted.add_metric([name, what], number)
+        for (name, outcome), count in dict(self._scheduler.runs).items():
+            runs.add_metric([name, outcome], count)
+        yield from (waiting, waiting_bytes, oldest, done, failures, files, size, batches, counted, runs, failing)

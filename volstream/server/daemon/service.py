@@ -1,0 +1,254 @@
+"""The daemon's process: locks the home, starts a worker per volume, scheduler, HTTP and engine, and stops them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from volstream.api.session import Session
+from volstream.base.config import Settings
+from volstream.base.definitions import Job, SourceKind
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.lifecycle.hosts import address_of
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.lifecycle.supervisor import Supervisor, run_loop
+from volstream.base.log import get
+from volstream.catalog import Catalog
+from volstream.changes.streams.read import StreamReader
+from volstream.errors import CatalogError, InterruptedByUserError
+from volstream.server.console.app import Console
+from volstream.server.console.rendering import url
+from volstream.server.console.server import HttpServer, tls_of
+from volstream.server.daemon.alerts import AlertService
+from volstream.server.daemon.engine import DaemonEngine, EmbeddedEngine, RemoteEngine, asking, watch_of
+from volstream.server.daemon.housekeeping import Housekeeper
+from volstream.server.daemon.ingest import IngestServer
+from volstream.server.daemon.jobs import Scheduler
+from volstream.server.daemon.metrics import DaemonMetrics
+from volstream.server.daemon.readiness import Readiness
+from volstream.server.daemon.registration import Registrar
+from volstream.server.daemon.share import ClusterMembers, Share
+from volstream.server.daemon.sources import SourceWorkers
+from volstream.server.daemon.tails import Committer
+from volstream.server.daemon.volumes import VolumeWorker
+from volstream.spark.engine.attach import remote_address
+from volstream.spark.engine.lock import Owner
+from volstream.spark.engine.process import Engine
+from volstream.spark.loading import load
+from volstream.spark.session import SparkGateway
+
+_log = get("daemon")
+
+#: Interval of checks for new and dropped definitions.
+_LOOK_SECONDS = 0.5
+
+#: The daemon waits indefinitely for another one on its home.
+_FOREVER = 10 * 365 * 86400.0
+
+
+class Daemon:
+    """One daemon on one home.
+
+    Args:
+        virtual_cluster: the daemon keeps the volumes of this cluster, and runs the jobs on them.
+        stop: set by a signal, or when any part dies.
+        ready: called once everything runs, with the HTTP port.
+    """
+
+    def __init__(
+        self, settings: Settings, virtual_cluster: str, stop: Stop, ready: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._settings = settings
+        self._virtual_cluster = virtual_cluster
+        self._stop = stop
+        self._ready_callback = ready
+        self._workers: dict[str, VolumeWorker] = {}
+        self._share = Share()
+        self._threads = Supervisor(stop)
+        self._serving = False
+        self._owned: Engine | None = None
+        self._scheduler: Scheduler | None = None
+        self._sources: SourceWorkers | None = None
+        self._committer: Committer | None = None
+        self._port = 0
+
+    def run(self) -> None:
+        """Serves until the stop signal; then finishes work in progress. Called by the main thread.
+
+        The home is locked first. The engine comes last: volumes are kept, and HTTP responds, before it is up, while it
+        restarts, and even if it cannot be started at all.
+
+        Raises:
+            VolstreamError: the error that ended a part.
+        """
+        settings = self._settings
+        if not settings.spark_remote:
+            self._owned = Engine(
+                settings, kind="daemon", stop=self._stop, wait_seconds=_FOREVER, waiting=self._waits_for_home
+            )
+            try:
+                self._owned.take()
+            except InterruptedByUserError:
+                return  # stopped while it waited for the home: a normal end
+            engine: DaemonEngine = EmbeddedEngine(self._owned, self._stop, self._wake, watch_of(settings))
+        else:
+            address = remote_address(settings)
+            engine = RemoteEngine(address, self._stop, self._wake, watch_of(settings), asking(settings))
+        load()  # before there are threads that would import parts of it
+        session = Session(settings, lambda: SparkGateway(engine.attach, stall_seconds=settings.engine_stall_seconds))
+        try:
+            self._serve(session, engine)
+        finally:
+            session.close()
+            if self._owned is not None:
+                self._owned.stop()
+
+    def kill(self) -> None:
+        """Kills the JVM; for the second signal."""
+        if self._owned is not None:
+            self._owned.kill()
+
+    def _waits_for_home(self, owner: Owner) -> None:
+        _log.info("waiting_for_home", home=str(self._settings.home), owner_pid=owner.pid, owner=owner.kind)
+
+    def _serve(self, session: Session, engine: DaemonEngine) -> None:
+        catalog = session.home.catalog
+        self._scheduler = scheduler = Scheduler(
+            catalog,
+            session.jobs.runner,
+            self._settings,
+            session.home.zone,
+            lambda job: self._serves(catalog, job),
+            self._stop,
+            lambda: engine.is_up,
+        )
+        reader = StreamReader(catalog, self._settings.warehouse_path)
+        ingest = IngestServer(session) if self._settings.ingest_address else None
+        self._sources = SourceWorkers(session.home, self._stop)
+        alerts = AlertService(session.home, engine.status, self._page)
+        others = [self._sources, alerts] if ingest is None else [self._sources, alerts, ingest]
+        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
+        self._committer = Committer(session.home, self._settings, self._stop)
+        console = Console(session, self._healthy, lambda: self._readiness(engine, scheduler), metrics)
+        http = HttpServer(console.app, self._settings.http_port, self._settings.console_address, tls_of(self._settings))
+        http.start()
+        self._port = http.port
+        try:
+            if ingest is not None:
+                ingest.start()
+            if self._owned is not None:
+                self._owned.announce(http_port=http.port)
+            self._threads.run("scheduler", scheduler.run)
+            self._threads.run("volumes", lambda: self._follow(catalog))
+            self._threads.run("sources", self._sources.run)
+            self._threads.run("commits", self._committer.run)
+            self._threads.run("alerts", alerts.run)
+            self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
+            if self._settings.metastore:
+                self._threads.run("registration", Registrar(session.home, lambda: engine.is_up, self._stop).run)
+            _log.info(
+                "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster
+            )
+            self._ready_callback(http.port)
+            engine.run()
+        finally:
+            self._serving = False
+            self._stop.set()
+            scheduler.wake()
+            alerts.end()
+            if ingest is not None:
+                ingest.stop()
+            console.stop()
+            self._end()
+            http.stop()
+        self._raise_failure()
+
+    def _page(self, kind: str, name: str) -> str:
+        """Returns the address of an object's page; of what has none, of the overview."""
+        parts = (f"{kind}s", name) if kind in ("job", "volume", "table") else ()
+        return f"{address_of(self._settings, self._port)}{url(*parts)}"
+
+    def _wake(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.wake()
+
+    def _follow(self, catalog: Catalog) -> None:
+        """Follows the catalog until the stop signal: runs a thread per volume of this cluster, and gives each daemon an even
+        share of the volumes."""
+
+        def look() -> None:
+            wanted = {
+                volume.id: volume
+                for volume in catalog.volumes.list()
+                if volume.virtual_cluster.upper() == self._virtual_cluster.upper()
+            }
+            for volume_id in self._workers.keys() - wanted.keys():
+                self._workers.pop(volume_id).end()
+                _log.info("volume_dropped", volume_id=volume_id)
+            self._share.divide(len(wanted), members.count())
+            for worker in self._kept[self._share.maximum :]:
+                worker.hand_over()
+            for volume_id in wanted.keys() & self._workers.keys():
+                self._workers[volume_id].follow(wanted[volume_id])
+            for volume_id in wanted.keys() - self._workers.keys():
+                self._start_worker(
+                    VolumeWorker(wanted[volume_id], catalog, self._settings, lambda _: self._wake(), self._share)
+                )
+            self._serving = True
+            self._stop.wait(_LOOK_SECONDS)
+
+        members = ClusterMembers(catalog.leases, self._virtual_cluster, self._settings.lease_seconds)
+        try:
+            run_loop("volumes", look, self._stop, _log, Backoff(), survives=lambda _: True)
+        finally:
+            with suppress(CatalogError):  # the others notice when the lease expires
+                members.leave()
+            for worker in self._workers.values():
+                worker.end()
+
+    @property
+    def _kept(self) -> list[VolumeWorker]:
+        """The volumes that this daemon keeps, always in the same order."""
+        return [worker for worker in list(self._workers.values()) if worker.holds]
+
+    def _start_worker(self, worker: VolumeWorker) -> None:
+        self._workers[worker.volume.id] = worker
+        self._threads.run(f"volume {worker.volume.name}", worker.run, may_end=True)  # when the volume is dropped
+
+    def _end(self) -> None:
+        """Lets the parts finish work in progress, within ``shutdown_seconds``."""
+        if not self._threads.join(self._settings.shutdown_seconds):
+            _log.warning("not_finished_in_time", parts=self._threads.alive())
+        _log.info("daemon_stopped")
+
+    def _raise_failure(self) -> None:
+        failure = self._threads.failure
+        if failure is not None and failure.error is not None:
+            _log.error("part_died", part=failure.name, error=str(failure.error))
+            raise failure.error
+
+    def _serves(self, catalog: Catalog, job: Job) -> bool:
+        """Returns whether this daemon keeps a volume that the job reads; jobs that read only tables run on any daemon."""
+        kept = {worker.volume.id for worker in self._kept}
+        streams = [stream for stream in map(catalog.streams.by_id, job.stream_ids) if stream is not None]
+        on_volumes = [stream for stream in streams if stream.source_kind is SourceKind.VOLUME]
+        return bool(streams) and (not on_volumes or any(volume.source_id in kept for volume in on_volumes))
+
+    def _healthy(self) -> tuple[bool, Mapping[str, Any]]:
+        well = not self._stop and self._threads.failure is None
+        return well, {"status": "ok" if well else "stopping"}
+
+    def _readiness(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
+        workers = list(self._workers.values())
+        readiness = Readiness(
+            serving=self._serving,
+            kept=len(self._kept),
+            engine=engine.status(),
+            volumes={str(worker.volume.name): worker.reason for worker in workers if worker.reason is not None},
+            sources={} if self._sources is None else self._sources.failing,
+            tables={} if self._committer is None else self._committer.failing,
+            jobs=dict(scheduler.unrecorded),
+            held_removals={str(kept.volume.name): kept.held_removals for kept in self._kept if kept.held_removals},
+        )
+        return readiness.ready, readiness.said()

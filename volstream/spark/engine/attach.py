@@ -1,0 +1,132 @@
+"""Finds the engine of a home for a client, and starts one in the background if none is running."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from volstream.base.config import Settings
+from volstream.base.lifecycle import identity
+from volstream.base.lifecycle.privacy import make_directory
+from volstream.errors import EngineError, InvalidValueError
+from volstream.spark.engine import record
+from volstream.spark.engine.lock import present_owner
+from volstream.spark.jvm import connectors, java, log_file
+from volstream.spark.jvm.address import Address, EngineAddress, RemoteAddress
+
+_POLL_SECONDS = 0.05
+
+#: Engines started by this process, which are meant to outlive it. Referenced here so that Python does not warn about
+#: abandoned children.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def attach(settings: Settings) -> Address:
+    """Returns the address to connect to: ``spark_remote``, or the home's engine, which is started if none is running.
+
+    Any number of processes may attach at the same time; they start one engine. If a daemon owns the engine, it is waited for,
+    even while the daemon restarts it. If an idle engine ends at that moment, its address is lost immediately: the
+    first use then raises EngineLostError, and attaching again helps.
+
+    Raises:
+        JavaError: an engine has to be started, but there is no Java, or the jars are missing and cannot be fetched.
+        EngineError: it did not start within ``engine_start_seconds``; the message has its last lines.
+    """
+    if settings.spark_remote:
+        return remote_address(settings)
+    deadline = time.monotonic() + settings.engine_start_seconds
+    child: subprocess.Popen[bytes] | None = None
+    log = log_file.engine_log(settings.log_directory)
+    since = 0
+    while True:
+        address = record.read(settings)
+        if address is not None and _serves(address):
+            return address
+        if child is not None and child.poll():
+            raise _failed(f"it ended with status {child.returncode}", log, since)
+        # A child that ended with 0 found another owner, which may be gone by now.
+        if (child is None or child.poll() is not None) and present_owner(settings) is None:
+            connectors.fetch_missing(settings, java.find(), _say)
+            log_file.roll(log.parent)  # one that does not start cannot do so itself
+            since = log_file.size(log)
+            child = start(settings, log)
+        if time.monotonic() >= deadline:
+            owner = present_owner(settings)
+            if owner is not None and owner.kind == "daemon":
+                raise EngineError(
+                    f"The Spark engine of the daemon, pid {owner.pid}, did not start in time (engine_start_seconds).",
+                    "The daemon keeps trying; see its log and /readyz for the reason.",
+                )
+            raise _failed("it did not start in time (engine_start_seconds)", log, since)
+        # There is nothing to stop here: a signal ends the client, while the engine continues.
+        time.sleep(_POLL_SECONDS)
+
+
+def remote_address(settings: Settings) -> RemoteAddress:
+    """Returns the address in ``spark_remote``.
+
+    Raises:
+        InvalidValueError: the address is malformed; or the warehouse is a folder of this host, and Spark is on another one.
+    """
+    host = _host(settings.spark_remote)
+    if host is None:
+        # The address is not repeated, because it may contain a token.
+        raise InvalidValueError("spark_remote is not the address of a Spark Connect server.", "Write sc://host:15002.")
+    here = host in ("localhost", "127.0.0.1", "::1")
+    if not here and not settings.warehouse:
+        raise InvalidValueError(
+            f"Spark is on {host}, but the warehouse is a folder in this host's home.",
+            "Set warehouse to a location that both can reach: a mount at the same path, or a URI of a shared file system.",
+        )
+    return RemoteAddress(settings.spark_remote, settings.spark_conf)
+
+
+def _host(url: str) -> str | None:
+    """Returns the host in the URL of a Spark Connect server; None if it is not such a URL."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname if parts.scheme == "sc" and parts.port != 0 else None
+    except ValueError:  # an invalid address or port
+        return None
+
+
+def _serves(address: EngineAddress) -> bool:
+    """True if the engine accepts clients. Checks that its JVM has the port, because clients send it the token and trust it."""
+    return not address.ending and address.missing() is None and identity.listens(address.jvm_pid, address.port)
+
+
+def start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
+    """Starts a background engine; the settings may contain secrets and go through its standard input."""
+    make_directory(log.parent)
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            # -P: a file in the current folder must not shadow a module.
+            [sys.executable, "-P", "-m", "volstream.spark.engine", "--home", str(settings.home)],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env=os.environ.copy(),
+            # The engine outlives the terminal, and must not receive its Ctrl-C.
+            start_new_session=True,
+        )
+    _started[:] = [earlier for earlier in _started if earlier.poll() is None] + [child]
+    assert child.stdin is not None  # a pipe was asked for
+    with child.stdin as pipe:
+        pipe.write(settings.model_dump_json(exclude={"home", "credentials"}, exclude_unset=True).encode())
+    return child
+
+
+def _say(line: str) -> None:
+    """Tells the user, who waits for it, what takes long."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _failed(cause: str, log: Path, since: int) -> EngineError:
+    lines = log_file.last_lines(log, since=since)
+    said = f" Its last lines:\n{lines}\n" if lines else ""
+    return EngineError(f"The Spark engine could not be started: {cause}.{said}", f"See the logs in {log.parent}.")

@@ -1,0 +1,210 @@
+"""The engine from its owner's side: takes the home, ends what an earlier owner left running, and starts, restarts and ends the
+JVM."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from volstream.base.config import Settings
+from volstream.base.lifecycle import identity
+from volstream.base.lifecycle.stop import Stop
+from volstream.errors import EngineBusyError, EngineError, InterruptedByUserError
+from volstream.spark.engine import record
+from volstream.spark.engine.lock import HomeLock, Owner, present_owner
+from volstream.spark.jvm.address import EngineAddress, Kind
+from volstream.spark.jvm.death import cause_of, note
+from volstream.spark.jvm.server import JvmServer, start_jvm
+
+_POLL_SECONDS = 0.1
+#: The kernel ends a killed process immediately, unless the disk below it hangs.
+_KILLED_SECONDS = 30.0
+
+
+class Engine:
+    """The Spark JVM of a home, owned by this process. Used by the main thread, except for :meth:`kill`.
+
+    Args:
+        kind: "daemon", or "background" for an engine that yields to a daemon.
+        stop: waiting and starting end when it is set.
+        wait_seconds: maximum time to wait for the home's current owner.
+        waiting: called once with the current owner, before waiting for it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        kind: Kind,
+        stop: Stop,
+        wait_seconds: float = 0.0,
+        waiting: Callable[[Owner], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._kind: Kind = kind
+        self._stop = stop
+        self._wait_seconds = wait_seconds
+        self._waiting = waiting
+        self._http_port = 0
+        self._lock = HomeLock(settings)
+        self._owns = False
+        self._server: JvmServer | None = None
+        self._address: EngineAddress | None = None
+
+    @property
+    def failed(self) -> bool:
+        """True if the JVM ended unexpectedly."""
+        return self.poll() is not None
+
+    def poll(self) -> int | None:
+        """Returns the JVM's exit status; None while it is running, and before it is started."""
+        return None if self._server is None else self._server.poll()
+
+    def cause(self) -> str:
+        """Returns why the JVM ended, and records it for its clients. Call only when :meth:`poll` has a status."""
+        status = self.poll()
+        assert status is not None, "asked after the end"
+        assert self._server is not None, "it has a status"
+        logs = self._settings.log_directory
+        cause = cause_of(status, logs)
+        note(logs, self._server.pid, cause)
+        return cause
+
+    def take(self) -> None:
+        """Takes the home, and ends what an earlier owner left running. Idempotent.
+
+        Raises:
+            EngineBusyError: another process still owned the home after ``wait_seconds``.
+            EngineError: what was left running could not be ended.
+            InterruptedByUserError: the stop signal was set.
+        """
+        if self._owns:
+            return
+        self._acquire()
+        try:
+            self._end_orphan()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._owns = True
+
+    def start(self) -> EngineAddress:
+        """Takes the home, starts the JVM, replacing an earlier one, and publishes its address.
+
+        The home stays taken even if the JVM does not start: clients wait, and the start can be retried.
+
+        Raises:
+            JavaError: there is no Java, or the jars are missing.
+            EngineError: the JVM did not start.
+            InterruptedByUserError: the stop signal was set.
+            EngineBusyError: as :meth:`take`.
+        """
+        self.take()
+        if self._server is not None:
+            self._server.kill()  # a lost JVM may still be running, and there may only be one
+            self._server = None
+        server = start_jvm(self._settings, stop=self._stop)
+        self._server = server
+        self._address = server.address(self._kind, self._http_port)
+        record.write(self._settings, self._address)
+        return self._address
+
+    def announce(self, *, http_port: int | None = None, ending: bool | None = None, reason: str | None = None) -> None:
+        """Updates the engine's record; before the engine is started, it announces where the daemon listens.
+
+        Args:
+            http_port: the daemon's HTTP port.
+            ending: True if new clients must not attach.
+            reason: why there is no JVM; the next one that starts clears it.
+        """
+        if self._address is None:
+            self._address = _to_come(self._kind)
+        if http_port is not None:
+            self._http_port = http_port
+            self._address = dataclasses.replace(self._address, http_port=http_port)
+        if ending is not None:
+            self._address = dataclasses.replace(self._address, ending=ending)
+        if reason is not None:
+            self._address = dataclasses.replace(self._address, reason=reason)
+        record.write(self._settings, self._address)
+
+    def stop(self) -> None:
+        """Ends the JVM, withdraws the record and releases the home. Idempotent; takes at most ten seconds."""
+        if self._server is not None:
+            self._server.end()
+            self._server = None
+        if self._owns:
+            record.remove(self._settings)
+            self._address = None
+            self._owns = False
+        self._lock.release()
+
+    def kill(self) -> None:
+        """Kills the JVM, from any thread, or from a signal handler that is about to end the process."""
+        if self._server is not None:
+            self._server.process.kill()
+
+    def _acquire(self) -> None:
+        me = Owner.current_process(self._kind)
+        deadline = time.monotonic() + self._wait_seconds
+        announced: Owner | None = None
+        while not self._lock.try_acquire(me):
+            owner = present_owner(self._settings)
+            if owner is not None and owner != announced:
+                if self._kind == "daemon" and owner.kind == "background":
+                    os.kill(owner.pid, signal.SIGTERM)
+                if announced is None and self._wait_seconds > 0 and self._waiting is not None:
+                    self._waiting(owner)
+                announced = owner
+            if time.monotonic() >= deadline:
+                raise _busy(self._settings, announced)
+            if self._stop.wait(_POLL_SECONDS):
+                raise InterruptedByUserError("Interrupted while another process owned the home's Spark engine.")
+
+    def _end_orphan(self) -> None:
+        """Ends the JVM of an earlier owner, which must never write at the same time as ours."""
+        earlier = record.read(self._settings)
+        if earlier is None or not identity.is_alive(earlier.jvm_pid, earlier.jvm_started):
+            return
+        try:
+            os.kill(earlier.jvm_pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        except PermissionError as error:
+            raise _undying(earlier) from error
+        deadline = time.monotonic() + _KILLED_SECONDS
+        # Not `psutil.wait`: a zombie, which a container may never reap, cannot write either.
+        while identity.is_alive(earlier.jvm_pid, earlier.jvm_started):
+            if time.monotonic() >= deadline:
+                raise _undying(earlier)
+            if self._stop.wait(_POLL_SECONDS):
+                raise InterruptedByUserError("Interrupted while an earlier Spark engine was being ended.")
+
+
+def _to_come(kind: Kind) -> EngineAddress:
+    """Returns the record of this process before it has a JVM that clients can attach to."""
+    me = Owner.current_process(kind)
+    return EngineAddress(0, "", kind, me.pid, me.started, jvm_pid=0, jvm_started=0.0)
+
+
+def _undying(earlier: EngineAddress) -> EngineError:
+    return EngineError(
+        f"An earlier Spark engine of this home, pid {earlier.jvm_pid}, is still running and cannot be ended.",
+        f"Kill it: kill -9 {earlier.jvm_pid}",
+    )
+
+
+def _busy(settings: Settings, owner: Owner | None) -> EngineBusyError:
+    if owner is None:
+        return EngineBusyError(f"Another process is about to take {settings.home}.", "Try again.")
+    if owner.kind == "daemon":
+        return EngineBusyError(
+            f"A daemon is already running in {settings.home}, pid {owner.pid}.", "Stop it first, or use another home."
+        )
+    return EngineBusyError(
+        f"The background engine of {settings.home}, pid {owner.pid}, did not end in time.",
+        "It waits for its clients; close them, or run `volstream engine stop`.",
+    )

@@ -1,0 +1,132 @@
+"""Sets up a machine: finds Java, fetches the jars, creates the class archive. ``volstream setup`` calls it.
+
+Existing parts are kept, so running it again costs nothing. Several can run at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from volstream.base import config
+from volstream.errors import EngineError
+from volstream.spark.jvm import archive, command, connectors, jars, java, log_file
+from volstream.spark.jvm.server import JvmServer, start_jvm
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.connect.session import SparkSession
+
+#: Time to write 240 MB when the JVM ends; ten seconds on an idle machine.
+_ARCHIVE_SECONDS = 300.0
+
+
+def set_up(say: Callable[[str], None], *, s3: bool = False) -> None:
+    """Prepares an engine for this user; reports each step in one line.
+
+    Args:
+        s3: also prepare a warehouse in S3.
+
+    Raises:
+        JavaError: no Java, or the cache cannot be created, or the jars cannot be fetched.
+        EngineError: the engine that creates the archive did not start.
+    """
+    cache = config.cache_directory()
+    jars.prepare(cache)
+    runtime = java.find()
+    say(f"Java {runtime.major}: {runtime.executable}")
+    fetched = jars.resolve(cache, runtime)
+    say(f"Delta {jars.DELTA_VERSION} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
+    if s3:
+        fetched = jars.resolve(cache, runtime, connectors.S3)
+        say(f"S3 jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
+    classes = command.class_path(jars.installed(cache), jars.pyspark_directory())
+    with tempfile.TemporaryDirectory(prefix="volstream-setup-") as scratch:
+        options = config.load(scratch).jvm_options
+        target = archive.path_of(cache, runtime, options, classes)
+        if target.is_file():
+            say(f"class archive: {target}")
+            return
+        say("class archive: creating it, which takes about a minute ...")
+        # Beside the target, because a rename is atomic only within a file system.
+        new = cache / f".{target.name}.{os.getpid()}"
+        try:
+            _make_archive(Path(scratch), new)
+            os.replace(new, target)
+        finally:
+            new.unlink(missing_ok=True)
+    archive.remove_unused(cache, keep=target)
+    say(f"class archive: {target}")
+
+
+def _make_archive(home: Path, target: Path) -> None:
+    """Runs typical statements in an engine that writes the archive when it ends.
+
+    The warehouse or cluster of the user's environment must not be touched, so these settings are given explicitly.
+    """
+    settings = config.load(home, warehouse="", catalog_url="", spark_remote="", spark_conf={}, engine_start_seconds=300)
+    server = start_jvm(settings, archive_to=target)
+    try:
+        _exercise(server, home)
+        server.process.terminate()
+        server.process.wait(_ARCHIVE_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise EngineError(
+            "The class archive was not written in time.", "Try again when the machine is less busy."
+        ) from None
+    finally:
+        server.kill()
+    if not target.is_file():
+        # The log is deleted with its temporary home.
+        lines = log_file.last_lines(log_file.jvm_log(settings.log_directory))
+        raise EngineError(f"The JVM wrote no class archive. Its last lines:\n{lines}\n")
+
+
+def _exercise(server: JvmServer, home: Path) -> None:
+    """Makes the JVM load the classes for volstream's own work, which then go into the archive."""
+    from volstream.spark.session import SparkGateway
+
+    gateway = SparkGateway(lambda: server.address("background"), stall_seconds=_ARCHIVE_SECONDS)
+    try:
+        with gateway.fresh() as session:
+            _statements(session, str(home / "warehouse" / "t"), str(home / "warehouse" / "staged"))
+    finally:
+        gateway.close()
+
+
+def _statements(session: SparkSession, table: str, staged: str) -> None:
+    import pyarrow as pa
+
+    columns = "key STRING, size BIGINT, time TIMESTAMP"
+    session.sql(
+        f"CREATE TABLE delta.`{table}` ({columns}) USING DELTA TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', "
+        "'delta.enableInCommitTimestamps' = 'true', 'delta.enableDeletionVectors' = 'true')"
+    ).collect()
+    rows = pa.table({"key": ["a", "b", "c"], "size": [1, 2, 3], "time": pa.array([0, 1, 2], pa.timestamp("us", "UTC"))})
+    for version in (1, 2):
+        frame = session.createDataFrame(rows).coalesce(1)
+        frame.write.format("delta").mode("append").option("txnAppId", "a").option("txnVersion", str(version)).save(
+            table
+        )
+    session.createDataFrame(rows.slice(0, 2)).createOrReplaceTempView("new")
+    session.sql(
+        f"MERGE INTO delta.`{table}` t USING new s ON t.key = s.key AND t.key IN ('a') "
+        "WHEN MATCHED AND t.size <> s.size THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    ).collect()
+    session.sql(f"DELETE FROM delta.`{table}` WHERE key = 'b'").collect()
+    session.sql(
+        f"SELECT key, min_by(size, _commit_version), max(_change_type) FROM table_changes_by_path('{table}', 1) GROUP BY key"
+    ).toArrow()
+    session.sql(f"DESCRIBE DETAIL delta.`{table}`").collect()
+    session.sql(f"SELECT * FROM delta.`{table}` VERSION AS OF 1 WHERE key = 'a'").toArrow()
+    mapped = session.sql(f"SELECT key, size FROM delta.`{table}`").mapInArrow(_unchanged, "key STRING, size BIGINT")
+    mapped.write.mode("overwrite").parquet(staged)
+    session.read.parquet(staged).where("size IS NOT NULL").limit(5).toArrow()
+
+
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches

@@ -1,0 +1,236 @@
+"""The properties, command line and environment of the engine's JVM. Text only; ``server`` runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from volstream.base.config import Settings
+from volstream.spark.jvm import connectors
+from volstream.spark.jvm.codegen import INTERPRETED
+from volstream.spark.jvm.jars import EXTENSION_CLASS, LISTENER_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES
+from volstream.spark.jvm.java import Java
+
+#: Packages that Spark's own launcher opens (``JavaModuleOptions``).
+_OPENED = (
+    "lang",
+    "lang.invoke",
+    "lang.reflect",
+    "io",
+    "net",
+    "nio",
+    "util",
+    "util.concurrent",
+    "util.concurrent.atomic",
+)
+_OPENED_INTERNALS = ("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar")
+
+#: Capabilities that Java 24 disabled by default, but Arrow and Netty need.
+_ALLOWED_SINCE_24 = (
+    "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
+    "-Dio.netty.noUnsafe=false",
+)
+
+#: Up to this many values of an IN are pushed down to Parquet individually, so that pages without any of them are skipped; of
+#: more, only their range is. Spark passes them as nested ORs, and a task that serializes 600 of these may overflow its stack,
+#: which ends the JVM; this is a third of it. Besides, with more random values nearly every page of a table of 200,000 rows
+#: contains one.
+_MOST_PUSHED = 200
+
+#: Masters whose executor is the driver; not ``local-cluster``.
+_IN_ONE_JVM = re.compile(r"local(\[.*\])?")
+
+_MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one engine, all in the home.
+
+    Attributes:
+        properties: Spark's settings, including the token; readable by the owner only.
+        log4j: Log4j's configuration.
+        pools: the scheduler's pools.
+        scratch: shuffles, artifacts, temporary files; emptied at each start.
+        log: directory of the logs.
+    """
+
+    properties: Path
+    log4j: Path
+    pools: Path
+    scratch: Path
+    log: Path
+
+    @classmethod
+    def of(cls, settings: Settings) -> Files:
+        """Returns the files of a home's engine."""
+        run = settings.run_directory
+        return cls(
+            run / "spark.properties",
+            run / "log4j2.properties",
+            run / "pools.xml",
+            settings.home / "scratch",
+            settings.log_directory,
+        )
+
+
+#: Sessions share the slots evenly. Without this file FAIR puts all jobs into one FIFO pool.
+POOLS = """\
+<allocations>
+  <pool name="default"><schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>0</minShare></pool>
+</allocations>
+"""
+
+
+def properties(settings: Settings, files: Files, *, cores: int, port: int, token: str) -> dict[str, str]:
+    """Returns the engine's Spark settings; ``settings.spark_conf`` overrides them, but cannot leave out volstream's extension."""
+    values = {
+        "spark.app.name": "volstream",
+        "spark.master": f"local[{cores}]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(files.scratch),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": f"file:{files.pools}",  # Hadoop's paths are not percent-encoded
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.authenticate.token": token,
+        **_authentication(settings.spark_conf.get("spark.master", "local")),
+        "spark.python.daemon.module": "volstream.jobs.forkserver",
+        # On a port it would fork a process for anybody who connects, before it asks for a secret.
+        "spark.python.unix.domain.socket.enabled": "true",
+        # Messages for people: the cause is in the exception, the stack trace in spark.log.
+        "spark.sql.connect.serverStacktrace.enabled": "false",
+        "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.sources.default": "delta",
+        "spark.sql.legacy.createHiveTableByDefault": "false",
+        "spark.sql.warehouse.dir": f"{settings.warehouse_path}/tables",
+        "spark.sql.session.timeZone": "UTC",
+        # A file name, or text in a user's statement, may look like a variable.
+        "spark.sql.variable.substitute": "false",
+        # Others read INT96, Spark's default, as nanoseconds, into which years before 1677 and after 2262 do not fit.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # Delta reads a change feed through rows of Java, whose older classes lack ten days of October 1582.
+        "spark.sql.datetime.java8API.enabled": "true",
+        # Delta stores CHAR as it is given. If Spark pads it on reading, an UPDATE stores it in another form than an INSERT, and
+        # Delta cannot resolve a MERGE on it.
+        "spark.sql.readSideCharPadding": "false",
+        # A missing file is an error that names it, instead of missing rows.
+        "spark.sql.files.ignoreMissingFiles": "false",
+        "spark.sql.files.ignoreCorruptFiles": "false",
+        # Versions can be read as long as their files exist, which is checked first.
+        "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+        # Tables here are small compared to a cluster's: use fewer, larger tasks, and pages that a path look-up can skip.
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),
+        "spark.sql.parquet.pushdown.inFilterThreshold": str(_MOST_PUSHED),
+        "spark.hadoop.parquet.page.row.count.limit": "1000",
+        "spark.hadoop.parquet.block.size": str(8 << 20),
+        # The size of a row group is checked after its first row, not after a hundred, because rows may be large.
+        "spark.hadoop.parquet.block.size.row.check.min": "1",
+        "spark.hadoop.parquet.page.size.row.check.min": "1",
+        # Delta runs a dozen queries on its log for each commit. Compiling Java for each took more than half of the processor
+        # time of a refresh or a small batch. For the same reason, adaptive replanning of stages and plan descriptions for the
+        # disabled UI are off: they take a fifth of the rest.
+        **INTERPRETED,
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.maxPlanStringLength": "100",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.merge.materializeSource": "none",
+        "spark.databricks.delta.changelogV2.enabled": "true",
+        # No commit replaces that of another engine.
+        **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE_CLASS for scheme in LOG_STORE_SCHEMES},
+        **connectors.properties(settings),
+    } | settings.spark_conf
+    if _IN_ONE_JVM.fullmatch(values["spark.master"]):  # elsewhere spark.task.reaper.enabled does the same
+        values["spark.extraListeners"] = f"{values.get('spark.extraListeners', '')},{LISTENER_CLASS}".lstrip(",")
+    values["spark.sql.extensions"] = f"{values['spark.sql.extensions']},{EXTENSION_CLASS}".lstrip(",")
+    return values
+
+
+def _authentication(master: str) -> dict[str, str]:
+    """Restricts the JVM's RPC and block manager ports to the JVM itself, by a secret that Spark generates internally.
+
+    A cluster needs a secret that its nodes share, which belongs in the user's ``spark_conf``.
+    """
+    return {"spark.authenticate": "true"} if _IN_ONE_JVM.fullmatch(master) else {}
+
+
+def class_path(jars: Sequence[Path], pyspark: Path) -> list[Path]:
+    """Returns the JVM's class path, Delta's jars first."""
+    return [*jars, *sorted((pyspark / "jars").glob("*.jar"))]
+
+
+def java_command(
+    java: Java, settings: Settings, files: Files, classes: Sequence[Path], archive: Sequence[str]
+) -> list[str]:
+    """Returns the JVM's command line. It contains no secret, because every user of the host can read it.
+
+    Args:
+        archive: options that use or create a class archive (see ``archive``).
+    """
+    opened = [f"java.base/java.{name}" for name in _OPENED] + [f"java.base/{name}" for name in _OPENED_INTERNALS]
+    return [
+        str(java.executable),
+        f"-Xmx{settings.driver_memory}",
+        # An exhausted heap would leave hanging threads; an exit is noticed and reported.
+        "-XX:+ExitOnOutOfMemoryError",
+        f"-XX:ErrorFile={files.log / 'hs_err_%p.log'}",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        # With one compiler tier Java reserves 48 MB, less than the code of Spark's queries: constant sweeping and
+        # recompiling would double the processor time of a MERGE.
+        "-XX:ReservedCodeCacheSize=256m",
+        *shlex.split(settings.jvm_options),
+        *archive,
+        # In another time zone Delta re-reads its whole log at each commit, for verification.
+        "-Duser.timezone=UTC",
+        f"-Djava.io.tmpdir={files.scratch}",
+        f"-Dlog4j2.configurationFile={files.log4j.as_uri()}",
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        *(f"--add-opens={name}=ALL-UNNAMED" for name in opened),
+        *(_ALLOWED_SINCE_24 if java.major >= 24 else ()),
+        "-cp",
+        os.pathsep.join(map(str, classes)),
+        "org.apache.spark.deploy.SparkSubmit",
+        "--properties-file",
+        str(files.properties),
+        "--class",
+        _MAIN_CLASS,
+        "spark-internal",
+    ]
+
+
+def environment(inherited: Mapping[str, str], pyspark: Path, scratch: Path) -> dict[str, str]:
+    """Returns the environment of the JVM, which Python workers, and so users' functions, inherit.
+
+    Settings for other Spark installations are removed, as are volstream's own settings, which may contain keys. Relative
+    entries of PYTHONPATH are made absolute, because the JVM has a different working directory.
+    """
+    foreign = ("SPARK_", "PYSPARK_", "VOLSTREAM_")  # settings are case-insensitive
+    kept = {name: value for name, value in inherited.items() if not name.upper().startswith(foreign)}
+    if kept.get("PYTHONPATH"):
+        kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
+    own = {
+        "SPARK_HOME": str(pyspark),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # A killed worker leaves copies of objects behind: here they are private to the user, and removed by the next
+        # start.
+        "TMPDIR": str(scratch),
+        # For executors that are JVMs on this machine (local-cluster): without the first, Spark's launcher looks for the folders
+        # of a build; without the second, they listen on the network.
+        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    return kept | own

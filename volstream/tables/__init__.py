@@ -1,0 +1,1 @@
+"""Delta tables: their logs, their commits, and rows that are not committed yet."""

@@ -1,0 +1,132 @@
+"""The commits of tables that Spark also writes: their actions, and how they get into the log under the next number.
+
+What does not belong here: which rows a commit changes (``direct``), and which files it puts together (``upkeep``).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from volstream.errors import DependencyError
+from volstream.tables.delta import durable
+from volstream.tables.delta.datafile import AddedFile
+from volstream.tables.delta.log import actions, checkpoint_files, last_checkpoint
+from volstream.tables.delta.places import create_file, filesystem_of, open_table
+
+#: Fields of an action about the ids of a file's rows.
+_OF_ROWS = ("baseRowId", "defaultRowCommitVersion")
+
+#: One checkpoint per ten commits, as in Delta.
+_CHECKPOINT_COMMITS = 10
+
+
+def on(location: str, table: DeltaTable, actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Commits on top of a table's version, durable on return; returns False if another commit came first."""
+    table_id, version = str(table.metadata().id), table.version()
+    durable.sync(location, table_id, version)
+    committed = put(location, version + 1, actions)
+    if committed:
+        durable.made(table_id, version + 1)
+        _checkpoint(location, version + 1)
+    return committed
+
+
+def addition(file: AddedFile, **more: Any) -> Mapping[str, Any]:
+    """Returns the action that adds a new file; ``more``: fields about its rows' ids, or in place of others."""
+    fields = {
+        "path": file.path,
+        "partitionValues": {},
+        "size": file.size,
+        "modificationTime": file.modification_time,
+        "dataChange": True,
+        "stats": file.stats,
+    }
+    return {"add": {**fields, **more}}
+
+
+def removal(add: Mapping[str, Any], now: int, *, changes_data: bool = True) -> Mapping[str, Any]:
+    """Returns the action that removes a file, given the one that added it.
+
+    Args:
+        now: in milliseconds.
+    """
+    fields = {
+        "path": add["path"],
+        "deletionTimestamp": now,
+        "dataChange": changes_data,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": add["size"],
+        **{name: add[name] for name in _OF_ROWS if name in add},
+    }
+    if add.get("deletionVector"):
+        fields["deletionVector"] = add["deletionVector"]
+    return {"remove": fields}
+
+
+def info(operation: str, parameters: Mapping[str, str], **more: Any) -> Mapping[str, Any]:
+    """Returns the first action of a commit."""
+    fields = {"operation": operation, "operationParameters": dict(parameters), "engineInfo": durable.OURS, **more}
+    return {"commitInfo": {"timestamp": int(time.time() * 1000), **fields}}
+
+
+def adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, dict[str, Any]]:
+    """Returns the log's ``add`` actions for some data files of a table's version."""
+    missing, by_path = set(wanted), dict[str, dict[str, Any]]()
+    checkpoint = last_checkpoint(location)
+    for number in range(version, min(checkpoint[0], version), -1):
+        for action in actions(location, number, '"add"'):
+            add = action.get("add")
+            if add is not None and add["path"] in missing:
+                missing.remove(add["path"])
+                by_path[add["path"]] = {name: value for name, value in add.items() if value is not None}
+        if not missing:
+            return by_path
+    filesystem, _ = filesystem_of(location)
+    for name in checkpoint_files(location, checkpoint):
+        listed = pq.read_table(name, columns=["add"], filesystem=filesystem)["add"].combine_chunks()
+        asked = pc.is_in(pc.struct_field(listed, "path"), value_set=pa.array(sorted(missing), pa.string()))
+        for add in listed.filter(asked).to_pylist():
+            kept = ("path", "size", "modificationTime", "stats", "deletionVector", *_OF_ROWS)
+            present = {key: add[key] for key in kept if add.get(key) is not None}
+            if "deletionVector" in present:
+                vector = {part: value for part, value in add["deletionVector"].items() if value is not None}
+                vector.pop("maxRowIndex", None)
+                present["deletionVector"] = vector
+            by_path[add["path"]] = {"partitionValues": {}, **present}
+    return by_path
+
+
+def removed(location: str, version: int) -> Iterator[Mapping[str, Any]]:
+    """Yields the ``remove`` actions that a table's log still has up to a version."""
+    checkpoint = last_checkpoint(location)
+    for number in range(version, min(checkpoint[0], version), -1):
+        yield from (action["remove"] for action in actions(location, number, '"remove"') if "remove" in action)
+    filesystem, _ = filesystem_of(location)
+    for name in checkpoint_files(location, checkpoint):
+        listed = pq.read_table(name, columns=["remove"], filesystem=filesystem)["remove"]
+        yield from listed.filter(pc.is_valid(pc.struct_field(listed, "path"))).to_pylist()
+
+
+def _checkpoint(location: str, version: int) -> None:
+    """Keeps the log short to read, as Delta does after a commit. Failing does not affect the commit."""
+    if version % _CHECKPOINT_COMMITS:
+        return
+    with suppress(DeltaError, OSError, DependencyError):
+        durable.checkpoint(location, open_table(location))
+
+
+def put(location: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Writes a commit to a table's log under a number; returns False if the number is taken."""
+    content = "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions).encode()
+    return create_file(f"{location}/_delta_log/{version:020d}.json", content)

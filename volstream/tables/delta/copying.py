@@ -1,0 +1,105 @@
+"""Copies tables and folders during concurrent writes: the files of a table's version do not change.
+
+Uses the filesystems of both sides; each may be in an object store.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake.exceptions import TableNotFoundError
+from pyarrow import fs
+
+from volstream.errors import StorageError
+from volstream.tables.delta.places import filesystem_of, make_folder, mapped, open_table
+
+_LOG = "_delta_log/"
+
+#: Number of digits in the name of a log entry.
+_DIGITS = 20
+
+#: Number of concurrent copies, which mostly wait for disk or network.
+_COPIERS = 4
+
+_PIECE = 1 << 20
+
+
+def copy_table(location: str, version: int, target: str) -> None:
+    """Copies a table as of a version that was recently the newest, including files that older versions still need.
+
+    A table within its folder, such as a tail, has its own versions and is left out.
+
+    Raises:
+        StorageError: files of the version were removed before they could be copied.
+        DependencyError: a table cannot be read or written.
+    """
+    # The log first: runs delete its entries sooner than data.
+    there = sorted(_inside(location), key=lambda name: not name.startswith(_LOG))
+    nested = tuple({f"{name.partition(f'/{_LOG}')[0]}/" for name in there if f"/{_LOG}" in name})
+    names = [name for name in there if not name.startswith(nested) and _belongs(name, version)]
+    missing = {unquote(name) for name in copy_files(location, names, target)}
+    with mapped(target):
+        try:
+            copied = open_table(target)
+        except TableNotFoundError:
+            raise StorageError(f"The log of {location} was cleaned up while it was copied.", "Try again.") from None
+        needed = missing.intersection(map(unquote, copied.get_add_actions()["path"].to_pylist())) if missing else set()
+        needed |= {name for name in missing if name.startswith("deletion_vector")}
+    if needed or copied.version() != version:
+        raise StorageError(
+            f"The table at {location} was vacuumed while it was copied: files of version {version} were deleted.",
+            "Try again.",
+        )
+
+
+def copy_folder(location: str, target: str) -> None:
+    """Copies all files of a folder, if it exists."""
+    copy_files(location, _inside(location), target)
+
+
+def copy_files(location: str, names: Sequence[str], target: str) -> Sequence[str]:
+    """Copies files of a folder; returns those that no longer exist."""
+    source, root = filesystem_of(location)
+    sink, folder = filesystem_of(target)
+    for parent in sorted({name.rpartition("/")[0] for name in names}):
+        make_folder(f"{target}/{parent}".rstrip("/"))
+
+    def copy(name: str) -> bool:
+        try:
+            with (
+                source.open_input_stream(f"{root}/{name}") as read,
+                sink.open_output_stream(f"{folder}/{name}") as write,
+            ):
+                shutil.copyfileobj(read, write, _PIECE)
+        except FileNotFoundError:
+            return False
+        return True
+
+    with mapped(target), ThreadPoolExecutor(_COPIERS, thread_name_prefix="copy") as pool:
+        return [name for name, there in zip(names, pool.map(copy, names), strict=True) if not there]
+
+
+def _inside(location: str) -> list[str]:
+    filesystem, root = filesystem_of(location)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        # Links are skipped: they may lead outside. So are pipes: opening one may never return.
+        found_here = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+        return [path.relative_to(root).as_posix() for path in found_here if path.is_file() and not path.is_symlink()]
+    with mapped(location):
+        entries = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
+    return [info.path[len(root) + 1 :] for info in entries if info.type == fs.FileType.File]
+
+
+def _belongs(name: str, version: int) -> bool:
+    """True if, judging by its name, a file of a table's folder existed when ``version`` was the newest."""
+    if not name.startswith(_LOG):
+        return True
+    entry = name.removeprefix(_LOG).removeprefix(".")  # Hadoop's checksum files are hidden files
+    number = entry[:_DIGITS]
+    # The pointer to the last checkpoint may name a later one; readers look for it without.
+    return int(number) <= version if number.isdecimal() else not entry.startswith("_last_checkpoint")

@@ -1,0 +1,332 @@
+"""Writes and reads Parquet files of Delta tables, with the statistics that let readers skip files.
+
+Files may come from any writer: Spark stores times as INT96, polars text as ``string_view``. Rows read get the table's types.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from volstream.tables.delta.places import filesystem_of, make_durable, remove_file
+
+if TYPE_CHECKING:
+    from deltalake.transaction import AddAction
+
+#: The greatest character in UTF-8 order; appending it to a truncated text gives an upper bound.
+_GREATEST = "\U0010ffff"
+
+#: Rows per row group of a table of any columns. Fewer make the search for a key faster, and a scan of all rows slower.
+GROUP_ROWS = 5_000
+
+#: Number of columns with statistics, and maximum length of text in them, as in Delta.
+_TRACKED_COLUMNS, _LONGEST = 32, 32
+
+#: The last time that the log, which has milliseconds, can store.
+_LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000)
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A complete data file in a table's folder, which a commit can add.
+
+    Attributes:
+        path: relative to the table.
+        size: in bytes.
+        modification_time: in milliseconds.
+        stats: as in the log.
+    """
+
+    path: str
+    size: int
+    modification_time: int
+    stats: str
+
+    def action(self) -> AddAction:
+        """Returns the action with which deltalake adds the file."""
+        from deltalake.transaction import AddAction  # late: workers of a cluster may lack the package
+
+        return AddAction(self.path, self.size, {}, self.modification_time, True, self.stats)
+
+
+class NewFile:
+    """A data file being written; nothing refers to it until it is committed.
+
+    Args:
+        location: of the table, or of another folder.
+        tracked: columns with statistics; those of types without statistics are ignored.
+        plain: columns with mostly distinct values, for which a dictionary would be a second copy.
+        group_rows: rows per row group; looking up a key decodes a whole group.
+        longest: maximum length of text in the statistics, in characters; None: unlimited.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        schema: pa.Schema,
+        *,
+        tracked: Collection[str],
+        plain: Collection[str] = (),
+        group_rows: int,
+        longest: int | None = None,
+    ) -> None:
+        self.rows = 0
+        self.bytes = 0  #: size of the buffered rows
+        self._filesystem, self._root = filesystem_of(location)
+        self._name = _new_name()
+        self._schema = schema
+        self._group_rows = group_rows
+        self._longest = longest
+        self._minimum: dict[str, Any] = {}
+        self._maximum: dict[str, Any] = {}
+        self._nulls = {name: 0 for name in tracked if _is_comparable(schema.field(name).type)}
+        self._writer = pq.ParquetWriter(
+            f"{self._root}/{self._name}",
+            schema,
+            filesystem=self._filesystem,
+            compression="zstd",
+            use_dictionary=[
+                field.name
+                for field in schema
+                # Spark does not find 0.0 in a dictionary with -0.0, and skips the rows.
+                if field.name not in plain and not pa.types.is_floating(field.type)
+            ],
+            write_page_index=True,
+            write_page_checksum=True,
+            write_statistics=with_statistics(schema),
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds rows with the schema's columns, in its order."""
+        if not rows.num_rows:
+            return
+        rows = rows.cast(self._schema)
+        self._writer.write_table(rows, row_group_size=self._group_rows)
+        self.rows += rows.num_rows
+        self.bytes += rows.nbytes
+        for name in list(self._nulls):
+            self._nulls[name] += rows[name].null_count
+            try:
+                extremes = pc.min_max(rows[name]).as_py()
+            except (OverflowError, ValueError):  # a time outside datetime's range
+                del self._nulls[name]
+                continue
+            if extremes["min"] is None:
+                continue
+            if isinstance(extremes["min"], float) and not _is_ordinary(rows[name]):
+                del self._nulls[name]  # NaN sorts last in Spark, and is outside every range in Arrow
+                continue
+            self._minimum[name] = min(self._minimum.get(name, extremes["min"]), extremes["min"])
+            self._maximum[name] = max(self._maximum.get(name, extremes["max"]), extremes["max"])
+
+    def close(self) -> AddedFile:
+        """Makes the content durable; the commit does so for the name."""
+        self._writer.close()
+        path = f"{self._root}/{self._name}"
+        make_durable(self._filesystem, path, folders=False)
+        bounded = [name for name in self._minimum if name in self._nulls]
+        greatest = {name: _maximum(self._maximum[name], self._longest) for name in bounded}
+        statistics = {
+            "numRecords": self.rows,
+            "minValues": {name: _minimum(self._minimum[name], self._longest) for name in bounded},
+            "maxValues": {name: value for name, value in greatest.items() if value is not None},
+            "nullCount": self._nulls,
+        }
+        size = self._filesystem.get_file_info(path).size
+        return AddedFile(self._name, size, int(time.time() * 1000), statistics_text(statistics))
+
+    def drop(self) -> None:
+        """Discards the file."""
+        with suppress(OSError):
+            self._writer.close()
+        remove_file(self._filesystem, f"{self._root}/{self._name}")
+
+
+def of_rows(location: str, schema: pa.Schema, key: str, unlisted: Collection[str] = ()) -> NewFile:
+    """Creates a data file for a table of any columns, with statistics as in Delta.
+
+    Args:
+        key: the column by which rows are looked up.
+        unlisted: columns that are not the table's.
+    """
+    listed = [name for name in schema.names if name not in unlisted]
+    return NewFile(
+        location, schema, tracked=listed[-_TRACKED_COLUMNS:], plain=(key,), group_rows=GROUP_ROWS, longest=_LONGEST
+    )
+
+
+@dataclass(frozen=True)
+class FinishedFile:
+    """A complete data file in a folder that is not a table's.
+
+    Attributes:
+        size: in bytes.
+        stats: as in a table's log.
+    """
+
+    folder: str
+    name: str
+    size: int
+    stats: str
+
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yields the rows, or some columns of them, a row group at a time."""
+        with open_file(self.folder, self.name) as file:
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number, columns=columns if columns is None else list(columns))
+
+    def put(self, location: str) -> AddedFile:
+        """Gives the file a name in a table's folder, too, of the same store. Content stays durable; the commit does so for the
+        name.
+
+        Copies it in an object store, or if the folders are on different disks, or another user's file cannot have a second name.
+        """
+        (_, source), (filesystem, root) = filesystem_of(self.folder), filesystem_of(location)
+        name = _new_name()
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            filesystem.copy_file(f"{source}/{self.name}", f"{root}/{name}")
+            return AddedFile(name, self.size, int(time.time() * 1000), self.stats)
+        try:
+            os.link(f"{source}/{self.name}", f"{root}/{name}")
+            os.utime(f"{root}/{name}")  # else a vacuum could take it for the remains of a crash
+        except OSError:
+            with suppress(FileNotFoundError):
+                os.unlink(f"{root}/{name}")
+            try:
+                shutil.copyfile(f"{source}/{self.name}", f"{root}/{name}")
+                make_durable(filesystem, f"{root}/{name}", folders=False)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{root}/{name}")
+                raise
+        return AddedFile(name, self.size, int(time.time() * 1000), self.stats)
+
+
+def statistics_text(statistics: Mapping[str, Any]) -> str:
+    """Returns statistics in the log's format.
+
+    Does not escape non-ASCII characters: delta-rs decodes those of planes 2, 4, ..., 16 to smaller characters.
+    """
+    return json.dumps(statistics, ensure_ascii=False)
+
+
+def open_file(location: str, path: str) -> pq.ParquetFile:
+    """Opens a data file of the table at ``location``, with times in microseconds, like the table's.
+
+    Nanoseconds, to which Parquet's INT96 is decoded by default, cannot hold years before 1677 and after 2262.
+    """
+    filesystem, root = filesystem_of(location)
+    return pq.ParquetFile(
+        filesystem.open_input_file(f"{root}/{path}"), coerce_int96_timestamp_unit="us", page_checksum_verification=True
+    )
+
+
+def is_damage(error: BaseException) -> bool:
+    """True if an error means that a file is missing, or that its content or the disk below it is damaged; False if it may be
+    readable at another time, or by another user."""
+    if isinstance(error, OSError):
+        damaged = error.errno == errno.EIO or (error.errno is None and "AWS Error" not in str(error))
+        return isinstance(error, FileNotFoundError) or damaged
+    return isinstance(error, ValueError)
+
+
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Converts rows of a data file to the columns and types of ``schema``; columns that the file lacks are NULL."""
+    names = {name.lower(): name for name in rows.column_names}
+    columns = [
+        rows[names[field.name.lower()]].cast(field.type)
+        if field.name.lower() in names
+        else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))
+
+
+def _new_name() -> str:
+    return f"part-{uuid.uuid4().hex}.parquet"
+
+
+def _is_comparable(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date32(kind)
+        or pa.types.is_timestamp(kind)
+    )
+
+
+def with_statistics(schema: pa.Schema) -> Sequence[str]:
+    """Returns the columns of a Parquet file, in its terms, that are to have statistics in it: all but floating ones.
+
+    Arrow leaves NaN out of them, which in Spark is greater than all numbers: it would skip the rows.
+    """
+
+    def leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+        if pa.types.is_struct(kind):
+            for field in kind:
+                yield from leaves(f"{path}.{field.name}", field.type)
+        elif pa.types.is_map(kind):
+            yield from leaves(f"{path}.key_value.key", kind.key_type)
+            yield from leaves(f"{path}.key_value.value", kind.item_type)
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            yield from leaves(f"{path}.list.element", kind.value_type)
+        elif not pa.types.is_floating(kind):
+            yield path
+
+    return [path for field in schema for path in leaves(field.name, field.type)]
+
+
+def _is_ordinary(column: pa.ChunkedArray) -> bool:
+    return bool(pc.all(pc.is_finite(column), skip_nulls=True).as_py())
+
+
+def _minimum(value: Any, longest: int | None) -> Any:
+    """Returns a lower bound of ``value`` for the statistics."""
+    match value:
+        case datetime():
+            return _instant(value)
+        case date():
+            return value.isoformat()
+        case str() if longest is not None:
+            return value[:longest]
+        case float() if value == 0:
+            return -0.0  # readers that order zeros put -0.0 first
+    return value
+
+
+def _maximum(value: Any, longest: int | None) -> Any:
+    """Returns an upper bound of ``value`` for the statistics; None: there is none."""
+    match value:
+        case datetime() if value.microsecond % 1000:
+            if value.replace(tzinfo=None) > _LAST:
+                return None
+            return _instant(value + timedelta(microseconds=1000 - value.microsecond % 1000))
+        case str() if longest is not None and len(value) > longest:
+            kept = next((at for at in range(longest, 2 * longest) if value[at : at + 1] != _GREATEST), None)
+            if kept is None:
+                return None
+            return value[:kept] + _GREATEST if kept < len(value) else value
+        case float() if value == 0:
+            return 0.0
+    return _minimum(value, longest)
+
+
+def _instant(value: datetime) -> str:
+    """Formats a time as Delta does, with a zone if it has one."""
+    zoned = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    return zoned.isoformat(timespec="milliseconds") + ("Z" if value.tzinfo else "")

@@ -1,0 +1,117 @@
+"""Makes other writers' changes to a table survive a power cut before something of volstream relies on them.
+
+volstream's commits are durable once made, unless their process dies first; Spark's are never synced. A power cut may lose such
+a commit, yet keep a later one, or a catalog according to which its rows were delivered: readers take an empty log entry for a
+commit of nothing. What does not belong here: tables in object stores, where every write is durable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from deltalake import DeltaTable
+
+from volstream.tables.delta.log import actions, checkpoint_files, keeps_log_short, last_checkpoint, own_file
+from volstream.tables.delta.places import filesystem_of, is_remote, make_durable, mapped
+from volstream.tables.delta.vectors import file_of
+
+#: ``engineInfo`` of commits whose files were durable before the commit.
+OURS = "volstream"
+
+#: How ``engineInfo`` of Spark's commits begins.
+_SPARK = "Apache-Spark/"
+
+#: By table id: the version up to which this process knows that everything is durable.
+_known: dict[str, int] = {}
+
+
+def sync(location: str, table_id: str, version: int) -> None:
+    """Makes a table's versions up to ``version`` durable: the log entries not known to be durable, and the files they add.
+
+    Costs nothing if this process has done so before, or made the commits itself.
+
+    Raises:
+        DependencyError: a file cannot be synced.
+    """
+    synced = _known.get(table_id)
+    if is_remote(location) or (synced is not None and synced >= version):
+        return
+    filesystem, root = filesystem_of(location)
+    newest = last_checkpoint(location)
+    log = f"{root}/_delta_log"
+    paths = [] if synced is not None else [*_parents(log)]
+    if newest[0] > (-1 if synced is None else synced):
+        paths += [*checkpoint_files(location, newest), f"{log}/_last_checkpoint"]
+    with mapped(location):
+        first = _first_in_doubt(location, newest[0]) if synced is None else synced + 1
+        for number in range(first, version + 1):
+            paths += [*(f"{root}/{name}" for name in _added(location, number)), f"{log}/{number:020d}.json"]
+        for path in [*paths, *dict.fromkeys(map(os.path.dirname, paths))]:
+            # A newer version may have removed a file, and a vacuum deleted it, with its folder if that became empty.
+            with suppress(FileNotFoundError):
+                make_durable(filesystem, path, folders=False)
+    _known[table_id] = version
+
+
+def _parents(folder: str) -> Iterator[str]:
+    """Yields the parent folders of a folder on its disk, as far as they are readable."""
+    while not os.path.ismount(folder) and os.access(os.path.dirname(folder), os.R_OK):
+        yield folder
+        folder = os.path.dirname(folder)
+
+
+def _first_in_doubt(location: str, checkpoint: int) -> int:
+    """Returns the first version that may not be durable. Spark, unlike volstream, makes checkpoints of commits that are not."""
+    first = checkpoint
+    while first > 0 and _writer(location, first).startswith(_SPARK):
+        first -= 1
+    return max(first, 0)
+
+
+def _writer(location: str, version: int) -> str:
+    """Returns the writer that a commit states; an empty text if the commit is no longer in the log."""
+    try:
+        entries = actions(location, version, '"commitInfo"')
+    except FileNotFoundError:
+        return ""
+    return next((str(entry["commitInfo"].get("engineInfo", "")) for entry in entries if "commitInfo" in entry), "")
+
+
+def made(table_id: str, version: int) -> None:
+    """Records that this process made a durable commit on top of durable ones."""
+    _known[table_id] = version
+
+
+def checkpoint(location: str, table: DeltaTable) -> None:
+    """Makes a checkpoint of an opened table's version, then deletes the old log entries that it replaces, if the table allows
+    that.
+
+    Raises:
+        DeltaError, OSError: the checkpoint could not be written.
+        DependencyError: something it refers to cannot be synced.
+    """
+    sync(location, str(table.metadata().id), table.version())
+    table.create_checkpoint()
+    filesystem, root = filesystem_of(location)
+    files = checkpoint_files(location, last_checkpoint(location))
+    make_durable(filesystem, *files, f"{root}/_delta_log/_last_checkpoint")
+    if keeps_log_short(table.metadata().configuration):
+        table.cleanup_metadata()
+
+
+def _added(location: str, version: int) -> Iterator[str]:
+    """Yields the files that a commit adds, relative to the table, unless volstream wrote them."""
+    try:
+        entries = actions(location, version, "")
+    except FileNotFoundError:
+        return
+    for action in entries:
+        if action.get("commitInfo", {}).get("engineInfo") == OURS:
+            return
+        file = action.get("add") or action.get("cdc")
+        if file is None:
+            continue
+        named = own_file(file["path"]), file_of(file.get("deletionVector"))
+        yield from (name for name in named if name is not None)

@@ -1,0 +1,58 @@
+"""The job that maintains a table: the rows reflect its files or query, so nothing else may write to the table unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from volstream.base.definitions import FileJob, Job
+from volstream.base.model.names import Name
+from volstream.catalog import Catalog
+from volstream.errors import InvalidStateError
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.marker import OWNER
+
+#: Table property; the value ``any`` lets statements and real-time streams also write to a job's table.
+WRITERS = "volstream.writers"
+
+#: Table property: ``on`` or ``off``. Without it, tables that a job keeps are looked after (:mod:`volstream.tables.delta.upkeep`).
+UPKEEP = "volstream.upkeep"
+
+#: Columns of a file's rows that differ each time a job writes them, regardless of the function's result.
+INCIDENTAL = frozenset({"_file_version", "_refresh_id", "_batch_id", "_processed_at"})
+
+
+def keeper_of(catalog: Catalog, location: str) -> Job | None:
+    """Returns the job that maintains the table at a location; None: no such table or job. Raises DependencyError."""
+    return _keeper(catalog, DeltaLog(location).properties().get(OWNER))
+
+
+def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) -> None:
+    """Checks that other writers than its job may write rows to a table; also than one of another home, elsewhere.
+    If they may, its job removes rows of each file's path from now on, also where it would have found none of its own.
+
+    Raises:
+        InvalidStateError: only its job may.
+        DependencyError: the table cannot be read.
+    """
+    properties = DeltaLog(location).properties()
+    job = _keeper(catalog, properties.get(OWNER))
+    if is_open(properties):
+        if isinstance(job, FileJob) and job.clean:
+            catalog.jobs.change(job, clean=False)
+        return
+    is_elsewhere = OWNER in properties and not location.startswith(f"{warehouse}/")
+    if job is not None or is_elsewhere:
+        writer = f"job {job.name}" if job is not None else "a job of another home"
+        raise InvalidStateError(
+            f"The table {name} is written by {writer}, which would neither notice nor undo other changes to it.",
+            f"To change it nevertheless: ALTER TABLE {name} SET PROPERTIES ('{WRITERS}' = 'any')",
+        )
+
+
+def is_open(properties: Mapping[str, str]) -> bool:
+    """Returns whether a table's properties let any writer change its rows."""
+    return properties.get(WRITERS, "").lower() == "any"
+
+
+def _keeper(catalog: Catalog, owner: str | None) -> Job | None:
+    return catalog.jobs.by_id(owner) if owner else None

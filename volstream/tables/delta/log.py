@@ -1,0 +1,626 @@
+"""Reads a Delta table's log without a JVM: version, table id, commits, transaction ids.
+
+No other module inspects logs. It uses the deltalake library, except to check for a newer commit, which only tests for a file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.schema import Schema as DeltaSchema
+from pyarrow import fs
+
+from volstream.base.model.names import Name
+from volstream.errors import DependencyError, InvalidStateError
+from volstream.sql.text import quote_column, type_of
+from volstream.tables.delta import shapes
+from volstream.tables.delta.expressions import expressions_of
+from volstream.tables.delta.places import files_of, filesystem_of, is_remote, is_table, mapped, open_table, read_table
+from volstream.tables.delta.vectors import deleted_rows
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit of a table.
+
+    Attributes:
+        metadata: the user metadata if it is a JSON object; else empty.
+        adds_only: the commit is known to add rows and do nothing else.
+        rows: rows added, changed and removed; None: unknown.
+    """
+
+    version: int
+    timestamp: datetime
+    operation: str
+    metadata: dict[str, Any]
+    adds_only: bool = False
+    rows: int | None = None
+
+    @property
+    def without_data(self) -> bool:
+        """True if the commit is known to change no row."""
+        return self.operation in _WITHOUT_DATA
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The size of a table.
+
+    Attributes:
+        rows: without deleted ones; None: unknown, because a file has no statistics.
+        bytes: total of its data files.
+        written_on: time of the newest of the last few commits that may have changed rows; None: none did.
+    """
+
+    rows: int | None
+    bytes: int
+    written_on: datetime | None
+
+
+#: Number of newest commits searched for one that changed rows.
+_RECENT = 20
+
+#: Log entries that are read at once: in an object store each is a request.
+_AT_ONCE = 16
+
+#: Operations that change no row, by Delta's names. All others may.
+_WITHOUT_DATA = frozenset(
+    {
+        "OPTIMIZE",
+        "COMPUTE STATS",
+        "VACUUM START",
+        "VACUUM END",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "UPGRADE PROTOCOL",
+        "ROW TRACKING BACKFILL",
+        "ADD COLUMNS",
+        "CREATE TABLE",
+        "ADD CONSTRAINT",
+        "DROP CONSTRAINT",
+        "CLUSTER BY",
+        "CHANGE COLUMN",
+        "RENAME COLUMN",
+        "DROP COLUMNS",
+        "SET TABLE COMMENT",
+        "COMMENT ON TABLE",
+    }
+)
+
+
+#: The operation of a commit that removes data files that cannot be read.
+UNREADABLE = "REMOVE UNREADABLE FILES"
+
+#: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no primary keys.
+PRIMARY_KEY = "volstream.primary_key"
+
+
+#: Metadata of a STRING column that Spark treats as CHAR or VARCHAR: its type, like ``varchar(10)``.
+CHARACTERS = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+def length_of(characters: str | None) -> int | None:
+    """Returns the maximum number of characters that a value of :data:`CHARACTERS` allows; None: unlimited."""
+    limit = re.fullmatch(r"(?:var)?char\((\d+)\)", characters or "")
+    return None if limit is None else int(limit[1])
+
+
+def is_char(characters: str | None) -> bool:
+    """True if a value of :data:`CHARACTERS` ignores trailing blanks, which files may contain or omit."""
+    return (characters or "").startswith("char(")
+
+
+def has_type(kind: Any, *names: str) -> bool:
+    """True if a type in Delta's JSON has one of these names, or contains one that does."""
+    if isinstance(kind, str):
+        return kind in names
+    inside = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    inside += [field["type"] for field in kind.get("fields", ())]
+    return kind["type"] in names or any(has_type(inner, *names) for inner in inside)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A table's columns at a version.
+
+    Attributes:
+        types: Delta's type of each column as JSON, in order.
+        fields: the columns as the log has them, with their numbers if columns are mapped.
+        partitions: partition columns.
+        required: columns that are NOT NULL.
+        expressions: descriptions of what Spark would evaluate when rows are written.
+        chars: columns of type CHAR.
+    """
+
+    types: Mapping[str, str]
+    fields: Sequence[Mapping[str, Any]]
+    partitions: Sequence[str]
+    properties: Mapping[str, str]
+    required: Sequence[str] = ()
+    expressions: Sequence[str] = ()
+    chars: Collection[str] = ()
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Column names, in order."""
+        return list(self.types)
+
+    @property
+    def comparable(self) -> Sequence[str]:
+        """Columns whose values can be compared in SQL."""
+        return [name for name, type_ in self.types.items() if not has_type(json.loads(type_), "map", "variant")]
+
+    @property
+    def primary_key(self) -> Sequence[str]:
+        """Columns of the primary key; empty: none declared."""
+        return [str(column) for column in json.loads(self.properties.get(PRIMARY_KEY, "[]"))]
+
+    def sql_type(self, column: str) -> str:
+        """Returns the SQL type of a column."""
+        return type_of(json.loads(self.types[column]))
+
+    def accepts_rows_of(self, older: Schema) -> bool:
+        """True if rows of an ``older`` schema fit this one: columns and fields of structs may have been added, renamed by a table
+        with column mapping, or widened."""
+        return shapes.holds(self._row, older._row)
+
+    def reads_rows_of(self, older: Schema) -> bool:
+        """True if Delta reads rows of an ``older`` schema by this one: columns and fields of structs may have been added."""
+        return shapes.reads(self._row, older._row) and self.is_mapped == older.is_mapped
+
+    def has_values_of(self, other: Schema) -> bool:
+        """True if the columns that this schema shares with another one hold its values."""
+        shared = ((field, shapes.same_field(field, other.fields)) for field in self.fields)
+        return all(before is None or shapes.holds(field["type"], before["type"]) for field, before in shared)
+
+    def names_of(self, columns: Sequence[str], other: Schema) -> Sequence[str]:
+        """Returns the names that another schema has for columns of this one; those that it lacks are left out."""
+        mine = (field for field in self.fields if field["name"] in columns)
+        found = (shapes.same_field(field, other.fields) for field in mine)
+        return [field["name"] for field in found if field is not None]
+
+    def values_of(self, older: Schema) -> Mapping[str, str]:
+        """Returns SQL for each column in terms of the columns of an ``older`` schema. Columns that it lacks are NULL."""
+        return {
+            field["name"]: f"CAST(NULL AS {type_of(field['type'])})"
+            if (before := shapes.same_field(field, older.fields)) is None
+            else shapes.converted(quote_column(before["name"]), field["type"], before["type"])
+            for field in self.fields
+        }
+
+    @property
+    def is_mapped(self) -> bool:
+        """True if columns have numbers, which stay when they are renamed."""
+        return self.properties.get("delta.columnMapping.mode", "none") != "none"
+
+    @property
+    def _row(self) -> Mapping[str, Any]:
+        return {"type": "struct", "fields": self.fields}
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A version of a table.
+
+    Attributes:
+        transaction: version of one application's newest transaction; None: it never wrote.
+    """
+
+    version: int
+    schema: Schema
+    transaction: int | None
+
+
+#: Delta's units of time, in seconds.
+_SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+
+
+def files_kept(properties: Mapping[str, str]) -> timedelta:
+    """Returns how long a table with these properties keeps removed files; zero if that is not understood."""
+    return _span(properties.get("delta.deletedFileRetentionDuration", "interval 7 days"))
+
+
+def retention(properties: Mapping[str, str]) -> timedelta:
+    """Returns how long a table with these properties keeps what older versions need: the shorter of log and removed files."""
+    files = files_kept(properties)
+    if not keeps_log_short(properties):
+        return files
+    return min(files, _span(properties.get("delta.logRetentionDuration", "interval 30 days")))
+
+
+def keeps_log_short(properties: Mapping[str, str]) -> bool:
+    """True if old log entries of a table with these properties may be deleted."""
+    return is_on(properties, "delta.enableExpiredLogCleanup", default=True)
+
+
+def is_on(properties: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    """Returns the value of a boolean property, in any case."""
+    return properties.get(name, str(default)).lower() == "true"
+
+
+def _span(interval: str) -> timedelta:
+    parts = re.findall(r"(\d+)\s+(second|minute|hour|day|week)s?", interval.lower())
+    return timedelta(seconds=sum(int(number) * _SPANS[unit] for number, unit in parts))
+
+
+class DeltaLog:
+    """The log of the table at ``location`` (a local path or a URI). Every call reads it again."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    def exists(self) -> bool:
+        """True if there is a Delta table at the location."""
+        return is_table(self.location)
+
+    def latest_version(self) -> int | None:
+        """Returns the newest version, or None if there is no table."""
+        table = self._open()
+        return None if table is None else int(table.version())
+
+    def table_id(self) -> str | None:
+        """Returns Delta's id of the table, which changes when it is re-created; None if there is no table."""
+        table = self._open()
+        return None if table is None else str(table.metadata().id)
+
+    def head(self) -> tuple[int, str] | None:
+        """Returns newest version and table id from one read; None if there is no table."""
+        table = self._open()
+        return None if table is None else (int(table.version()), str(table.metadata().id))
+
+    def properties(self) -> dict[str, str]:
+        """Returns the table's properties; empty if there is no table."""
+        table = self._open()
+        return {} if table is None else {key: str(value) for key, value in table.metadata().configuration.items()}
+
+    def columns(self) -> dict[str, str]:
+        """Returns column names with their Delta types as JSON; empty if there is no table."""
+        schema = self.schema()
+        return {} if schema is None else dict(schema.types)
+
+    def schema(self, version: int | None = None) -> Schema | None:
+        """Returns columns and properties at a version, or the newest; None if the version does not exist."""
+        table = self._open(version)
+        if table is None:
+            return None
+        with mapped(self.location):
+            return _schema(table)
+
+    def check_plain(self, table: Name) -> None:
+        """Checks a table that a job fills; volstream creates these without expressions.
+
+        Raises:
+            InvalidStateError: Spark would evaluate expressions when the job writes.
+        """
+        schema = self.schema()
+        if schema is not None and schema.expressions:
+            raise InvalidStateError(
+                f"The table {table} has {', '.join(schema.expressions)}, which Spark would evaluate when a job writes to it.",
+                "Remove it from the table, or let the job write another one.",
+            )
+
+    def rows(self) -> int | None:
+        """Returns the number of rows from the files' statistics, including ones deleted by deletion vectors; None: unknown."""
+        table = self._open()
+        if table is None:
+            return None
+        with mapped(self.location):
+            counts = files_of(table, flatten=False)["num_records"]
+        return None if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
+
+    def extent(self) -> Extent | None:
+        """Returns the current size of the table; None: there is no table."""
+        table = self._open()
+        if table is None:
+            return None
+        with mapped(self.location):
+            files = files_of(table, flatten=False)
+            counted, size = files["num_records"], pc.sum(files["size_bytes"], min_count=0).as_py()
+            rows = None if counted.null_count else int(pc.sum(counted, min_count=0).as_py())
+            try:
+                gone = deleted_rows(table, [path.rsplit("/", 1)[-1] for path in files["path"].to_pylist()])
+            except DeltaError:  # the library lacks a feature of the table, such as type widening
+                rows = None
+            else:
+                rows = None if rows is None else rows - sum(map(len, gone.values()))
+        newest = self._commits(int(table.version()), _RECENT)
+        written = next((commit.timestamp for commit in newest if not commit.without_data), None)
+        return Extent(rows, int(size), written)
+
+    def minimum(self, column: str) -> Any:
+        """Returns a lower bound of a column's values, from the files' statistics; None: there are none."""
+        table = self._open()
+        if table is None:
+            return None
+        with mapped(self.location):
+            files = files_of(table)
+        name = f"min.{column}"
+        return pc.min(files[name]).as_py() if name in files.column_names else None
+
+    def state(self, app_id: str) -> TableState | None:
+        """Returns the newest version, its columns and the transaction of ``app_id`` from one read; None if there is no
+        table."""
+        table = self._open()
+        if table is None:
+            return None
+        with mapped(self.location):
+            transaction = table.transaction_version(app_id)
+            return TableState(int(table.version()), _schema(table), None if transaction is None else int(transaction))
+
+    def has_newer(self, version: int) -> bool:
+        """True if a commit follows ``version``, or if the log ends before it, as after a restore. Takes a single request; may be
+        true for a commit without data.
+
+        A missing ``<version + 1>.json`` proves nothing if ``<version>.json`` is missing too, because the log was cleaned up.
+        """
+        filesystem, path = filesystem_of(self.location)
+        following, current = filesystem.get_file_info(
+            [f"{path}/_delta_log/{v:020d}.json" for v in (version + 1, version)]
+        )
+        if following.type == fs.FileType.File:
+            return True
+        if current.type == fs.FileType.File:
+            return False
+        newest = self.latest_version()
+        return newest is not None and newest != version
+
+    def readable_from(self, version: int) -> bool:
+        """True if all commit files after ``version`` exist, as reading the change feed from there requires."""
+        newest = self.latest_version()
+        if newest is None or newest <= version:
+            return newest is not None
+        filesystem, path = filesystem_of(self.location)
+        first = filesystem.get_file_info(f"{path}/_delta_log/{version + 1:020d}.json")
+        return bool(first.type == fs.FileType.File)
+
+    def lost_file(self, after: int, until: int) -> str | None:
+        """Returns a missing or damaged file that is needed to read the changes of versions ``after`` (excluded) to ``until``, or
+        None.
+
+        These are files that the commits removed, and change data that they wrote. Versions without log entries are skipped.
+        """
+        filesystem, path = filesystem_of(self.location)
+        for version in range(after + 1, until + 1):
+            try:
+                entries = actions(self.location, version, "")
+            except FileNotFoundError:
+                return None
+            if any(entry.get("commitInfo", {}).get("operation") == UNREADABLE for entry in entries):
+                return next(str(entry["remove"]["path"]) for entry in entries if "remove" in entry)
+            named = [
+                own_file(entry[kind]["path"]) for entry in entries for kind in ("remove", "cdc") if entry.get(kind, {})
+            ]
+            for info in filesystem.get_file_info([f"{path}/{name}" for name in named if name is not None]):
+                if info.type == fs.FileType.NotFound:
+                    return str(info.base_name)
+        return None
+
+    def redefinitions(self, after: int, until: int) -> Sequence[int]:
+        """Returns the versions ``after`` (excluded) to ``until`` that set the table's columns or properties.
+
+        Versions without log entries are skipped.
+        """
+        versions = []
+        for version in range(after + 1, until + 1):
+            with suppress(FileNotFoundError):
+                if any("metaData" in action for action in actions(self.location, version, '"metaData"')):
+                    versions.append(version)
+        return versions
+
+    def commits_after(self, version: int) -> Sequence[Commit]:
+        """Returns the commits with a greater version, oldest first."""
+        table = self._open()
+        if table is None or table.version() <= version:
+            return []
+        return [*self._commits(int(table.version()), int(table.version()) - version)][::-1]
+
+    def _commits(self, newest: int, limit: int) -> Sequence[Commit]:
+        """Returns up to ``limit`` commits that the log still has, the newest first. The library cannot read those of clones."""
+        found: list[Commit] = []
+        versions = iter(range(newest, max(newest - limit, -1), -1))
+        with mapped(self.location), ThreadPoolExecutor(_AT_ONCE) as pool:
+            read = pool.map if is_remote(self.location) else map
+            while chunk := [*itertools.islice(versions, _AT_ONCE)]:
+                commits = [*itertools.takewhile(lambda commit: commit is not None, read(self._commit, chunk))]
+                found += filter(None, commits)
+                if len(commits) < len(chunk):
+                    break
+        return found
+
+    def _commit(self, version: int) -> Commit | None:
+        """Returns a commit; None: the log no longer has it."""
+        try:
+            entries = actions(self.location, version, '"commitInfo"')
+        except FileNotFoundError:
+            return None
+        info: Mapping[str, Any] = next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
+        if "timestamp" not in info:  # the protocol leaves it to the writer
+            filesystem, path = filesystem_of(self.location)
+            [file] = filesystem.get_file_info([f"{path}/_delta_log/{version:020d}.json"])
+            info = {"timestamp": file.mtime.timestamp() * 1000, **info}
+        return _commit(version, info)
+
+    def first_change_after(self, version: int) -> Commit | None:
+        """Returns the oldest commit with a greater version that may change rows, or None."""
+        return next((commit for commit in self.commits_after(version) if not commit.without_data), None)
+
+    def is_larger(self, size: int, rows: int) -> bool:
+        """True if the newest version's files exceed ``size`` bytes, or ``rows`` rows including deleted ones.
+
+        Delta's checksum, which accompanies most commits, has the number of bytes, so that not every file must be checked.
+        """
+        table = self._open()
+        if table is None:
+            return False
+        recorded = self._checked_bytes(table.version())
+        if recorded is not None and recorded > size:
+            return True
+        files = files_of(table, flatten=False)
+        totals = {name: pc.sum(files[name]).as_py() or 0 for name in ("size_bytes", "num_records")}
+        return bool(totals["size_bytes"] > size or totals["num_records"] > rows)
+
+    def _checked_bytes(self, version: int) -> int | None:
+        """Returns the bytes of a version's files from its checksum, which writers may omit or delay; None without one."""
+        filesystem, path = filesystem_of(self.location)
+        try:
+            with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.crc") as stream:
+                return int(json.loads(stream.read())["tableSizeBytes"])
+        except (FileNotFoundError, ValueError, KeyError):
+            return None
+
+    def last_transaction(self, app_id: str) -> int | None:
+        """Returns the newest transaction version of ``app_id``; None if it never wrote or there is no table."""
+        table = self._open()
+        transaction = None if table is None else table.transaction_version(app_id)
+        return None if transaction is None else int(transaction)
+
+    def _open(self, version: int | None = None) -> DeltaTable | None:
+        with mapped(self.location):
+            try:
+                return read_table(self.location) if version is None else open_table(self.location, version)
+            except TableNotFoundError:
+                return None
+
+
+def last_checkpoint(location: str) -> tuple[int, int]:
+    """Returns version and number of parts (0: not split) of a table's newest checkpoint; -1 if there is none.
+
+    Looks for it where none is recorded, as in a copy of a table.
+    """
+    filesystem, path = filesystem_of(location)
+    try:
+        with filesystem.open_input_stream(f"{path}/_delta_log/_last_checkpoint") as stream:
+            hint = json.loads(stream.read())
+        return int(hint["version"]), int(hint.get("parts") or 0)
+    except (FileNotFoundError, ValueError, KeyError):
+        return max(complete_checkpoints(log_files(location)).items(), default=(-1, 0))
+
+
+def log_files(location: str) -> Sequence[str]:
+    """Returns the names of the files in a table's log."""
+    filesystem, path = filesystem_of(location)
+    found = filesystem.get_file_info(fs.FileSelector(f"{path}/_delta_log", allow_not_found=True))
+    return [file.base_name for file in found if file.type == fs.FileType.File]
+
+
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+
+
+def complete_checkpoints(names: Iterable[str]) -> dict[int, int]:
+    """Returns the versions of which all parts of a checkpoint are among the files of a log, in order, with the number of parts
+    (0: not split)."""
+    parts: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for name in names:
+        if found := _CHECKPOINT.fullmatch(name):
+            parts[int(found[1]), int(found[3] or 0)] += 1
+    return {version: wanted for (version, wanted), there in sorted(parts.items()) if there >= (wanted or 1)}
+
+
+def checkpoint_files(location: str, checkpoint: tuple[int, int]) -> Sequence[str]:
+    """Returns the paths of a checkpoint's files, in the table's filesystem; ``checkpoint`` is from :func:`last_checkpoint`."""
+    version, parts = checkpoint
+    if version < 0:
+        return []
+    stem = f"{filesystem_of(location)[1]}/_delta_log/{version:020d}.checkpoint"
+    if not parts:
+        return [f"{stem}.parquet"]
+    return [f"{stem}.{part:010d}.{parts:010d}.parquet" for part in range(1, parts + 1)]
+
+
+def own_file(path: str) -> str | None:
+    """Returns the file that an action names, relative to the table; None: it is elsewhere, as in shallow clones."""
+    return None if urlsplit(path).scheme or path.startswith("/") else unquote(path)
+
+
+def types_of(schema: pa.Schema) -> Sequence[str]:
+    """Returns the types of columns as in a table's :attr:`Schema.columns`."""
+    fields = json.loads(DeltaSchema.from_arrow(schema).to_json())["fields"]
+    return [json.dumps(field["type"], sort_keys=True) for field in fields]
+
+
+def actions(location: str, version: int, mentioning: str) -> Sequence[Mapping[str, Any]]:
+    """Returns the actions of a commit whose text contains ``mentioning``, in order. Raises FileNotFoundError; DependencyError if
+    the log entry is damaged."""
+    filesystem, path = filesystem_of(location)
+    with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.json") as stream:
+        lines = stream.read().splitlines()  # as bytes: statistics may contain line separators of text, such as U+2028
+    try:
+        return [json.loads(line) for line in lines if line.strip() and mentioning.encode() in line]
+    except ValueError:
+        raise DependencyError(
+            f"The table at {location} is damaged: version {version} of its log cannot be read."
+        ) from None
+
+
+def _schema(table: DeltaTable) -> Schema:
+    fields = json.loads(table.schema().to_json())["fields"]
+    metadata = table.metadata()
+    return Schema(
+        {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields},
+        fields,
+        list(metadata.partition_columns),
+        {key: str(value) for key, value in metadata.configuration.items()},
+        [field["name"] for field in fields if not field["nullable"]],
+        list(expressions_of(table)),
+        [field["name"] for field in fields if is_char(field.get("metadata", {}).get(CHARACTERS))],
+    )
+
+
+def _commit(version: int, entry: Mapping[str, Any]) -> Commit:
+    try:
+        metadata = json.loads(entry.get("userMetadata") or "{}")
+    except ValueError:
+        metadata = {}
+    milliseconds = entry.get("inCommitTimestamp", entry["timestamp"])
+    return Commit(
+        version=version,
+        timestamp=datetime.fromtimestamp(int(milliseconds) / 1000, UTC),
+        operation=str(entry.get("operation", "unknown")),
+        metadata=metadata if isinstance(metadata, dict) else {},
+        adds_only=_adds_only(entry),
+        rows=_rows(entry),
+    )
+
+
+def _rows(entry: Mapping[str, Any]) -> int | None:
+    """Returns the number of rows that a commit added, changed or removed, ignoring those it only copied."""
+    match entry.get("operation"):
+        case "MERGE":
+            counts = [_count(entry, f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
+        case "UPDATE":
+            counts = [_count(entry, "numUpdatedRows")]
+        case "DELETE":
+            counts = [_count(entry, "numDeletedRows")]
+        case _:
+            counts = [_count(entry, "numOutputRows")]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _adds_only(entry: Mapping[str, Any]) -> bool:
+    match entry.get("operation"):
+        case "WRITE":
+            return bool((entry.get("operationParameters") or {}).get("mode") == "Append")
+        case "MERGE":
+            return all(_count(entry, f"numTargetRows{what}") == 0 for what in ("Updated", "Deleted"))
+        case _:
+            return False
+
+
+def _count(entry: Mapping[str, Any], metric: str) -> int | None:
+    value = (entry.get("operationMetrics") or {}).get(metric)
+    return None if value is None else int(value)

@@ -1,0 +1,343 @@
+"""Delta tables written without a JVM, through deltalake.
+
+Data files are written first and then committed by name, so a data file is durable before the log entry that names it. Every
+commit carries an application transaction of the table: Delta refuses it if a commit with the same transaction came first, which
+fences off a writer that lost its lease. deltalake's own ``optimize.compact`` writes no transaction, and its predicates fail on
+long IN-lists, so neither is used.
+
+What does not belong here: the meaning of the tables (``directory``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
+
+from volstream.base.model.text import first_line
+from volstream.errors import DependencyError, FencedError
+from volstream.tables.delta import durable
+from volstream.tables.delta.bounds import exact_bounds, is_doubtful
+from volstream.tables.delta.datafile import AddedFile, NewFile, fitted, open_file
+from volstream.tables.delta.log import DeltaLog, last_checkpoint
+from volstream.tables.delta.places import (
+    create_table,
+    files_of,
+    filesystem_of,
+    is_remote,
+    make_durable,
+    mapped,
+    open_table,
+    read_table,
+)
+
+#: Rows per row group; looking up a key decodes a whole group.
+GROUP_ROWS = 2_000
+
+#: Readers start at the newest checkpoint. In an object store each later log entry is a request.
+_CHECKPOINT_COMMITS, _REMOTE_CHECKPOINT_COMMITS = 25, 10
+
+#: Spark lists the whole log several times per read, at 30 microseconds per entry on a local disk, so the log is kept short.
+#: Removed data files are kept much longer: running queries still read them, but never the log again.
+_PROPERTIES = {
+    "delta.logRetentionDuration": "interval 10 minutes",
+    "delta.deletedFileRetentionDuration": "interval 12 hours",
+    "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
+}
+
+#: deltalake makes no checkpoints and cleans nothing up on its own; :meth:`NativeTable.maintain` does when there is time.
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One data file of a table, with its columns' ranges from the statistics.
+
+    Attributes:
+        path: relative to the table.
+        minimum, maximum: by column name, for columns with statistics.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    minimum: Mapping[str, Any]
+    maximum: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """The definition of a table, shared by reader and writer.
+
+    Attributes:
+        location: a local path or a URI.
+        tracked: columns with statistics, which are never NULL.
+        app_ids: application ids whose transaction versions a view has. Every commit carries at least one of them: of two
+            concurrent commits with the same id, one is refused.
+        remedy: what helps if the table is damaged.
+    """
+
+    location: str
+    schema: pa.Schema
+    tracked: Sequence[str]
+    app_ids: Sequence[str]
+    remedy: str = ""
+
+    @contextmanager
+    def mapped(self) -> Iterator[None]:
+        """Maps errors as :func:`volstream.tables.delta.places.mapped` does, and those of damaged data files; with the remedy."""
+        try:
+            with mapped(self.location):
+                yield
+        except pa.ArrowInvalid as error:
+            said = f"The table at {self.location} cannot be read: {first_line(str(error))}"
+            raise DependencyError(said, self.remedy) from error
+        except DependencyError as error:
+            if type(error) is not DependencyError or error.remedy:
+                raise
+            raise DependencyError(error.message, self.remedy) from error
+
+    def view(self) -> View | None:
+        """Returns the newest version for a reader; None if there is no table. Raises DependencyError."""
+        with self.mapped():
+            try:
+                handle = read_table(self.location)
+                transactions = {app_id: handle.transaction_version(app_id) for app_id in self.app_ids}
+                return _view(handle, self, transactions)
+            except TableNotFoundError:
+                return None
+
+
+@dataclass(frozen=True)
+class View:
+    """A version of a table: its files and transactions. Using it does not read the log."""
+
+    spec: TableSpec
+    version: int
+    table_id: str
+    files: Sequence[DataFile]
+    transactions: Mapping[str, int]
+
+    @cached_property
+    def rows(self) -> int:
+        """Number of rows of the version."""
+        return sum(file.rows for file in self.files)
+
+    @cached_property
+    def bytes(self) -> int:
+        """Total size of the version's files."""
+        return sum(file.bytes for file in self.files)
+
+    def open(self, file: DataFile) -> pq.ParquetFile:
+        """Opens a file as Parquet. Raises DependencyError if it no longer exists."""
+        with self.spec.mapped():
+            return open_file(self.spec.location, file.path)
+
+    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+        """Returns all rows of a file, in its order; columns missing from the file are NULL."""
+        with self.spec.mapped(), self.open(file) as opened:
+            return self.fitted(opened.read(columns=columns if columns is None else list(columns)), columns)
+
+    def files_between(self, number: str, after: int, until: int) -> list[DataFile]:
+        """Returns the files that may have rows whose ``number`` is in ``(after, until]``, by its statistics."""
+        return [file for file in self.files if file.maximum[number] > after and file.minimum[number] <= until > after]
+
+    def between(self, number: str, after: int, until: int) -> Iterator[pa.Table]:
+        """Yields the rows whose ``number`` is in ``(after, until]`` file by file, in no particular order."""
+        for file in self.files_between(number, after, until):
+            rows = self.read(file)
+            if file.minimum[number] <= after or file.maximum[number] > until:
+                numbers = rows[number]
+                rows = rows.filter(pc.and_(pc.greater(numbers, after), pc.less_equal(numbers, until)))
+            yield rows
+
+    def fitted(self, rows: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
+        """Converts ``rows`` of one of the files to the table's columns, or some of them."""
+        schema = self.spec.schema
+        return fitted(rows, schema if columns is None else pa.schema([schema.field(name) for name in columns]))
+
+
+#: Columns with mostly distinct values, for which a dictionary would be a second copy.
+_DISTINCT = ("relative_path", "url", "etag", "old_etag", "last_modified_time", "old_last_modified_time")
+
+
+class NativeTable:
+    """The writer of a table. For one process at a time, in one thread."""
+
+    def __init__(self, spec: TableSpec) -> None:
+        self.spec = spec
+        self._handle: DeltaTable | None = None
+        self._view: View | None = None
+        # Transactions as of a version; deltalake takes milliseconds to find one.
+        self._known: tuple[int, dict[str, int | None]] = (-1, {})
+
+    def open(self) -> View:
+        """Returns the newest version, which the next commit builds on; creates the table if it does not exist.
+
+        Makes the commits of other writers durable: a writer may have died before doing so.
+        """
+        with self.spec.mapped():
+            if self._handle is None:
+                try:
+                    self._handle = open_table(self.spec.location)
+                except TableNotFoundError:
+                    self._handle = self._create()
+            elif DeltaLog(self.spec.location).has_newer(self._handle.version()):
+                self._handle.update_incremental()
+            if self._view is None or self._view.version != self._handle.version():
+                transactions = {app_id: self.transaction(app_id) for app_id in self.spec.app_ids}
+                self._view = _view(self._handle, self.spec, transactions)
+                durable.sync(self.spec.location, self._view.table_id, self._view.version)
+            return self._view
+
+    def transaction(self, app_id: str) -> int | None:
+        """Returns an application's newest transaction version as of the last :meth:`open`; None if it never wrote."""
+        assert self._handle is not None, "opened before"
+        version, known = self._known
+        if version != self._handle.version():
+            self._known = _, known = self._handle.version(), {}
+        if app_id not in known:
+            latest = self._handle.transaction_version(app_id)
+            known[app_id] = None if latest is None else int(latest)
+        return known[app_id]
+
+    def new_file(self) -> NewFile:
+        """Creates a data file for a commit to add."""
+        return NewFile(
+            self.spec.location, self.spec.schema, tracked=self.spec.tracked, plain=_DISTINCT, group_rows=GROUP_ROWS
+        )
+
+    def merged(self, view: View, files: Iterable[DataFile], order: Sequence[str]) -> AddedFile:
+        """Writes the rows of some files into one, sorted by the columns ``order``."""
+        rows = pa.concat_tables([view.read(file) for file in files])
+        merged = self.new_file()
+        merged.write(rows.sort_by([(name, "ascending") for name in order]))
+        return merged.close()
+
+    def commit(
+        self,
+        view: View,
+        transactions: Mapping[str, int],
+        *,
+        added: Iterable[AddedFile] = (),
+        removed: Iterable[DataFile] = (),
+        changes_data: bool = True,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Commits on top of ``view``, the result of the last :meth:`open`; durable on return.
+
+        Args:
+            transactions: versions of application ids to set, including one of the table's own.
+            changes_data: False: rows only move between files.
+
+        Raises:
+            FencedError: another writer meanwhile committed one of the same transactions or removed one of the same files;
+                nothing of this commit is in the table.
+        """
+        assert {*self.spec.app_ids} & {*transactions}, "without one the commit would not fence off other writers"
+        handle = self._handle
+        assert handle is not None, "opened before"
+        if handle.version() != view.version:
+            raise FencedError(f"The table at {self.spec.location} was changed by another process meanwhile.")
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [file.action() for file in added]
+        for action in actions:
+            action.data_change = changes_data
+        actions += [RemoveAction(file.path, changes_data, now, file.bytes, {}) for file in removed]
+        filesystem, path = filesystem_of(self.spec.location)
+        make_durable(filesystem, path, folders=False)  # the added files' names, before the log refers to them
+        with mapped(self.spec.location):
+            try:
+                handle.create_write_transaction(
+                    actions,
+                    "append",
+                    self.spec.schema,
+                    commit_properties=CommitProperties(
+                        custom_metadata=dict(metadata or {}),
+                        app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
+                    ),
+                    post_commithook_properties=_NO_HOOKS,
+                )
+            except CommitFailedError as error:
+                self._handle = None
+                raise FencedError(
+                    f"Another process wrote the table at {self.spec.location} meanwhile: {error}."
+                ) from error
+            handle.update_incremental()
+        known_at, known = self._known
+        if known_at == view.version and handle.version() == view.version + 1:  # nobody else committed
+            self._known = handle.version(), {**known, **transactions}
+        if handle.version() == view.version + 1:
+            make_durable(filesystem, f"{path}/_delta_log/{handle.version():020d}.json")
+            durable.made(view.table_id, handle.version())
+        else:
+            durable.sync(self.spec.location, view.table_id, handle.version())
+
+    def maintain(self) -> None:
+        """Keeps the log short: makes periodic checkpoints, and deletes old entries before them."""
+        handle = self._handle
+        often = _REMOTE_CHECKPOINT_COMMITS if is_remote(self.spec.location) else _CHECKPOINT_COMMITS
+        if handle is None or handle.version() - last_checkpoint(self.spec.location)[0] < often:
+            return
+        with mapped(self.spec.location):
+            durable.checkpoint(self.spec.location, handle)
+
+    def sweep(self) -> None:
+        """Deletes data files that no version needs: removed ones, and remains of crashes. Lists the folder."""
+        with mapped(self.spec.location):
+            if self._handle is not None:
+                self._handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
+
+    def _create(self) -> DeltaTable:
+        commit = CommitProperties(app_transactions=[Transaction(self.spec.app_ids[0], 0)])
+        try:
+            table = create_table(self.spec.location, self.spec.schema, _PROPERTIES, commit, _NO_HOOKS)
+        except DeltaError as error:
+            raise FencedError(
+                f"Another process created the table at {self.spec.location} meanwhile: {error}."
+            ) from error
+        filesystem, path = filesystem_of(self.spec.location)
+        make_durable(filesystem, f"{path}/_delta_log/{0:020d}.json", f"{path}/_delta_log", path)
+        return table
+
+
+def _view(handle: DeltaTable, of: TableSpec, transactions: Mapping[str, int | None]) -> View:
+    added = files_of(handle)
+    count = added.num_rows
+
+    def column(name: str) -> list[Any]:
+        return added[name].to_pylist() if name in added.column_names else [None] * count
+
+    paths = column("path")
+    minimum, maximum = ({name: column(f"{end}.{name}") for name in of.tracked} for end in ("min", "max"))
+    for name in of.tracked:  # files are found by the ends of their ranges, which must be exact
+        for at, path in enumerate(paths):
+            if is_doubtful(minimum[name][at]) or is_doubtful(maximum[name][at]):
+                minimum[name][at], maximum[name][at] = exact_bounds(of.location, path, name)
+    files = [
+        DataFile(
+            path,
+            rows,
+            size,
+            {name: values[at] for name, values in minimum.items()},
+            {name: values[at] for name, values in maximum.items()},
+        )
+        for at, (path, rows, size) in enumerate(zip(paths, column("num_records"), column("size_bytes"), strict=True))
+    ]
+    return View(
+        of,
+        int(handle.version()),
+        str(handle.metadata().id),
+        files,
+        {app_id: version for app_id, version in transactions.items() if version is not None},
+    )

@@ -1,0 +1,420 @@
+"""Locations of tables and folders, opened as pyarrow filesystems or deltalake tables.
+
+A location is a local path or a URI, kept as text in the catalog, in plans and in Spark's SQL. The warehouse that contains the
+location determines other options of an object store, such as an endpoint (``delta.options``).
+
+No other module creates pyarrow filesystems or opens tables with deltalake. Workers of a cluster write files by this module, and
+may lack deltalake: it is imported late.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import stat
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from volstream.base.lifecycle.disks import disk_error, sync
+from volstream.base.model.text import first_line
+from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, StorageError
+from volstream.files.cloud.access import Access, Keys
+from volstream.tables.delta.options import options_of
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import CommitProperties, PostCommitHookProperties
+
+_S3 = ("s3", "s3a")
+
+#: Characters that libraries read differently in the URI of an object.
+_NO_MARKS = frozenset("?#%")
+
+#: What deltalake reads as something else in a path, or does not find all of a table with.
+_UNFIT = re.compile(r"[#?\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
+
+#: Buckets, with what reaches them, whose store writes on a condition.
+_safe: set[tuple[str, Access]] = set()
+
+#: Tables that were read, the latest opened at the end, by the folders of their logs.
+_read: dict[str, _Read] = {}
+_reading = threading.Lock()
+_MOST_READ = 32
+
+#: Mode of a folder that a group may write, and whose content belongs to that group.
+_OF_GROUP = stat.S_ISGID | stat.S_IWGRP
+
+
+def is_remote(location: str) -> bool:
+    """True if a location is in an object store or on another host, not a local path."""
+    return "://" in location and not location.startswith("file://")
+
+
+def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
+    """Returns a location's filesystem and the path in it, without a trailing slash.
+
+    Raises:
+        InvalidValueError: the location is neither a path nor the URI of a filesystem.
+    """
+    place = urlsplit(location)
+    if place.scheme in _S3 and is_remote(location):
+        if not _NO_MARKS.isdisjoint(location):
+            raise InvalidValueError(f"{location} is not a valid location for tables.", "Name it without ?, # and %.")
+        options = tuple(sorted(options_of(location).items()))
+        return _s3(options), f"{place.netloc}{place.path}".rstrip("/")
+    if _UNFIT.search(location) is not None:
+        raise InvalidValueError(
+            f"{location!r} is not a valid location for tables.",
+            "Name it without #, ?, backslashes, control characters, and codes such as %20.",
+        )
+    try:
+        filesystem, path = fs.FileSystem.from_uri(location)
+    except ValueError as error:
+        raise InvalidValueError(
+            f"{location} is not a valid location for tables: {error}.",
+            "Correct the setting `warehouse`: a directory, or s3://bucket/prefix.",
+        ) from None
+    return filesystem, path.rstrip("/")
+
+
+def is_table(location: str) -> bool:
+    """True if there is a Delta table at the location. Raises DependencyError."""
+    from deltalake import DeltaTable
+
+    with mapped(location):
+        return DeltaTable.is_deltatable(location, options_of(location) or None)
+
+
+def is_folder(location: str) -> bool:
+    """True if there is a folder or, in an object store, anything below ``location``."""
+    filesystem, path = filesystem_of(location)
+    return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+
+
+def open_table(location: str, version: int | None = None) -> DeltaTable:
+    """Opens the table at a version, or at the newest. Raises deltalake's exceptions."""
+    from deltalake import DeltaTable
+
+    return DeltaTable(location, version=version, storage_options=options_of(location) or None)
+
+
+def read_table(location: str) -> DeltaTable:
+    """Returns a table's newest version, for reading alone: in a folder, callers share it until the log changes.
+
+    Raises deltalake's exceptions; DependencyError if a power cut emptied the log, which would read as commits of nothing.
+    """
+    if is_remote(location):
+        return open_table(location)
+    # deltalake resolves links when it opens a table, so a handle is of the place that they lead to.
+    log = f"{os.path.realpath(filesystem_of(location)[1])}/_delta_log"
+    folder = _stamp(log)  # before the log is read: what changes meanwhile is noticed by the next caller
+    with _reading:
+        known = _read.get(log)
+    if known is not None and known.is_newest(log, folder):
+        return known.table
+    table = open_table(location)
+    if (emptied := _emptied(log, table.version())) is not None:
+        raise DependencyError(f"The table at {location} is damaged: version {emptied} of its log is empty.")
+    with _reading:
+        _read.pop(log, None)
+        _read[log] = _Read(table, folder, _stamp(_entry(log, table.version())))
+        if len(_read) > _MOST_READ:
+            del _read[next(iter(_read))]
+    return table
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A version of a table, with the stamps of its log's folder and of its own entry there."""
+
+    table: DeltaTable
+    folder: tuple[int, ...] | None
+    entry: tuple[int, ...] | None
+
+    def is_newest(self, log: str, folder: tuple[int, ...] | None) -> bool:
+        # The time of a folder is some milliseconds coarse: the next version may have come within them.
+        version = self.table.version()
+        return (
+            folder == self.folder
+            and _stamp(_entry(log, version)) == self.entry
+            and _stamp(_entry(log, version + 1)) is None
+        )
+
+
+def _emptied(log: str, version: int) -> int | None:
+    """Returns the newest version after a checkpoint of which a log has an empty entry; None: none that it shows."""
+    while (entry := _stamp(_entry(log, version))) is not None and not os.path.exists(
+        f"{log}/{version:020d}.checkpoint.parquet"
+    ):
+        if not entry[-1]:
+            return version
+        version -= 1
+    return None
+
+
+def _entry(log: str, version: int) -> str:
+    return f"{log}/{version:020d}.json"
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    """Returns what changes with a file, or with a folder's list of files; None: there is none."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def files_of(table: DeltaTable, *, flatten: bool = True) -> pa.Table:
+    """Returns deltalake's list of a version's data files. ``pa.table`` would import pandas for it, which takes half a second."""
+    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=flatten)).read_all()
+
+
+def create_table(
+    location: str,
+    schema: pa.Schema,
+    configuration: Mapping[str, str],
+    commit: CommitProperties,
+    hooks: PostCommitHookProperties,
+) -> DeltaTable:
+    """Creates an empty table. Raises deltalake's exceptions, and InvalidStateError for an unsafe store."""
+    from deltalake import DeltaTable
+
+    if urlsplit(location).scheme in _S3 and not can_create(location):
+        raise DependencyError(f"Commits to {location} require boto3.", "Run: pip install 'volstream[s3]'.")
+    make_folder(location)
+    return DeltaTable.create(
+        location,
+        schema,
+        configuration=dict(configuration),
+        storage_options=options_of(location) or None,
+        commit_properties=commit,
+        post_commithook_properties=hooks,
+    )
+
+
+def make_folder(location: str) -> None:
+    """Creates a folder and its parents, whose names survive a power cut. Object stores have no folders.
+
+    Below a folder that a group may write and passes on (mode 2770), such as that of the daemon's user and Spark's, the group may
+    write new folders, too, whatever the umask.
+
+    Raises:
+        DependencyError: the folder cannot be created.
+    """
+    if not _has_folders(location):
+        return
+    filesystem, path = filesystem_of(location)
+    missing: list[str] = []
+    if isinstance(filesystem, fs.LocalFileSystem):
+        folder = path
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+    try:
+        filesystem.create_dir(path, recursive=True)
+        for folder in reversed(missing):
+            if os.stat(os.path.dirname(folder)).st_mode & _OF_GROUP == _OF_GROUP:
+                os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | stat.S_IRWXG | stat.S_ISGID)
+    except OSError as error:
+        _check_disk(location, error)
+        kind = StorageError if is_remote(location) else DependencyError
+        raise kind(f"The folder {location} cannot be created: {error}.", "Correct the setting `warehouse`.") from error
+    make_durable(filesystem, *map(os.path.dirname, missing), folders=False)
+
+
+def replace_file(location: str, content: bytes) -> None:
+    """Writes a small file atomically: readers see either the old content or the new one, even after a power cut."""
+    filesystem, path = filesystem_of(location)
+    target = f"{path}.new" if _has_folders(location) else path
+    if isinstance(filesystem, fs.LocalFileSystem):
+        Path(target).unlink(missing_ok=True)  # left by a crash; or a link, whose target would be overwritten
+        with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666), "wb") as local:
+            local.write(content)
+    else:
+        with filesystem.open_output_stream(target) as file:
+            file.write(content)
+    make_durable(filesystem, target, folders=False)
+    if target != path:
+        filesystem.move(target, path)
+    make_durable(filesystem, os.path.dirname(path), folders=False)
+
+
+def can_create(location: str) -> bool:
+    """True if :func:`create_file` is possible below ``location``: on a local file system, and in a store of S3's kind.
+
+    The first call for a store that is not Amazon's sends it a few requests.
+
+    Raises:
+        InvalidStateError: the store ignores the condition, so that nothing may be committed to it.
+        DependencyError: the store cannot be asked.
+    """
+    if not is_remote(location):
+        return True
+    place = urlsplit(location)
+    if place.scheme not in _S3 or find_spec("boto3") is None:
+        return False
+    access = _access(location)
+    if (place.netloc, access) not in _safe:
+        _check_conditions(access, place.netloc, place.path.strip("/"))
+        _safe.add((place.netloc, access))
+    return True
+
+
+def create_file(location: str, content: bytes) -> bool:
+    """Writes a small file unless it exists, durable on return; returns False if another one is there.
+
+    Raises:
+        DependencyError: an object store cannot be reached. The file may be there nevertheless.
+    """
+    if is_remote(location):
+        from volstream.files.cloud import aws
+
+        place = urlsplit(location)
+        with aws.errors(f"Writing {location}"):
+            access = _access(location)
+            return aws.create_object(access, place.netloc, place.path.lstrip("/"), content)
+    filesystem, path = filesystem_of(location)
+    draft = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(draft, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+    make_durable(filesystem, path)
+    return True
+
+
+def try_writing(location: str) -> None:
+    """Writes a file below a location, and deletes it. Raises OSError."""
+    filesystem, root = filesystem_of(location)
+    probe = f"{root}/_probe-{uuid.uuid4().hex}"
+    with filesystem.open_output_stream(probe) as file:
+        file.write(b"x")
+    filesystem.delete_file(probe)
+
+
+def remove_file(filesystem: fs.FileSystem, path: str) -> None:
+    """Deletes a file, if it is there."""
+    with suppress(FileNotFoundError):
+        filesystem.delete_file(path)
+
+
+def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -> None:
+    """Makes files, and with ``folders`` their names, survive a power cut. Object stores guarantee that."""
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        return
+    for path in dict.fromkeys([*paths, *(map(os.path.dirname, paths) if folders else ())]):
+        sync(path)
+
+
+@contextmanager
+def mapped(location: str) -> Iterator[None]:
+    """Maps exceptions of deltalake and pyarrow, except for a missing table, to DependencyError or its subclass DiskError;
+    for a location in an object store, to StorageError, which may be temporary."""
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    try:
+        yield
+    except TableNotFoundError:
+        raise
+    except (DeltaError, OSError) as error:
+        _check_disk(location, error)
+        kind = StorageError if is_remote(location) else DependencyError
+        raise kind(f"The table at {location} cannot be read or written: {first_line(str(error))}.") from error
+
+
+def _check_disk(location: str, error: Exception) -> None:
+    """Raises DiskError if an error means that the disk is full or read-only."""
+    disk = disk_error(error, location)
+    if disk is not None:
+        raise disk from error
+
+
+@contextmanager
+def reached(location: str) -> Iterator[None]:
+    """Maps errors of pyarrow: in an object store to StorageError, those of a full or read-only disk to DiskError. Other errors
+    of disks are not temporary, and are not mapped."""
+    try:
+        yield
+    except OSError as error:
+        _check_disk(location, error)
+        if not is_remote(location):
+            raise
+        raise StorageError(f"{location} cannot be read or written: {error}.") from error
+
+
+def _has_folders(location: str) -> bool:
+    return not is_remote(location) or location.startswith(("hdfs://", "viewfs://"))
+
+
+def _check_conditions(access: Access, bucket: str, folder: str) -> None:
+    """Raises InvalidStateError if a store lets one writer overwrite another one's commit.
+
+    Each commit is written on the condition that it does not exist. Some S3-compatible stores silently ignore that.
+    """
+    if _is_amazon_s(access.endpoint):
+        return
+    from volstream.files.cloud import aws
+
+    with aws.errors(f"The warehouse's store at {access.endpoint}"):
+        safe = aws.supports_conditional_writes(access, bucket, f"{folder}/_probe-{uuid.uuid4().hex}")
+    if not safe:
+        raise InvalidStateError(
+            f"The store at {access.endpoint} ignores If-None-Match on PUT requests, so two writers could overwrite each "
+            "other's commits.",
+            "Keep the warehouse on a file system, or in a store that supports it.",
+        )
+
+
+def _access(location: str) -> Access:
+    """Returns what reaches the store of a location."""
+    settings = options_of(location)
+    keys = None
+    if "AWS_ACCESS_KEY_ID" in settings:
+        keys = Keys(
+            settings["AWS_ACCESS_KEY_ID"], settings.get("AWS_SECRET_ACCESS_KEY", ""), settings.get("AWS_SESSION_TOKEN")
+        )
+    endpoint, source = settings.get("AWS_ENDPOINT_URL"), "static" if keys else "env"
+    return Access("s3", settings.get("AWS_REGION"), endpoint, credentials=source, keys=keys)
+
+
+def _is_amazon_s(endpoint: str | None) -> bool:
+    return endpoint is None or (urlsplit(endpoint).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+@functools.cache
+def _s3(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
+    settings = dict(options)
+    if not _is_amazon_s(settings.get("AWS_ENDPOINT_URL")):
+        # Other stores do not support the trailing checksums of Amazon's SDK, nor the encoding that these need; pyarrow takes
+        # this option only from the environment.
+        os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
+    return fs.S3FileSystem(
+        access_key=settings.get("AWS_ACCESS_KEY_ID"),
+        secret_key=settings.get("AWS_SECRET_ACCESS_KEY"),
+        session_token=settings.get("AWS_SESSION_TOKEN"),
+        region=settings.get("AWS_REGION"),
+        endpoint_override=settings.get("AWS_ENDPOINT_URL"),
+        # One request for a small file instead of three.
+        allow_delayed_open=True,
+        force_virtual_addressing=settings.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true",
+    )

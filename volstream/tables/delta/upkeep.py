@@ -1,0 +1,346 @@
+"""Keeps a table light that many small commits write: puts its small files together, leaves out deleted rows, deletes old files.
+
+No row changes: the commit says so (``dataChange``), rows keep their ids, and the files that it replaces stay for who reads them.
+Files of similar size are put together, so that each row is rewritten a few times at most, however many commits follow.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain, groupby
+from math import inf
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from pyarrow import fs
+
+from volstream.tables.delta import commits, direct, history
+from volstream.tables.delta.datafile import fitted, of_rows, open_file
+from volstream.tables.delta.history import MayGo
+from volstream.tables.delta.keeper import UPKEEP
+from volstream.tables.delta.log import DeltaLog, files_kept
+from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.places import (
+    can_create,
+    files_of,
+    filesystem_of,
+    make_durable,
+    mapped,
+    read_table,
+    remove_file,
+)
+from volstream.tables.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
+from volstream.tables.delta.vectors import deleted_rows, file_of
+
+#: A table is looked at after so many commits.
+COMMITS = 8
+
+#: Cleaning drops old versions, and files that nothing needs any more, after so many commits, and with the first check after so
+#: many seconds: files that a burst of commits replaces are needed for another hour.
+_CLEAN_COMMITS, _CLEAN_SECONDS = 250, 3900.0
+
+#: Names of files that volstream writes: it commits them at once.
+_OURS = re.compile(r"part-[0-9a-f]{32}\.parquet|cdc-[0-9a-f-]{36}\.parquet")
+
+#: By location: commits of this process since it looked at the table.
+_since: dict[str, int] = {}
+
+#: By location: the version at which this process last checked for old ones, and when it last found the check due.
+_looked: dict[str, tuple[int, float]] = {}
+
+#: So many files of similar size become one.
+_FILES = 8
+
+#: Files beyond this size stay as they are; what is put together is in memory.
+_MOST_BYTES = 64 << 20
+
+#: Rows in memory at once, not compressed, unless a single file has more.
+_MOST_MEMORY = 256 << 20
+
+#: A file is rewritten once this part of its rows is deleted.
+_DELETED = 0.5
+
+#: While a job rests, upkeep rewrites all files with deleted rows, unless their total size exceeds this.
+_REST_BYTES = 16 << 20
+
+
+def _nothing(*_: int) -> None:
+    """Takes no note."""
+
+
+@dataclass(frozen=True)
+class _File:
+    """A data file of a version; ``deleted``: positions of its deleted rows."""
+
+    path: str
+    size: int
+    rows: int
+    deleted: np.ndarray
+
+    @property
+    def tier(self) -> int:
+        """Files of one tier have a similar number of rows."""
+        return max(0, self.rows - self.deleted.size).bit_length() // 3
+
+
+def is_due(location: str, new: int) -> bool:
+    """True if a table is to be looked at after ``new`` commits of this process, as it is after its first ones."""
+    commits_since = _since.get(location, COMMITS) + new
+    _since[location] = 0 if commits_since >= COMMITS else commits_since
+    return commits_since >= COMMITS
+
+
+def is_old(location: str, new: int) -> bool:
+    """True if old versions of a table are to be looked for: every 250 commits, or an hour after the last time in this process.
+
+    ``new``: as of :func:`is_due`.
+    """
+    version, now = DeltaLog(location).latest_version() or 0, time.monotonic()
+    last_version, last_due = _looked.get(location, (version - max(new, COMMITS), now))
+    due = version // _CLEAN_COMMITS != last_version // _CLEAN_COMMITS or now - last_due > _CLEAN_SECONDS
+    _looked[location] = version, now if due else last_due
+    return due
+
+
+def compact(location: str, key: str, *, without_vectors: bool = False) -> bool:
+    """Puts some small files of a table together; returns True if there may be more to do.
+
+    At most 64 MiB of files at a time. Does nothing if another writer comes first, if the table requires more of a commit than
+    this module knows, or if neither a job nor a property requests upkeep (:data:`UPKEEP`).
+
+    Args:
+        key: text column by which rows are sorted.
+        without_vectors: leave out all deleted rows, if that makes all deletion vectors go and rewrites 16 MiB at most. Any vector
+            costs Delta's reader in Spark a fixed time, 0.15 to 0.35 s.
+
+    Raises:
+        DependencyError: the table cannot be read or written.
+    """
+    with mapped(location):
+        table = _opened(location)
+        return table is not None and any(
+            _compact(location, table, some, key) for some in _choices(table, without_vectors=without_vectors)
+        )
+
+
+def clean(
+    location: str, until: int | None = None, may_go: MayGo | None = None, note: Callable[[int, int], object] = _nothing
+) -> int:
+    """Forgets old versions, as :mod:`~.history` describes, and deletes the files in a table's folder that no
+    version needs which can still be read; returns the number of these files. Lists the folder.
+
+    Also deletes what crashes left; what may be another writer's, who has not committed it yet, only after the table's retention.
+
+    Args:
+        until: the oldest version that a stream or an open attempt still needs; None: none does.
+        may_go, note: of :func:`volstream.tables.delta.history.trim`; None: no version is forgotten.
+
+    Raises:
+        DependencyError: the table cannot be read, or a file not deleted.
+    """
+    with mapped(location):
+        table = _opened(location)
+        if table is None:
+            return 0
+        properties = table.metadata().configuration
+        horizon, kept = history.horizon(properties), files_kept(properties)
+        if horizon is None:
+            return 0
+        oldest, by_number = table.version() if until is None else until, history.is_by_number(properties)
+        if by_number and may_go is not None:
+            history.trim(location, table, oldest, may_go, note)
+        filesystem, root = filesystem_of(location)
+        folders = (fs.FileSelector(folder, allow_not_found=True) for folder in (root, f"{root}/{FEED}"))
+        old = [
+            file
+            for file in chain.from_iterable(map(filesystem.get_file_info, folders))
+            if _is_of_a_table(file.base_name)
+            if file.type == fs.FileType.File and file.mtime < horizon
+        ]
+        if not old:
+            return 0
+        needed, removed = _needed(location, table, horizon.timestamp())
+        week = datetime.now(UTC) - kept
+        needed |= _names(
+            action
+            for action in history.needed(location, -1 if by_number else oldest)
+            # Without a stream or an attempt that needs them, files removed before the retention go.
+            if action.get("deletionTimestamp", inf) >= week.timestamp() * 1000 or until is not None
+        )
+        unneeded = [
+            file.path
+            for file in old
+            if file.base_name not in needed
+            and (file.base_name in removed or _OURS.fullmatch(file.base_name) or file.mtime < week)
+        ]
+        for path in unneeded:
+            remove_file(filesystem, path)
+        history.forget(location, table, horizon)
+        return len(unneeded)
+
+
+def _is_of_a_table(name: str) -> bool:
+    vector = name.startswith("deletion_vector_") and name.endswith(".bin")
+    return vector or (name.endswith(".parquet") and not name.startswith((".", "_")))
+
+
+def _needed(location: str, table: DeltaTable, before: float) -> tuple[set[str], set[str]]:
+    """Returns the names of the files of a version and of those removed since ``before``; and of those removed earlier, as far as
+    the newest checkpoint and what follows it tell."""
+    paths = files_of(table)["path"].to_pylist()
+    removed: tuple[list[Mapping[str, Any]], ...] = ([], [])
+    for entry in commits.removed(location, table.version()):
+        removed[(entry.get("deletionTimestamp") or 0) < before * 1000].append(entry)
+    needed = _names([{"path": path} for path in paths])
+    needed |= _names(chain(commits.adds(location, table.version(), paths).values(), removed[0]))
+    return needed, _names(removed[1])
+
+
+def _names(actions: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Returns the names of the files of actions, without their folders: a clone names its own with their whole path."""
+    names = set[str]()
+    for action in actions:
+        vector = file_of(action.get("deletionVector"))
+        names |= {
+            path.rpartition("/")[2] for path in (action["path"], unquote(action["path"]), vector) if path is not None
+        }
+    return names
+
+
+def _opened(location: str) -> DeltaTable | None:
+    """Opens a table; None: there is none, upkeep is off, or it requires more of a commit than is known here."""
+    if not can_create(location):
+        return None
+    try:
+        table = read_table(location)
+    except TableNotFoundError:
+        return None
+    properties = table.metadata().configuration
+    wanted = properties.get(UPKEEP, "on" if OWNER in properties else "off").lower() == "on"
+    return table if wanted and direct.can_commit(table, None) else None
+
+
+def _choices(table: DeltaTable, *, without_vectors: bool) -> Iterator[Sequence[_File]]:
+    """Yields files to put together, the most urgent first; none: the table is light."""
+    listed = files_of(table)
+    if listed.num_rows < 2 and not without_vectors:
+        return
+    paths, sizes, counts = (listed[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+    deleted = deleted_rows(table, paths)
+    nothing = np.empty(0, np.int64)
+    files = [
+        _File(path, size, rows, deleted.get(path, nothing))
+        for path, size, rows in zip(paths, sizes, counts, strict=True)
+        if rows is not None and direct.is_beside_the_log(path)
+    ]
+    small = sorted((file for file in files if file.size <= _MOST_BYTES), key=lambda file: file.tier)
+    for _, tier in groupby(small, key=lambda file: file.tier):
+        some = _within(sorted(tier, key=lambda file: (file.size, file.path)))
+        if len(some) >= _FILES:
+            yield some
+    if mostly := _within([file for file in small if file.deleted.size > _DELETED * file.rows]):
+        yield mostly
+    if without_vectors:
+        with_vectors = [file for file in files if file.deleted.size]
+        if with_vectors and sum(file.size for file in with_vectors) <= _REST_BYTES:
+            yield with_vectors
+
+
+def _within(files: Sequence[_File]) -> Sequence[_File]:
+    total = np.cumsum([file.size for file in files])
+    return files[: int(np.searchsorted(total, _MOST_BYTES, side="right"))]
+
+
+def _compact(location: str, table: DeltaTable, files: Sequence[_File], key: str) -> bool:
+    schema = pa.schema(table.schema().to_arrow())
+    ids, versions = id_column(table), version_column(table)
+    own = [name for name in (ids, versions) if name is not None]
+    written = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in own)])
+    adds = commits.adds(location, table.version(), [file.path for file in files])
+    some, parts, held = list[_File](), list[pa.Table](), 0
+    for file in files:
+        if file.path not in adds:
+            continue
+        rows = _read(location, file, written, _MOST_MEMORY - held)
+        if rows is None:
+            continue  # perhaps a smaller one has room
+        held += rows.nbytes
+        at = np.setdiff1d(np.arange(rows.num_rows), file.deleted, assume_unique=True)
+        rows, add = rows.take(at), adds[file.path]
+        if ids is not None:
+            rows = _with(rows, ids, ids_of(add, rows, at, ids))
+        if versions is not None:
+            changed_by = pc.fill_null(rows[versions].combine_chunks(), int(add.get("defaultRowCommitVersion") or 0))
+            rows = _with(rows, versions, changed_by)
+        some.append(file)
+        parts.append(rows)
+    if not any(file.deleted.size for file in some) and len(some) < 2:
+        return False
+    rows = pa.concat_tables(parts)
+    by = direct.spelled(table, key)
+    ordered = rows.sort_by(by) if by in rows.column_names else rows
+    return _replace(location, table, [adds[file.path] for file in some], ordered, by, own)
+
+
+def _read(location: str, file: _File, schema: pa.Schema, room: int) -> pa.Table | None:
+    """Returns a file's rows; None: they need more memory than there is room. Encoded, equal values take none."""
+    groups = [schema.empty_table().cast(pa.schema([field.with_nullable(True) for field in schema]))]
+    wanted = {name.lower() for name in schema.names}
+    with open_file(location, file.path) as opened:
+        if sum(opened.metadata.row_group(number).total_byte_size for number in range(opened.num_row_groups)) > room:
+            return None
+        there = [name for name in opened.schema_arrow.names if name.lower() in wanted]
+        for number in range(opened.num_row_groups):
+            groups.append(fitted(opened.read_row_group(number, columns=there), schema))
+            room -= groups[-1].nbytes
+            if room < 0:
+                return None
+    return pa.concat_tables(groups)
+
+
+def _with(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return rows.set_column(rows.column_names.index(name), name, values)
+
+
+def _replace(
+    location: str,
+    table: DeltaTable,
+    old: Sequence[Mapping[str, Any]],
+    rows: pa.Table,
+    key: str,
+    unlisted: Sequence[str],
+) -> bool:
+    """Commits a file with ``rows`` in place of others."""
+    tracked = TrackedCommit(table, location)
+    info = commits.info("OPTIMIZE", {"predicate": "[]"}, **tracked.info(keeps_ids=True))
+    now = int(time.time() * 1000)
+    removed = [commits.removal(add, now, changes_data=False) for add in old]
+    if not rows.num_rows:
+        return _is_same(location, table) and commits.on(location, table, [info, *removed])
+    file = of_rows(location, rows.schema, key, unlisted)
+    try:
+        file.write(rows)
+        added = commits.addition(file.close(), **tracked.added(rows.num_rows), dataChange=False)
+        make_durable(*filesystem_of(location), folders=False)
+    except BaseException:
+        file.drop()
+        raise
+    # Interrupted from here on, it may have been made, and the file stays.
+    made = _is_same(location, table) and commits.on(location, table, [info, *removed, added, *tracked.domain()])
+    if not made:
+        file.drop()
+    return made
+
+
+def _is_same(location: str, table: DeltaTable) -> bool:
+    """True if the table was not dropped and made again since it was opened; no lease of its job prevents that."""
+    return DeltaLog(location).table_id() == str(table.metadata().id)

@@ -1,0 +1,373 @@
+"""Appends batches of rows to a tail, durably and at most once, without a JVM."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from deltalake.transaction import CommitProperties, Transaction
+
+from volstream.base.lifecycle import faults
+from volstream.errors import FencedError, InvalidStateError, StorageError, TailFullError
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.native import DataFile, NativeTable, View
+from volstream.tables.delta.options import options_of
+from volstream.tables.delta.places import mapped, read_table
+from volstream.tables.tails import table
+from volstream.tables.tails.snapshot import Tail
+from volstream.tables.tails.table import (
+    ARRIVAL,
+    BEFORE,
+    FLOOR,
+    MOVE,
+    NEWEST,
+    OPERATION,
+    OWN,
+    POSITION,
+    RETIRED,
+    SEALED,
+    THROUGH,
+)
+
+#: Maximum number of attempts; an attempt fails only if another commit came first.
+_ATTEMPTS = 100
+
+#: Maximum content of a tail, which then refuses rows: reading it must stay cheap.
+MAX_ROWS, MAX_BYTES = 2_000_000, 512 << 20
+
+#: This many files with fewer rows are merged: each costs a reader a request.
+_SMALL_FILES, _SMALL_ROWS = 64, 20_000
+
+
+@dataclass(frozen=True)
+class Flush:
+    """Rows of one flush.
+
+    Attributes:
+        stream_id: the stream that sent the rows.
+        sequence: number of the flush in its stream, increasing from 1.
+        rows: the operation of each row (``table.OPERATION``) and the table's columns. Without any, only the number is noted.
+        after: required number of the stream's newest flush, 0 if there is none, so that of several processes that write a
+            stream only one continues. None: any.
+    """
+
+    stream_id: str
+    sequence: int
+    rows: pa.Table
+    after: int | None = None
+
+
+class TailWriter:
+    """Writes the tail of the table at ``target``. Thread-safe; any number of processes may write one tail.
+
+    Adapts the tail to the table's columns; the first rows create the tail.
+
+    Raises:
+        InvalidStateError: the table's columns changed, and earlier rows in the tail are not committed yet.
+        NotFoundError: there is no table.
+        DependencyError: the table cannot be read, or the tail cannot be written.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.columns = table.columns_of(target)
+        self._lock = threading.Lock()
+        spec = table.spec_of(target, self.columns)
+        present = table.existing(target)
+        stays = present is not None and (
+            present[0].schema == spec.schema or _adapt(target, present[0].schema, spec.schema)
+        )
+        self._table = NativeTable(spec)
+        if stays:
+            self._reopen()
+
+    def append(self, batches: Sequence[Flush]) -> None:
+        """Appends batches in one commit; durable on return. Skips batches that the tail has, or had.
+
+        Args:
+            batches: in order within each stream. Columns of the table that their rows lack are NULL.
+
+        Raises:
+            TailFullError: rows must be committed to the table first; nothing was written.
+            FencedError: another process has written to one of the streams (``Flush.after``); nothing was written.
+            InvalidStateError: the tail is sealed, or the rows do not fit the table; nothing was written.
+            StorageError: too many concurrent writers.
+            DependencyError: the tail cannot be written.
+        """
+        with self._lock:
+            for view in self._attempts():
+                if self._table.transaction(SEALED):
+                    raise InvalidStateError(
+                        f"The table at {self.target} takes no more rows.",
+                        "It was made immutable; or its columns changed, and a new stream can continue.",
+                    )
+                new = self._new(batches)
+                if not new or self._append_new(view, new):
+                    return
+
+    def seal(self) -> None:
+        """Makes the tail refuse rows from now on, including appends in flight. Idempotent.
+
+        Raises:
+            StorageError: too many concurrent writers.
+            DependencyError: the tail cannot be written.
+        """
+        with self._lock:
+            for view in self._attempts():
+                # Carries the transaction of an append, so that Delta refuses one of an append and this commit.
+                with suppress(FencedError):
+                    self._table.commit(view, {NEWEST: Tail.of(view).newest, SEALED: 1}, changes_data=False)
+                    return
+
+    def newest(self, stream_ids: Sequence[str]) -> tuple[str, Mapping[str, int]]:
+        """Returns the tail's Delta id, and the number of each stream's newest flush; 0: none.
+
+        Creates the tail if it does not exist.
+
+        Raises:
+            StorageError: too many concurrent writers.
+            DependencyError: the tail cannot be read.
+        """
+        with self._lock:
+            view = next(self._attempts())
+            return view.table_id, {stream_id: self._sequence(stream_id) for stream_id in stream_ids}
+
+    def _reopen(self) -> None:
+        """Removes a seal set by a process that died before it replaced the tail."""
+        for view in self._attempts():
+            if self._table.transaction(SEALED) != RETIRED:
+                return
+            with suppress(FencedError):
+                self._table.commit(view, {NEWEST: Tail.of(view).newest, SEALED: 0}, changes_data=False)
+
+    def _attempts(self) -> Iterator[View]:
+        """Yields the tail's newest version for each attempt. Raises StorageError after the last one."""
+        for _ in range(_ATTEMPTS):
+            try:
+                view = self._table.open()
+            except FencedError:  # another writer has just created it
+                continue
+            yield view
+        raise _crowded(self.target)
+
+    def _new(self, batches: Sequence[Flush]) -> Sequence[Flush]:
+        """Returns the batches that the tail lacks. Raises FencedError."""
+        new: list[Flush] = []
+        sequences: dict[str, int] = {}
+        for batch in batches:
+            newest = sequences.setdefault(batch.stream_id, self._sequence(batch.stream_id))
+            if batch.sequence <= newest:
+                continue
+            if batch.after is not None and batch.after != newest:
+                raise FencedError(
+                    f"Another process has written rows of {batch.stream_id} up to {newest} to the table at {self.target}; "
+                    f"this one has rows after {batch.after}."
+                )
+            sequences[batch.stream_id] = batch.sequence
+            new.append(batch)
+        return new
+
+    def _sequence(self, stream_id: str) -> int:
+        return self._table.transaction(_writer(stream_id)) or 0
+
+    def _append_new(self, view: View, new: Sequence[Flush]) -> bool:
+        """Appends batches to a version of the tail; returns False if another writer committed first."""
+        if view.rows >= MAX_ROWS or view.bytes >= MAX_BYTES:
+            raise TailFullError(
+                f"{view.rows:,} rows have arrived for the table at {self.target} and are not committed yet.",
+                "Try again later. If that does not help, commits fail: see the log of the daemon.",
+            )
+        try:
+            self._append(Tail.of(view), new)
+        except FencedError:
+            return False
+        return True
+
+    def _append(self, tail: Tail, batches: Sequence[Flush]) -> None:
+        writers = {_writer(batch.stream_id): batch.sequence for batch in batches}
+        arrivals = [batch.rows for batch in batches if batch.rows.num_rows]
+        if not arrivals:
+            self._table.commit(tail.view, {NEWEST: tail.newest, **writers}, changes_data=False)
+            return
+        rows = self._numbered(tail, arrivals)
+        with mapped(self._table.spec.location):
+            file = self._table.new_file()
+        try:
+            file.write(rows)
+            added = [file.close()]
+            small = [file for file in tail.view.files if file.rows < _SMALL_ROWS]
+            removed: Sequence[DataFile] = small if len(small) >= _SMALL_FILES else ()
+            if removed:
+                added.append(self._table.merged(tail.view, removed, (ARRIVAL, POSITION)))
+        except BaseException:
+            file.drop()
+            raise
+        faults.point("tail.written")
+        self._table.commit(tail.view, {NEWEST: tail.newest + len(arrivals), **writers}, added=added, removed=removed)
+        faults.point("tail.appended")
+        self._table.maintain()
+
+    def _numbered(self, tail: Tail, arrivals: Sequence[pa.Table]) -> pa.Table:
+        """Returns the rows of flushes in the tail's format, numbered. Raises InvalidStateError."""
+        schema = self._table.spec.schema
+        parts = []
+        for number, rows in enumerate(arrivals, tail.newest + 1):
+            count = rows.num_rows
+            own = [pa.repeat(pa.scalar(number, pa.int64()), count), pa.array(range(count), pa.int32())]
+            parts.append(pa.table([*own, *self._fitted(tail, rows).columns], schema=schema))
+        return pa.concat_tables(parts)
+
+    def _fitted(self, tail: Tail, rows: pa.Table) -> pa.Table:
+        """Converts rows to the table's columns, which may have changed since the stream began. Raises InvalidStateError."""
+        remedy = "Its columns changed: open a new stream."
+        unknown = [name for name in rows.column_names if name not in self._table.spec.schema.names]
+        if unknown:
+            raise InvalidStateError(f"The table at {self.target} has no column {unknown[0]}.", remedy)
+        try:
+            return tail.view.fitted(rows, [OPERATION, *self.columns.names])
+        except pa.ArrowException as error:
+            raise InvalidStateError(f"The rows do not fit the table at {self.target}: {error}.", remedy) from None
+
+
+@dataclass(frozen=True)
+class Move:
+    """A planned move of the arrivals in ``(after, until]`` into the table."""
+
+    number: int
+    after: int
+    until: int
+
+
+class MovePlanner:
+    """Plans moves out of the tail of the table at ``target``, and removes moved rows.
+
+    Raises:
+        DependencyError: the tail cannot be read.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        present = table.existing(target)
+        self._table = None if present is None else NativeTable(present[0])
+
+    def plan(self) -> tuple[Tail, Move] | None:
+        """Returns the next move to make, which may have been planned by a process that died; None if nothing is unmoved.
+
+        Raises:
+            StorageError: too many concurrent writers.
+            DependencyError: table and tail do not match, or cannot be read or written.
+        """
+        for _ in range(_ATTEMPTS):
+            state = self._state()
+            if state is None:
+                return None
+            tail, moved = state
+            if moved < tail.through:
+                return tail, Move(tail.move, tail.before, tail.through)
+            if tail.newest == tail.through:
+                return None
+            planned = Move(tail.move + 1, tail.through, tail.newest)
+            numbers = {MOVE: planned.number, THROUGH: planned.until, BEFORE: planned.after}
+            if self._commit(tail, numbers):
+                faults.point("tail.planned")
+                return replace(tail, move=planned.number, through=planned.until, before=planned.after), planned
+        raise _crowded(self.target)
+
+    def trim(self) -> None:
+        """Removes arrivals that the table has. Raises as :meth:`plan`."""
+        for _ in range(_ATTEMPTS):
+            state = self._state()
+            if state is None:
+                return
+            tail, moved = state
+            gone = [file for file in tail.view.files if file.maximum[ARRIVAL] <= moved]
+            if not gone or self._commit(tail, {FLOOR: moved}, gone):
+                return
+        raise _crowded(self.target)
+
+    def sweep(self) -> None:
+        """Deletes data files that no version needs. Lists the folder."""
+        if self._table is not None:
+            self._table.open()
+            self._table.sweep()
+
+    def _state(self) -> tuple[Tail, int] | None:
+        """Returns the tail, and the last arrival that the table has; None if either does not exist."""
+        if self._table is None:
+            return None
+        for _ in range(_ATTEMPTS):
+            tail = Tail.of(self._table.open())
+            state = DeltaLog(self.target).state(tail.move_id)
+            if state is None:
+                return None
+            moved = tail.moved(state.transaction)
+            if moved is not None:
+                return tail, moved
+            if (state.transaction or 0) < tail.move:
+                break
+        raise table.unfitting(self.target)
+
+    def _commit(self, tail: Tail, numbers: dict[str, int], removed: Sequence[DataFile] = ()) -> bool:
+        """Commits on top of a version of the tail; returns False if another planner came first.
+
+        Appends do not interfere: without :data:`NEWEST`, Delta commits this after them.
+        """
+        assert self._table is not None, "it was read"
+        try:
+            self._table.commit(tail.view, numbers, removed=removed, changes_data=False)
+        except FencedError:
+            return False
+        self._table.maintain()
+        return True
+
+
+def _crowded(target: str) -> StorageError:
+    return StorageError(f"Too many concurrent writes to the table at {target}.", "Try again later.")
+
+
+def _writer(stream_id: str) -> str:
+    return f"volstream:writer:{stream_id}"
+
+
+def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> bool:
+    """Adapts a tail to its table's columns: adds new ones and returns True, or removes the tail if it is empty."""
+    types = {field.name: field.type for field in present}
+    if all(field.type == types.get(field.name, field.type) for field in wanted) and {*types} <= {*wanted.names}:
+        location = table.location(target)
+        with mapped(location):
+            newest = read_table(location).transaction_version(NEWEST)
+            write_deltalake(
+                location,
+                wanted.empty_table(),
+                mode="append",
+                schema_mode="merge",
+                storage_options=options_of(location) or None,
+                commit_properties=CommitProperties(app_transactions=[Transaction(NEWEST, newest or 0)]),
+            )
+        return True
+    if MovePlanner(target).plan() is not None or not _retired(target, present):
+        raise InvalidStateError(
+            f"The columns of the table at {target} changed, and rows that arrived before are not committed yet.",
+            "Commit them first, or wait until they are.",
+        )
+    folders.remove(table.location(target))
+    return False
+
+
+def _retired(target: str, present: pa.Schema) -> bool:
+    """Seals a tail, so that it accepts no more rows; returns False if it has rows that have not moved."""
+    old = NativeTable(table.spec_of(target, pa.schema([field for field in present if field.name not in OWN])))
+    tail = Tail.of(old.open())
+    if tail.newest != tail.through:
+        return False
+    try:
+        sealed = old.transaction(SEALED) or RETIRED
+        old.commit(tail.view, {NEWEST: tail.newest, SEALED: sealed}, changes_data=False)
+    except FencedError:
+        return False
+    return True
