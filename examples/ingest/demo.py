@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import volstream
-from volstream.api.session import Session
+from volstream import Session
 from volstream.ingest import RealtimeOperation
 
 HOME = Path(__file__).resolve().parents[2] / ".demo" / "ingest"

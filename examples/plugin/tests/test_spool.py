@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from volstream.files.queues import open_queue
-from volstream.files.queues.base import QueueSpec
+from volstream.plugins import QueueSpec
 from volstream.testing import OpenBench, Place, QueueBench, QueueContract, StoreContract
 
 

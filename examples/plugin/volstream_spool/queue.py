@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from volstream.errors import InvalidValueError, QueueError
-from volstream.files.queues.base import Message, QueueSpec
-from volstream.files.queues.webhook import parse
+from volstream.plugins import Message, QueueSpec, parse
 
 #: Interval of looks at the folder.
 _LOOK_SECONDS = 0.05

@@ -8,10 +8,8 @@ from datetime import UTC, datetime
 from typing import BinaryIO
 from urllib.parse import quote
 
-from volstream.base.model.files import FileInfo, Finding, is_utf8, printable
-from volstream.base.model.selection import Selection
 from volstream.errors import StorageError
-from volstream.files.storage.types import content_type
+from volstream.plugins import FileInfo, Finding, Selection, content_type, is_utf8, printable
 
 
 class SpoolStore:
