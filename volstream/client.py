@@ -39,7 +39,7 @@ class Client:
         self._shown = without_secrets(self._url)
         token = (token or os.environ.get("VOLSTREAM_TOKEN") or "").strip()
         if not token or not token.isascii():
-            raise InvalidValueError("The token is missing, or is none.", "Give token=, or set VOLSTREAM_TOKEN.")
+            raise InvalidValueError("The token is missing or invalid.", "Give token=, or set VOLSTREAM_TOKEN.")
         logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request
         headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
         self._client = httpx2.Client(headers=headers, timeout=seconds, trust_env=False)  # a proxy would get the token
@@ -171,7 +171,7 @@ class Client:
                 return document
             if isinstance(said := document.get("error"), dict):
                 raise _error(said.get("type"), str(said.get("message")), str(said.get("remedy")))
-        raise DependencyError(f"What answers at {self._shown} is no daemon of volstream.")
+        raise DependencyError(f"{self._shown} is not a volstream daemon.")
 
 
 def _error(kind: object, message: str, remedy: str) -> VolstreamError:

@@ -400,7 +400,7 @@ def _rows(answer: _Answer) -> Iterator[Any]:
             yield from ArrowTableToRowsConversion.convert(batch, columns)
         except OverflowError:
             raise InvalidValueError(
-                "There are times outside of Python's years 1 to 9999, in UTC or in this machine's time zone.",
+                "Some times are outside of the years 1 to 9999 that Python supports, in UTC or in the local time zone.",
                 "Fetch them with fetch_arrow_table().",
             ) from None
 

@@ -486,7 +486,7 @@ def cache_directory() -> Path:
 
 def _no_user(error: RuntimeError, name: str) -> InvalidValueError:
     """Returns the error for a user who has no home directory, as in containers, or does not exist."""
-    return InvalidValueError(f"A folder of the user is not known: {error}.", f"Give a whole path: {name}.")
+    return InvalidValueError(f"Your home directory cannot be determined: {error}.", f"Give a whole path: {name}.")
 
 
 def environment(*names: str) -> str | None:

@@ -133,7 +133,7 @@ class Definitions(Generic[T]):
 
     def _taken(self, name: Name) -> AlreadyExistsError:
         options = "OR REPLACE or IF NOT EXISTS" if self._replaceable else "IF NOT EXISTS"
-        return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Say {options}, or give another name.")
+        return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Use {options}, or choose another name.")
 
     def _one(self, transaction: Transaction, condition: Any) -> T | None:
         row = transaction.execute(select(self._table).where(condition)).one_or_none()

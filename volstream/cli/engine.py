@@ -46,4 +46,4 @@ def engine_stop_command(session: Session, output: Output, now: bool) -> None:
     from volstream.spark.engine.control import stop_engine
 
     ended = stop_engine(session.home.settings, at_once=now)
-    output.result({"stopped": ended}, "The engine is stopped." if ended else "No engine runs.")
+    output.result({"stopped": ended}, "The engine is stopped." if ended else "No engine is running.")

@@ -231,7 +231,7 @@ def _show_plan(output: Output, name: str, preview: Preview) -> None:
         f"A run would process {counted(load.files, 'file')} ({format_size(load.bytes)}) and remove "
         f"{load.removals}{_moved(load.moves)}, in {counted(load.batches, 'batch', 'batches')}; {took}."
         if load.batches
-        else "There is nothing to do."
+        else "Nothing to do."
     )
     if preview.unfinished:
         text += f" {counted(preview.unfinished, 'batch', 'batches')} left over from an unfinished run."

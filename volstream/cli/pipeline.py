@@ -192,5 +192,5 @@ def _confirm(output: Output, plan: PipelinePlan) -> None:
         raise InvalidStateError(
             f"{counted(len(dropped), 'object')} would be dropped: {', '.join(dropped)}.", "Confirm with --yes."
         )
-    output.message(f"To be dropped: {', '.join(dropped)}.")
+    output.message(f"Will be dropped: {', '.join(dropped)}.")
     click.confirm("Continue?", abort=True, err=True)

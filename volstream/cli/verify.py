@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 #: What the first interrupt is answered with.
-_ENDING = "Finishing the current step. Interrupt again to end at once: what is not put right yet stays as it is."
+_ENDING = "Finishing the current step. Interrupt again to end at once: what has not been repaired stays as it is."
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def verify_command(
 @click.argument("job", shell_complete=names_of("job"))
 @common
 def heal_command(session: Session, output: Output, job: str) -> None:
-    """Make the table of JOB right again, whatever became of it or of the stream's history.
+    """Repair JOB's table, even if it is damaged or the stream's history was lost.
 
     Compares the table with the directory of the volume, and processes only the files that differ.
     """
@@ -170,7 +170,7 @@ def _of_volume(volume: str, found: ComparedDirectory) -> _Report:
     if found.wrong:
         error = FilesFailedError(
             f"The directory of {volume} is wrong about {counted(found.count, 'file')}.",
-            f"Put it right: volstream refresh {volume}",
+            f"Repair it: volstream refresh {volume}",
         )
     return _Report(f"volume {volume}", value, lines, error)
 
@@ -187,7 +187,7 @@ def _of_job(job: str, found: Verification) -> _Report:
             f"The table is still wrong about {counted(found.count - (found.fixed or 0), found.unit)}."
             if fixed
             else f"The table is wrong: {found.text}.",
-            f"See: volstream list failures --job {job}" if fixed else f"Put it right: volstream verify {job} --fix",
+            f"See: volstream list failures --job {job}" if fixed else f"Repair it: volstream verify {job} --fix",
         )
     return _Report(f"job {job}", document(job, found), lines(job, found), error)
 

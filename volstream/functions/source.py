@@ -41,6 +41,7 @@ from typing import Any, TypeVar
 
 from volstream.base.model.arguments import checked
 from volstream.base.model.code import parsed
+from volstream.base.model.text import like
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.functions.environment import Environment
 from volstream.functions.hints import hints_of
@@ -401,11 +402,20 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
             signature = inspect.signature(called)
         except (TypeError, ValueError):
             continue
+        name = getattr(function, "__name__", type(function).__name__)
+        keywords = [
+            parameter.name for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        if len(keywords) == len(signature.parameters) and (unknown := sorted({*named} - {*keywords})):
+            raise FunctionLoadError(
+                f"{name} has no argument {unknown[0]!r}.",
+                like(unknown[0], keywords) or f"It has {', '.join(keywords)}.",
+            )
         try:
             signature.bind(*positional, **named)
         except TypeError as error:
             raise FunctionLoadError(
-                f"{getattr(function, '__name__', type(function).__name__)}{signature} cannot be {what}: {error}.",
+                f"{name}{signature} cannot be {what}: {error}.",
                 "The function, or a class's __call__, takes the file first; the others are given by name: --arg name=value.",
             ) from None
 

@@ -498,7 +498,7 @@ class RealtimeStream(Closeable):
         unsent = [*self._sending, *self._full, *([] if self._open is None else [self._open])]
         rows = [row for buffer in unsent for row in self._rows_of(buffer)]
         return RowsNotSentError(
-            f"{counted(len(rows), 'row')} for {self.name} could not be sent: {in_brief(error)}.",
+            f"{counted(len(rows), 'row')} for {self.name} could not be sent: {in_brief(error).rstrip('.')}.",
             "They are in the error's attribute rows. Apply them to a new stream.",
             rows,
         )

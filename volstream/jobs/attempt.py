@@ -554,7 +554,7 @@ class BatchExecutor:
                     attempts += 1
                     if kind is FailureKind.RETRY_LATER:
                         kind, given_up = FailureKind.RAISED, given_up + 1
-                        message = f"It was to be called later for too long (retry_later_max_seconds): {message}"
+                        message = f"Gave up after retrying for longer than retry_later_max_seconds: {message}"
                     next_try = policy.next_try(kind, attempts, now, randomness)
                 if kind in SUPERSEDED:
                     moved.append(row["path"])

@@ -74,7 +74,7 @@ def check_expectations(conditions: Sequence[str], columns: Sequence[str]) -> Non
         if any(map(_is_aggregate, parsed.walk())):
             raise InvalidValueError(
                 f"The expectation {text!r} has an aggregate function.",
-                "Each row is looked at by itself; rows is how many a file has.",
+                "An expectation is checked row by row; `rows` is the number of a file's rows.",
             )
 
 
@@ -109,11 +109,11 @@ def _check_key(text: str) -> None:
     if names != {"relative_path"}:
         raise InvalidValueError(
             f"The key {text!r} does not depend on relative_path alone.",
-            "A file could change its set unseen; give, for example, \"split(relative_path, '/')[0]\".",
+            "A file could change its set unnoticed; give, for example, \"split(relative_path, '/')[0]\".",
         )
     if not StableColumns("", ["relative_path"], of_texts()).are_stable(parsed):
         raise InvalidValueError(
-            f"The key {text!r} is not known to be the same at each look.",
+            f"The key {text!r} may not be deterministic.",
             "Use folder, stem, or functions such as split, regexp_extract, regexp_replace, substring, lower.",
         )
 

@@ -210,7 +210,7 @@ class JobOutputs:
         """Moves the contents of new paths there, and checks that those which have to wait are there.
 
         Raises:
-            VolstreamError: the contents were removed, because another process took this one for dead.
+            VolstreamError: the contents were removed, because another process assumed that this one had died.
         """
         mine = [output for output in self._catalog.outputs.of_attempt(str(intent.attempt)) if output.staged is not None]
         taken = self._catalog.outputs.at(self._volume.id, (output.path for output in mine))
@@ -404,7 +404,7 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
         raise InvalidValueError(f"The volume {volume.name} is in memory, and cannot take outputs.", "Name another one.")
     if volume.selection.may_contain(STAGING):
         raise InvalidValueError(
-            f"The volume {volume.name} would list the outputs in the making.", f"Let it ignore '{STAGING}'."
+            f"The volume {volume.name} would list unfinished outputs.", f"Let it ignore '{STAGING}'."
         )
     place = _place_of(volume, job.outputs_prefix)
     source = catalog.volumes.by_id(stream.source_id)

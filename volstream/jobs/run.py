@@ -209,7 +209,7 @@ class FileRunner:
                 raise
             raise DependencyError(
                 f"The table {self._job.into} is damaged: {'; '.join(map(str, damages))}.",
-                f"Put it right: volstream verify {self._job.name} --fix",
+                f"Repair it: volstream verify {self._job.name} --fix",
             ) from error
 
 

@@ -119,7 +119,7 @@ def only(text: str) -> str:
     """Returns the only statement of a text, without a semicolon. Raises SqlError if there are none or several."""
     statements = split(text)
     if len(statements) != 1:
-        what = f"These are {len(statements)} statements" if statements else "This is no statement"
+        what = f"These are {len(statements)} statements" if statements else "The statement is empty"
         raise SqlError(f"{what}.", "Run one at a time.")
     return statements[0]
 

@@ -107,7 +107,7 @@ def test_a_file_that_has_waited_for_too_long_fails(place: Place) -> None:
         assert failed + patient.run().progress.failed == 1
         [failure] = session.jobs.failures("j")
     assert (failure.state, failure.kind) == (FailureState.QUARANTINED, FailureKind.RAISED)
-    assert failure.message == "It was to be called later for too long (retry_later_max_seconds): 429"
+    assert failure.message == "Gave up after retrying for longer than retry_later_max_seconds: 429"
 
 
 PACED = """

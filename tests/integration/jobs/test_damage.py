@@ -127,7 +127,7 @@ def test_rows_of_a_lost_file_are_made_again(damaged: Damaged) -> None:
     assert "1 data file of the table cannot be read (part-" in found.text
     with pytest.raises(DependencyError, match="The table t is damaged: 1 data file") as raised:
         damaged.jobs.run("j")
-    assert raised.value.remedy == "Put it right: volstream verify j --fix"
+    assert raised.value.remedy == "Repair it: volstream verify j --fix"
     fixed = damaged.jobs.verify("j", fix=True)
     assert fixed.is_right
     assert {*damaged.calls()} == {"0", "1", "4", "2"}, "2 is the run's"
@@ -153,7 +153,7 @@ def test_a_log_that_cannot_be_read_is_made_again_when_asked(damaged: Damaged) ->
     for command in (damaged.jobs.run, damaged.jobs.replay):
         with pytest.raises(DependencyError, match="the log of the table cannot be read") as raised:
             command("j")
-        assert raised.value.remedy == "Put it right: volstream verify j --fix"
+        assert raised.value.remedy == "Repair it: volstream verify j --fix"
     assert not damaged.jobs.verify("j").is_right
     assert damaged.calls() == []
     assert damaged.jobs.heal("j").is_right
@@ -251,7 +251,7 @@ def _check(made: Damaged, command: str) -> None:
             assert [row for row in made.content() if row[0] != "2"] == _rows({**FILLED, "2": ""})
         if error is not None:
             assert re.fullmatch(r"The table t is damaged: [^\n]+ cannot be read \([^\n]+\)\.", error.message), error
-            assert error.remedy == "Put it right: volstream verify j --fix"
+            assert error.remedy == "Repair it: volstream verify j --fix"
         return
     if command == "fix" and made.jobs.verify("j").is_right:
         assert made.content() == _rows(FILLED)

@@ -267,8 +267,6 @@ def test_the_history_of_both_paths_shows_the_move(place: Place) -> None:
     place.run()
     batch = next(one for one in place.session.batches.list("j") if one.moves)
     for path, key, other in (("a", "moved_to", "z"), ("z", "moved_from", "a")):
-        story = [
-            event.details for event in tell(place.session.home, "v", path) if event.what == "in the range of a batch"
-        ]
+        story = [event.details for event in tell(place.session.home, "v", path) if event.what == "processed in batch"]
         assert [one.get(key) for one in story if one["batch"] == batch.id] == [other]
         assert all(one["batch"] == batch.id for one in story[-1:])

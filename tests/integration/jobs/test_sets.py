@@ -156,7 +156,7 @@ def test_a_set_fails_is_retried_explained_replayed_and_compared_as_one(place: Pl
     [job_status] = said["jobs"]
     assert (job_status["done"], job_status["outcome"]) == (None, "1 set done, 1 failed, 0 removed")
     details = {event.what: event.details for event in tell(place.session.home, "v", "a/1")}
-    assert details["in the range of a batch"]["set"] == "a"
+    assert details["processed in batch"]["set"] == "a"
     assert details["failed"]["message"] == "ValueError: a bad page"
     place.session.jobs.retry("j", ["a"])
     assert place.run().progress.failed == 1

@@ -107,7 +107,7 @@ class Streams(Collection[Stream]):
         stream = self.get(name)
         intent = self._home.catalog.consumptions.open_intent(stream.id)
         if intent is None:
-            raise InvalidStateError(f"The stream {name} has no open attempt.", "There is nothing to resolve.")
+            raise InvalidStateError(f"The stream {name} has no open attempt.", "Nothing needs to be resolved.")
         if committed:
             batch = self._home.catalog.consumptions.batch(intent.batch_id)
             self._home.catalog.consumptions.commit(intent, BatchOutcome(batch.files if batch else 0, 0, 0))

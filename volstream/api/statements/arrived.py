@@ -15,6 +15,7 @@ from volstream.tables.delta import folders
 from volstream.tables.tails import table
 from volstream.tables.tails.commit import commit_tail
 from volstream.tables.tails.snapshot import TailedTable
+from volstream.tables.tails.writer import TailWriter
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -82,7 +83,16 @@ def commit_before(home: Home, statement: str) -> None:
                 f"The table {name} is immutable.",
                 "Create its next version: session.source.create_table(..., immutable=True).",
             )
+        if words[:2] == ["ALTER", "TABLE"] and {"ADD", "RENAME", "DROP", "TYPE", "REPLACE"} & {*words}:
+            _seal(home, name)
         _commit(home, name, only_with_key=words[:2] == ["INSERT", "INTO"] and not replaces)
+
+
+def _seal(home: Home, name: Name) -> None:
+    """Ends the open real-time streams of a table whose columns will be other ones: their rows would fit it no more."""
+    location = folders.table_location(home.warehouse, name)
+    if TailedTable.open(location) is not None:
+        TailWriter(location).seal()
 
 
 def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
@@ -96,7 +106,10 @@ def _changed(statement: str, words: list[str]) -> Sequence[Name]:
     targets = names.targets(statement)
     if targets:
         return [target.name for target in targets]
-    if words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {after for word, after in pairwise(words) if word == "ADD"}:
+    adds = words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {
+        after for word, after in pairwise(words) if word == "ADD"
+    }
+    if adds and "." not in words[words.index("ADD") :]:  # else a field of a struct, which rows that arrived before lack
         return []  # restores a column that arrived rows need
     if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):
         return [reference.name for reference in names.references(statement) if not reference.directory][:1]

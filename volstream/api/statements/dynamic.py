@@ -8,7 +8,8 @@ columns of the sources (``SELECT *``) are added first, by a separate commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from volstream.api.statements import metastore
@@ -31,7 +32,7 @@ from volstream.tables.delta.writer import with_retries
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
     from volstream.changes.streams.consumption import Consumption
     from volstream.changes.streams.read import Range
@@ -92,7 +93,7 @@ def refresh(home: Home, job: DynamicJob) -> int:
         )
     log.check_plain(job.into)
     streams = [stream for stream in map(home.catalog.streams.by_id, job.stream_ids) if stream is not None]
-    with as_sql_errors(), home.consumption(job_id=job.id) as consumption:
+    with _telling_what_helps(job), as_sql_errors(), home.consumption(job_id=job.id) as consumption:
         consumption.take(*streams)
         refreshing = _Refresh(
             home, job, consumption, {(stream.source_kind, stream.source_name): stream for stream in streams}
@@ -101,6 +102,24 @@ def refresh(home: Home, job: DynamicJob) -> int:
             with home.gateway.fresh() as spark:
                 refreshing.add_columns(spark, location, list(log.columns()))
         return consumption.write(location, lambda spark: refreshing.run(spark, location, list(log.columns()))) or 0
+
+
+@contextmanager
+def _telling_what_helps(job: DynamicJob) -> Iterator[None]:
+    """Adds what helps to the error of a query that its sources no longer fit."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except SqlError as error:
+        if error.remedy or not isinstance(error.__cause__, AnalysisException):
+            raise
+        what = f"The query of the dynamic table {job.name} does not fit its sources: {error.brief}"
+        raise SqlError(what, _rebuilt(job)) from error
+
+
+def _rebuilt(job: DynamicJob) -> str:
+    return f"Rebuild it: CREATE OR REPLACE DYNAMIC TABLE {job.name} AS SELECT ..."
 
 
 class _Refresh:
@@ -127,8 +146,10 @@ class _Refresh:
     def run(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
         """Writes the table at ``location``. Raises SqlError if the query's result lacks some of its columns."""
         whole = self._present(spark)
-        outputs = spark.sql(whole).columns
+        schema = spark.sql(whole).schema
+        outputs = schema.names
         self._check(outputs, columns)
+        self._check_types(schema, spark.sql(f"SELECT * FROM {table_at(location)}").schema)
         relation = incremental.relation(whole)
         read = (
             {}
@@ -185,6 +206,17 @@ class _Refresh:
                 f"The result of the query of the dynamic table {self._job.name} {what}.",
                 "Name its columns in the query: CREATE OR REPLACE DYNAMIC TABLE ... AS SELECT ...",
             )
+
+    def _check_types(self, result: StructType, table: StructType) -> None:
+        """Raises SqlError if a column of a result has another type than in the table, which could not hold its values."""
+        types = {field.name.lower(): type_of(field.dataType.jsonValue()) for field in table.fields}
+        for field in result.fields:
+            returned, present = type_of(field.dataType.jsonValue()), types[field.name.lower()]
+            if returned != present:
+                raise SqlError(
+                    f"The query of the dynamic table {self._job.name} now returns {field.name} {returned}, which was {present}.",
+                    _rebuilt(self._job),
+                )
 
     def _over(self, spark: SparkSession, rows: Callable[[Range], str]) -> str:
         """Returns the query with each relation replaced by what ``rows`` returns for it."""

@@ -88,7 +88,7 @@ def _differences(home: Home, metastore: str, check: bool) -> tuple[Mapping[Name,
         }
         gone = {name: location for name, location in registered.items() if present.get(name) != location}
         if gone and not _is_there(warehouse):
-            raise DependencyError(f"The warehouse {warehouse} is not there.", "Is its disk mounted?")
+            raise DependencyError(f"The warehouse {warehouse} does not exist.", "Is its disk mounted?")
     return new, gone
 
 

@@ -99,7 +99,7 @@ def refresh(
                 return RefreshResult(done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held)
         if report is not None:
             raise InvalidStateError(
-                f"A daemon keeps the volume {volume.name}, and reads reports by itself.",
+                f"A daemon keeps the volume {volume.name} and reads its reports.",
                 f"Tell it where they are: volstream alter-volume {volume.name} --inventory FOLDER",
             )
         if asked is None:

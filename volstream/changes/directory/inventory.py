@@ -85,7 +85,7 @@ def newest_report(reports: ObjectStore, folder: str) -> str:
             return f"{report}{MANIFEST}"
     raise NotFoundError(
         f"There is no inventory report in {reports.url(folder)}.",
-        "Give the folder that has a folder such as 2026-01-31T00-00Z for each report; the first one takes a day or two.",
+        "Give the folder that has a folder such as 2026-01-31T00-00Z for each report; the first one arrives after a day or two.",
     )
 
 
@@ -99,7 +99,7 @@ def check_report(manifest: Manifest, volume: Volume) -> None:
         )
     if manifest.taken_on > datetime.now(UTC) + _CLOCKS:
         raise InvalidValueError(
-            f"The report was begun at {manifest.taken_on:%Y-%m-%d %H:%M:%S} UTC, which is still to come.",
+            f"The report was begun at {manifest.taken_on:%Y-%m-%d %H:%M:%S} UTC, which is in the future.",
             "Is the clock of this host right?",
         )
 

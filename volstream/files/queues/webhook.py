@@ -48,12 +48,12 @@ def _hints(event: Any) -> Sequence[Hint | ObjectHint] | Rejection:
         case {"Records": list()} | {"detail-type": str()} | {"Type": str()} | {"Event": str()} | {"s3Bucket": str()}:
             return s3_events.parse(_body(event))
         case _:
-            return Rejection("", f"The body is JSON, but no event that volstream knows: {shape(event)}.")
+            return Rejection("", f"The body is JSON, but not an event that volstream knows: {shape(event)}.")
 
 
 def _of_paths(paths: Sequence[Any]) -> Sequence[Hint] | Rejection:
     if not all(is_key(path) and path != "/" for path in paths):
-        return Rejection("", "A path is not a text with characters.")
+        return Rejection("", "A path must be a non-empty string.")
     return [SubtreeHint(path, "asked") if path.endswith("/") else KeyHint(path) for path in paths]
 
 

@@ -89,7 +89,9 @@ class Manifest:
             InvalidValueError: it is not a manifest, or its format is unknown.
         """
         if len(text) > MAX_MANIFEST:
-            raise InvalidValueError(f"{name} has more than {format_size(MAX_MANIFEST)}, which is no manifest.", _GIVE)
+            raise InvalidValueError(
+                f"{name} is larger than {format_size(MAX_MANIFEST)}, too large for a manifest.", _GIVE
+            )
         try:
             said = json.loads(text)
             stamp = int(said["creationTimestamp"])

@@ -406,7 +406,7 @@ def _is_plain(path: str) -> bool:
 def _check_plain(path: str) -> None:
     """Raises StorageError for a path that leads out of the root, or has other spellings."""
     if not _is_plain(path):
-        raise StorageError(f"{printable(path)} is no path of a file.")
+        raise StorageError(f"{printable(path)} is not the path of a file.")
 
 
 @contextmanager

@@ -29,9 +29,8 @@ def chunks(file: File, options: LoadOptions) -> Iterator[Chunk]:
     what = recognize(file.relative_path, options)
     if what is None:
         raise FileRejectedError(
-            "The file's name does not show its format: it ends neither in .csv, .tsv, .json, .jsonl, .ndjson, .parquet, .avro "
-            "or .orc, nor in one of these and .gz, .bz2 or .zst. Give the job a format, or a condition that leaves the file "
-            "out."
+            "Unknown file format. Set the job's format, or exclude the file by a condition. Known extensions: .csv, .tsv, .json, "
+            ".jsonl, .ndjson, .parquet, .avro and .orc, also with .gz, .bz2 or .zst."
         )
     named = partitions(file.relative_path)
     with decompressing(what.compression):

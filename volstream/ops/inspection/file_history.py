@@ -99,7 +99,7 @@ def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
         *outside,
         *sorted(dated, key=lambda event: event.time or datetime.max),
         *undated,
-        now or FileEvent(None, "not in the store now", {}),
+        now or FileEvent(None, "no longer exists", {}),
     ]
 
 
@@ -215,7 +215,7 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
             "committed": batch.committed_on,
             **({"set": key} if of_sets else {}),
         }
-        events.append(FileEvent(batch.created_on, "in the range of a batch", details | move))
+        events.append(FileEvent(batch.created_on, "processed in batch", details | move))
     for failure in home.catalog.failures.active(job.id, path=key):
         details = {
             "job": str(job.name),
@@ -265,6 +265,4 @@ def _now(home: Home, volume: Volume, path: str) -> FileEvent | None:
     info = store_of(volume, home.catalog, home.settings).head(path)
     if info is None:
         return None
-    return FileEvent(
-        None, "in the store now", {"size": info.size, "modified": info.last_modified_time, "etag": info.etag}
-    )
+    return FileEvent(None, "exists now", {"size": info.size, "modified": info.last_modified_time, "etag": info.etag})

@@ -348,7 +348,7 @@ def _request(content: Any, *needed: str) -> dict[str, Any]:
     try:
         request = decoded(content)
     except (TypeError, ValueError):
-        raise InvalidValueError("The request is not understood.", "Use a client of the same version.") from None
+        raise InvalidValueError("The request is malformed.", "Use a client of the same version.") from None
     missing = [name for name in needed if name not in request]
     if missing:
         raise InvalidValueError(f"The request lacks {missing[0]}.", "Use a client of the same version.")
@@ -389,7 +389,7 @@ def _flush(chunk: Any) -> tuple[Flush, bool]:
         or type(sequence) is not int
         or not 0 < sequence < 1 << 63
     ):
-        raise InvalidValueError("The request is not understood.", "Use a client of the same version.")
+        raise InvalidValueError("The request is malformed.", "Use a client of the same version.")
     try:
         chunk.data.validate(full=True)  # else offsets could lead out of the message, into the server's memory
     except pa.ArrowInvalid as error:

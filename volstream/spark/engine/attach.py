@@ -79,7 +79,7 @@ def remote_address(settings: Settings) -> RemoteAddress:
     here = host in ("localhost", "127.0.0.1", "::1")
     if not here and not settings.warehouse:
         raise InvalidValueError(
-            f"Spark is on {host}, but the warehouse is a folder in this host's home.",
+            f"Spark runs on {host}, but the warehouse is a folder in this host's home.",
             "Set warehouse to a location that both can reach: a mount at the same path, or a URI of a shared file system.",
         )
     return RemoteAddress(settings.spark_remote, settings.spark_conf)

@@ -199,7 +199,7 @@ def _undying(earlier: EngineAddress) -> EngineError:
 
 def _busy(settings: Settings, owner: Owner | None) -> EngineBusyError:
     if owner is None:
-        return EngineBusyError(f"Another process is about to take {settings.home}.", "Try again.")
+        return EngineBusyError(f"Another process is starting an engine in {settings.home}.", "Try again.")
     if owner.kind == "daemon":
         return EngineBusyError(
             f"A daemon is already running in {settings.home}, pid {owner.pid}.", "Stop it first, or use another home."

@@ -44,7 +44,7 @@ def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) 
     if job is not None or is_elsewhere:
         writer = f"job {job.name}" if job is not None else "a job of another home"
         raise InvalidStateError(
-            f"The table {name} is written by {writer}, which would neither notice nor undo other changes to it.",
+            f"Only {writer} may write the table {name}: it would not detect other changes.",
             f"To change it nevertheless: ALTER TABLE {name} SET PROPERTIES ('{WRITERS}' = 'any')",
         )
 

@@ -477,6 +477,7 @@ def test_the_graph_leads_from_volumes_to_tables(pipeline: Pipeline) -> None:
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=15)
+#: Names of jobs; those of their tables have no blanks.
 NAME = st.sampled_from(["a", "b", "silver.c", "`d e`"])
 
 
@@ -495,7 +496,8 @@ def files(draw: st.DrawFn) -> str:
     )  # fmt: skip
     for name in draw(st.lists(NAME, unique=True)):
         trigger = draw(st.sampled_from(["", "on_change = true\n", "every = '90s'\n", "cron = '5 * * * *'\n"]))
-        text += f"[jobs.'{name}']\nvolume = 'v'\nfunction = 'f.py:f'\nreturns = 'n INT'\ninto = '{name}'\n{trigger}" + keys(
+        table = name.strip("`").replace(" ", "_")
+        text += f"[jobs.'{name}']\nvolume = 'v'\nfunction = 'f.py:f'\nreturns = 'n INT'\ninto = '{table}'\n{trigger}" + keys(
             comment=comment, where=st.just("size > 1"), retries=st.integers(0, 9), timeout=st.just("1h"), isolate=st.booleans(),
             write=st.sampled_from(["upsert", "append"]), max_bytes=st.integers(1, 1 << 40), max_files=st.integers(1, 99),
         )  # fmt: skip

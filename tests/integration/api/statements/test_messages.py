@@ -34,7 +34,7 @@ def test_a_statement_may_end_with_a_semicolon(home: Home) -> None:
     assert cursor.execute("SELECT ? AS a; -- one", [3]).fetchall() == [(3,)]
     home.tracked()
     assert home.schema in {row[0].partition(".")[0] for row in cursor.execute("SHOW STREAMS;").fetchall()}
-    for text, said in (("SELECT 1; SELECT 2", "These are 2 statements."), (" ; ", "This is no statement.")):
+    for text, said in (("SELECT 1; SELECT 2", "These are 2 statements."), (" ; ", "The statement is empty.")):
         with pytest.raises(dbapi.ProgrammingError, match=said):
             cursor.execute(text)
 

@@ -66,7 +66,7 @@ def test_a_failed_file_with_an_odd_name_is_retried_and_its_history_shown(place: 
     place.run()
     assert place.table() == sorted((name, 1) for name in ODD)
     what = [event.what for event in tell(place.session.home, "v", ODD[0])]
-    assert (what[0], what[-1]) == ("in the directory", "in the store now")
+    assert (what[0], what[-1]) == ("in the directory", "exists now")
     assert "has result rows" in what
 
 

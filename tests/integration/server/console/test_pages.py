@@ -144,7 +144,7 @@ def test_a_directory_is_shown_folder_by_folder_and_searched(busy: Site) -> None:
 
 def test_a_file_has_its_story(busy: Site) -> None:
     found = busy.json("/volumes/v/files", path="in/bad1")
-    assert [event["what"] for event in found["events"]][-1] == "in the store now"
+    assert [event["what"] for event in found["events"]][-1] == "exists now"
     assert "failed" in [event["what"] for event in found["events"]]
     for name in HOSTILE:
         shown = busy.page("/volumes/v/files", path=name)

@@ -121,7 +121,7 @@ def test_a_key_longer_than_any_provider_allows_is_an_error(tmp_path: Path) -> No
 
 
 def test_a_manifest_of_gigabytes_is_not_parsed() -> None:
-    with pytest.raises(InvalidValueError, match=r"m has more than 16\.0 MiB"):
+    with pytest.raises(InvalidValueError, match=r"m is larger than 16\.0 MiB"):
         Manifest.parse(b"[" * (MAX_MANIFEST + 1), "m")
 
 

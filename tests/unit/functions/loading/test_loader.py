@@ -88,7 +88,7 @@ def test_types_are_not_inferred_unless_they_are_asked_for(files: Files) -> None:
 
 
 def test_a_file_of_unknown_format_is_rejected_unless_the_job_has_one(files: Files) -> None:
-    with pytest.raises(FileRejectedError, match="does not show its format"):
+    with pytest.raises(FileRejectedError, match="Unknown file format"):
         files.rows("x.txt", "a\n1\n", "a INT")
     assert files.rows("x.txt", "a\n1\n", format="csv") == [{"a": 1}]
 
