@@ -303,6 +303,8 @@ class NativeTable:
         try:
             table = create_table(self.spec.location, self.spec.schema, _PROPERTIES, commit, _NO_HOOKS)
         except DeltaError as error:
+            if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
+                raise
             raise FencedError(
                 f"Another process created the table at {self.spec.location} meanwhile: {error}."
             ) from error

@@ -92,8 +92,19 @@ def columns_of(target: str) -> pa.Schema:
 def spec_of(target: str, columns: pa.Schema) -> TableSpec:
     """Returns the definition of a tail for a table with the given columns."""
     own = [pa.field(ARRIVAL, pa.int64()), pa.field(POSITION, pa.int32()), pa.field(OPERATION, pa.string())]
-    schema = pa.schema([*own, *(pa.field(field.name, field.type) for field in columns)])
+    schema = pa.schema([*own, *(pa.field(field.name, _plain(field.type)) for field in columns)])
     return TableSpec(location(target), schema, (ARRIVAL,), (NEWEST, FLOOR, MOVE, THROUGH, BEFORE))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Returns a type without the metadata of its fields, such as their numbers in a table with column mapping."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _plain(field.type), field.nullable) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _plain(kind.value_type), kind.value_field.nullable))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), pa.field("value", _plain(kind.item_type), kind.item_field.nullable))
+    return kind
 
 
 def existing(target: str) -> tuple[TableSpec, str] | None:
