@@ -22,10 +22,10 @@ from volstream.catalog.tables import identity, metadata
 from volstream.errors import CatalogDiskError, CatalogError, InvalidValueError
 
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
-SCHEMA_REVISION = "0033"
+SCHEMA_REVISION = "0100"
 
-#: The first migration: earlier revisions belong to unreleased versions.
-_FIRST_REVISION = "0020"
+#: The first release's revision: earlier ones belong to unreleased versions.
+_FIRST_REVISION = "0100"
 
 #: Bound values per statement, below every database's limit.
 MAX_BOUND = 500

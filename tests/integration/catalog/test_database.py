@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import sqlalchemy
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 
 from tests.integration.catalog.conftest import NewDatabase
@@ -19,11 +18,11 @@ from volstream.catalog.tables import metadata
 from volstream.errors import CatalogError, InvalidValueError
 
 
-def test_the_migrations_create_the_tables_that_the_code_uses(new_database: NewDatabase) -> None:
+def test_a_catalog_of_the_first_release_gets_the_tables_that_the_code_uses(new_database: NewDatabase) -> None:
     urls = [new_database(False) for _ in range(2)]
-    _upgrade(urls[0], "0020")
+    _begin(urls[0])
     made = []
-    for url in urls:  # one by the migrations from the first one on, one in one step
+    for url in urls:  # one by the migrations from the first release on, one in one step
         catalog = Catalog(url)
         with catalog.database.transaction() as transaction:
             context = MigrationContext.configure(transaction, opts={"compare_type": True})
@@ -33,16 +32,27 @@ def test_the_migrations_create_the_tables_that_the_code_uses(new_database: NewDa
     assert made[0] == made[1]
 
 
-def _upgrade(url: str, revision: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
+def test_a_catalog_of_before_the_first_release_is_rejected(catalog: Catalog, url: str) -> None:
+    with catalog.database.transaction() as transaction:
+        transaction.execute(sqlalchemy.text("update alembic_version set version_num = '0033'"))
+    later = Catalog(url)
+    with pytest.raises(InvalidValueError, match=r"before its first release.*0033.*Create a new home"):
+        later.volumes.list()
+    later.close()
+
+
+def _begin(url: str) -> None:
+    """Creates the tables of the first release."""
     location = sqlalchemy.make_url(url)
-    driver = "postgresql+psycopg" if location.get_backend_name() == "postgresql" else "sqlite"
-    engine = sqlalchemy.create_engine(location.set(drivername=driver))
-    with engine.connect() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-        connection.commit()
+    kind = location.get_backend_name()
+    script = (Path(__file__).parent / "first" / f"catalog.{kind}.sql").read_text()
+    if kind == "sqlite":
+        with closing(sqlite3.connect(str(location.database))) as connection:
+            connection.executescript(script)
+        return
+    engine = sqlalchemy.create_engine(location.set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(script)
     engine.dispose()
 
 
