@@ -218,12 +218,12 @@ def _asked(catalog: Catalog, volume: Volume, stream: Stream, job: FileJob) -> di
     """Returns the milliseconds of the queries of daemon, scheduler and scrapes."""
     questions: dict[str, Callable[[], object]] = {
         "open plan": lambda: catalog.consumptions.open_plan(stream.id),
-        "waiting": lambda: catalog.consumptions.waiting(job.id),
-        "totals": lambda: catalog.consumptions.totals(job.id),
+        "waiting": lambda: catalog.reports.waiting(job.id),
+        "totals": lambda: catalog.reports.totals(job.id),
         "lag": lambda: catalog.refreshes.changed_after(volume.id, None),
         "files": lambda: catalog.refreshes.file_count(volume.id),
         "needed": lambda: catalog.refreshes.needed_after(volume.id),
-        "measured": lambda: catalog.consumptions.measured(job.id),
+        "measured": lambda: catalog.reports.measured(job.id),
     }
     return {name: 1000 * sum(_timed(ask) for _ in range(_ASKED)) / _ASKED for name, ask in questions.items()}
 

@@ -71,8 +71,7 @@ class Alerts:
 
     def causes(self) -> Mapping[str, AlertCause]:
         """Returns all causes by their keys."""
-        with self._database.reading() as transaction:
-            return {row.key: AlertCause(**row._mapping) for row in transaction.execute(select(alert_causes))}
+        return {cause.key: cause for cause in self._database.all(select(alert_causes), AlertCause)}
 
     def record(
         self, *, changed: Sequence[AlertCause], gone: Sequence[str], made: Sequence[tuple[str, Mapping[str, Any]]]
@@ -94,9 +93,7 @@ class Alerts:
     def next_for(self, receiver: str) -> WaitingAlert | None:
         """Returns the alert to deliver next: the one with the fewest failed attempts, and of these the oldest."""
         query = select(alerts).where(alerts.c.receiver == receiver).order_by(alerts.c.attempts, alerts.c.id).limit(1)
-        with self._database.reading() as transaction:
-            row = transaction.execute(query).one_or_none()
-            return None if row is None else WaitingAlert(**row._mapping)
+        return self._database.one(query, WaitingAlert)
 
     def delivered(self, alert: WaitingAlert) -> None:
         """Removes an alert that was delivered or given up."""
@@ -131,31 +128,27 @@ class Alerts:
     def waiting(self) -> Mapping[str, int]:
         """Returns the number of waiting alerts by receiver."""
         query = select(alerts.c.receiver, func.count()).group_by(alerts.c.receiver)
-        with self._database.reading() as transaction:
-            return {receiver: int(count) for receiver, count in transaction.execute(query)}
+        return {receiver: int(count) for receiver, count in self._database.rows(query)}
 
     def undelivered(self) -> Sequence[UndeliveredAlerts]:
         """Returns the receivers to which deliveries fail."""
         query = select(alerts).where(alerts.c.error.is_not(None)).order_by(alerts.c.receiver, alerts.c.id)
-        with self._database.reading() as transaction:
-            undelivered: dict[str, UndeliveredAlerts] = {}
-            for row in transaction.execute(query):
-                first = undelivered.get(row.receiver)
-                count, since = (1, row.created_on) if first is None else (first.count + 1, first.since)
-                undelivered[row.receiver] = UndeliveredAlerts(row.receiver, count, since, row.error)
-            return list(undelivered.values())
+        undelivered: dict[str, UndeliveredAlerts] = {}
+        for row in self._database.rows(query):
+            first = undelivered.get(row.receiver)
+            count, since = (1, row.created_on) if first is None else (first.count + 1, first.since)
+            undelivered[row.receiver] = UndeliveredAlerts(row.receiver, count, since, row.error)
+        return list(undelivered.values())
 
     def failed_files(self) -> Mapping[str, int]:
         """Returns how often files of each job have ever failed, by the job's id."""
-        with self._database.reading() as transaction:
-            return {row.job_id: int(row.failed) for row in transaction.execute(select(job_totals))}
+        return {row.job_id: int(row.failed) for row in self._database.rows(select(job_totals))}
 
     def newest_failures(self) -> Mapping[str, int]:
         """Returns the largest id of each job's failures, by the job's id; ignores those of an open attempt."""
         ended = failures.c.state != FailureState.PENDING
         query = select(failures.c.job_id, func.max(failures.c.id)).where(ended).group_by(failures.c.job_id)
-        with self._database.reading() as transaction:
-            return {job_id: int(newest) for job_id, newest in transaction.execute(query)}
+        return {job_id: int(newest) for job_id, newest in self._database.rows(query)}
 
     def failures_after(self, job_id: str, after: int, limit: int) -> Sequence[Any]:
         """Returns the oldest of a job's failures with ids above ``after``: ``id``, ``state``, ``kind``, ``message``, ``path``.
@@ -169,5 +162,4 @@ class Alerts:
             .order_by(failures.c.id)
             .limit(limit)
         )
-        with self._database.reading() as transaction:
-            return transaction.execute(query).all()
+        return self._database.rows(query)

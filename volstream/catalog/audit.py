@@ -61,14 +61,11 @@ class Audit:
 
     def entry(self, identity: int) -> AuditEntry | None:
         """Returns the entry with this id, or None."""
-        with self._database.reading() as transaction:
-            row = transaction.execute(select(audit).where(audit.c.id == identity)).one_or_none()
-            return None if row is None else AuditEntry(**row._mapping)
+        return self._database.one(select(audit).where(audit.c.id == identity), AuditEntry)
 
     def newest(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
         """Returns the newest entries, newest first; with ``before``, only those older than the entry with this id."""
         query = select(audit).order_by(audit.c.id.desc()).limit(limit)
         if before is not None:
             query = query.where(audit.c.id < before)
-        with self._database.reading() as transaction:
-            return [AuditEntry(**row._mapping) for row in transaction.execute(query)]
+        return self._database.all(query, AuditEntry)

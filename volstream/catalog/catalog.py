@@ -18,6 +18,7 @@ from volstream.catalog.links import Links
 from volstream.catalog.outputs import Outputs
 from volstream.catalog.refreshes import Refreshes
 from volstream.catalog.registrations import Registrations
+from volstream.catalog.reports import Reports
 from volstream.catalog.tails import Tails
 
 
@@ -34,6 +35,7 @@ class Catalog:
         self.sources = definitions.sources(self.database)
         self.refreshes = Refreshes(self.database)
         self.consumptions = Consumptions(self.database)
+        self.reports = Reports(self.database)
         self.failures = Failures(self.database)
         self.outputs = Outputs(self.database)
         self.conditions = Conditions(self.database)
@@ -47,8 +49,7 @@ class Catalog:
 
     def identity(self) -> str:
         """Returns the catalog's unique id."""
-        with self.database.reading() as transaction:
-            return str(transaction.execute(select(tables.identity.c.id)).scalar_one())
+        return str(self.database.value(select(tables.identity.c.id)))
 
     def job_of(self, stream: Stream) -> Job | None:
         """Returns the job that consumes the stream, or None. A stream serves at most one job."""

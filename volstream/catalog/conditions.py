@@ -61,8 +61,7 @@ class Conditions:
     def of(self, about: ConditionKind) -> Mapping[str, Condition]:
         """Returns the problems of a kind, by subject."""
         query = select(conditions).where(conditions.c.about == about)
-        with self._database.reading() as transaction:
-            return {row.subject: Condition(row.since, row.cause) for row in transaction.execute(query)}
+        return {row.subject: Condition(row.since, row.cause) for row in self._database.rows(query)}
 
     def causes(self, about: ConditionKind) -> Mapping[str, str]:
         """Returns the causes of :meth:`of`, by subject."""
@@ -71,8 +70,8 @@ class Conditions:
     def cause(self, about: ConditionKind, subject: str) -> str | None:
         """Returns the cause of an object's problem; None: no problem."""
         query = select(conditions.c.cause).where(_of(about, subject))
-        with self._database.reading() as transaction:
-            return transaction.execute(query).scalar_one_or_none()
+        cause: str | None = self._database.value(query)
+        return cause
 
 
 def note(transaction: Transaction, about: ConditionKind, subject: str, cause: str | None) -> None:

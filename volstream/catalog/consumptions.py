@@ -1,4 +1,4 @@
-"""Plans, batches and intents: the catalog's side of "exactly once" (docs/exactly-once.md).
+"""Plans, batches and intents: the catalog's side of "exactly once" (docs/exactly-once.md). What they did is in ``reports``.
 
 The transactions here are the steps of that protocol. ``streams.consume`` searches a target's log for commits; ``jobs.run`` runs
 batches.
@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, Select, and_, case, delete, func, insert, select, union_all, update
 from sqlalchemy import Connection as Transaction
 
 from volstream.base.definitions import JobState, SourceKind, Stream
 from volstream.base.model import counts
-from volstream.base.model.groups import groups
 from volstream.base.model.text import counted
 from volstream.base.model.units import local
-from volstream.base.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, WaitingBatches
-from volstream.catalog.database import MAX_BOUND, Database
+from volstream.base.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState, Target, WaitingBatches
+from volstream.catalog.database import Database
 from volstream.catalog.failures import activate, drop_pending
+from volstream.catalog.reports import TOTALS, UNFINISHED, counted_by
+from volstream.catalog.rows import from_row, to_row
 from volstream.catalog.tables import batches, intents, job_counts, job_totals, jobs, plans, streams
 from volstream.errors import FencedError, StreamBusyError
 
-#: Columns that are summed over a job's batches.
-_TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,18 +59,6 @@ class BatchOutcome:
         """Returns the counts that the commit stores for recovery."""
         numbers: dict[str, Any] = {"succeeded": self.succeeded, "failed": self.failed, "rows": self.rows}
         return {**numbers, "counted": dict(self.counted)} if self.counted else numbers
-
-
-@dataclasses.dataclass(frozen=True)
-class Attempt:
-    """An attempt at a batch. ``state`` is ``intent`` while open, then ``committed`` or ``aborted``."""
-
-    attempt: str
-    sequence: int
-    owner: str
-    state: str
-    started_on: datetime
-    ended_on: datetime | None
 
 
 class AttemptListener(Protocol):
@@ -107,33 +95,29 @@ class Consumptions:
                 row = self._locked(transaction, stream.id)
                 if row is None or row.offset != stream.offset or row.initial != stream.initial:
                     raise FencedError(f"The stream {stream.name} was moved while its changes were being planned.")
-                other = self._open_plan(transaction, stream.id)
+                other = _one(transaction, _open_plan(stream.id), Plan)
                 if other is not None:
                     raise StreamBusyError(
                         f"Another consumption of stream {stream.name} is open: plan {other.id} of {local(other.created_on)}.",
                         "Wait for it, or run its job to the end.",
                     )
-                transaction.execute(insert(plans).values(**_columns(plan)))
-                transaction.execute(insert(batches), [_columns(batch) for batch in slices])
+                transaction.execute(insert(plans).values(**to_row(plan)))
+                transaction.execute(insert(batches), [to_row(batch) for batch in slices])
 
     def open_plan(self, stream_id: str) -> Plan | None:
         """Returns the stream's open plan, or None."""
-        with self._database.reading() as transaction:
-            return self._open_plan(transaction, stream_id)
+        return self._database.one(_open_plan(stream_id), Plan)
 
     def next_batch(self, plan: Plan) -> Batch | None:
         """Returns the first uncommitted batch of an open plan, or None."""
         mine = batches.c.plan_id == plan.id
-        with self._database.reading() as transaction:
-            # One index lookup for each state, regardless of the number of committed batches.
-            firsts = [
-                transaction.execute(select(func.min(batches.c.number)).where(mine, batches.c.state == state)).scalar()
-                for state in (BatchState.PLANNED, BatchState.INTENT)
-            ]
-            number = min((first for first in firsts if first is not None), default=None)
-            if number is None:
-                return None
-            return _batch(transaction.execute(select(batches).where(mine, batches.c.number == number)).one())
+        number = func.min(batches.c.number)
+        # One index lookup for each state, regardless of the number of committed batches.
+        firsts = union_all(
+            *(select(number.label("number")).where(mine, batches.c.state == state) for state in UNFINISHED)
+        ).subquery()
+        first = select(func.min(firsts.c.number)).scalar_subquery()
+        return self._database.one(select(batches).where(mine, batches.c.number == first), Batch)
 
     def following(self, batch: Batch) -> Batch | None:
         """Returns a batch's successor in its plan if no attempt at that was ever begun, else None."""
@@ -143,9 +127,7 @@ class Consumptions:
             batches.c.state == BatchState.PLANNED,
             batches.c.attempts == 0,
         )
-        with self._database.reading() as transaction:
-            row = transaction.execute(query).one_or_none()
-            return None if row is None else _batch(row)
+        return self._database.one(query, Batch)
 
     def remaining(self, plan: Plan, *, begun: bool, after: int = 0) -> WaitingBatches | None:
         """Returns the total of the waiting batches at the end of an open plan, or None.
@@ -161,13 +143,11 @@ class Consumptions:
         several = case((batches.c.files > 1, batches.c.bytes), else_=0)
         sums = [func.count(), func.sum(rows), func.sum(batches.c.bytes), func.max(rows), func.max(several)]
         with self._database.reading() as transaction:
-            first = transaction.execute(
-                select(batches).where(waiting).order_by(batches.c.number).limit(1)
-            ).one_or_none()
+            first = _one(transaction, select(batches).where(waiting).order_by(batches.c.number).limit(1), Batch)
             if first is None:
                 return None
             numbers = transaction.execute(select(*sums).where(waiting)).one()
-            return WaitingBatches(_batch(first), *(int(number) for number in numbers))
+            return WaitingBatches(first, *(int(number) for number in numbers))
 
     def recut(self, plan: Plan, slices: Sequence[Batch]) -> None:
         """Replaces the batches that :meth:`remaining` returned. A batch that was begun keeps its id, which its attempts name.
@@ -178,7 +158,7 @@ class Consumptions:
         replaced = and_(_planned(plan), batches.c.number >= slices[0].number)
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
-            open_plan = self._open_plan(transaction, plan.stream_id)
+            open_plan = _one(transaction, _open_plan(plan.stream_id), Plan)
             kept = select(func.max(batches.c.number), func.max(batches.c.until_path)).where(
                 batches.c.plan_id == plan.id, ~replaced
             )
@@ -191,7 +171,7 @@ class Consumptions:
             if open_plan is None or open_plan.id != plan.id or not same:
                 raise FencedError(f"The batches of plan {plan.id} changed while they were being divided again.")
             transaction.execute(delete(batches).where(replaced, batches.c.attempts == 0))
-            first, *others = map(_columns, slices)
+            first, *others = map(to_row, slices)
             kept_columns = ("id", "attempts", "sequence")
             shorter = {name: value for name, value in first.items() if name not in kept_columns}
             begun = update(batches).where(replaced, batches.c.number == slices[0].number)
@@ -228,12 +208,12 @@ class Consumptions:
 
     def add_target(self, intent: Intent, target: Target) -> Intent:
         """Adds another statement's target to an open attempt. Raises FencedError if it is no longer open."""
-        widened = dataclasses.replace(intent, targets=[*intent.targets, target])
+        widened = dataclasses.replace(intent, targets=(*intent.targets, target))
         with self._database.transaction() as transaction:
             changed = transaction.execute(
                 update(intents)
                 .where(intents.c.attempt == intent.attempt, intents.c.state == "intent")
-                .values(targets=_listed(widened.targets))
+                .values(targets=to_row(widened)["targets"])
             )
             if changed.rowcount < 1:
                 raise FencedError(f"The attempt {intent.attempt} was already ended by another process.")
@@ -246,7 +226,7 @@ class Consumptions:
         state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
         if row is None or state != BatchState.PLANNED:
             raise FencedError(f"The batch {batch.id} is no longer waiting (it is {state or 'gone'}).")
-        if self._open_intent(transaction, batch.stream_id) is not None:
+        if transaction.execute(_open_intent(batch.stream_id)).first() is not None:
             raise StreamBusyError(f"Another attempt at a batch of stream {row.name} is open.")
         number = row.sequence + 1
         intent = Intent(
@@ -254,15 +234,14 @@ class Consumptions:
             sequence=number,
             batch_id=batch.id,
             owner=owner,
-            targets=list(targets),
+            targets=tuple(targets),
             attempt=uuid.uuid4().hex if first is None else first.attempt,
             marker_stream_id=batch.stream_id if first is None else first.marker_stream_id,
             marker_sequence=number if first is None else first.marker_sequence,
             started_on=datetime.now(UTC),
         )
         transaction.execute(update(streams).where(streams.c.id == batch.stream_id).values(sequence=number))
-        values = {**_columns(intent), "targets": _listed(targets)}
-        transaction.execute(insert(intents).values(**values, state="intent"))
+        transaction.execute(insert(intents).values(**to_row(intent), state="intent"))
         transaction.execute(
             update(batches)
             .where(batches.c.id == batch.id)
@@ -272,8 +251,7 @@ class Consumptions:
 
     def open_intent(self, stream_id: str) -> Intent | None:
         """Returns the stream's INTENT that is neither committed nor aborted, or None."""
-        with self._database.reading() as transaction:
-            return self._open_intent(transaction, stream_id)
+        return self._database.one(_open_intent(stream_id), Intent)
 
     def commit(self, intent: Intent, outcome: BatchOutcome) -> None:
         """INTENT -> COMMITTED: activates failures, advances the plan, and after its last batch moves the offset.
@@ -285,7 +263,9 @@ class Consumptions:
         """
         with self._database.transaction() as transaction:
             for batch_id in self._end_attempt(transaction, intent, "committed"):
-                batch = _batch(transaction.execute(select(batches).where(batches.c.id == batch_id)).one())
+                batch = from_row(
+                    Batch, transaction.execute(select(batches).where(batches.c.id == batch_id)).one()._mapping
+                )
                 if batch.job_id is not None:
                     activate(transaction, batch.job_id, intent.attempt, outcome.superseded)
                 self._commit_batch(transaction, batch, outcome)
@@ -318,8 +298,12 @@ class Consumptions:
         """
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
-            current = self._open_plan(transaction, plan.stream_id)
-            if current is None or current.id != plan.id or self._open_intent(transaction, plan.stream_id) is not None:
+            current = _one(transaction, _open_plan(plan.stream_id), Plan)
+            if (
+                current is None
+                or current.id != plan.id
+                or transaction.execute(_open_intent(plan.stream_id)).first() is not None
+            ):
                 raise FencedError(f"The plan {plan.id} has ended, or is being worked on by another process.")
             waiting = (batches.c.plan_id == plan.id) & (batches.c.state == BatchState.PLANNED)
             transaction.execute(update(batches).where(waiting).values(state=BatchState.DROPPED))
@@ -337,7 +321,7 @@ class Consumptions:
             row = self._locked(transaction, stream.id)
             if row is None or (row.offset, row.initial) != (stream.offset, stream.initial):
                 raise FencedError(f"The stream {stream.name} was moved by another process meanwhile.")
-            plan = self._open_plan(transaction, stream.id)
+            plan = _one(transaction, _open_plan(stream.id), Plan)
             if plan is not None:
                 raise StreamBusyError(
                     f"The stream {stream.name} is being consumed: plan {plan.id} has been open since {local(plan.created_on)}.",
@@ -358,113 +342,13 @@ class Consumptions:
         """Moves the offset past a range without changes for the consumer. Does nothing if it was moved already."""
         with self._database.transaction() as transaction:
             row = self._locked(transaction, stream.id)
-            if row is not None and row.offset == stream.offset and self._open_plan(transaction, stream.id) is None:
+            if (
+                row is not None
+                and row.offset == stream.offset
+                and _one(transaction, _open_plan(stream.id), Plan) is None
+            ):
                 values = {"offset": to, "initial": False, "table_id": table_id}
                 transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
-
-    def batch(self, identity: str) -> Batch | None:
-        """Returns the batch with that id, or None."""
-        with self._database.reading() as transaction:
-            row = transaction.execute(select(batches).where(batches.c.id == identity)).one_or_none()
-            return None if row is None else _batch(row)
-
-    def attempts_at(self, batch_id: str) -> Sequence[Attempt]:
-        """Returns the attempts at a batch on record, oldest first."""
-        columns = [intents.c[field.name] for field in dataclasses.fields(Attempt)]
-        query = select(*columns).where(intents.c.batch_id == batch_id).order_by(intents.c.sequence)
-        with self._database.reading() as transaction:
-            return [Attempt(**row._mapping) for row in transaction.execute(query)]
-
-    def batches_in(self, attempt: str) -> Sequence[Batch]:
-        """Returns the batches of an attempt: several if it consumes several streams."""
-        mine = select(intents.c.batch_id).where(intents.c.attempt == attempt)
-        query = select(batches).where(batches.c.id.in_(mine)).order_by(batches.c.stream_id)
-        with self._database.reading() as transaction:
-            return [_batch(row) for row in transaction.execute(query)]
-
-    def plan(self, identity: str) -> Plan | None:
-        """Returns the plan with that id, or None."""
-        with self._database.reading() as transaction:
-            row = transaction.execute(select(plans).where(plans.c.id == identity)).one_or_none()
-            return None if row is None else _plan(row)
-
-    def plans(self, identities: Iterable[str]) -> Mapping[str, Plan]:
-        """Returns the plans that exist among these ids, by id."""
-        by_id = dict[str, Plan]()
-        with self._database.reading() as transaction:
-            for some in groups(sorted({*identities}), MAX_BOUND):
-                query = select(plans).where(plans.c.id.in_(some))
-                by_id |= {row.id: _plan(row) for row in transaction.execute(query)}
-        return by_id
-
-    def measured(self, job_id: str, *, plan_id: str | None = None, limit: int = 20) -> Sequence[Batch]:
-        """Returns the newest batches with a known duration, of a job or of one of its plans."""
-        query = (
-            select(batches)
-            .where(batches.c.job_id == job_id, batches.c.seconds.is_not(None))
-            .order_by(batches.c.committed_on.desc(), batches.c.number.desc())
-            .limit(limit)
-        )
-        if plan_id is not None:
-            query = query.where(batches.c.plan_id == plan_id)
-        with self._database.reading() as transaction:
-            return [_batch(row) for row in transaction.execute(query)]
-
-    def worked_on(self, job_id: str, limit: int) -> Sequence[Batch]:
-        """Returns a job's batches in progress and those committed last, newest first; no waiting ones."""
-        mine = select(batches).where(batches.c.job_id == job_id).limit(limit)
-        open_ones = mine.where(batches.c.state == BatchState.INTENT)
-        ended = mine.where(batches.c.committed_on.is_not(None)).order_by(batches.c.committed_on.desc())
-        with self._database.reading() as transaction:
-            rows = [row for query in (open_ones, ended) for row in transaction.execute(query)]
-            return [_batch(row) for row in rows[:limit]]
-
-    def batches_of(
-        self,
-        job_id: str | None = None,
-        *,
-        covering: str | None = None,
-        before: Batch | None = None,
-        limit: int = 1000,
-    ) -> Sequence[Batch]:
-        """Returns the newest batches of one job or of all; with ``covering``, those whose bounds include this path.
-
-        Args:
-            before: a batch of an earlier result: returns the batches after it in that order.
-        """
-        order = (batches.c.created_on, batches.c.number, batches.c.id)
-        query = select(batches).order_by(*(column.desc() for column in order)).limit(limit)
-        if before is not None:
-            query = query.where(tuple_(*order) < (before.created_on, before.number, before.id))
-        if job_id is not None:
-            query = query.where(batches.c.job_id == job_id)
-        if covering is not None:
-            query = query.where(
-                (batches.c.after_path.is_(None)) | (batches.c.after_path < covering), batches.c.until_path >= covering
-            )
-        with self._database.reading() as transaction:
-            return [_batch(row) for row in transaction.execute(query)]
-
-    def waiting(self, job_id: str) -> Load:
-        """Returns the uncommitted load of a job's open plans."""
-        sums = [func.coalesce(func.sum(batches.c[field.name]), 0) for field in dataclasses.fields(Load)[1:]]
-        query = select(func.count(), *sums).where(
-            batches.c.job_id == job_id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT])
-        )
-        with self._database.reading() as transaction:
-            return Load(*(int(number) for number in transaction.execute(query).one()))
-
-    def totals(self, job_id: str) -> dict[str, int]:
-        """Returns sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``, ``bytes``."""
-        query = select(*(job_totals.c[name] for name in _TOTALS)).where(job_totals.c.job_id == job_id)
-        with self._database.reading() as transaction:
-            row = transaction.execute(query).one_or_none()
-            return dict.fromkeys(_TOTALS, 0) if row is None else {name: int(row._mapping[name]) for name in _TOTALS}
-
-    def counted(self, job_id: str) -> dict[str, float]:
-        """Returns the sums, over a job's committed batches, of what its function counted, by name."""
-        with self._database.reading() as transaction:
-            return self._counted(transaction, job_id)
 
     def forget(self, transaction: Transaction, job_id: str) -> None:
         """Deletes the intents of a job's batches in the transaction that drops the job. Their numbers are not reused."""
@@ -473,31 +357,15 @@ class Consumptions:
 
     def open_versions(self, location: str) -> Sequence[int]:
         """Returns the versions of the table at a location after which open attempts may have committed to it."""
-        with self._database.reading() as transaction:
-            found = transaction.execute(select(intents.c.targets).where(intents.c.state == "intent")).scalars()
-            targets = [Target(**target) for listed in found for target in listed]
-        return [target.version for target in targets if target.location == location]
+        intents_ = self._database.all(select(intents).where(intents.c.state == "intent"), Intent)
+        return [target.version for intent in intents_ for target in intent.targets if target.location == location]
 
     def open_plans(self) -> Sequence[str]:
         """Returns the ids of plans whose files may still be needed."""
-        with self._database.reading() as transaction:
-            return transaction.execute(select(plans.c.id).where(plans.c.state == PlanState.OPEN)).scalars().all()
+        return [row.id for row in self._database.rows(select(plans.c.id).where(plans.c.state == PlanState.OPEN))]
 
     def _locked(self, transaction: Transaction, stream_id: str) -> Row[Any] | None:
         return transaction.execute(select(streams).where(streams.c.id == stream_id).with_for_update()).one_or_none()
-
-    def _open_plan(self, transaction: Transaction, stream_id: str) -> Plan | None:
-        query = select(plans).where(plans.c.stream_id == stream_id, plans.c.state == PlanState.OPEN)
-        row = transaction.execute(query).one_or_none()
-        return None if row is None else _plan(row)
-
-    def _open_intent(self, transaction: Transaction, stream_id: str) -> Intent | None:
-        query = select(intents).where(intents.c.stream_id == stream_id, intents.c.state == "intent")
-        row = transaction.execute(query).one_or_none()
-        if row is None:
-            return None
-        columns = {field.name: getattr(row, field.name) for field in dataclasses.fields(Intent)}
-        return Intent(**{**columns, "targets": [Target(**target) for target in row.targets]})
 
     def _end_attempt(self, transaction: Transaction, intent: Intent, state: str) -> Sequence[str]:
         """Ends all intents of an attempt; returns the ids of their batches."""
@@ -533,9 +401,9 @@ class Consumptions:
                 "rows": outcome.rows,
                 "bytes": batch.bytes,
             }
-            self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=_TOTALS)
+            self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=TOTALS)
             self._count(transaction, batch.job_id, outcome.counted)
-        plan = _plan(transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one())
+        plan = from_row(Plan, transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one()._mapping)
         if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files say little about the job
             self._count_failed(transaction, batch, outcome)
         self._finish(transaction, plan)
@@ -544,14 +412,10 @@ class Consumptions:
         """Adds what a job's function counted to the job's sums."""
         if not counted:
             return
-        sums = self._counted(transaction, job_id)
+        sums = {row.name: row.number for row in transaction.execute(counted_by(job_id))}
         counts.add(sums, counted)
         rows = [{"job_id": job_id, "name": name, "number": number} for name, number in sums.items()]
         self._database.add_up(transaction, job_counts, ["job_id", "name"], rows, sums=(), latest=("number",))
-
-    def _counted(self, transaction: Transaction, job_id: str) -> dict[str, float]:
-        query = select(job_counts.c.name, job_counts.c.number).where(job_counts.c.job_id == job_id)
-        return {row.name: row.number for row in transaction.execute(query)}
 
     def _count_failed(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome) -> None:
         """Counts consecutive batches in which every file failed, and pauses the job at its limit."""
@@ -566,9 +430,7 @@ class Consumptions:
 
     def _finish(self, transaction: Transaction, plan: Plan) -> None:
         """Closes the plan and moves the offset once no batch is left."""
-        unfinished = select(batches.c.id).where(
-            batches.c.plan_id == plan.id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT])
-        )
+        unfinished = select(batches.c.id).where(batches.c.plan_id == plan.id, batches.c.state.in_(UNFINISHED))
         if transaction.execute(unfinished.limit(1)).first() is not None:
             return
         transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DONE))
@@ -582,17 +444,14 @@ def _planned(plan: Plan) -> ColumnElement[bool]:
     return and_(batches.c.plan_id == plan.id, batches.c.state == BatchState.PLANNED)
 
 
-def _listed(targets: Sequence[Target]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(target) for target in targets]
+def _open_plan(stream_id: str) -> Select[Any]:
+    return select(plans).where(plans.c.stream_id == stream_id, plans.c.state == PlanState.OPEN)
 
 
-def _columns(value: Plan | Batch | Intent) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+def _open_intent(stream_id: str) -> Select[Any]:
+    return select(intents).where(intents.c.stream_id == stream_id, intents.c.state == "intent")
 
 
-def _plan(row: Row[Any]) -> Plan:
-    return Plan(**{**row._mapping, "kind": PlanKind(row.kind), "state": PlanState(row.state)})
-
-
-def _batch(row: Row[Any]) -> Batch:
-    return Batch(**{**row._mapping, "state": BatchState(row.state)})
+def _one(transaction: Transaction, query: Select[Any], cls: type[T]) -> T | None:
+    row = transaction.execute(query).one_or_none()
+    return None if row is None else from_row(cls, row._mapping)

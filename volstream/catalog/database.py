@@ -9,17 +9,20 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Table, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import URL, Connection, Select, Table, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from volstream.base.lifecycle import faults
 from volstream.base.lifecycle.disks import disk_error, is_read_only, read_only_error
 from volstream.base.lifecycle.privacy import make_directory
+from volstream.catalog.rows import from_row
 from volstream.catalog.tables import identity, metadata
 from volstream.errors import CatalogDiskError, CatalogError, InvalidValueError
+
+T = TypeVar("T")
 
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
 SCHEMA_REVISION = "0100"
@@ -102,6 +105,24 @@ class Database:
             self._migrate_once()
             with self._engine.connect().execution_options(**{_READ_ONLY: True}) as connection, connection.begin():
                 yield connection
+
+    def rows(self, query: Select[Any]) -> Sequence[Any]:
+        """Returns the rows of one query: tuples with an attribute for each column. Raises CatalogError."""
+        with self.reading() as transaction:
+            return transaction.execute(query).all()
+
+    def all(self, query: Select[Any], cls: type[T]) -> list[T]:
+        """Returns the rows of one query as objects (:func:`from_row`). Raises CatalogError."""
+        return [from_row(cls, row._mapping) for row in self.rows(query)]
+
+    def one(self, query: Select[Any], cls: type[T]) -> T | None:
+        """Returns the first row of one query as an object, or None. Raises CatalogError."""
+        return next(iter(self.all(query, cls)), None)
+
+    def value(self, query: Select[Any]) -> Any:
+        """Returns the first column of the first row of one query; None: there is no row. Raises CatalogError."""
+        with self.reading() as transaction:
+            return transaction.execute(query).scalar()
 
     @property
     def _file(self) -> Path | None:

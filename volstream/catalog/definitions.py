@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import Row, Table, and_, delete, select, update
+from sqlalchemy import Table, delete, select, update
 
 from volstream.base.definitions import (
     Connection,
@@ -69,8 +69,7 @@ class Definitions(Generic[T]):
 
     def find(self, name: Name) -> T | None:
         """Returns the object with this name, or None."""
-        with self._database.reading() as transaction:
-            return self._one(transaction, self._named(name))
+        return self._one(self._table.c.schema_name == name.schema, self._table.c.name == name.name)
 
     def resolve_existing(self, name: Name, *, or_replace: bool, if_not_exists: bool) -> T | None:
         """Returns the existing object called ``name``, to be replaced or kept as the options say; None: there is none.
@@ -87,16 +86,11 @@ class Definitions(Generic[T]):
 
     def by_id(self, identity: str) -> T | None:
         """Returns the object with that id, or None if it was dropped."""
-        with self._database.reading() as transaction:
-            return self._one(transaction, self._table.c.id == identity)
+        return self._one(self._table.c.id == identity)
 
     def list(self, **equal: Any) -> Sequence[T]:
         """Returns all objects whose columns have the given values, sorted by name."""
-        query = select(self._table).order_by(self._table.c.schema_name, self._table.c.name)
-        for column, value in equal.items():
-            query = query.where(self._table.c[column] == value)
-        with self._database.reading() as transaction:
-            return [self._object(row) for row in transaction.execute(query)]
+        return self._objects(*(self._table.c[column] == value for column, value in equal.items()))
 
     def first(self, **equal: Any) -> T | None:
         """Returns an object whose columns have the given values, or None."""
@@ -135,16 +129,16 @@ class Definitions(Generic[T]):
         options = "OR REPLACE or IF NOT EXISTS" if self._replaceable else "IF NOT EXISTS"
         return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Use {options}, or choose another name.")
 
-    def _one(self, transaction: Transaction, condition: Any) -> T | None:
-        row = transaction.execute(select(self._table).where(condition)).one_or_none()
-        return None if row is None else self._object(row)
+    def _one(self, *conditions: Any) -> T | None:
+        return next(iter(self._objects(*conditions)), None)
 
-    def _named(self, name: Name) -> Any:
-        return and_(self._table.c.schema_name == name.schema, self._table.c.name == name.name)
-
-    def _object(self, row: Row[Any]) -> T:
-        classes = self._classes
-        return from_row(classes[row.cls] if len(classes) > 1 else next(iter(classes.values())), row._mapping)
+    def _objects(self, *conditions: Any) -> Sequence[T]:
+        query = select(self._table).where(*conditions).order_by(self._table.c.schema_name, self._table.c.name)
+        several = len(self._classes) > 1
+        (first, *_) = self._classes.values()
+        return [
+            from_row(self._classes[row.cls] if several else first, row._mapping) for row in self._database.rows(query)
+        ]
 
     def _columns(self, value: Any) -> dict[str, Any]:
         columns = to_row(value)

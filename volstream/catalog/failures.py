@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, case, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, case, delete, func, insert, literal, select, update
 from sqlalchemy import Connection as Transaction
 
 from volstream.base.model.groups import groups
 from volstream.base.model.work import ACTIVE, CLOCK_SKEW, WAITING, Failure, FailureKind, FailureState
 from volstream.catalog.database import MAX_BOUND, Database
+from volstream.catalog.rows import to_row
 from volstream.catalog.tables import digest, failures, intents, writable
 from volstream.errors import FencedError
 
@@ -97,8 +98,7 @@ class Failures:
             query = query.where(failures.c.path_digest == digest(path))
         if batch_id is not None:
             query = query.where(failures.c.batch_id == batch_id)
-        with self._database.reading() as transaction:
-            return [_failure(row) for row in transaction.execute(query.limit(limit))]
+        return self._database.all(query.limit(limit), Failure)
 
     def briefly(self, job_id: str, *, limit: int, before: int | None = None) -> Sequence[BriefFailure]:
         """Returns a job's newest failures that count, newest first, without tracebacks; with ``before``, of lower ids."""
@@ -111,22 +111,19 @@ class Failures:
         )
         if before is not None:
             query = query.where(failures.c.id < before)
-        with self._database.reading() as transaction:
-            return [BriefFailure(*row) for row in transaction.execute(query)]
+        return [BriefFailure(*row) for row in self._database.rows(query)]
 
     def by_id(self, job_id: str, ids: Sequence[int]) -> Sequence[Failure]:
         """Returns a few failures of a job, by id, newest first."""
         query = select(failures).where(failures.c.job_id == job_id, failures.c.id.in_(ids))
-        with self._database.reading() as transaction:
-            return [_failure(row) for row in transaction.execute(query.order_by(failures.c.id.desc()))]
+        return self._database.all(query.order_by(failures.c.id.desc()), Failure)
 
     def count(self, job_id: str | None, wanted: FailureFilter) -> int:
         """Returns the number of failures that match a filter, of a job or of all."""
         query = select(func.count()).select_from(failures).where(self._are(wanted))
         if job_id is not None:
             query = query.where(failures.c.job_id == job_id)
-        with self._database.reading() as transaction:
-            return int(transaction.execute(query).scalar_one())
+        return int(self._database.value(query))
 
     def _are(self, wanted: FailureFilter) -> ColumnElement[bool]:
         condition: ColumnElement[bool] = failures.c.state.in_(wanted.states)
@@ -152,17 +149,15 @@ class Failures:
             .order_by(failures.c.next_try, failures.c.path)
             .limit(limit)
         )
-        with self._database.reading() as transaction:
-            return [_failure(row) for row in transaction.execute(query)]
+        return self._database.all(query, Failure)
 
     def next_due(self, job_id: str) -> datetime | None:
         """Returns the time of the job's next retry, or None. See :meth:`due`."""
         now = datetime.now(UTC)
         when = case((_ahead(now), literal(now, failures.c.next_try.type)), else_=failures.c.next_try)
         query = select(func.min(when)).where(failures.c.job_id == job_id, failures.c.state.in_(_DUE))
-        with self._database.reading() as transaction:
-            due: datetime | None = transaction.execute(query).scalar_one()
-            return due
+        due: datetime | None = self._database.value(query)
+        return due
 
     def counts(self, job_id: str) -> dict[str, int]:
         """Returns the number of a job's failures by state."""
@@ -171,8 +166,7 @@ class Failures:
             .where(failures.c.job_id == job_id, failures.c.state != FailureState.PENDING)
             .group_by(failures.c.state)
         )
-        with self._database.reading() as transaction:
-            return {str(state): int(count) for state, count in transaction.execute(query)}
+        return {str(state): int(count) for state, count in self._database.rows(query)}
 
     def set_state(
         self,
@@ -288,11 +282,9 @@ def _among(paths: Sequence[str]) -> ColumnElement[bool]:
 
 
 def _columns(failure: Failure) -> dict[str, Any]:
-    values = {name: getattr(failure, name) for name in Failure.__dataclass_fields__}
-    values["path_digest"] = digest(failure.path)
-    return {**values, "message": cut(failure.message, 2000), "traceback": failure.traceback and cut(failure.traceback)}
-
-
-def _failure(row: Row[Any]) -> Failure:
-    values = {name: getattr(row, name) for name in Failure.__dataclass_fields__}
-    return Failure(**{**values, "state": FailureState(row.state), "kind": FailureKind(row.kind)})
+    return {
+        **to_row(failure),
+        "path_digest": digest(failure.path),
+        "message": cut(failure.message, 2000),
+        "traceback": failure.traceback and cut(failure.traceback),
+    }

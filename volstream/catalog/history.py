@@ -34,9 +34,7 @@ class History:
             forgotten += removed
         with self._database.transaction() as transaction:
             forgotten += transaction.execute(delete(audit).where(audit.c.began_on < before)).rowcount
-        with self._database.reading() as transaction:
-            counts = transaction.execute(select(volumes.c.id, volumes.c.refresh_count)).all()
-        for volume_id, count in counts:
+        for volume_id, count in self._database.rows(select(volumes.c.id, volumes.c.refresh_count)):
             needed = self._refreshes.needed_after(volume_id)
             until = count - kept if needed is None else min(count - kept, needed)
             while removed := self._forget_refreshes(volume_id, until, before):

@@ -19,8 +19,7 @@ class Links:
 
     def all(self) -> Mapping[str, str]:
         """Returns the locations by the tables' names."""
-        with self._database.reading() as transaction:
-            return {row.name: row.location for row in transaction.execute(select(links).order_by("name"))}
+        return {row.name: row.location for row in self._database.rows(select(links).order_by("name"))}
 
     def put(self, name: Name, location: str) -> None:
         """Links a name to a location."""

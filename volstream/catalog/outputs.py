@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, delete, insert, or_, select, update
 from sqlalchemy import Connection as Transaction
 
 from volstream.base.model.groups import groups
@@ -56,22 +56,20 @@ class Outputs:
 
     def at(self, volume_id: str, paths: Iterable[str]) -> Mapping[str, Output]:
         """Returns the live outputs at these paths of a volume, by path."""
-        found: dict[str, Output] = {}
-        with self._database.reading() as transaction:
-            for some in groups(sorted({*paths}), MAX_BOUND):
-                here = outputs.c.path_digest.in_(list(map(digest, some)))
-                query = select(outputs).where(outputs.c.volume_id == volume_id, here, _is(OutputState.LIVE))
-                found |= {row.path: _output(row) for row in transaction.execute(query)}
-        return found
+        live = _OUTPUTS.where(outputs.c.volume_id == volume_id, _is(OutputState.LIVE))
+        return {
+            output.path: output
+            for some in groups(sorted({*paths}), MAX_BOUND)
+            for output in self._database.all(live.where(outputs.c.path_digest.in_([*map(digest, some)])), Output)
+        }
 
     def of_sources(self, table: str, sources: Iterable[str]) -> Sequence[Output]:
         """Returns the live outputs of a table's rows of these files."""
-        found: list[Output] = []
-        with self._database.reading() as transaction:
-            for some in groups(sources, MAX_BOUND):
-                query = select(outputs).where(_of(table, some), _is(OutputState.LIVE))
-                found += map(_output, transaction.execute(query))
-        return found
+        return [
+            output
+            for some in groups(sources, MAX_BOUND)
+            for output in self._database.all(_OUTPUTS.where(_of(table, some), _is(OutputState.LIVE)), Output)
+        ]
 
     def note(self, table: str, attempt: str, new: Iterable[Output], replaced: Iterable[str]) -> None:
         """Records, before it is committed, what an attempt changes: its outputs, and the files whose rows it replaces.
@@ -108,9 +106,8 @@ class Outputs:
 
     def of_attempt(self, attempt: str) -> Sequence[Output]:
         """Returns the outputs of an open attempt."""
-        with self._database.reading() as transaction:
-            query = select(outputs).where(outputs.c.attempt == attempt, _is(OutputState.PENDING))
-            return list(map(_output, transaction.execute(query.order_by(outputs.c.id))))
+        query = _OUTPUTS.where(outputs.c.attempt == attempt, _is(OutputState.PENDING)).order_by(outputs.c.id)
+        return self._database.all(query, Output)
 
     def settle(self, table: str) -> None:
         """Applies what attempts noted that have ended since: of a committed one its outputs are live, of any other they are dead.
@@ -137,24 +134,21 @@ class Outputs:
     def unfinished(self, table: str) -> Sequence[Output]:
         """Returns a table's outputs that are still to be placed or removed: those that are live first."""
         waiting = or_(_is(OutputState.DEAD), _is(OutputState.LIVE) & outputs.c.staged.is_not(None))
-        query = select(outputs).where(outputs.c.table_name == table, waiting)
-        with self._database.reading() as transaction:
-            return list(map(_output, transaction.execute(query.order_by(outputs.c.state.desc(), outputs.c.id))))
+        query = _OUTPUTS.where(outputs.c.table_name == table, waiting)
+        return self._database.all(query.order_by(outputs.c.state.desc(), outputs.c.id), Output)
 
     def unfinished_tables(self) -> Sequence[str]:
         """Returns the tables with outputs of attempts that have not ended, or that are to be placed or removed."""
         waiting = or_(
             outputs.c.state != OutputState.LIVE, outputs.c.staged.is_not(None), outputs.c.replaced_by.is_not(None)
         )
-        with self._database.reading() as transaction:
-            query = select(outputs.c.table_name).where(waiting).distinct().order_by(outputs.c.table_name)
-            return transaction.execute(query).scalars().all()
+        query = select(outputs.c.table_name).where(waiting).distinct().order_by(outputs.c.table_name)
+        return [row.table_name for row in self._database.rows(query)]
 
     def live(self, table: str) -> Sequence[Output]:
         """Returns all live outputs of a table, by path."""
-        query = select(outputs).where(outputs.c.table_name == table, _is(OutputState.LIVE)).order_by(outputs.c.path)
-        with self._database.reading() as transaction:
-            return list(map(_output, transaction.execute(query)))
+        query = _OUTPUTS.where(outputs.c.table_name == table, _is(OutputState.LIVE)).order_by(outputs.c.path)
+        return self._database.all(query, Output)
 
     def end(self, table: str) -> None:
         """Makes all live outputs of a table dead: its rows are to name none."""
@@ -179,6 +173,9 @@ def _abort(transaction: Transaction, attempt: str, state: OutputState) -> None:
     transaction.execute(update(outputs).where(mine).values(state=state))
     transaction.execute(update(outputs).where(outputs.c.replaced_by == attempt).values(replaced_by=None))
 
+
+#: Columns named as the attributes of :class:`Output`.
+_OUTPUTS = select(outputs, outputs.c.table_name.label("table"))
 
 _other = outputs.alias("other")
 
@@ -206,18 +203,3 @@ def _columns(output: Output) -> dict[str, Any]:
         "path_digest": digest(output.path),
         "source_digest": digest(output.source),
     }
-
-
-def _output(row: Row[Any]) -> Output:
-    return Output(
-        id=row.id,
-        table=row.table_name,
-        volume_id=row.volume_id,
-        path=row.path,
-        source=row.source,
-        attempt=row.attempt,
-        size=row.size,
-        etag=row.etag,
-        staged=row.staged,
-        state=OutputState(row.state),
-    )

@@ -77,8 +77,7 @@ class Refreshes:
             .where(refreshes.c.volume_id == volume_id, refreshes.c.number > after)
             .order_by(refreshes.c.number)
         )
-        with self._database.reading() as transaction:
-            return [Refresh(**row._mapping) for row in transaction.execute(query)]
+        return self._database.all(query, Refresh)
 
     def newest(self, volume_id: str, *, before: int | None = None, limit: int) -> Sequence[Refresh]:
         """Returns a volume's newest refreshes, newest first; with ``before``, only those with lower numbers."""
@@ -87,17 +86,15 @@ class Refreshes:
         )
         if before is not None:
             query = query.where(refreshes.c.number < before)
-        with self._database.reading() as transaction:
-            return [Refresh(**row._mapping) for row in transaction.execute(query)]
+        return self._database.all(query, Refresh)
 
     def at(self, volume_id: str, time: datetime) -> int | None:
         """Returns the newest refresh at or before a point in time, or None."""
         query = select(func.max(refreshes.c.number)).where(
             refreshes.c.volume_id == volume_id, refreshes.c.committed_on <= time
         )
-        with self._database.reading() as transaction:
-            number = transaction.execute(query).scalar()
-            return None if number is None else int(number)
+        number: int | None = self._database.value(query)
+        return number
 
     def needed_after(self, volume_id: str) -> int | None:
         """Returns the oldest refresh of a volume that a stream or one of its open plans still reads from, or None."""
@@ -108,23 +105,20 @@ class Refreshes:
         opened = (
             select(begun).join(streams, streams.c.id == plans.c.stream_id).where(mine, plans.c.state == PlanState.OPEN)
         )
-        with self._database.reading() as transaction:
-            oldest = [transaction.execute(query).scalar() for query in (offsets, opened)]
-            return min((int(offset) for offset in oldest if offset is not None), default=None)
+        oldest = [self._database.value(query) for query in (offsets, opened)]
+        return min((int(offset) for offset in oldest if offset is not None), default=None)
 
     def last(self, volume_id: str) -> Refresh | None:
         """Returns the newest refresh, or None."""
         query = select(refreshes).where(refreshes.c.volume_id == volume_id).order_by(refreshes.c.number.desc()).limit(1)
-        with self._database.reading() as transaction:
-            row = transaction.execute(query).one_or_none()
-            return None if row is None else Refresh(**row._mapping)
+        return self._database.one(query, Refresh)
 
     def last_arrival(self, volume_id: str) -> datetime | None:
         """Returns when a file was last new or changed; None: never, or the history of that time is deleted."""
         arrived = refreshes.c.inserted + refreshes.c.updated > 0
         query = select(refreshes.c.committed_on).where(refreshes.c.volume_id == volume_id, arrived)
-        with self._database.reading() as transaction:
-            return transaction.execute(query.order_by(refreshes.c.number.desc()).limit(1)).scalar_one_or_none()
+        time: datetime | None = self._database.value(query.order_by(refreshes.c.number.desc()).limit(1))
+        return time
 
     def ask_check(self, volume_id: str, paths: Iterable[str]) -> datetime:
         """Asks the volume's writer to check these keys again; idempotent. Returns a time that identifies the request."""
@@ -152,45 +146,39 @@ class Refreshes:
     def asked_checks(self, volume_id: str, limit: int) -> Mapping[str, datetime]:
         """Returns requested keys that are not checked yet, with the time of the request."""
         query = select(key_checks.c.path, key_checks.c.asked_on).where(key_checks.c.volume_id == volume_id).limit(limit)
-        with self._database.reading() as transaction:
-            return {row.path: row.asked_on for row in transaction.execute(query)}
+        return {row.path: row.asked_on for row in self._database.rows(query)}
 
     def asked_count(self, volume_id: str) -> int:
         """Returns how many requested keys are not checked yet."""
         query = select(func.count()).select_from(key_checks).where(key_checks.c.volume_id == volume_id)
-        with self._database.reading() as transaction:
-            return int(transaction.execute(query).scalar_one())
+        return int(self._database.value(query))
 
     def is_asked(self, volume_id: str, path: str) -> bool:
         """True if a requested key has not been checked yet."""
         query = select(key_checks.c.path).where(
             key_checks.c.volume_id == volume_id, key_checks.c.path_digest == digest(path)
         )
-        with self._database.reading() as transaction:
-            return transaction.execute(query).first() is not None
+        return self._database.value(query) is not None
 
     def sums_after(self, volume_id: str, number: int) -> tuple[int, int, int]:
         """Returns the numbers of rows inserted, updated and deleted by the refreshes after ``number``."""
         sums = [func.coalesce(func.sum(refreshes.c[name]), 0) for name in ("inserted", "updated", "deleted")]
         query = select(*sums).where(refreshes.c.volume_id == volume_id, refreshes.c.number > number)
-        with self._database.reading() as transaction:
-            inserted, updated, deleted = transaction.execute(query).one()
-            return int(inserted), int(updated), int(deleted)
+        [(inserted, updated, deleted)] = self._database.rows(query)
+        return int(inserted), int(updated), int(deleted)
 
     def first_after(self, volume_id: str, number: int | None) -> datetime | None:
         """Returns the time of the first refresh on record after ``number`` (None: of all), or None if there is none."""
         query = select(func.min(refreshes.c.committed_on)).where(
             refreshes.c.volume_id == volume_id, refreshes.c.number > (number or 0)
         )
-        with self._database.reading() as transaction:
-            time: datetime | None = transaction.execute(query).scalar()
-            return time
+        time: datetime | None = self._database.value(query)
+        return time
 
     def file_count(self, volume_id: str) -> int:
         """Returns the number of files in the directory table, computed from its refreshes."""
         query = select(volume_totals.c.files).where(volume_totals.c.volume_id == volume_id)
-        with self._database.reading() as transaction:
-            return int(transaction.execute(query).scalar() or 0)
+        return int(self._database.value(query) or 0)
 
     def changed_after(self, volume_id: str, number: int | None) -> tuple[int, int]:
         """Returns the numbers of rows changed, and of bytes in new files, by refreshes after ``number``; None: all-time."""
@@ -201,9 +189,8 @@ class Refreshes:
             query = select(func.coalesce(func.sum(changed), 0), func.coalesce(func.sum(refreshes.c.bytes), 0)).where(
                 refreshes.c.volume_id == volume_id, refreshes.c.number > number
             )
-        with self._database.reading() as transaction:
-            rows, size = transaction.execute(query).one_or_none() or (0, 0)
-            return int(rows), int(size)
+        rows, size = next(iter(self._database.rows(query)), (0, 0))
+        return int(rows), int(size)
 
     def checked(self, volume_id: str, asked: Mapping[str, datetime]) -> None:
         """Records that keys were checked, as of the given requests; keys requested again since stay."""
@@ -233,8 +220,7 @@ class Refreshes:
             .order_by(reconciles.c.began_on.desc())
             .limit(limit)
         )
-        with self._database.reading() as transaction:
-            return [Completeness(**row._mapping) for row in transaction.execute(query)]
+        return self._database.all(query, Completeness)
 
     def reject(self, volume_id: str, rejections: Iterable[Rejection]) -> None:
         """Records unusable messages, keeping the newest; repeats of a subject and reason only increase the count."""
@@ -267,12 +253,9 @@ class Refreshes:
         query = select(rejected).order_by(rejected.c.last_seen.desc()).limit(limit)
         if volume_id is not None:
             query = query.where(rejected.c.volume_id == volume_id)
-        with self._database.reading() as transaction:
-            rows = [dict(row._mapping) for row in transaction.execute(query)]
-        return [RejectedMessage(**{key: row[key] for key in RejectedMessage.__dataclass_fields__}) for row in rows]
+        return self._database.all(query, RejectedMessage)
 
     def rejected_count(self, volume_id: str) -> int:
         """Returns the number of distinct rejected messages of a volume."""
         query = select(func.count()).select_from(rejected).where(rejected.c.volume_id == volume_id)
-        with self._database.reading() as transaction:
-            return int(transaction.execute(query).scalar_one())
+        return int(self._database.value(query))

@@ -20,8 +20,7 @@ class Registrations:
     def of(self, metastore: str) -> Mapping[Name, str]:
         """Returns the locations of the tables registered in a metastore, by name."""
         query = select(registrations).where(registrations.c.metastore == metastore)
-        with self._database.reading() as transaction:
-            return {Name.parse(row.name): row.location for row in transaction.execute(query)}
+        return {Name.parse(row.name): row.location for row in self._database.rows(query)}
 
     def put(self, metastore: str, name: Name, location: str | None) -> None:
         """Records that a table is registered with a location; None: no longer."""

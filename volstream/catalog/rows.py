@@ -28,7 +28,7 @@ def to_row(value: Any) -> dict[str, Any]:
         elif isinstance(attribute, Mapping):
             row[field.name] = dict(attribute)
         else:
-            row[field.name] = [*attribute] if isinstance(attribute, tuple | list) else attribute
+            row[field.name] = [*map(_as_json, attribute)] if isinstance(attribute, tuple | list) else attribute
     return row
 
 
@@ -55,8 +55,15 @@ def _reader(name: str, kind: Any) -> Callable[[Mapping[Any, Any]], Any]:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return lambda row: None if row[name] is None else kind(row[name])
     if typing.get_origin(kind) is Sequence:
+        (item,) = typing.get_args(kind)
+        if dataclasses.is_dataclass(item) and isinstance(item, type):
+            return lambda row: tuple(item(**value) for value in row[name])
         return lambda row: None if row[name] is None else tuple(row[name])
     return lambda row: row[name]
+
+
+def _as_json(item: Any) -> Any:
+    return dataclasses.asdict(item) if dataclasses.is_dataclass(item) and not isinstance(item, type) else item
 
 
 def _plain(kind: Any) -> Any:

@@ -27,8 +27,7 @@ class Tails:
 
     def list(self) -> Mapping[Name, str]:
         """Returns the locations of the tables, by name."""
-        with self._database.transaction() as transaction:
-            return {Name.parse(row.name): row.location for row in transaction.execute(select(tails).order_by("name"))}
+        return {Name.parse(row.name): row.location for row in self._database.rows(select(tails).order_by("name"))}
 
     def remove(self, name: Name) -> None:
         """Removes a table's record."""

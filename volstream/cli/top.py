@@ -65,7 +65,7 @@ def look(session: Session) -> HomeFacts:
     from volstream.ops.inspection.status import status
 
     overview = status(session.home)
-    totals = {str(job.name): session.home.catalog.consumptions.totals(job.id) for job in session.jobs.list()}
+    totals = {str(job.name): session.home.catalog.reports.totals(job.id) for job in session.jobs.list()}
     return HomeFacts(
         at=time.monotonic(),
         time=datetime.now().astimezone(),

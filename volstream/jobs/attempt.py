@@ -426,7 +426,7 @@ class BatchExecutor:
         """Returns the pace of the next calls; they follow the last ones, which have ended once their batch is staged."""
         if self._called is not None:
             ago = time.monotonic() - self._called
-        elif last := self._services.catalog.consumptions.measured(self._job.id, limit=1):
+        elif last := self._services.catalog.reports.measured(self._job.id, limit=1):
             ago = (datetime.now(UTC) - (last[0].committed_on or last[0].created_on)).total_seconds()
         else:
             ago = pace.seconds
@@ -691,7 +691,7 @@ def recover(services: JobServices, job: FileJob, why: str = "Its process ended."
     """
 
     def superseded_in(batch: Batch) -> list[str]:
-        open_plan = services.catalog.consumptions.plan(batch.plan_id)
+        open_plan = services.catalog.reports.plan(batch.plan_id)
         assert open_plan is not None, "a batch refers to its plan"
         return list(earlier_failures(services, job, open_plan, batch)) if services.has_files(job, open_plan) else []
 

@@ -201,9 +201,7 @@ class _Run:
         """Returns SQL for the rows that the job last wrote to a log for each file. Other jobs may append to it, too."""
         present = session.sql(f"SELECT DISTINCT _batch_id FROM ({query})").toArrow()["_batch_id"].to_pylist()
         pairs = (
-            (identity, self._services.catalog.consumptions.batch(identity))
-            for identity in present
-            if identity is not None
+            (identity, self._services.catalog.reports.batch(identity)) for identity in present if identity is not None
         )
         others = [identity for identity, batch in pairs if batch is not None and batch.job_id != self._job.id]
         mine = f"_batch_id NOT IN ({', '.join(map(literal, others))})" if others else "true"

@@ -208,7 +208,7 @@ class Planner:
             The limits by which the plan is now cut, if known.
         """
         target, maximum = self._settings.batch_seconds, self._maximum(job)
-        rate = sizing.latest(self._catalog.consumptions.measured(job.id, plan_id=open_plan.id), target / 2)
+        rate = sizing.latest(self._catalog.reports.measured(job.id, plan_id=open_plan.id), target / 2)
         limits = maximum if rate is None else rate.limits(target, maximum)
         # Including a batch that crashed its engine: with lower limits it may be committed.
         waiting = self._catalog.consumptions.remaining(open_plan, begun=cut_by is None, after=after)
@@ -242,7 +242,7 @@ class Planner:
     ) -> tuple[Plan, Sequence[Batch]]:
         """Cuts a plan by the job's past rate; if it is unknown, the first batch measures it."""
         maximum, target = self._maximum(job), self._settings.batch_seconds
-        rate = sizing.typical_rate(self._catalog.consumptions.measured(job.id))
+        rate = sizing.typical_rate(self._catalog.reports.measured(job.id))
         limits = maximum if rate is None else rate.limits(target, maximum)
         first = maximum.first(self._slots()) if rate is None else limits
         identity = location.rpartition("/")[2]
@@ -252,7 +252,7 @@ class Planner:
         maximum = sizing.maximum(self._settings, self._slots(), job.max_files, job.max_bytes)
         if job.rate is None:
             return maximum
-        measured = self._catalog.consumptions.measured(job.id)
+        measured = self._catalog.reports.measured(job.id)
         files_per_call = next((batch.files_per_call for batch in measured if batch.files_per_call), 1)
         return maximum.paced(parse_rate(job.rate), files_per_call)
 

@@ -39,9 +39,9 @@ def preview(services: JobServices, job: FileJob) -> Preview:
     """Plans a run and discards the plan. Raises StreamStaleError."""
     catalog, stream = services.catalog, services.stream(job)
     volume = catalog.volumes.by_id(stream.source_id)
-    unfinished = catalog.consumptions.waiting(job.id)
+    unfinished = catalog.reports.waiting(job.id)
     load = unfinished + _changes(services, job, stream)
-    rate = sizing.typical_rate(catalog.consumptions.measured(job.id))
+    rate = sizing.typical_rate(catalog.reports.measured(job.id))
     return Preview(
         load=load,
         unfinished=unfinished.batches,

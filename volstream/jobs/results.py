@@ -65,7 +65,7 @@ class OwnCommits:
             return None
         if metadata.get("stream") == self._job.stream_id:
             return batch
-        known = self._catalog.consumptions.batch(batch)
+        known = self._catalog.reports.batch(batch)
         return batch if known is not None and known.job_id == self._job.id else None
 
 

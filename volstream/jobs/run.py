@@ -495,7 +495,7 @@ class _Run:
             return
         self._make_table()
         progress = self.report.progress
-        waiting = self._services.catalog.consumptions.waiting(self._job.id)
+        waiting = self._services.catalog.reports.waiting(self._job.id)
         progress.files += waiting.files
         progress.bytes += waiting.bytes
         self._observe(progress)

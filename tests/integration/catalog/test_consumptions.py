@@ -38,10 +38,10 @@ def test_the_offset_moves_with_the_last_batch_and_not_before(catalog: Catalog, j
     assert (moved.offset, moved.initial, moved.sequence) == (7, False, 3)
     assert catalog.consumptions.next_batch(made) is None
     assert catalog.consumptions.open_plan(job.stream_id) is None
-    ended = catalog.consumptions.plan(made.id)
+    ended = catalog.reports.plan(made.id)
     assert ended is not None
     assert ended.state is PlanState.DONE
-    stored = catalog.consumptions.batch(batches[0].id)
+    stored = catalog.reports.batch(batches[0].id)
     assert stored is not None
     assert (stored.state, stored.succeeded, stored.rows, stored.sequence, stored.attempts) == (
         BatchState.COMMITTED,
@@ -77,7 +77,7 @@ def test_a_plan_made_before_the_stream_moved_is_fenced(catalog: Catalog, job: Jo
     made = objects.plan(job)
     with pytest.raises(FencedError):
         catalog.consumptions.open((made, [objects.batch(made)], before))
-    assert catalog.consumptions.plan(made.id) is None
+    assert catalog.reports.plan(made.id) is None
 
 
 def test_a_plan_for_a_stream_that_is_gone_is_fenced(catalog: Catalog, job: Job) -> None:
@@ -105,7 +105,7 @@ def test_an_attempt_commits_once(catalog: Catalog, job: Job) -> None:
         catalog.consumptions.commit(intent, BatchOutcome(1, 1, 1))
     with pytest.raises(FencedError):
         catalog.consumptions.abort(intent)
-    stored = catalog.consumptions.batch(batches[0].id)
+    stored = catalog.reports.batch(batches[0].id)
     assert stored is not None
     assert (stored.succeeded, stored.failed) == (2, 0)
     with pytest.raises(FencedError, match="is committed"):
@@ -164,7 +164,7 @@ def test_retries_neither_move_the_offset_nor_pause_the_job(catalog: Catalog) -> 
     catalog.consumptions.commit(catalog.consumptions.begin(batch, owner="me", target=TARGET), ALL_FAILED)
     assert stream_of(catalog, job).offset == 3
     assert catalog.jobs.get(job.name).state is JobState.ACTIVE
-    ended = catalog.consumptions.plan(made.id)
+    ended = catalog.reports.plan(made.id)
     assert ended is not None
     assert ended.state is PlanState.DONE
 
@@ -173,7 +173,7 @@ def test_a_dropped_plan_keeps_what_was_committed_and_the_offset(catalog: Catalog
     made, batches = objects.store_plan(catalog, job, batches=2)
     catalog.consumptions.commit(catalog.consumptions.begin(batches[0], owner="me", target=TARGET), DONE)
     catalog.consumptions.drop_plan(made)
-    states = [found.state for batch in batches if (found := catalog.consumptions.batch(batch.id)) is not None]
+    states = [found.state for batch in batches if (found := catalog.reports.batch(batch.id)) is not None]
     assert states == [BatchState.COMMITTED, BatchState.DROPPED]
     assert catalog.consumptions.open_plan(job.stream_id) is None
     assert stream_of(catalog, job).offset == 3
@@ -246,10 +246,10 @@ def test_a_batch_in_work_is_not_recut_and_one_whose_attempt_has_ended_keeps_its_
     assert numbers == {False: 2, True: 1}
     catalog.consumptions.recut(made, sliced(made, 2, "0001", "0003"))
     catalog.consumptions.recut(made, sliced(made, 1, None, "00005", "0003"))
-    second, first = catalog.consumptions.batches_of(job.id)
+    second, first = catalog.reports.batches_of(job.id)
     assert (first.id, first.attempts, first.until_path) == (batches[0].id, 1, "00005")
     assert (second.number, second.attempts, second.after_path) == (2, 0, "00005")
-    assert [one.state for one in catalog.consumptions.attempts_at(first.id)] == ["aborted"]
+    assert [one.state for one in catalog.reports.attempts_at(first.id)] == ["aborted"]
     catalog.consumptions.commit(catalog.consumptions.begin(first, owner="me", target=TARGET), DONE)
     catalog.consumptions.commit(catalog.consumptions.begin(second, owner="me", target=TARGET), DONE)
     assert stream_of(catalog, job).offset == 7
@@ -261,7 +261,7 @@ def test_a_recut_that_leaves_out_paths_is_rejected(catalog: Catalog, job: Job, b
     catalog.consumptions.commit(catalog.consumptions.begin(batches[0], owner="me", target=TARGET), DONE)
     with pytest.raises(FencedError):
         catalog.consumptions.recut(made, sliced(made, 2, *bounds))
-    assert len(catalog.consumptions.batches_of(job.id)) == 3
+    assert len(catalog.reports.batches_of(job.id)) == 3
 
 
 def test_a_finished_plan_is_not_recut(catalog: Catalog, job: Job) -> None:
@@ -276,9 +276,9 @@ def test_the_duration_of_a_batch_is_stored(catalog: Catalog, job: Job) -> None:
     for batch, seconds in zip(batches, (2.5, None, 7.5), strict=True):
         intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
         catalog.consumptions.commit(intent, dataclasses.replace(DONE, seconds=seconds))
-    assert [one.seconds for one in catalog.consumptions.measured(job.id)] == [7.5, 2.5]
-    assert [one.seconds for one in catalog.consumptions.measured(job.id, plan_id=made.id, limit=1)] == [7.5]
-    assert not catalog.consumptions.measured(job.id, plan_id="another")
+    assert [one.seconds for one in catalog.reports.measured(job.id)] == [7.5, 2.5]
+    assert [one.seconds for one in catalog.reports.measured(job.id, plan_id=made.id, limit=1)] == [7.5]
+    assert not catalog.reports.measured(job.id, plan_id="another")
 
 
 def test_advance_skips_a_range_without_data(catalog: Catalog, job: Job) -> None:
@@ -302,9 +302,9 @@ def test_batches_are_found_by_the_path_they_cover_in_byte_order(catalog: Catalog
     catalog.consumptions.open((made, batches, stream_of(catalog, job)))
     expected = {"A": 1, "B": 1, "C": 2, "a": 2, "b": 3, "zz": 3, "é": 3, "中": 4, "中x": 5, "\uffff": 5}
     for path, number in expected.items():
-        assert [batch.number for batch in catalog.consumptions.batches_of(covering=path)] == [number], path
-    assert catalog.consumptions.batches_of("another job") == []
-    assert len(catalog.consumptions.batches_of(job.id, limit=2)) == 2
+        assert [batch.number for batch in catalog.reports.batches_of(covering=path)] == [number], path
+    assert catalog.reports.batches_of("another job") == []
+    assert len(catalog.reports.batches_of(job.id, limit=2)) == 2
 
 
 def test_waiting_and_finished_work_is_totalled(catalog: Catalog, job: Job) -> None:
@@ -314,11 +314,11 @@ def test_waiting_and_finished_work_is_totalled(catalog: Catalog, job: Job) -> No
         BatchOutcome(1, 1, 5, counted={"tokens": 1.5}),
     )
     catalog.consumptions.begin(batches[1], owner="me", target=TARGET)
-    assert catalog.consumptions.waiting(job.id) == Load(batches=2, files=4, bytes=40)
-    assert catalog.consumptions.totals(job.id) == {"batches": 1, "succeeded": 1, "failed": 1, "rows": 5, "bytes": 20}
-    assert catalog.consumptions.totals("another job")["batches"] == 0
-    assert catalog.consumptions.counted(job.id) == {"tokens": 1.5}
-    assert catalog.consumptions.counted("another job") == {}
+    assert catalog.reports.waiting(job.id) == Load(batches=2, files=4, bytes=40)
+    assert catalog.reports.totals(job.id) == {"batches": 1, "succeeded": 1, "failed": 1, "rows": 5, "bytes": 20}
+    assert catalog.reports.totals("another job")["batches"] == 0
+    assert catalog.reports.counted(job.id) == {"tokens": 1.5}
+    assert catalog.reports.counted("another job") == {}
 
 
 def test_exactly_one_of_several_racing_processes_begins_a_batch(url: str, catalog: Catalog, job: Job) -> None:
@@ -330,7 +330,7 @@ from volstream.errors import FencedError, StreamBusyError
 from volstream.base.model.work import Target
 catalog = Catalog(sys.argv[1])
 atexit.register(catalog.close)
-batch = catalog.consumptions.batch(sys.argv[2])
+batch = catalog.reports.batch(sys.argv[2])
 input()
 try:
     print(catalog.consumptions.begin(batch, owner="owner", target=Target("/t", "table", 0)).sequence)

@@ -164,8 +164,8 @@ def test_deleting_a_job_deletes_its_plans_batches_failures_and_intents(catalog: 
         catalog.consumptions.forget(transaction, consumer.id)
         catalog.jobs.remove(transaction, consumer)
         catalog.streams.remove(transaction, on_it)
-    assert catalog.consumptions.plan(made.id) is None
-    assert catalog.consumptions.batch(first.id) is None
+    assert catalog.reports.plan(made.id) is None
+    assert catalog.reports.batch(first.id) is None
     assert catalog.consumptions.open_intent(on_it.id) is None
 
 

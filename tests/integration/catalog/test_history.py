@@ -40,7 +40,7 @@ def test_finished_work_is_forgotten_while_totals_and_open_work_stay(catalog: Cat
     # A stream has read up to refresh 20, and an open plan reads from there on.
     assert counts(catalog) == {"refreshes": 10, "plans": 1, "batches": 2, "intents": 0}
     assert catalog.consumptions.open_plan(stream.id) == kept
-    assert catalog.consumptions.totals(job.id) == {
+    assert catalog.reports.totals(job.id) == {
         "batches": 6,
         "succeeded": 12,
         "failed": 6,

@@ -26,7 +26,7 @@ QUESTIONS: dict[str, Callable[[Catalog, FileJob, str], object]] = {
     "the next retry": lambda catalog, job, _: catalog.failures.next_due(job.id),
     "the open plan": lambda catalog, job, _: catalog.consumptions.open_plan(job.stream_id),
     "the open attempt": lambda catalog, job, _: catalog.consumptions.open_intent(job.stream_id),
-    "open batches": lambda catalog, job, _: catalog.consumptions.waiting(job.id),
+    "open batches": lambda catalog, job, _: catalog.reports.waiting(job.id),
     "the newest refresh": lambda catalog, _, volume: catalog.refreshes.last(volume),
     "the history that is needed": lambda catalog, _, volume: catalog.refreshes.needed_after(volume),
     "messages to forget": lambda catalog, _, volume: catalog.refreshes.reject(volume, [Rejection("odd", "no event")]),

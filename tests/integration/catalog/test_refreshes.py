@@ -60,7 +60,7 @@ def test_versions_that_streams_and_open_plans_read_from_are_needed(catalog: Cata
     objects.store_plan(catalog, job, from_version=5, to_version=8)
     assert needed(source.id) == 5, "a plan that is open may be written again"
     (plan,) = catalog.consumptions.open_plans()
-    made = catalog.consumptions.plan(plan)
+    made = catalog.reports.plan(plan)
     assert made is not None
     catalog.consumptions.drop_plan(made)
     assert needed(source.id) == 9

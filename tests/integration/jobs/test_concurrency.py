@@ -205,20 +205,20 @@ def test_what_a_function_counts_is_summed_up_by_batch_run_and_job(place: Place) 
     place.job(code, max_files=2, retries=0)
     progress = place.run().progress
     assert (progress.failed, progress.counted) == (1, {"tokens": 10000, "calls": 4})
-    consumptions = place.session.home.catalog.consumptions
+    reports = place.session.home.catalog.reports
     job = place.session.jobs.get("j")
     assert isinstance(job, FileJob)
-    assert [batch.counted for batch in consumptions.batches_of(job.id)] == [
+    assert [batch.counted for batch in reports.batches_of(job.id)] == [
         {"tokens": 7000, "calls": 2},
         {"tokens": 3000, "calls": 2},
     ]
     place.session.jobs.retry("j")
     place.run()
-    assert consumptions.counted(job.id) == {"tokens": 13000, "calls": 5}
+    assert reports.counted(job.id) == {"tokens": 13000, "calls": 5}
     compared = place.session.jobs.compare("j", job.function, both=True)
     assert compared.own_cost is not None
     assert compared.cost.counted == compared.own_cost.counted == {"tokens": 10000, "calls": 4}
-    assert consumptions.counted(job.id) == {"tokens": 13000, "calls": 5}  # as before
+    assert reports.counted(job.id) == {"tokens": 13000, "calls": 5}  # as before
 
 
 @pytest.mark.long
@@ -233,10 +233,10 @@ def test_a_slow_rate_holds_no_worker_and_follows_a_change_at_once(place: Place) 
 
     running = threading.Thread(target=run)
     running.start()
-    consumptions, job = place.session.home.catalog.consumptions, place.session.jobs.get("j")
-    eventually(lambda: consumptions.totals(job.id)["succeeded"] == 1, 60)
+    reports, job = place.session.home.catalog.reports, place.session.jobs.get("j")
+    eventually(lambda: reports.totals(job.id)["succeeded"] == 1, 60)
     # One batch for each call, and nothing waits in the engine.
-    waiting = consumptions.waiting(job.id)
+    waiting = reports.waiting(job.id)
     assert (waiting.batches, waiting.files) == (3, 3)
     place.session.jobs.alter("j", rate="6000/min")
     assert ended.wait(60)
@@ -248,6 +248,6 @@ def test_a_batch_knows_how_many_files_a_call_takes(place: Place) -> None:
     put(place, 40)
     place.job("from volstream import File\ndef f(files: list[File]):\n    return [{'n': len(files)}] * len(files)\n")
     place.run()
-    consumptions, job = place.session.home.catalog.consumptions, place.session.jobs.get("j")
-    [batch] = consumptions.batches_of(job.id)
+    reports, job = place.session.home.catalog.reports, place.session.jobs.get("j")
+    [batch] = reports.batches_of(job.id)
     assert batch.files_per_call == 64

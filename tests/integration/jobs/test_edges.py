@@ -123,7 +123,7 @@ def test_a_plan_is_cut_by_bytes_and_a_large_file_is_its_own_batch(place: Place) 
     change(place, a="x" * 4, b="x" * 4, c="x" * 50, d="x")
     place.job(COUNT, max_bytes=10)
     place.run()
-    batches = place.session.home.catalog.consumptions.batches_of()
+    batches = place.session.home.catalog.reports.batches_of()
     assert [(batch.until_path, batch.files, batch.bytes) for batch in reversed(batches)] == [
         ("b", 2, 8),
         ("c", 1, 50),
@@ -168,7 +168,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_without_the_pla
     change(place, b="333")
     _plan_only(place)
     intent = begin(place)
-    batch = place.session.home.catalog.consumptions.batch(intent.batch_id)
+    batch = place.session.home.catalog.reports.batch(intent.batch_id)
     assert batch is not None
     row = (
         "SELECT CAST(9 AS INT) n, 'b' _file_path, 'v' _file_version, 1L _refresh_id, "
@@ -215,7 +215,7 @@ def test_a_batch_with_nothing_to_write_is_still_committed(place: Place) -> None:
     change(place, delete="a")
     assert place.run().progress.removals == 1
     assert not place.session.streams.has_data("j_stream")
-    assert [one.state for one in place.session.home.catalog.consumptions.batches_of()] == ["committed"] * 2
+    assert [one.state for one in place.session.home.catalog.reports.batches_of()] == ["committed"] * 2
 
 
 @pytest.mark.long

@@ -57,7 +57,7 @@ def test_files_that_break_what_only_warns_are_counted(place: Place) -> None:
     assert len(place.table()) == 3
     job = place.session.jobs.get("j")
     assert isinstance(job, FileJob)
-    assert place.session.home.catalog.consumptions.counted(job.id) == {"unexpected: n < 100": 1}
+    assert place.session.home.catalog.reports.counted(job.id) == {"unexpected: n < 100": 1}
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_rows_say_where_they_come_from(place: Place) -> None:
     place.run()
     (row,) = place.rows(f"SELECT * FROM {place.at}")
     (file,) = place.rows("SELECT * FROM DIRECTORY(VOLUME v)")
-    (batch,) = place.session.home.catalog.consumptions.batches_of()
+    (batch,) = place.session.home.catalog.reports.batches_of()
     assert (row["_file_path"], row["_file_version"]) == ("a", file["etag"])
     assert (row["_refresh_id"], row["_batch_id"]) == (1, batch.id)
     assert isinstance(row["_processed_at"], datetime)
@@ -332,7 +332,7 @@ def test_a_file_changed_since_the_listing_waits_for_the_directory(place: Place) 
     place.job(COUNT, pause_after=1)
     progress = place.run().progress
     assert (progress.done_files, progress.failed, progress.overtaken) == (2, 0, 2), "nobody failed"
-    assert [one.failed for one in place.session.home.catalog.consumptions.batches_of()] == [0]
+    assert [one.failed for one in place.session.home.catalog.reports.batches_of()] == [0]
     assert place.session.jobs.get("j").state is JobState.ACTIVE
     kinds = {failure.path: (failure.kind, failure.state) for failure in place.session.jobs.failures("j")}
     assert kinds == {
@@ -351,7 +351,7 @@ def test_a_plan_is_cut_by_files_and_each_batch_is_one_commit(place: Place) -> No
         place.put(f"f{number}", "x" * number)
     place.job(COUNT, max_files=3)
     assert place.run().progress.batches == 3
-    batches = place.session.home.catalog.consumptions.batches_of()
+    batches = place.session.home.catalog.reports.batches_of()
     assert [(batch.after_path, batch.until_path, batch.files) for batch in reversed(batches)] == [
         (None, "f2", 3),
         ("f2", "f5", 3),
@@ -370,12 +370,12 @@ def test_an_attempt_that_died_before_its_commit_is_fenced_and_redelivered(place:
     place.run()
     assert place.table() == [("a", 1), ("b", 2)]
     consumer = Consumer(place.session.home.catalog, DeltaWriter(place.gateway))
-    batch = place.session.home.catalog.consumptions.batch(zombie.batch_id)
+    batch = place.session.home.catalog.reports.batch(zombie.batch_id)
     assert batch is not None
     with pytest.raises(FencedError):
         consumer.write(zombie, BatchOutcome(1, 0, 1).counts(), lambda session: _append_row(session, location, batch.id))
     assert place.table() == [("a", 1), ("b", 2)]
-    assert [one.state for one in place.session.home.catalog.consumptions.batches_of()] == ["committed", "committed"]
+    assert [one.state for one in place.session.home.catalog.reports.batches_of()] == ["committed", "committed"]
 
 
 def test_an_attempt_that_died_after_its_commit_is_rolled_forward(place: Place) -> None:
@@ -386,7 +386,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward(place: Place) -
     place.refresh()
     intent, location = _open_attempt(place)
     consumer = Consumer(place.session.home.catalog, DeltaWriter(place.gateway))
-    batch = place.session.home.catalog.consumptions.batch(intent.batch_id)
+    batch = place.session.home.catalog.reports.batch(intent.batch_id)
     assert batch is not None
     consumer.write(intent, BatchOutcome(1, 0, 1).counts(), lambda session: _append_row(session, location, batch.id))
     report = place.run()

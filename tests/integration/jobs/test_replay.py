@@ -128,7 +128,7 @@ def test_a_batch_of_a_replay_can_be_read_back_after_its_files_changed(place: Pla
     given(place, a="1", b="22")
     place.session.jobs.replay("j", "size = 2")
     (batch, _) = place.session.batches.list("j")
-    plan = place.session.home.catalog.consumptions.plan(batch.plan_id)
+    plan = place.session.home.catalog.reports.plan(batch.plan_id)
     assert plan is not None
     assert plan.kind is PlanKind.REPLAY
     place.delete("b")

@@ -28,11 +28,11 @@ class Batches:
     def list(self, job: str | None = None, *, limit: int = 1000) -> Sequence[Batch]:
         """Returns the newest batches, of one job or of all."""
         job_id = self._jobs.get(job).id if job else None
-        return self._home.catalog.consumptions.batches_of(job_id, limit=limit)
+        return self._home.catalog.reports.batches_of(job_id, limit=limit)
 
     def get(self, identity: str) -> Batch:
         """Returns the batch with that id. Raises NotFoundError."""
-        batch = self._home.catalog.consumptions.batch(identity)
+        batch = self._home.catalog.reports.batch(identity)
         if batch is None:
             raise NotFoundError(f"There is no batch {identity!r}.", "See: volstream list batches.")
         return batch
@@ -53,7 +53,7 @@ class Batches:
             InvalidStateError: a batch of retries has ended; its stream was dropped; the history that it needs is no longer kept.
         """
         batch = self.get(identity)
-        plan = self._home.catalog.consumptions.plan(batch.plan_id)
+        plan = self._home.catalog.reports.plan(batch.plan_id)
         stream = self._home.catalog.streams.by_id(batch.stream_id)
         assert plan is not None, "a batch refers to its plan"
         if stream is None:

@@ -157,7 +157,7 @@ def _renewed(
     changed = objects.jobs.alter(str(job.name), tell=tell, **changes) if changes else job
     assert isinstance(changed, FileJob), "a job stays of its kind"
     if recoded:
-        if objects.home.catalog.consumptions.totals(job.id)["batches"]:
+        if objects.home.catalog.reports.totals(job.id)["batches"]:
             changed = objects.home.catalog.jobs.change(changed, fingerprint=job.fingerprint)
         objects.jobs.retry(str(job.name))
     if changed.paused_itself:

@@ -109,7 +109,7 @@ class Streams(Collection[Stream]):
         if intent is None:
             raise InvalidStateError(f"The stream {name} has no open attempt.", "Nothing needs to be resolved.")
         if committed:
-            batch = self._home.catalog.consumptions.batch(intent.batch_id)
+            batch = self._home.catalog.reports.batch(intent.batch_id)
             self._home.catalog.consumptions.commit(intent, BatchOutcome(batch.files if batch else 0, 0, 0))
         else:
             self._home.catalog.consumptions.abort(intent, "Resolved by hand.")

@@ -147,7 +147,7 @@ class Consumer:
             return None
         commits = self._commits(intent)
         faults.point("recover.fenced")
-        batch = self._catalog.consumptions.batch(intent.batch_id)
+        batch = self._catalog.reports.batch(intent.batch_id)
         assert batch is not None, "an intent refers to its batch"
         with suppress(FencedError):  # another process recovered it first, with the same result
             if commits:

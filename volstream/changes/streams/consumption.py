@@ -110,9 +110,7 @@ class Consumption:
             self._hold(stream)
         taken = [entry for entry in map(self._plan, new) if entry is not None]
         fresh = [
-            entry
-            for entry in taken
-            if entry.batch.attempts == 0 and self._catalog.consumptions.plan(entry.plan.id) is None
+            entry for entry in taken if entry.batch.attempts == 0 and self._catalog.reports.plan(entry.plan.id) is None
         ]
         if fresh:
             self._catalog.consumptions.open(*((entry.plan, [entry.batch], entry.stream) for entry in fresh))

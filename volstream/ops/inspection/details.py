@@ -95,7 +95,7 @@ def described(home: Home, item: Object) -> dict[str, Any]:
 
 def described_batch(home: Home, batch: Batch, failures: Iterable[Failure]) -> dict[str, Any]:
     """Returns all details of a batch, with the messages of its failed files by path."""
-    plan = home.catalog.consumptions.plan(batch.plan_id)
+    plan = home.catalog.reports.plan(batch.plan_id)
     job = home.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
     return {
         **values(batch),
@@ -151,8 +151,8 @@ def _more(home: Home, item: Object) -> dict[str, Any]:
                 "streams": streams,
                 "failures": catalog.failures.counts(item.id),
                 "next_retry": next_retry(home, item),
-                "totals": catalog.consumptions.totals(item.id),
-                "counted": catalog.consumptions.counted(item.id),
+                "totals": catalog.reports.totals(item.id),
+                "counted": catalog.reports.counted(item.id),
                 "code": _code(item),
                 "source": _source(item),
             }

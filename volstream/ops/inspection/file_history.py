@@ -189,8 +189,8 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
     key = sets.key_of(lambda: home.gateway.session(), job, path) if of_sets else path
     if not key:
         return [FileEvent(None, "in no set", {"job": str(job.name), "group_by": job.group_by})]
-    batches = home.catalog.consumptions.batches_of(job.id, covering=key)
-    plans = home.catalog.consumptions.plans(batch.plan_id for batch in batches)
+    batches = home.catalog.reports.batches_of(job.id, covering=key)
+    plans = home.catalog.reports.plans(batch.plan_id for batch in batches)
     for batch in batches:
         plan = plans.get(batch.plan_id)
         if plan is None:
@@ -204,7 +204,7 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
             else moved(history, path, start, plan.to_version)
         )
         if "moved_to" in move:  # the batch of the new path handles the old one
-            others = home.catalog.consumptions.batches_of(job.id, covering=move["moved_to"])
+            others = home.catalog.reports.batches_of(job.id, covering=move["moved_to"])
             batch = next((other for other in others if other.plan_id == plan.id), batch)
         details = {
             "job": str(job.name),

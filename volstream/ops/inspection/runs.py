@@ -56,7 +56,7 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
     plan = home.catalog.consumptions.open_plan(job.stream_id)
     if plan is None or plan.job_id != job.id:
         return None
-    waiting = home.catalog.consumptions.waiting(job.id)
+    waiting = home.catalog.reports.waiting(job.id)
     # The first batch of a plan is small: it finds out how long a file takes, while workers start and functions are set up.
     rate = sizing.typical_rate(batch for batch in measured if batch.number > 1 or not waiting.batches)
     return OpenRun(
@@ -108,7 +108,7 @@ def backlog(catalog: Catalog, job: Job) -> Backlog | None:
     consumed = None if stream.initial else stream.offset
     in_plan, since = 0, None
     if plan is not None and plan.kind is PlanKind.STREAM:
-        in_plan = catalog.consumptions.waiting(job.id).files
+        in_plan = catalog.reports.waiting(job.id).files
         since = catalog.refreshes.first_after(stream.source_id, plan.from_version)
         consumed = plan.to_version
     unread, _ = catalog.refreshes.changed_after(stream.source_id, consumed)

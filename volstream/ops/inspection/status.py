@@ -188,7 +188,7 @@ def job_status(home: Home, job: Job, open_runs: Runs) -> dict[str, Any]:
         "done": owed and owed.done,
         "share": owed and owed.share,
         "waiting since": owed and owed.waiting_since,
-        "waiting": home.catalog.consumptions.waiting(job.id).files,
+        "waiting": home.catalog.reports.waiting(job.id).files,
         "failed": sum(counts.get(state, 0) for state in FAILING),
         "skipped": counts.get(FailureState.SKIPPED, 0),
         "failures": counts,

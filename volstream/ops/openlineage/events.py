@@ -72,7 +72,7 @@ class Events:
             end: None: it begins; else how it was committed, or why it was not.
         """
         catalog = self._home.catalog
-        batches = catalog.consumptions.batches_in(intent.attempt)
+        batches = catalog.reports.batches_in(intent.attempt)
         job_id = next((batch.job_id for batch in batches if batch.job_id is not None), None)
         job = None if job_id is None else catalog.jobs.by_id(job_id)
         if job is None:
@@ -92,7 +92,7 @@ class Events:
 
     def _inputs(self, batches: list[Batch] | Any) -> Iterator[InputDataset]:
         catalog = self._home.catalog
-        plans = catalog.consumptions.plans(batch.plan_id for batch in batches)
+        plans = catalog.reports.plans(batch.plan_id for batch in batches)
         for batch in batches:
             plan, stream = plans.get(batch.plan_id), catalog.streams.by_id(batch.stream_id)
             if plan is None or stream is None:

@@ -141,7 +141,7 @@ class DaemonMetrics(Collector):
             name = str(job.name)
             wrong = problems({"jobs": [{**job_health(job, open_runs), "failures": {}}]}, probed)
             failing.add_metric([name], int(any(problem.severe for problem in wrong)))
-            load = self._catalog.consumptions.waiting(job.id)
+            load = self._catalog.reports.waiting(job.id)
             waiting.add_metric([name], load.files)
             waiting_bytes.add_metric([name], load.bytes)
             owed = backlog(self._catalog, job)
@@ -154,12 +154,12 @@ class DaemonMetrics(Collector):
             for state in FailureState:
                 if state is not FailureState.PENDING:
                     failures.add_metric([name, state], counts.get(state, 0))
-            totals = self._catalog.consumptions.totals(job.id)
+            totals = self._catalog.reports.totals(job.id)
             files.add_metric([name, "succeeded"], totals["succeeded"])
             files.add_metric([name, "failed"], totals["failed"])
             size.add_metric([name], totals["bytes"])
             batches.add_metric([name], totals["batches"])
-            for what, number in self._catalog.consumptions.counted(job.id).items():
+            for what, number in self._catalog.reports.counted(job.id).items():
                 counted.add_metric([name, what], number)
         for (name, outcome), count in dict(self._scheduler.runs).items():
             runs.add_metric([name, outcome], count)

@@ -26,7 +26,7 @@ def test_files_with_odd_names_are_added_changed_and_removed(place: Place) -> Non
     place.job(COUNT, max_files=4)
     place.run()
     place.session.jobs.alter("j", max_files=None)
-    bounds = [batch.until_path for batch in place.session.home.catalog.consumptions.batches_of()]
+    bounds = [batch.until_path for batch in place.session.home.catalog.reports.batches_of()]
     assert "${spark.app.name}" in bounds
     assert place.table() == sorted([*plain, *((name, 1) for name in ODD)])
     for name in ODD:

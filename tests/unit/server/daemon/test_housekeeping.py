@@ -99,7 +99,7 @@ def test_work_that_ended_three_months_ago_is_forgotten(tmp_path: Path, catalog: 
         for age in (91, 89)
     }
     Housekeeper(catalog, config.load(tmp_path), Stop()).sweep()
-    assert [age for age, plan in plans.items() if catalog.consumptions.plan(plan.id)] == [89]
+    assert [age for age, plan in plans.items() if catalog.reports.plan(plan.id)] == [89]
 
 
 def test_copies_that_killed_workers_and_restores_left_are_removed(

@@ -11,8 +11,8 @@ from volstream.base.definitions import Job, SourceKind
 from volstream.base.lifecycle.identity import host_of
 from volstream.base.model.names import Name
 from volstream.base.model.work import Batch, Plan, PlanKind
-from volstream.catalog.consumptions import Attempt
 from volstream.catalog.failures import ANY
+from volstream.catalog.reports import Attempt
 from volstream.changes.directory import browse
 from volstream.changes.directory.ordered import PATH
 from volstream.changes.directory.snapshot import first_of_each, last_of_each
@@ -32,7 +32,7 @@ def newest(home: Home, job: Job, query: Query) -> dict[str, Any]:
     """Returns a page of a job's batches, newest first. Raises NotFoundError."""
     before, limit = query.text("before"), query.limit
     last = None if before is None else _batch(home, job, before)
-    batches = home.catalog.consumptions.batches_of(job.id, before=last, limit=limit)
+    batches = home.catalog.reports.batches_of(job.id, before=last, limit=limit)
     return {"batches": batches, "next": batches[-1].id if len(batches) == limit else None}
 
 
@@ -47,18 +47,18 @@ def batch(home: Home, name: str, identity: str, query: Query) -> dict[str, Any]:
     failures = home.catalog.failures.active(
         job.id, wanted=ANY, after=record.after_path, until=record.until_path, batch_id=record.id, limit=_FAILURES
     )
-    plan = home.catalog.consumptions.plan(record.plan_id)
+    plan = home.catalog.reports.plan(record.plan_id)
     return {
         "job": str(job.name),
         "batch": details.described_batch(home, record, failures),
-        "attempts": [_attempt(attempt) for attempt in home.catalog.consumptions.attempts_at(record.id)],
+        "attempts": [_attempt(attempt) for attempt in home.catalog.reports.attempts_at(record.id)],
         "failures": explained(home, failures),
         **_files(home, record, plan, query),
     }
 
 
 def _batch(home: Home, job: Job, identity: str) -> Batch:
-    record = home.catalog.consumptions.batch(identity)
+    record = home.catalog.reports.batch(identity)
     if record is None or record.job_id != job.id:
         raise NotFoundError(f"The job {job.name} has no batch {identity}.", "The history is kept for history_seconds.")
     return record

@@ -42,10 +42,10 @@ def job(home: Home, name: str, probed: Mapping[str, Any]) -> dict[str, Any]:
         NotFoundError: there is no such job.
     """
     definition = home.catalog.jobs.get(Name.parse(name))
-    measured = home.catalog.consumptions.measured(definition.id, limit=_CHARTED)
+    measured = home.catalog.reports.measured(definition.id, limit=_CHARTED)
     due, says = runs.next_run(home, definition)
     groups = groups_of(home, definition)
-    worked_on = home.catalog.consumptions.worked_on(definition.id, _BATCHES)
+    worked_on = home.catalog.reports.worked_on(definition.id, _BATCHES)
     status = job_status(home, definition, runs_of(home.catalog, [definition]))
     return {
         "job": details.described(home, definition),

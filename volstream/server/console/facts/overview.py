@@ -74,7 +74,7 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run(home: Home, job: Job) -> dict[str, Any]:
     """Returns how fast a job is, and when it runs next."""
-    measured = home.catalog.consumptions.measured(job.id)
+    measured = home.catalog.reports.measured(job.id)
     rate = sizing.typical_rate(measured)
     due, says = runs.next_run(home, job)
     work = runs.open_run(home, job, measured)

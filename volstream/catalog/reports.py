@@ -1,0 +1,133 @@
+"""What plans, batches and attempts did, for people: reads the rows that ``consumptions`` writes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, func, select, tuple_
+
+from volstream.base.model.groups import groups
+from volstream.base.model.work import Batch, BatchState, Load, Plan
+from volstream.catalog.database import MAX_BOUND, Database
+from volstream.catalog.tables import batches, intents, job_counts, job_totals, plans
+
+#: Columns that are summed over a job's batches.
+TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")
+
+#: States of batches that are still to be committed.
+UNFINISHED = (BatchState.PLANNED, BatchState.INTENT)
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """An attempt at a batch. ``state`` is ``intent`` while open, then ``committed`` or ``aborted``."""
+
+    attempt: str
+    sequence: int
+    owner: str
+    state: str
+    started_on: datetime
+    ended_on: datetime | None
+
+
+class Reports:
+    """Reads rows of ``plans``, ``batches``, ``intents`` and their sums."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def batch(self, identity: str) -> Batch | None:
+        """Returns the batch with that id, or None."""
+        return self._database.one(select(batches).where(batches.c.id == identity), Batch)
+
+    def attempts_at(self, batch_id: str) -> Sequence[Attempt]:
+        """Returns the attempts at a batch on record, oldest first."""
+        query = select(intents).where(intents.c.batch_id == batch_id).order_by(intents.c.sequence)
+        return self._database.all(query, Attempt)
+
+    def batches_in(self, attempt: str) -> Sequence[Batch]:
+        """Returns the batches of an attempt: several if it consumes several streams."""
+        mine = select(intents.c.batch_id).where(intents.c.attempt == attempt)
+        query = select(batches).where(batches.c.id.in_(mine)).order_by(batches.c.stream_id)
+        return self._database.all(query, Batch)
+
+    def plan(self, identity: str) -> Plan | None:
+        """Returns the plan with that id, or None."""
+        return self._database.one(select(plans).where(plans.c.id == identity), Plan)
+
+    def plans(self, identities: Iterable[str]) -> Mapping[str, Plan]:
+        """Returns the plans that exist among these ids, by id."""
+        return {
+            plan.id: plan
+            for some in groups(sorted({*identities}), MAX_BOUND)
+            for plan in self._database.all(select(plans).where(plans.c.id.in_(some)), Plan)
+        }
+
+    def measured(self, job_id: str, *, plan_id: str | None = None, limit: int = 20) -> Sequence[Batch]:
+        """Returns the newest batches with a known duration, of a job or of one of its plans."""
+        query = (
+            select(batches)
+            .where(batches.c.job_id == job_id, batches.c.seconds.is_not(None))
+            .order_by(batches.c.committed_on.desc(), batches.c.number.desc())
+            .limit(limit)
+        )
+        if plan_id is not None:
+            query = query.where(batches.c.plan_id == plan_id)
+        return self._database.all(query, Batch)
+
+    def worked_on(self, job_id: str, limit: int) -> Sequence[Batch]:
+        """Returns a job's batches in progress and those committed last, newest first; no waiting ones."""
+        mine = select(batches).where(batches.c.job_id == job_id).limit(limit)
+        open_ones = mine.where(batches.c.state == BatchState.INTENT)
+        ended = mine.where(batches.c.committed_on.is_not(None)).order_by(batches.c.committed_on.desc())
+        return [batch for query in (open_ones, ended) for batch in self._database.all(query, Batch)][:limit]
+
+    def batches_of(
+        self,
+        job_id: str | None = None,
+        *,
+        covering: str | None = None,
+        before: Batch | None = None,
+        limit: int = 1000,
+    ) -> Sequence[Batch]:
+        """Returns the newest batches of one job or of all; with ``covering``, those whose bounds include this path.
+
+        Args:
+            before: a batch of an earlier result: returns the batches after it in that order.
+        """
+        order = (batches.c.created_on, batches.c.number, batches.c.id)
+        query = select(batches).order_by(*(column.desc() for column in order)).limit(limit)
+        if before is not None:
+            query = query.where(tuple_(*order) < (before.created_on, before.number, before.id))
+        if job_id is not None:
+            query = query.where(batches.c.job_id == job_id)
+        if covering is not None:
+            query = query.where(
+                (batches.c.after_path.is_(None)) | (batches.c.after_path < covering), batches.c.until_path >= covering
+            )
+        return self._database.all(query, Batch)
+
+    def waiting(self, job_id: str) -> Load:
+        """Returns the uncommitted load of a job's open plans."""
+        sums = [func.coalesce(func.sum(batches.c[field.name]), 0) for field in dataclasses.fields(Load)[1:]]
+        query = select(func.count(), *sums).where(batches.c.job_id == job_id, batches.c.state.in_(UNFINISHED))
+        (row,) = self._database.rows(query)
+        return Load(*map(int, row))
+
+    def totals(self, job_id: str) -> dict[str, int]:
+        """Returns sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``, ``bytes``."""
+        query = select(*(job_totals.c[name] for name in TOTALS)).where(job_totals.c.job_id == job_id)
+        numbers = next(iter(self._database.rows(query)), (0,) * len(TOTALS))
+        return {name: int(number) for name, number in zip(TOTALS, numbers, strict=True)}
+
+    def counted(self, job_id: str) -> dict[str, float]:
+        """Returns the sums, over a job's committed batches, of what its function counted, by name."""
+        return {row.name: row.number for row in self._database.rows(counted_by(job_id))}
+
+
+def counted_by(job_id: str) -> Select[Any]:
+    """Selects the sums, by name, of what a job's function counted."""
+    return select(job_counts.c.name, job_counts.c.number).where(job_counts.c.job_id == job_id)
