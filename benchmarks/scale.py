@@ -80,9 +80,7 @@ class Results:
         session.jobs.create(name, function_named("summarise"), name, volume=name)
         job = session.home.catalog.jobs.get(Name.parse(name))
         assert isinstance(job, FileJob), "created with a function"
-        self._job = replace(
-            ResultTables(session.home.catalog, self._delta, session.home.warehouse).prepare(job), clean=False
-        )
+        self._job = replace(ResultTables(session.home).prepare(job), clean=False)
         self._location = folders.table_location(session.home.warehouse, job.into)
         stream = session.home.catalog.streams.by_id(job.stream_id)
         covered = None if stream is None else session.home.reader.pin(stream)

@@ -21,9 +21,11 @@ from volstream.tables.delta import options, owners
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
+    from volstream.changes.streams.consume import Consumer
     from volstream.changes.streams.consumption import Consumption
     from volstream.changes.streams.read import StreamReader
     from volstream.spark.session import SparkGateway
+    from volstream.tables.delta.writer import DeltaWriter
 
 
 T = TypeVar("T")
@@ -126,6 +128,20 @@ class Home(Closeable):
         return StreamReader(self.catalog, self.warehouse)
 
     @property
+    def delta(self) -> DeltaWriter:
+        """The writer of Delta tables by Spark."""
+        from volstream.tables.delta.writer import DeltaWriter
+
+        return DeltaWriter(self.gateway)
+
+    @property
+    def consumer(self) -> Consumer:
+        """What runs and recovers the commits of consumptions."""
+        from volstream.changes.streams.consume import Consumer
+
+        return Consumer(self.catalog, self.delta)
+
+    @property
     def open_consumption(self) -> Consumption | None:
         """This thread's transaction, or None."""
         return getattr(self._local, "consumption", None)
@@ -153,9 +169,7 @@ class Home(Closeable):
         Args:
             again, timeout, job_id: see :class:`~volstream.changes.streams.consumption.Consumption`.
         """
-        from volstream.changes.streams.consume import Consumer
         from volstream.changes.streams.consumption import Consumption
-        from volstream.tables.delta.writer import DeltaWriter
 
         if self.open_consumption is not None:
             yield self.open_consumption
@@ -163,7 +177,7 @@ class Home(Closeable):
         with Consumption(
             self.catalog,
             self.reader,
-            Consumer(self.catalog, DeltaWriter(self.gateway)),
+            self.consumer,
             lease_seconds=self.settings.lease_seconds,
             again=again,
             timeout=timeout,

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, OnMove, Stream
 from volstream.base.lifecycle import faults
 from volstream.base.log import get
 from volstream.base.model.units import parse_rate
 from volstream.base.model.work import Batch, Failure, Plan, PlanKind
-from volstream.catalog import Catalog
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.streams import net_files
-from volstream.changes.streams.read import Range, StreamReader
+from volstream.changes.streams.read import Range
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidStateError
 from volstream.jobs import plan, sets, sizing
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
+    from volstream.jobs.home import Home
+
 _log = get("jobs")
 
 #: Opens a session on the engine; called only if one is needed.
@@ -42,10 +42,10 @@ Spark = Callable[[], "AbstractContextManager[SparkSession]"]
 class Planner:
     """Makes plans, which are invisible until opened; re-creates their files if they were deleted."""
 
-    def __init__(self, catalog: Catalog, reader: StreamReader, settings: Settings, slots: Callable[[], int]) -> None:
-        self._catalog = catalog
-        self._reader = reader
-        self._settings = settings
+    def __init__(self, home: Home, slots: Callable[[], int]) -> None:
+        self._catalog = home.catalog
+        self._reader = home.reader
+        self._settings = home.settings
         self._slots = slots
 
     def of_range(self, spark: Spark, job: FileJob, covered: Range) -> tuple[Plan, Sequence[Batch]]:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
+    from volstream.jobs.home import Home
+
 _log = get("jobs")
 
 #: The rows of up to this many files go into one data file; beyond that, the tasks that hold the rows write them.
@@ -72,10 +74,10 @@ class OwnCommits:
 class ResultTables:
     """Creates result tables and adapts them to a job's columns."""
 
-    def __init__(self, catalog: Catalog, delta: DeltaWriter, warehouse: str) -> None:
-        self._catalog = catalog
-        self._delta = delta
-        self._warehouse = warehouse
+    def __init__(self, home: Home) -> None:
+        self._catalog = home.catalog
+        self._delta = home.delta
+        self._warehouse = home.warehouse
 
     def exists(self, job: FileJob) -> bool:
         """Returns whether the job's table exists, judging by its log."""

@@ -1,4 +1,4 @@
-"""The services shared by the runs of a home's file jobs: catalog, settings, readers and writers."""
+"""The services shared by the runs of a home's file jobs: what the home has, planner and result tables, sessions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, Job, Stream
 from volstream.base.model.work import Plan
-from volstream.catalog import Catalog
-from volstream.changes.streams.consume import Consumer
-from volstream.changes.streams.read import StreamReader
 from volstream.jobs import handshake, plan
 from volstream.jobs.handshake import Places
 from volstream.jobs.planner import Planner
@@ -21,28 +17,27 @@ from volstream.spark.errors import as_sql_errors
 from volstream.spark.tasks import given_up
 from volstream.tables.delta import folders
 from volstream.tables.delta.options import options_of
-from volstream.tables.delta.writer import DeltaWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-    from volstream.spark.session import SparkGateway
+    from volstream.jobs.home import Home
 
 
 class JobServices:
-    """Catalog, settings, and the readers and writers built from them. Thread-safe."""
+    """A home's parts as runs use them. Thread-safe."""
 
-    def __init__(self, catalog: Catalog, gateway: SparkGateway, settings: Settings) -> None:
-        self.catalog = catalog
-        self.gateway = gateway
-        self.settings = settings
-        self.warehouse = settings.warehouse_path
-        self.staging = f"{self.warehouse}/{folders.STAGING}"
-        self.delta = DeltaWriter(gateway)
-        self.reader = StreamReader(catalog, self.warehouse)
-        self.planner = Planner(catalog, self.reader, settings, self.slots)
-        self.consumer = Consumer(catalog, self.delta)
-        self.results = ResultTables(catalog, self.delta, self.warehouse)
+    def __init__(self, home: Home) -> None:
+        self.catalog = home.catalog
+        self.gateway = home.gateway
+        self.settings = home.settings
+        self.warehouse = home.warehouse
+        self.staging = f"{home.warehouse}/{folders.STAGING}"
+        self.delta = home.delta
+        self.reader = home.reader
+        self.consumer = home.consumer
+        self.planner = Planner(home, self.slots)
+        self.results = ResultTables(home)
         self._shaking = threading.Lock()
         self._shaken = False
 

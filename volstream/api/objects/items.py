@@ -113,7 +113,6 @@ class ItemTable:
             InvalidStateError: the table is immutable already.
             ObjectInUseError: somebody else is doing it.
         """
-        from volstream.tables.delta.writer import DeltaWriter
 
         with versions.alone(self._home, self._source_name):
             source = self.source
@@ -123,7 +122,7 @@ class ItemTable:
             self._home.catalog.sources.change(source, immutable=True)
             TailWriter(self._location).seal()  # rows that were acknowledged are in the version
             commit_tail(self._location, lambda: self._home.gateway)
-            DeltaWriter(self._home.gateway).set_properties(self._location, tables.KEPT)
+            self._home.delta.set_properties(self._location, tables.KEPT)
             versions.note(self._home, source, number)
 
     def project(

@@ -81,7 +81,7 @@ class Jobs(Collection[Job]):
         """Services shared by the runs of file jobs."""
         from volstream.jobs.services import JobServices
 
-        return JobServices(self._home.catalog, self._home.gateway, self._home.settings)
+        return JobServices(self._home)
 
     @takes(to_create(FileJobSpec, *JOB_ARGUMENTS))
     def create(

@@ -50,7 +50,6 @@ from volstream.sql.text import table_at
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.tables.delta.tracking import PROPERTIES as TRACKING
-from volstream.tables.delta.writer import DeltaWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -392,7 +391,7 @@ def _has(spark: SparkSession, rows: DataFrame, location: str, version: int | Non
 def _fit(home: Home, location: str, columns: pa.Schema, source: Source) -> None:
     """Creates the table, or adds the columns that it lacks."""
     schema = DeltaLog(location).schema()
-    writer = DeltaWriter(home.gateway)
+    writer = home.delta
     if schema is None:
         properties = {**TRACKING, **KEPT, PRIMARY_KEY: json.dumps([source.primary_key])}
         writer.create(location, to_ddl(columns), properties)

@@ -138,9 +138,8 @@ def overwrite(
         VolstreamError: reading or writing failed.
     """
     from volstream.spark.views import Views
-    from volstream.tables.delta.writer import DeltaWriter
 
-    writer = DeltaWriter(home.gateway)
+    writer = home.delta
     with writer.marked(_marker(version), location, rows=count) as session:
         frame = rows_in(session)
         names = {name.lower() for name in frame.columns}

@@ -15,7 +15,6 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import Supervisor, run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
-from volstream.changes.streams.read import StreamReader
 from volstream.errors import CatalogError, InterruptedByUserError
 from volstream.server.console.app import Console
 from volstream.server.console.rendering import url
@@ -123,12 +122,11 @@ class Daemon:
             self._stop,
             lambda: engine.is_up,
         )
-        reader = StreamReader(catalog, self._settings.warehouse_path)
         ingest = IngestServer(session) if self._settings.ingest_address else None
         self._sources = SourceWorkers(session.home, self._stop)
         alerts = AlertService(session.home, engine.status, self._page)
         others = [self._sources, alerts] if ingest is None else [self._sources, alerts, ingest]
-        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
+        metrics = DaemonMetrics(catalog, session.home.reader, lambda: list(self._workers.values()), scheduler, others)
         self._committer = Committer(session.home, self._settings, self._stop)
         console = Console(session, self._healthy, lambda: self._readiness(engine, scheduler), metrics)
         http = HttpServer(console.app, self._settings.http_port, self._settings.console_address, tls_of(self._settings))
