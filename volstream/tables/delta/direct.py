@@ -30,7 +30,7 @@ from deltalake.schema import Schema
 
 from volstream.errors import StorageError
 from volstream.tables.delta import commits
-from volstream.tables.delta.bounds import bounds_of, doubtful_files, group_bounds, has_escapes
+from volstream.tables.delta.bounds import bounds_of, group_bounds
 from volstream.tables.delta.datafile import (
     GROUP_ROWS,
     AddedFile,
@@ -86,9 +86,6 @@ _CREATED = ("appendOnly", "deletionVectors", "invariants")
 
 #: Bytes buffered in memory per row group, and per data file.
 _GROUP_BYTES, _FILE_BYTES = 32 << 20, 256 << 20
-
-#: Ids of tables whose statistics every reader can read.
-_sound: set[str] = set()
 
 #: Rows that follow are in memory: the files that have them may have this many bytes, not compressed.
 _FOLLOWING_BYTES = 256 << 20
@@ -263,8 +260,6 @@ class _Commit:
             if used is not None and used >= self.marker.version:
                 self.forget()
                 return True
-            if _repair(self.location, table):
-                continue
             try:
                 actions = self._actions(table)
             except _OvertakenError:
@@ -421,26 +416,6 @@ def _following(rows: pa.Table, key: str, follow: Mapping[str, Mapping[str, Any]]
         values = pa.array([new[column] for new in follow.values()], kept[name].type)
         kept = kept.set_column(kept.column_names.index(name), kept.field(name), values.take(at))
     return kept
-
-
-def _repair(location: str, table: DeltaTable) -> bool:
-    """Commits a rewrite of statistics that delta-rs misreads; returns True if the table may have changed.
-
-    Checks each table once per process, because the statistics that volstream now writes are readable by everyone.
-    """
-    table_id = str(table.metadata().id)
-    if table_id in _sound:
-        return False
-    doubtful = doubtful_files(table)
-    adds = commits.adds(location, table.version(), doubtful).values() if doubtful else ()
-    misread = [add for add in adds if has_escapes(str(add.get("stats") or ""))]
-    if not misread:
-        _sound.add(table_id)
-        return False
-    info = commits.info("COMPUTE STATS", {}, **TrackedCommit(table, location).info(keeps_ids=True))
-    added = [{**add, "dataChange": False, "stats": statistics_text(json.loads(add["stats"]))} for add in misread]
-    commits.on(location, table, [info, *({"add": add} for add in added)])
-    return True
 
 
 def _groups(rows: Iterable[pa.Table]) -> Iterable[pa.Table]:

@@ -27,7 +27,6 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 from volstream.base.model.text import first_line
 from volstream.errors import DependencyError, FencedError
 from volstream.tables.delta import durable
-from volstream.tables.delta.bounds import exact_bounds, is_doubtful
 from volstream.tables.delta.datafile import AddedFile, NewFile, fitted, open_file
 from volstream.tables.delta.log import DeltaLog, last_checkpoint
 from volstream.tables.delta.places import (
@@ -322,10 +321,6 @@ def _view(handle: DeltaTable, of: TableSpec, transactions: Mapping[str, int | No
 
     paths = column("path")
     minimum, maximum = ({name: column(f"{end}.{name}") for name in of.tracked} for end in ("min", "max"))
-    for name in of.tracked:  # files are found by the ends of their ranges, which must be exact
-        for at, path in enumerate(paths):
-            if is_doubtful(minimum[name][at]) or is_doubtful(maximum[name][at]):
-                minimum[name][at], maximum[name][at] = exact_bounds(of.location, path, name)
     files = [
         DataFile(
             path,

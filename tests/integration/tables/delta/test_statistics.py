@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
-import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +20,7 @@ from volstream.sql.text import table_at
 from volstream.tables.delta import direct, upkeep
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.keeper import UPKEEP
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
-from volstream.tables.delta.native import NativeTable, TableSpec
 from volstream.tables.tails.lookup import Lookup
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
@@ -51,18 +47,6 @@ def put(location: str, number: int, rows: dict[str, int], gone: Sequence[str] | 
 def select(location: str, where: str = "true") -> list[tuple[str, int]]:
     query = QueryBuilder().register("t", DeltaTable(location)).execute(f"SELECT id, n FROM t WHERE {where}")
     return sorted((row["id"], row["n"]) for row in pa.table(query.read_all()).to_pylist())
-
-
-def with_escapes(location: str) -> None:
-    """Writes the statistics of a table's log as volstream did until 0.2; this process does not know the table then."""
-    for entry in Path(location, "_delta_log").glob("*.json"):
-        actions = [json.loads(line) for line in entry.read_text("utf-8").splitlines()]
-        for action in actions:
-            if "metaData" in action:
-                action["metaData"]["id"] = str(uuid.uuid4())
-            if (action.get("add") or {}).get("stats"):
-                action["add"]["stats"] = json.dumps(json.loads(action["add"]["stats"]), ensure_ascii=True)
-        entry.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in actions), "utf-8")
 
 
 @pytest.mark.parametrize("character", CHARACTERS, ids=ascii)
@@ -96,66 +80,6 @@ def test_the_upper_bound_of_a_long_text_is_not_below_it(location: str, character
         put(location, number, {key: number})
     assert select(location) == [(key, 2)]
     assert select(location, f"id = '{key}'") == [(key, 2)]
-
-
-def test_bounds_that_were_written_with_escapes_are_not_trusted_and_are_replaced_by_the_next_commit(
-    location: str,
-) -> None:
-    put(location, 1, {"𠮷野": 1, "a": 1})
-    put(location, 2, {"b": 2, "\\ud842": 2})
-    with_escapes(location)
-    assert select(location, "id = '𠮷野'") == [], "deltalake misreads them"
-    assert Lookup(location, ["id"]).get("𠮷野") == {"id": "𠮷野", "n": 1}
-    put(location, 3, {"𠮷野": 3})
-    assert select(location, "id = '𠮷野'") == [("𠮷野", 3)]
-    assert select(location) == [("\\ud842", 2), ("a", 1), ("b", 2), ("𠮷野", 3)]
-    operations = [one["operation"] for one in DeltaTable(location).history()]
-    assert operations == ["WRITE", "COMPUTE STATS", "WRITE", "WRITE", "CREATE TABLE"]
-
-
-def test_bounds_that_others_can_read_are_not_replaced(location: str, tmp_path: Path) -> None:
-    put(location, 1, {"\U0001f600": 1, "a\\ud842": 1, "\U00020bb7": 1})
-    copied = str(tmp_path / "copy")
-    shutil.copytree(location, copied)
-    entry = Path(copied, "_delta_log", f"{0:020d}.json")
-    entry.write_text(entry.read_text().replace(str(DeltaTable(location).metadata().id), str(uuid.uuid4())))
-    put(copied, 2, {"\U0001f600": 2})
-    assert DeltaTable(copied).version() == 2
-
-
-@pytest.mark.long
-def test_streams_see_no_change_where_bounds_are_replaced(gateway: SparkGateway, tmp_path: Path) -> None:
-    place = str(tmp_path / "t")
-    assert direct.create(place, SCHEMA, {"volstream.primary_key": '["id"]'}, tracked=True)
-    put(place, 1, {"𠮷": 1, "a": 1})
-    with_escapes(place)
-    put(place, 2, {"a": 2})
-    log = DeltaLog(place)
-    assert [(one.operation, one.without_data) for one in log.commits_after(1)] == [
-        ("COMPUTE STATS", True),
-        ("WRITE", False),
-    ]
-    spark = gateway.session()
-    found = spark.sql(
-        f"SELECT id, n, _change_type FROM {table_at(place)} CHANGES FROM VERSION 2 TO VERSION 3 "
-        "WITH (deduplicationMode='netChanges', computeUpdates='true')"
-    ).collect()
-    assert sorted(map(tuple, found)) == [("a", 1, "update_preimage"), ("a", 2, "update_postimage")]
-    feed = spark.sql(f"SELECT id, n, _change_type, _commit_version FROM table_changes_by_path('{place}', 2)").collect()
-    assert sorted(map(tuple, feed)) == [("a", 1, "update_preimage", 3), ("a", 2, "update_postimage", 3)]
-
-
-def test_ranges_of_a_native_table_are_exact_although_deltalake_misreads_them(tmp_path: Path) -> None:
-    spec = TableSpec(str(tmp_path / "n"), SCHEMA, ("id",), ("app",))
-    table = NativeTable(spec)
-    view = table.open()
-    file = table.new_file()
-    file.write(pa.table({"id": ["a", "𠮷" + "x" * 5000], "n": [1, 2]}, schema=SCHEMA))
-    table.commit(view, {"app": 1}, added=[file.close()])
-    with_escapes(spec.location)
-    found = spec.view()
-    assert found is not None
-    assert [(one.minimum["id"], one.maximum["id"]) for one in found.files] == [("a", "𠮷" + "x" * 5000)]
 
 
 TIMES = [
@@ -254,6 +178,18 @@ def test_rows_that_others_wrote_are_replaced_and_read(tmp_path: Path, writer: st
     assert Lookup(place, ["id"]).get("c") == {"id": "c", "n": 1}
     put(place, 2, {"c": 2, "a": 2}, ["a", "c", "d"])
     assert select(place) == [("a", 2), ("b", 1), ("c", 2), ("e", 1)]
+
+
+def test_keys_of_all_planes_that_spark_wrote_are_replaced(gateway: SparkGateway, location: str) -> None:
+    keys = [f"{character}野" for character in CHARACTERS]
+    spark = gateway.session()
+    frame = spark.createDataFrame(pa.table({"id": keys, "n": [1] * len(keys)}, schema=SCHEMA)).repartition(len(keys))
+    frame.createOrReplaceTempView("written")
+    spark.sql(f"INSERT INTO {table_at(location)} SELECT * FROM written")
+    spark.catalog.dropTempView("written")  # others share the session
+    for number, key in enumerate(keys, 1):
+        put(location, number, {key: 2})
+    assert select(location) == sorted((key, 2) for key in keys)
 
 
 def test_rows_that_deltalake_wrote_are_replaced(location: str) -> None:
