@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
@@ -55,8 +55,8 @@ class Changes:
 def _marks(transaction: Connection) -> dict[str, object]:
     """Returns, by topic, a value that changes with the topic's facts. Reads indexes and small tables."""
 
-    def rows(query: Select[Any]) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in transaction.execute(query)]
+    def rows(query: Select[Any]) -> Sequence[Any]:
+        return transaction.execute(query).all()
 
     of_volumes, of_jobs = rows(select(volumes)), rows(select(jobs))
     unusable = _by_first(
@@ -65,7 +65,7 @@ def _marks(transaction: Connection) -> dict[str, object]:
     waiting = (BatchState.PLANNED, BatchState.INTENT)
     opened = (
         select(batches.c.job_id, batches.c.state, func.count(), func.sum(batches.c.attempts))
-        .where(batches.c.job_id.in_([row[0] for row in of_jobs]), batches.c.state.in_(waiting))
+        .where(batches.c.job_id.in_([row.id for row in of_jobs]), batches.c.state.in_(waiting))
         .group_by(batches.c.job_id, batches.c.state)
     )
     failed = select(failures.c.job_id, failures.c.state, func.count(), func.max(failures.c.id)).group_by(
@@ -74,19 +74,23 @@ def _marks(transaction: Connection) -> dict[str, object]:
     work = [_by_first(rows(query)) for query in (opened, failed.order_by(failures.c.state), select(job_totals))]
     wrong = rows(select(conditions.c.subject, conditions.c.about, conditions.c.cause).order_by(conditions.c.subject))
     wrong_with = _by_first(wrong)
-    elsewhere = [row for row in wrong if row[1] in (ConditionKind.SOURCE, ConditionKind.TABLE, ConditionKind.METASTORE)]
+    elsewhere = [
+        row for row in wrong if row.about in (ConditionKind.SOURCE, ConditionKind.TABLE, ConditionKind.METASTORE)
+    ]
     marks: dict[str, object] = {
-        f"volume:{Name(row[1], row[2])}": (row, unusable.get(row[0]), wrong_with.get(row[0])) for row in of_volumes
+        f"volume:{Name(row.schema_name, row.name)}": (row, unusable.get(row.id), wrong_with.get(row.id))
+        for row in of_volumes
     } | {
-        f"job:{Name(row[1], row[2])}": (row, *(by_job.get(row[0]) for by_job in (*work, wrong_with))) for row in of_jobs
+        f"job:{Name(row.schema_name, row.name)}": (row, *(by_job.get(row.id) for by_job in (*work, wrong_with)))
+        for row in of_jobs
     }
     acted = rows(select(func.max(audit.c.id), func.max(audit.c.ended_on)))
     marks[HOME] = [elsewhere, acted, *(rows(select(table)) for table in (streams, sources, tails))]
     return {topic: repr(mark) for topic, mark in marks.items()}
 
 
-def _by_first(rows: Iterable[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
-    groups: dict[Any, list[tuple[Any, ...]]] = {}
+def _by_first(rows: Sequence[Any]) -> dict[Any, list[Any]]:
+    groups: dict[Any, list[Any]] = {}
     for row in rows:
         groups.setdefault(row[0], []).append(row)
     return groups

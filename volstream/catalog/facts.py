@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, select
+from sqlalchemy import FromClause, Select, select
 
 from volstream.base.model.names import Name
 from volstream.base.model.work import FailureState
 from volstream.catalog.database import Database
 from volstream.catalog.tables import batches, failures, jobs, refreshes, rejected, volumes
 
+#: Columns that people know by another name.
+_SHOWN_AS = {"commit_version": "refresh_id"}
+
 #: Rows in memory at a time.
 _CHUNK = 1000
 
 
-def _facts(owner: FromClause, of: FromClause, on: ColumnElement[bool], columns: Sequence[Any]) -> Select[Any]:
-    """Selects facts; the first two columns are the name of their job or volume."""
-    return select(owner.c.schema_name, owner.c.name, *columns).select_from(of.outerjoin(owner, on))
-
-
-def _named(table: FromClause, *names: str) -> list[Any]:
-    return [table.c[name] for name in names]
+def _facts(owner: FromClause, of: FromClause, key: str, columns: str) -> Select[Any]:
+    """Selects facts; the first two columns are the name of the job or volume that ``key`` names."""
+    shown = (of.c[name].label(_SHOWN_AS.get(name, name)) for name in columns.split())
+    return select(owner.c.schema_name, owner.c.name, *shown).select_from(of.outerjoin(owner, of.c[key] == owner.c.id))
 
 
 #: By name: the kind of object that the facts concern, and the query, whose first two columns are the object's name.
@@ -32,23 +32,8 @@ FACTS: Mapping[str, tuple[str, Select[Any]]] = {
         _facts(
             jobs,
             failures,
-            failures.c.job_id == jobs.c.id,
-            [
-                failures.c.path,
-                failures.c.file_version,
-                failures.c.commit_version.label("refresh_id"),
-                *_named(
-                    failures,
-                    "state",
-                    "kind",
-                    "message",
-                    "traceback",
-                    "attempts",
-                    "next_try",
-                    "batch_id",
-                    "failed_on",
-                ),
-            ],
+            "job_id",
+            "path file_version commit_version state kind message traceback attempts next_try batch_id failed_on",
         ).where(failures.c.state != FailureState.PENDING),
     ),
     "batches": (
@@ -56,60 +41,15 @@ FACTS: Mapping[str, tuple[str, Select[Any]]] = {
         _facts(
             jobs,
             batches,
-            batches.c.job_id == jobs.c.id,
-            _named(
-                batches,
-                "id",
-                "state",
-                "files",
-                "replaced",
-                "removals",
-                "moves",
-                "bytes",
-                "attempts",
-                "succeeded",
-                "failed",
-                "rows",
-                "seconds",
-                "created_on",
-                "committed_on",
-            ),
+            "job_id",
+            "id state files replaced removals moves bytes attempts succeeded failed rows seconds created_on committed_on",
         ),
     ),
     "refreshes": (
         "volume",
-        _facts(
-            volumes,
-            refreshes,
-            refreshes.c.volume_id == volumes.c.id,
-            _named(
-                refreshes,
-                "number",
-                "cause",
-                "inserted",
-                "updated",
-                "deleted",
-                "bytes",
-                "committed_on",
-            ),
-        ),
+        _facts(volumes, refreshes, "volume_id", "number cause inserted updated deleted bytes committed_on"),
     ),
-    "rejected": (
-        "volume",
-        _facts(
-            volumes,
-            rejected,
-            rejected.c.volume_id == volumes.c.id,
-            _named(
-                rejected,
-                "subject",
-                "reason",
-                "count",
-                "first_seen",
-                "last_seen",
-            ),
-        ),
-    ),
+    "rejected": ("volume", _facts(volumes, rejected, "volume_id", "subject reason count first_seen last_seen")),
 }
 
 

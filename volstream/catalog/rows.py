@@ -24,7 +24,7 @@ def to_row(value: Any) -> dict[str, Any]:
     for field in dataclasses.fields(value):
         attribute = getattr(value, field.name)
         if isinstance(attribute, Name):
-            row |= dict(zip(_columns(field.name), (attribute.schema, attribute.name), strict=True))
+            row |= dict(zip(columns_of(field.name), (attribute.schema, attribute.name), strict=True))
         elif isinstance(attribute, Mapping):
             row[field.name] = dict(attribute)
         else:
@@ -45,12 +45,12 @@ _READERS: dict[type[Any], Mapping[str, Callable[[Mapping[Any, Any]], Any]]] = {}
 
 def _readers(cls: type[Any]) -> Mapping[str, Callable[[Mapping[Any, Any]], Any]]:
     hints = typing.get_type_hints(cls)
-    return {field.name: _reader(field.name, _plain(hints[field.name])) for field in dataclasses.fields(cls)}
+    return {field.name: _reader(field.name, without_none(hints[field.name])) for field in dataclasses.fields(cls)}
 
 
 def _reader(name: str, kind: Any) -> Callable[[Mapping[Any, Any]], Any]:
     if kind is Name:
-        schema, last = _columns(name)
+        schema, last = columns_of(name)
         return lambda row: Name(row[schema], row[last])
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return lambda row: None if row[name] is None else kind(row[name])
@@ -66,14 +66,14 @@ def _as_json(item: Any) -> Any:
     return dataclasses.asdict(item) if dataclasses.is_dataclass(item) and not isinstance(item, type) else item
 
 
-def _plain(kind: Any) -> Any:
+def without_none(kind: Any) -> Any:
     """Returns the type without None."""
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         return next(argument for argument in typing.get_args(kind) if argument is not type(None))
     return kind
 
 
-def _columns(name: str) -> tuple[str, str]:
+def columns_of(name: str) -> tuple[str, str]:
     """Returns the columns of a field that holds a name: ``name``, ``into`` or ``source_name``."""
     prefix = name.removesuffix("name").rstrip("_")
     return ("schema_name", "name") if not prefix else (f"{prefix}_schema", f"{prefix}_name")

@@ -1,11 +1,15 @@
-"""The catalog's tables. A change here needs a migration in ``migrations/versions``; a test compares the two."""
+"""The catalog's tables, whose columns follow from the fields of the objects that they store.
+
+A change, of a field too, needs a migration in ``migrations/versions``; a test compares the two.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from enum import StrEnum
+from typing import Any, get_origin, get_type_hints
 
 from sqlalchemy import (
     JSON,
@@ -30,15 +34,19 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from volstream.base.definitions import (
-    ConnectionOptions,
-    FileJobOptions,
-    FunctionDefinition,
-    FunctionOptions,
-    SetOptions,
+    Connection,
+    DynamicJob,
+    FileJob,
+    Function,
+    Job,
+    Source,
+    StatementJob,
+    Stream,
+    Volume,
 )
-from volstream.base.definitions.options import keys
-from volstream.base.definitions.stream import StreamOptions
-from volstream.base.definitions.volume import VolumeOptions
+from volstream.base.model.names import Name
+from volstream.base.model.work import Batch, Completeness, Failure, Intent, Plan, Refresh
+from volstream.catalog.rows import columns_of, without_none
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -106,173 +114,102 @@ metadata = MetaData(
 )
 
 
-#: Column types by the types of the stored values.
+#: Column types by the types of fields.
 _TYPES: Mapping[Any, TypeEngine[Any] | type[TypeEngine[Any]]] = {
     str: Text,
     bool: Boolean,
     int: BigInteger,
     float: Float,
-    Sequence[str]: JSON(none_as_null=True),
-    Mapping[str, str]: JSON(none_as_null=True),
+    bytes: LargeBinary,
+    datetime: UtcDateTime,
+    Name: String(200),
+    Sequence: JSON(none_as_null=True),
+    Mapping: JSON(none_as_null=True),
 }
 
 
-def _options(*described: type[Any], nullable: bool | None = None) -> list[Column[Any]]:
-    """Returns a column for each option that the classes describe.
+def _fields(cls: type[Any], *given: Column[Any], subclasses: Sequence[type[Any]] = ()) -> list[Column[Any]]:
+    """Returns columns for the fields of a class, as ``rows`` converts them: those given, and the others by their types.
 
     Args:
-        nullable: the table also stores objects of other classes; None: only values that may be None are NULL.
+        subclasses: the table stores objects of these; columns of their own fields may be NULL.
     """
-    options = {name: key for class_ in described for name, key in keys(class_).items()}
-    return [
-        Column(
-            name,
-            String(20) if key.form.values is not None else _TYPES[key.kind],
-            nullable=key.optional if nullable is None else nullable,
-        )
-        for name, key in options.items()
-    ]
-
-
-def _id() -> Column[str]:
-    return Column("id", String(36), primary_key=True)
-
-
-def _named() -> list[Column[str]]:
-    return [Column("schema_name", String(200), nullable=False), Column("name", String(200), nullable=False)]
-
-
-def _created() -> Column[datetime]:
-    return Column("created_on", UtcDateTime, nullable=False)
+    columns = {column.name: column for column in given}
+    for class_ in (cls, *subclasses):
+        for field, hint in get_type_hints(class_).items():
+            kind = without_none(hint)
+            if isinstance(kind, type) and issubclass(kind, StrEnum):
+                type_: Any = String(20)
+            else:
+                type_ = String(36) if f"_{field}".endswith("_id") else _TYPES[get_origin(kind) or kind]
+            nullable = class_ is not cls or kind is not hint
+            for name in columns_of(field) if kind is Name else [field]:
+                if name not in columns:
+                    columns[name] = Column(name, type_, primary_key=name == "id", nullable=nullable)
+    return [*columns.values()]
 
 
 connections = Table(
     "connections",
     metadata,
-    _id(),
-    *_named(),
-    *_options(ConnectionOptions),
-    Column("external_id", Text, nullable=False),
-    _created(),
+    *_fields(Connection, Column("external_id", Text, nullable=False)),
     UniqueConstraint("schema_name", "name"),
 )
 
 volumes = Table(
     "volumes",
     metadata,
-    _id(),
-    *_named(),
-    Column("location", Text, nullable=False),
-    Column("connection_id", ForeignKey("connections.id")),
-    Column("queue_type", String(20), nullable=False),
-    *_options(VolumeOptions),
-    _created(),
-    Column("table_id", String(36)),
-    Column("refresh_count", BigInteger, nullable=False),
-    Column("reconciled_on", UtcDateTime),
-    # Number of rows that the newest full listing would remove, held until confirmed; and the confirmation.
-    Column("held_removals", BigInteger, nullable=False, server_default="0"),
-    Column("accept_removals", Boolean, nullable=False, server_default=false()),
+    *_fields(
+        Volume,
+        Column("connection_id", ForeignKey("connections.id")),
+        # Number of rows that the newest full listing would remove, held until confirmed; and the confirmation.
+        Column("held_removals", BigInteger, nullable=False, server_default="0"),
+        Column("accept_removals", Boolean, nullable=False, server_default=false()),
+    ),
     UniqueConstraint("schema_name", "name"),
 )
 
 streams = Table(
     "streams",
     metadata,
-    _id(),
-    *_named(),
-    Column("source_kind", String(20), nullable=False),
     # No foreign key: a stream outlives its source and becomes stale.
-    Column("source_id", String(401), nullable=False, index=True),
-    Column("source_schema", String(200), nullable=False),
-    Column("source_name", String(200), nullable=False),
-    Column("table_id", String(36)),
-    *_options(StreamOptions),
-    Column("offset", BigInteger),
-    Column("initial", Boolean, nullable=False),
-    Column("began_after", BigInteger),
-    Column("sequence", BigInteger, nullable=False),
-    _created(),
+    *_fields(Stream, Column("source_id", String(401), nullable=False, index=True)),
     UniqueConstraint("schema_name", "name"),
 )
 
 jobs = Table(
     "jobs",
     metadata,
-    _id(),
-    *_named(),
-    # A stream serves at most one job.
-    Column("stream_id", ForeignKey("streams.id"), nullable=False, unique=True),
-    # Other streams that a statement reads. Creating the job checks that none of them serves another job.
-    Column("other_stream_ids", JSON, nullable=False),
-    # FileJob, StatementJob or DynamicJob; columns of other classes are NULL.
-    Column("cls", String(20), nullable=False),
-    Column("statement", Text),
-    Column("query", Text),
-    Column("function", Text),
-    Column("search_path", Text),
-    Column("pickled", LargeBinary),
-    Column("fingerprint", String(64)),
-    *_options(FileJobOptions, SetOptions, FunctionOptions, nullable=True),
-    Column("declared", Boolean),
-    Column("into_schema", String(200), nullable=False),
-    Column("into_name", String(200), nullable=False),
-    Column("state", String(20), nullable=False),
-    Column("state_reason", EscapedText),
-    Column("owns_stream", Boolean, nullable=False),
-    Column("clean", Boolean),
-    Column("may_have_strays", Boolean),
-    Column("failed_batches", Integer),
-    Column("verified_version", BigInteger),
-    Column("verified_on", UtcDateTime),
-    _created(),
-    Column("last_started", UtcDateTime),
-    Column("last_ended", UtcDateTime),
-    Column("last_outcome", EscapedText),
+    *_fields(
+        Job,
+        # A stream serves at most one job; creating one checks that none of the other streams that it reads serves another.
+        Column("stream_id", ForeignKey("streams.id"), nullable=False, unique=True),
+        Column("cls", String(20), nullable=False),
+        Column("fingerprint", String(64)),
+        Column("state_reason", EscapedText),
+        Column("failed_batches", Integer),
+        Column("last_outcome", EscapedText),
+        subclasses=[FileJob, StatementJob, DynamicJob],
+    ),
     UniqueConstraint("schema_name", "name"),
 )
 
 #: One row: the catalog's unique id.
-identity = Table("identity", metadata, _id())
+identity = Table("identity", metadata, Column("id", String(36), primary_key=True))
 
-functions = Table(
-    "functions",
-    metadata,
-    _id(),
-    *_named(),
-    *_options(FunctionDefinition),
-    Column("search_path", Text),
-    Column("pickled", LargeBinary),
-    _created(),
-    UniqueConstraint("schema_name", "name"),
-)
+functions = Table("functions", metadata, *_fields(Function), UniqueConstraint("schema_name", "name"))
 
-sources = Table(
-    "sources",
-    metadata,
-    _id(),
-    *_named(),
-    Column("kind", String(20), nullable=False),
-    Column("primary_key", Text),
-    Column("retention_policy", BigInteger),
-    Column("immutable", Boolean, nullable=False),
-    Column("options", JSON, nullable=False),
-    Column("comment", Text),
-    _created(),
-    UniqueConstraint("schema_name", "name"),
-)
+sources = Table("sources", metadata, *_fields(Source), UniqueConstraint("schema_name", "name"))
 
 refreshes = Table(
     "refreshes",
     metadata,
-    Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("cause", EscapedText, nullable=False),
-    Column("inserted", BigInteger, nullable=False),
-    Column("updated", BigInteger, nullable=False),
-    Column("deleted", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("committed_on", UtcDateTime, nullable=False),
+    *_fields(
+        Refresh,
+        Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
+        Column("number", BigInteger, primary_key=True, autoincrement=False),
+        Column("cause", EscapedText, nullable=False),
+    ),
 )
 
 volume_totals = Table(
@@ -309,21 +246,12 @@ job_counts = Table(
 plans = Table(
     "plans",
     metadata,
-    _id(),
-    Column("kind", String(20), nullable=False),
-    Column("state", String(20), nullable=False),
-    # NULL: the stream was consumed by a statement without a job.
-    Column("job_id", ForeignKey("jobs.id"), index=True),
-    Column("stream_id", String(36), nullable=False, index=True),
-    Column("table_id", String(36), nullable=False),
-    Column("from_version", BigInteger),
-    Column("to_version", BigInteger, nullable=False),
-    Column("initial", Boolean, nullable=False),
-    Column("location", Text, nullable=False),
-    Column("where", Text),
-    Column("files", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    _created(),
+    *_fields(
+        Plan,
+        # NULL: the stream was consumed by a statement without a job.
+        Column("job_id", ForeignKey("jobs.id"), index=True),
+        Column("stream_id", String(36), nullable=False, index=True),
+    ),
     # Few are open, whatever the total.
     Index("ix_plans_state_stream", "state", "stream_id"),
     Index("ix_plans_state_created", "state", "created_on"),
@@ -332,29 +260,15 @@ plans = Table(
 batches = Table(
     "batches",
     metadata,
-    _id(),
-    Column("plan_id", ForeignKey("plans.id"), nullable=False),
-    Column("job_id", ForeignKey("jobs.id")),
-    Column("stream_id", String(36), nullable=False),
-    Column("number", Integer, nullable=False),
-    Column("state", String(20), nullable=False),
-    Column("after_path", Path),
-    Column("until_path", Path),
-    Column("files", BigInteger, nullable=False),
-    Column("replaced", BigInteger, nullable=False),
-    Column("removals", BigInteger, nullable=False),
-    Column("moves", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("sequence", BigInteger),
-    Column("attempts", Integer, nullable=False),
-    Column("succeeded", BigInteger, nullable=False),
-    Column("failed", BigInteger, nullable=False),
-    Column("rows", BigInteger, nullable=False),
-    _created(),
-    Column("committed_on", UtcDateTime),
-    Column("seconds", Float),
-    Column("counted", JSON(none_as_null=True)),
-    Column("files_per_call", BigInteger),
+    *_fields(
+        Batch,
+        Column("plan_id", ForeignKey("plans.id"), nullable=False),
+        Column("job_id", ForeignKey("jobs.id")),
+        Column("number", Integer, nullable=False),
+        Column("after_path", Path),
+        Column("until_path", Path),
+        Column("attempts", Integer, nullable=False),
+    ),
     UniqueConstraint("plan_id", "number"),
     Index("ix_batches_job_committed", "job_id", "committed_on"),
     Index("ix_batches_job_created", "job_id", "created_on", "number", "id"),
@@ -366,41 +280,34 @@ batches = Table(
 intents = Table(
     "intents",
     metadata,
-    # The number is used up whatever the attempt's outcome: one row forever.
-    Column("stream_id", String(36), primary_key=True),
-    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
-    Column("batch_id", ForeignKey("batches.id"), nullable=False, index=True),
-    # An attempt that consumes several streams has a row for each; one of them provides the number for the marker.
-    Column("attempt", String(36), nullable=False, index=True),
-    Column("marker_stream_id", String(36), nullable=False),
-    Column("marker_sequence", BigInteger, nullable=False),
-    Column("owner", Text, nullable=False),
-    Column("targets", JSON, nullable=False),
-    Column("state", String(20), nullable=False),
-    Column("started_on", UtcDateTime, nullable=False),
-    Column("ended_on", UtcDateTime),
+    *_fields(
+        Intent,
+        # The number is used up whatever the attempt's outcome: one row forever.
+        Column("stream_id", String(36), primary_key=True),
+        Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+        Column("batch_id", ForeignKey("batches.id"), nullable=False, index=True),
+        # An attempt that consumes several streams has a row for each; one of them provides the number for the marker.
+        Column("attempt", String(36), nullable=False, index=True),
+        Column("state", String(20), nullable=False),
+        Column("ended_on", UtcDateTime),
+    ),
     Index("ix_intents_stream_state", "stream_id", "state"),
 )
 
 failures = Table(
     "failures",
     metadata,
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
-    Column("job_id", ForeignKey("jobs.id"), nullable=False),
-    Column("path", Path, nullable=False),
-    Column("path_digest", String(64), nullable=False, server_default=""),
-    Column("file_version", Text, nullable=False),
-    Column("commit_version", BigInteger, nullable=False),
-    Column("state", String(20), nullable=False),
-    Column("kind", String(20), nullable=False),
-    Column("message", EscapedText, nullable=False),
-    Column("traceback", EscapedText),
-    Column("attempts", Integer, nullable=False),
-    Column("next_try", UtcDateTime),
-    Column("batch_id", String(36), nullable=False),
-    Column("attempt", String(36), nullable=False, index=True),
-    Column("failed_on", UtcDateTime, nullable=False),
-    Column("waiting_since", UtcDateTime),
+    *_fields(
+        Failure,
+        Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+        Column("job_id", ForeignKey("jobs.id"), nullable=False),
+        Column("path", Path, nullable=False),
+        Column("path_digest", String(64), nullable=False, server_default=""),
+        Column("message", EscapedText, nullable=False),
+        Column("traceback", EscapedText),
+        Column("attempts", Integer, nullable=False),
+        Column("attempt", String(36), nullable=False, index=True),
+    ),
     Index("ix_failures_job_digest", "job_id", "path_digest"),
     Index("ix_failures_due", "job_id", "state", "next_try"),
 )
@@ -409,17 +316,11 @@ reconciles = Table(
     "reconciles",
     metadata,
     # The newest full listings and their results.
-    Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
-    Column("began_on", UtcDateTime, primary_key=True),
-    Column("seconds", Float, nullable=False),
-    Column("cause", Text, nullable=False),
-    Column("listed", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("missing", BigInteger, nullable=False),
-    Column("changed", BigInteger, nullable=False),
-    Column("phantom", BigInteger, nullable=False),
-    Column("late", BigInteger, nullable=False),
-    Column("findings", BigInteger, nullable=False),
+    *_fields(
+        Completeness,
+        Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
+        Column("began_on", UtcDateTime, primary_key=True),
+    ),
 )
 
 key_checks = Table(

@@ -61,7 +61,7 @@ def test_an_option_that_is_described_is_an_option_of_command_sql_python_and_file
     with pytest.raises(InvalidValueError, match=r"shade cannot be 0\. Give 1 or more"):
         create("a", shade=0)
 
-    [column] = [option for option in tables._options(_WithOneMore) if option.name == "shade"]
+    [column] = [option for option in tables._fields(_WithOneMore) if option.name == "shade"]
     assert not column.nullable
 
 
