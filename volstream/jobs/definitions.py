@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
@@ -54,6 +53,7 @@ from volstream.functions.schema import as_declared, check_names, from_ddl, of_jo
 from volstream.functions.source import FunctionSource
 from volstream.jobs.conditions import check_expectations, check_sets, check_where
 from volstream.jobs.environments import equipped, located
+from volstream.jobs.home import Home
 from volstream.jobs.infer import Infer
 from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.outputs import check_outputs
@@ -68,14 +68,11 @@ FUNCTION_BROKEN = "its function cannot be set up"
 
 
 def create_job(
-    catalog: Catalog,
-    warehouse: str,
+    home: Home,
     spec: JobSpec,
     *,
     or_replace: bool = False,
     if_not_exists: bool = False,
-    zone: ZoneInfo,
-    environments: Path | None = None,
     directory: Path | None = None,
     infer: Infer | None = None,
     job_id: str | None = None,
@@ -83,7 +80,6 @@ def create_job(
     """Creates a job, and with ``spec.volume`` its own stream, which begins with the existing files.
 
     Args:
-        environments: where environments of functions are made; None: there are none.
         infer: finds the columns of a function that declares none; None: such a function is refused.
         directory: where to look for the function's file or module, and its environment; None: the working directory.
         job_id: id of the new job; None: a random one.
@@ -97,6 +93,7 @@ def create_job(
         AlreadyExistsError: the name is taken.
         ObjectInUseError: a stream serves another job.
     """
+    catalog, warehouse = home.catalog, home.warehouse
     existing = catalog.jobs.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
         return existing
@@ -105,13 +102,14 @@ def create_job(
             raise InvalidValueError(f"The job {spec.name} needs either a stream or a volume.", "Give one of them.")
         _check_options(spec)
     check_table(spec.into)
-    _check_cron(spec.cron, zone)
+    if spec.cron is not None:
+        check_cron(spec.cron, home.zone)
     if existing is not None:
         _check_idle(catalog, existing)
     function: dict[str, Any] = {}
     if isinstance(spec, FileJobSpec):
         environment = located(spec.environment, directory)
-        equip = partial(equipped, path=environment, folder=environments)
+        equip = partial(equipped, path=environment, folder=home.settings.environments_directory)
         function = function_of(vars(spec), spec.returns, spec.arguments, equip=equip, infer=infer, directory=directory)
         function |= {"arguments": dict(spec.arguments), "environment": environment}
     own_streams = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
@@ -164,18 +162,15 @@ def _options_of(spec: JobSpec) -> Iterable[str]:
 
 
 def alter_job(
-    catalog: Catalog,
+    home: Home,
     name: Name,
-    zone: ZoneInfo,
     *,
-    environments: Path | None = None,
     directory: Path | None = None,
     infer: Infer | None = None,
     **changes: Any,
 ) -> Job:
     """Changes a job, which keeps its cursor and failures. ``changes`` are attributes of a :class:`FileJobSpec`, except names.
-    ``environments``, ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gains the new
-    ones.
+    ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gains the new ones.
 
     Another function or environment, other columns, or other options of a job that loads make files due again that could only
     fail before, and resume a job that was paused because of its function. Other conditions of sets make those due that are
@@ -185,6 +180,7 @@ def alter_job(
         InvalidStateError: a batch of the job is open.
         InvalidValueError: a value is invalid, or does not apply to a job of a statement.
     """
+    catalog = home.catalog
     job = catalog.jobs.get(name)
     useless = sorted(changes.keys() - keys(JobOptions))
     if not isinstance(job, FileJob) and useless:
@@ -194,7 +190,8 @@ def alter_job(
         )
     if changes.keys() & NO_SCHEDULE:
         changes = {**NO_SCHEDULE, **changes}
-    _check_cron(changes.get("cron"), zone)
+    if changes.get("cron") is not None:
+        check_cron(changes["cron"], home.zone)
     if not isinstance(job, FileJob):
         return catalog.jobs.change(job, **changes)
     check_no_plan(catalog, job, changes)
@@ -206,7 +203,8 @@ def alter_job(
         arguments = changes.get("arguments", job.arguments)
     if "environment" in changes:
         changes["environment"] = located(changes["environment"], directory)
-    equip = partial(equipped, path=changes.get("environment", job.environment), folder=environments)
+    environment = changes.get("environment", job.environment)
+    equip = partial(equipped, path=environment, folder=home.settings.environments_directory)
     if "function" in changes or "returns" in changes:
         changes |= function_of(
             changes if "function" in changes else vars(job),
@@ -223,9 +221,7 @@ def alter_job(
         stream = catalog.streams.by_id(job.stream_id)
         assert stream is not None, "a job's stream cannot be dropped before the job"
         columns = from_ddl(changes.get("returns", job.returns))
-        check_outputs(
-            catalog, dataclasses.replace(job, environment=changes.get("environment", job.environment)), columns, stream
-        )
+        check_outputs(catalog, dataclasses.replace(job, environment=environment), columns, stream)
     renewed = bool(changes.keys() & {"function", "returns", "environment"}) or (loads(job) and "arguments" in changes)
     if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
@@ -306,7 +302,7 @@ def with_function(
     returns: str | None,
     arguments: Mapping[str, str] | None,
     *,
-    environments: Path | None = None,
+    environments: Path,
     directory: Path | None = None,
 ) -> FileJob:
     """Returns the job as it would be with another function; None: its columns or arguments stay. See :func:`alter_job`.
@@ -460,11 +456,6 @@ def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
             "Create another stream: streams cost nothing.",
         )
     return stream
-
-
-def _check_cron(line: str | None, zone: ZoneInfo) -> None:
-    if line is not None:
-        check_cron(line, zone)
 
 
 def _check_options(spec: FileJobSpec | FileJob) -> None:

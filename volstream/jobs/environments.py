@@ -25,18 +25,17 @@ def located(path: str | None, directory: Path | None) -> str | None:
     return os.path.abspath((directory or Path.cwd()) / os.path.expanduser(path)) if path else None
 
 
-def equipped(source: FunctionSource, path: str | None, folder: Path | None) -> FunctionSource:
+def equipped(source: FunctionSource, path: str | None, folder: Path) -> FunctionSource:
     """Returns a function in the environment at ``path``, which is made if it is missing; None: in volstream's own.
 
     Args:
-        folder: where environments are made; None: none is needed.
+        folder: where environments are made.
 
     Raises:
         As :meth:`EnvironmentStore.at`.
     """
     if path is None:
         return source
-    assert folder is not None, "only jobs of a home have environments"
     return replace(source, environment=EnvironmentStore(folder).at(path))
 
 

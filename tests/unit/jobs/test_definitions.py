@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests import objects
 from tests.environments import environment
+from volstream.base import config
 from volstream.base.definitions import FileJob, FileJobSpec, JobState
 from volstream.base.definitions.options import read
 from volstream.base.model.names import Name
 from volstream.base.model.work import FailureKind, FailureState, Target
-from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.errors import (
     AlreadyExistsError,
@@ -28,18 +27,17 @@ from volstream.errors import (
     ObjectInUseError,
 )
 from volstream.jobs.definitions import alter_job, create_job, drop_job, set_paused
+from volstream.jobs.home import Home
 
 J, V, T = Name.parse("j"), Name.parse("v"), Name.parse("t")
-UTC = ZoneInfo("UTC")
 
 
 class Place:
     """A catalog with a volume ``v``, and a function ``f`` in a file."""
 
     def __init__(self, folder: Path) -> None:
-        self.catalog = Catalog(f"sqlite:///{folder}/catalog.db")
-        self.warehouse = f"{folder}/warehouse"
-        self.environments = folder / "environments"
+        self.home = Home(config.load(folder / "home"))
+        self.catalog = self.home.catalog
         self.code = folder / "code.py"
         self.code.write_text("def f(file, k=None): ...\ndef g(file): ...\n")
         self.volume = objects.volume("v")
@@ -51,20 +49,12 @@ class Place:
         if "stream" not in options:
             given.setdefault("volume", V)
         made = create_job(
-            self.catalog,
-            self.warehouse,
-            FileJobSpec(**read(FileJobSpec, given)),
-            or_replace=or_replace,
-            if_not_exists=if_not_exists,
-            zone=UTC,
-            environments=self.environments,
+            self.home, FileJobSpec(**read(FileJobSpec, given)), or_replace=or_replace, if_not_exists=if_not_exists
         )
         return objects.file_job(made)
 
     def alter(self, **changes: Any) -> FileJob:
-        return objects.file_job(
-            alter_job(self.catalog, J, UTC, environments=self.environments, **read(FileJobSpec, changes))
-        )
+        return objects.file_job(alter_job(self.home, J, **read(FileJobSpec, changes)))
 
     def open_plan(self) -> None:
         objects.store_plan(self.catalog, self.catalog.jobs.get(J))
@@ -74,7 +64,7 @@ class Place:
 def place(tmp_path: Path) -> Iterator[Place]:
     made = Place(tmp_path)
     yield made
-    made.catalog.close()
+    made.home.close()
 
 
 def test_a_job_on_a_volume_has_its_own_stream(place: Place) -> None:

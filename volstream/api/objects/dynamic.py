@@ -80,7 +80,7 @@ class DynamicTables:
         job_id = str(uuid.uuid4())
         # From before the job exists until its table is filled no daemon may run it.
         with held(catalog, job_id, table, self._home.settings.lease_seconds) as owner:
-            job = create_job(catalog, self._home.warehouse, spec, zone=self._home.zone, job_id=job_id)
+            job = create_job(self._home, spec, job_id=job_id)
             try:
                 assert isinstance(job, DynamicJob), "made from a DynamicJobSpec"
                 dynamic.make_table(self._home, job)

@@ -147,13 +147,10 @@ class Jobs(Collection[Job]):
         if or_replace:
             self._free(name)
         return create_job(
-            self._home.catalog,
-            self._home.warehouse,
+            self._home,
             spec,
             or_replace=or_replace,
             if_not_exists=if_not_exists,
-            zone=self._home.zone,
-            environments=self._home.settings.environments_directory,
             directory=directory,
             infer=partial(self.inferring, spec, tell) if isinstance(spec, FileJobSpec) else None,
         )
@@ -233,15 +230,7 @@ class Jobs(Collection[Job]):
         self._check_receivers(values.get("alert"))
         job = self.get(name)
         infer = partial(self.inferring, job, tell) if isinstance(job, FileJob) else None
-        return alter_job(
-            self._home.catalog,
-            job.name,
-            self._home.zone,
-            environments=self._home.settings.environments_directory,
-            directory=directory,
-            infer=infer,
-            **values,
-        )
+        return alter_job(self._home, job.name, directory=directory, infer=infer, **values)
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False) -> bool:
         """Drops a job, its failures and its own stream; its table stays, and so do its outputs. Returns False if it does not

@@ -122,7 +122,7 @@ class _Rehearsal(ActionExecutor):
             own_streams=dynamic.streams_of(home, definition.name, values["query"]),
             **values,
         )
-        create_job(home.catalog, home.warehouse, spec, zone=home.zone)
+        create_job(home, spec)
         _empty_table(home, definition.name, ["value"], (), tracked=True)
 
     def drop(self, definition: Definition) -> None:
