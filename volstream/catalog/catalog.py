@@ -14,12 +14,10 @@ from volstream.catalog.database import Database
 from volstream.catalog.failures import Failures
 from volstream.catalog.history import History
 from volstream.catalog.leases import Leases
-from volstream.catalog.links import Links
+from volstream.catalog.locations import Locations
 from volstream.catalog.outputs import Outputs
 from volstream.catalog.refreshes import Refreshes
-from volstream.catalog.registrations import Registrations
 from volstream.catalog.reports import Reports
-from volstream.catalog.tails import Tails
 
 
 class Catalog:
@@ -39,9 +37,9 @@ class Catalog:
         self.failures = Failures(self.database)
         self.outputs = Outputs(self.database)
         self.conditions = Conditions(self.database)
-        self.tails = Tails(self.database)
-        self.links = Links(self.database)
-        self.registrations = Registrations(self.database)
+        self.tails = Locations(self.database, tables.tails)
+        self.links = Locations(self.database, tables.links)
+        self.registrations = Locations(self.database, tables.registrations)
         self.leases = Leases(self.database)
         self.audit = Audit(self.database)
         self.alerts = Alerts(self.database)

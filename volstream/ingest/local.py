@@ -147,7 +147,7 @@ class LocalTables:
             if self._committer is None and self._commits and not at_once:
                 self._committer = threading.Thread(target=self._commit_all, name="commits", daemon=True)
                 self._committer.start()
-        self._home.catalog.tails.add(name, location)
+        self._home.catalog.tails.put(name, location)
         return local
 
     def close(self) -> None:

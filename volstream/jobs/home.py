@@ -44,7 +44,7 @@ class Home(Closeable):
         self.settings = settings
         options.know(settings.warehouse_path, settings.warehouse_storage)
         self.catalog = Catalog(settings.database_url)
-        owners.belongs_to(self.warehouse, self.catalog.identity, str(settings.home), self.catalog.links.all)
+        owners.belongs_to(self.warehouse, self.catalog.identity, str(settings.home), self.catalog.links.list)
         self._connect = connect or self._to_engine
         self._gateway: SparkGateway | None = None
         self._connecting = threading.Lock()

@@ -172,7 +172,7 @@ def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) ->
 def _names(home: Home) -> Sequence[Name]:
     from volstream.tables.delta import folders
 
-    return sorted({*folders.own_tables(home.warehouse), *map(Name.parse, home.catalog.links.all())})
+    return sorted({*folders.own_tables(home.warehouse), *home.catalog.links.list()})
 
 
 def _added(writers: Sequence[FileJob]) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ def entry_of(spark: SparkSession, metastore: str, name: Name) -> Entry | None:
 
 def is_taken(home: Home, spark: SparkSession, name: Name, location: str) -> bool:
     """True if tables are registered in Spark's own catalog, where the name of this table leads elsewhere."""
-    if home.settings.metastore != SESSION_CATALOG or name in home.catalog.registrations.of(SESSION_CATALOG):
+    if home.settings.metastore != SESSION_CATALOG or name in home.catalog.registrations.list(metastore=SESSION_CATALOG):
         return False
     entry = entry_of(spark, SESSION_CATALOG, name)
     return entry is not None and entry.location != location

@@ -78,7 +78,7 @@ def register_after_work(home: Home) -> None:
 
 def _differences(home: Home, metastore: str, check: bool) -> tuple[Mapping[Name, str], Mapping[Name, str]]:
     """Returns the tables that are not registered, or all to check, and those registered that are gone, with their locations."""
-    registered, warehouse = home.catalog.registrations.of(metastore), home.warehouse
+    registered, warehouse = home.catalog.registrations.list(metastore=metastore), home.warehouse
     with reached(warehouse):
         present = {name: folders.own_location(warehouse, name) for name in folders.own_tables(warehouse)}
         new = {
@@ -135,7 +135,7 @@ def _remove(home: Home, metastore: str, spark: SparkSession, name: Name, locatio
     if entry is not None and entry.location == location and not entry.managed:
         spark.sql(f"DROP TABLE IF EXISTS {quote_column(metastore)}.{name.qualified}").collect()
         _log.info("entry_removed", metastore=metastore, table=str(name))
-    home.catalog.registrations.put(metastore, name, None)
+    home.catalog.registrations.remove(name, metastore=metastore)
 
 
 def _add(home: Home, metastore: str, spark: SparkSession, name: Name, location: str) -> None:
@@ -157,10 +157,10 @@ def _add(home: Home, metastore: str, spark: SparkSession, name: Name, location: 
         _log.info("table_registered", metastore=metastore, table=str(name))
         entry = entry_of(spark, metastore, name)
     if entry is None or entry.location != location:
-        home.catalog.registrations.put(metastore, name, None)
+        home.catalog.registrations.remove(name, metastore=metastore)
         found = "does not have it" if entry is None else f"has another one in {entry.location or 'a view'}"
         raise InvalidStateError(f"The metastore {found}.")
-    home.catalog.registrations.put(metastore, name, location)
+    home.catalog.registrations.put(name, location, metastore=metastore)
 
 
 def _is_empty(location: str) -> bool:

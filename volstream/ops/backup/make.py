@@ -95,7 +95,7 @@ def _fill(catalog: Catalog, settings: Settings, folder: Path, progress: Callable
         warehouse,
         tables,
         counts,
-        sorted(catalog.links.all()),
+        sorted(map(str, catalog.links.list())),
     )
 
 

@@ -177,5 +177,5 @@ def _filled_by(job: Job | None) -> str | None:
 def _found(home: Home) -> list[Name]:
     return [
         *islice(folders.own_tables(home.warehouse), _MAX_TABLES),
-        *map(Name.parse, home.catalog.links.all()),
+        *home.catalog.links.list(),
     ]

@@ -63,7 +63,7 @@ def table_location(warehouse: str, name: Name) -> str:
     if warehouse in owners.unclaimed:
         _claim(warehouse)
     linked = owners.links.get(warehouse)
-    return (linked().get(str(name)) if linked else None) or own_location(warehouse, name)
+    return (linked().get(name) if linked else None) or own_location(warehouse, name)
 
 
 def own_location(warehouse: str, name: Name) -> str:

@@ -284,7 +284,7 @@ def stale_stream(views: Views) -> Callable[[], object]:
 
 def failing_commits(views: Views) -> Callable[[], object]:
     name = Name.parse("readings")
-    views.catalog.tails.add(name, folders.own_location(views.home.warehouse, name))
+    views.catalog.tails.put(name, folders.own_location(views.home.warehouse, name))
     views.catalog.conditions.note(ConditionKind.TABLE, str(name), "The disk is full.")
     return lambda: views.catalog.conditions.note(ConditionKind.TABLE, str(name), None)
 

@@ -40,7 +40,7 @@ def table(home: Home, schema: str) -> str:
     folder.mkdir(parents=True)
     location = tails.create(folder)
     arrive(location, 1)
-    home.catalog.tails.add(Name(schema, "t"), location)
+    home.catalog.tails.put(Name(schema, "t"), location)
     return location
 
 

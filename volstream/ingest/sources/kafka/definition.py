@@ -28,5 +28,5 @@ def create_topic_table(
     source.check()
     table = new_source(name, SourceType.KAFKA, retention=retention, options=source.options(), comment=comment)
     create(home, table, COLUMNS)
-    home.catalog.tails.add(name, folders.table_location(home.warehouse, name))
+    home.catalog.tails.put(name, folders.table_location(home.warehouse, name))
     return table

@@ -53,7 +53,7 @@ class TopicIngestion(Closeable):
         self._at_end: set[int] = set()
         self._assigned = False
         self._polled: PollResult | None = None
-        home.catalog.tails.add(source.name, location)
+        home.catalog.tails.put(source.name, location)
         self._reader: TopicReader = self._address.reader()
 
     @property
