@@ -97,15 +97,13 @@ class Alerts:
 
     def delivered(self, alert: WaitingAlert) -> None:
         """Removes an alert that was delivered or given up."""
-        with self._database.transaction() as transaction:
-            transaction.execute(delete(alerts).where(alerts.c.id == alert.id))
+        self._database.write(delete(alerts).where(alerts.c.id == alert.id))
 
     def failed(self, alert: WaitingAlert, error: str) -> None:
         """Records that a delivery failed."""
-        with self._database.transaction() as transaction:
-            transaction.execute(
-                update(alerts).where(alerts.c.id == alert.id).values(attempts=alerts.c.attempts + 1, error=error)
-            )
+        self._database.write(
+            update(alerts).where(alerts.c.id == alert.id).values(attempts=alerts.c.attempts + 1, error=error)
+        )
 
     def drop(self, *, receivers: Sequence[str], before: datetime) -> int:
         """Drops alerts for other receivers, those older than ``before``, and those beyond :data:`MAX_WAITING`.

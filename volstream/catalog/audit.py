@@ -49,15 +49,11 @@ class Audit:
 
     def queued(self, entry: int, why: str) -> None:
         """Records what an action waits for."""
-        with self._database.transaction() as transaction:
-            transaction.execute(update(audit).where(audit.c.id == entry).values(result=why))
+        self._database.write(update(audit).where(audit.c.id == entry).values(result=why))
 
     def end(self, entry: int, result: str) -> None:
         """Records how an action ended."""
-        with self._database.transaction() as transaction:
-            transaction.execute(
-                update(audit).where(audit.c.id == entry).values(result=result, ended_on=datetime.now(UTC))
-            )
+        self._database.write(update(audit).where(audit.c.id == entry).values(result=result, ended_on=datetime.now(UTC)))
 
     def entry(self, identity: int) -> AuditEntry | None:
         """Returns the entry with this id, or None."""

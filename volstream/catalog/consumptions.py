@@ -209,24 +209,16 @@ class Consumptions:
     def add_target(self, intent: Intent, target: Target) -> Intent:
         """Adds another statement's target to an open attempt. Raises FencedError if it is no longer open."""
         widened = dataclasses.replace(intent, targets=(*intent.targets, target))
-        with self._database.transaction() as transaction:
-            changed = transaction.execute(
-                update(intents)
-                .where(intents.c.attempt == intent.attempt, intents.c.state == "intent")
-                .values(targets=to_row(widened)["targets"])
-            )
-            if changed.rowcount < 1:
-                raise FencedError(f"The attempt {intent.attempt} was already ended by another process.")
+        mine = update(intents).where(intents.c.attempt == intent.attempt, intents.c.state == "intent")
+        if not self._database.write(mine.values(targets=to_row(widened)["targets"])):
+            raise FencedError(f"The attempt {intent.attempt} was already ended by another process.")
         return widened
 
     def _begin(
         self, transaction: Transaction, batch: Batch, first: Intent | None, owner: str, targets: Sequence[Target]
     ) -> Intent:
-        row = self._locked(transaction, batch.stream_id)
-        state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
-        if row is None or state != BatchState.PLANNED:
-            raise FencedError(f"The batch {batch.id} is no longer waiting (it is {state or 'gone'}).")
-        if transaction.execute(_open_intent(batch.stream_id)).first() is not None:
+        row = self._waiting(transaction, batch)
+        if _has(transaction, _open_intent(batch.stream_id)):
             raise StreamBusyError(f"Another attempt at a batch of stream {row.name} is open.")
         number = row.sequence + 1
         intent = Intent(
@@ -262,10 +254,10 @@ class Consumptions:
             FencedError: the intent is no longer open.
         """
         with self._database.transaction() as transaction:
-            for batch_id in self._end_attempt(transaction, intent, "committed"):
-                batch = from_row(
-                    Batch, transaction.execute(select(batches).where(batches.c.id == batch_id)).one()._mapping
-                )
+            ended = self._end_attempt(transaction, intent, "committed")
+            rows = transaction.execute(select(batches).where(batches.c.id.in_(ended)).order_by(batches.c.stream_id))
+            for row in rows.all():
+                batch = from_row(Batch, row._mapping)
                 if batch.job_id is not None:
                     activate(transaction, batch.job_id, intent.attempt, outcome.superseded)
                 self._commit_batch(transaction, batch, outcome)
@@ -275,10 +267,7 @@ class Consumptions:
     def finish(self, batch: Batch) -> None:
         """Commits a batch that wrote to no table because its effect is elsewhere. Raises FencedError."""
         with self._database.transaction() as transaction:
-            self._locked(transaction, batch.stream_id)
-            state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
-            if state != BatchState.PLANNED:
-                raise FencedError(f"The batch {batch.id} is no longer waiting (it is {state or 'gone'}).")
+            self._waiting(transaction, batch)
             self._commit_batch(transaction, batch, BatchOutcome(0, 0, 0))
 
     def abort(self, intent: Intent, why: str = "") -> None:
@@ -299,11 +288,7 @@ class Consumptions:
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
             current = _one(transaction, _open_plan(plan.stream_id), Plan)
-            if (
-                current is None
-                or current.id != plan.id
-                or transaction.execute(_open_intent(plan.stream_id)).first() is not None
-            ):
+            if current is None or current.id != plan.id or _has(transaction, _open_intent(plan.stream_id)):
                 raise FencedError(f"The plan {plan.id} has ended, or is being worked on by another process.")
             waiting = (batches.c.plan_id == plan.id) & (batches.c.state == BatchState.PLANNED)
             transaction.execute(update(batches).where(waiting).values(state=BatchState.DROPPED))
@@ -335,18 +320,13 @@ class Consumptions:
     def mark_unclean(self, volume_id: str) -> None:
         """Records that tables of a volume's jobs may have rows of files that are new to the jobs' streams."""
         mine = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
-        with self._database.transaction() as transaction:
-            transaction.execute(update(jobs).where(jobs.c.stream_id.in_(mine)).values(clean=False))
+        self._database.write(update(jobs).where(jobs.c.stream_id.in_(mine)).values(clean=False))
 
     def advance(self, stream: Stream, to: int, table_id: str) -> None:
         """Moves the offset past a range without changes for the consumer. Does nothing if it was moved already."""
         with self._database.transaction() as transaction:
             row = self._locked(transaction, stream.id)
-            if (
-                row is not None
-                and row.offset == stream.offset
-                and _one(transaction, _open_plan(stream.id), Plan) is None
-            ):
+            if row is not None and row.offset == stream.offset and not _has(transaction, _open_plan(stream.id)):
                 values = {"offset": to, "initial": False, "table_id": table_id}
                 transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
 
@@ -366,6 +346,14 @@ class Consumptions:
 
     def _locked(self, transaction: Transaction, stream_id: str) -> Row[Any] | None:
         return transaction.execute(select(streams).where(streams.c.id == stream_id).with_for_update()).one_or_none()
+
+    def _waiting(self, transaction: Transaction, batch: Batch) -> Row[Any]:
+        """Returns the locked stream of a batch that waits. Raises FencedError."""
+        row = self._locked(transaction, batch.stream_id)
+        state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
+        if row is None or state != BatchState.PLANNED:
+            raise FencedError(f"The batch {batch.id} is no longer waiting (it is {state or 'gone'}).")
+        return row
 
     def _end_attempt(self, transaction: Transaction, intent: Intent, state: str) -> Sequence[str]:
         """Ends all intents of an attempt; returns the ids of their batches."""
@@ -431,7 +419,7 @@ class Consumptions:
     def _finish(self, transaction: Transaction, plan: Plan) -> None:
         """Closes the plan and moves the offset once no batch is left."""
         unfinished = select(batches.c.id).where(batches.c.plan_id == plan.id, batches.c.state.in_(UNFINISHED))
-        if transaction.execute(unfinished.limit(1)).first() is not None:
+        if _has(transaction, unfinished.limit(1)):
             return
         transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DONE))
         if plan.kind in (PlanKind.STREAM, PlanKind.STATEMENT):
@@ -450,6 +438,10 @@ def _open_plan(stream_id: str) -> Select[Any]:
 
 def _open_intent(stream_id: str) -> Select[Any]:
     return select(intents).where(intents.c.stream_id == stream_id, intents.c.state == "intent")
+
+
+def _has(transaction: Transaction, query: Select[Any]) -> bool:
+    return transaction.execute(query).first() is not None
 
 
 def _one(transaction: Transaction, query: Select[Any], cls: type[T]) -> T | None:

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Select, Table, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import URL, Connection, Executable, Select, Table, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
@@ -123,6 +123,11 @@ class Database:
         """Returns the first column of the first row of one query; None: there is no row. Raises CatalogError."""
         with self.reading() as transaction:
             return transaction.execute(query).scalar()
+
+    def write(self, statement: Executable) -> int:
+        """Runs one statement in a transaction; returns the number of rows that it changed. Raises CatalogError."""
+        with self.transaction() as transaction:
+            return transaction.execute(statement).rowcount
 
     @property
     def _file(self) -> Path | None:

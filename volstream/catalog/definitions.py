@@ -102,16 +102,14 @@ class Definitions(Generic[T]):
         before, after = self._columns(value), self._columns(changed)
         different = {key: after[key] for key in after if after[key] != before[key]}
         if different:
-            with self._database.transaction() as transaction:
-                transaction.execute(update(self._table).where(self._table.c.id == value.id).values(**different))
+            self._database.write(update(self._table).where(self._table.c.id == value.id).values(**different))
         return changed
 
     def replace(self, value: T, name: str, new: object) -> None:
         """Stores a new value of an attribute, unless another process has changed it since ``value`` was read."""
         column = self._table.c[name]
         same = column.is_not_distinct_from(self._columns(value)[name])
-        with self._database.transaction() as transaction:
-            transaction.execute(update(self._table).where(self._table.c.id == value.id, same).values({name: new}))
+        self._database.write(update(self._table).where(self._table.c.id == value.id, same).values({name: new}))
 
     def add(self, transaction: Transaction, value: T) -> None:
         """Stores a new object. Raises AlreadyExistsError."""
@@ -193,8 +191,7 @@ def sources(database: Database) -> Definitions[Source]:
 def note_begun(database: Database, job: Job) -> None:
     """Records that a run of a job began. The previous run's outcome stays until this run ends."""
     values = {"last_started": datetime.now(UTC), "last_ended": None}
-    with database.transaction() as transaction:
-        transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))
+    database.write(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))
 
 
 def note_ended(database: Database, job: Job, outcome: str | None, failed: str | None = None) -> None:

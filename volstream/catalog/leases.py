@@ -110,8 +110,7 @@ class Leases:
 
     def release(self, name: str, owner: str) -> None:
         """Releases the lease; does nothing if another owner has it by now."""
-        with self._database.transaction() as transaction:
-            transaction.execute(delete(leases).where(leases.c.name == name, leases.c.owner == owner))
+        self._database.write(delete(leases).where(leases.c.name == name, leases.c.owner == owner))
 
     def held(self) -> Sequence[Lease]:
         """Returns unexpired leases whose owners are alive, as far as can be determined."""
