@@ -41,6 +41,17 @@ def test_a_catalog_of_before_the_first_release_is_rejected(catalog: Catalog, url
     later.close()
 
 
+def test_migrations_go_on_from_the_first_release(new_database: NewDatabase) -> None:
+    url = new_database(False)
+    _begin(url)
+    catalog = Catalog(url)
+    with catalog.database.transaction() as transaction:
+        database._migrate(transaction)
+        found = transaction.execute(sqlalchemy.text("select version_num from alembic_version")).scalar_one()
+    catalog.close()
+    assert found == database.SCHEMA_REVISION
+
+
 def _begin(url: str) -> None:
     """Creates the tables of the first release."""
     location = sqlalchemy.make_url(url)
