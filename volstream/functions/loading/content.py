@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 import io
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +33,8 @@ def opened(file: File, compression: str | None) -> Any:
     content = file.open()
     if compression is None:
         return content
+    if compression == "gzip":  # zeros after the last member are no error, as they are for Arrow
+        return _Expanding(gzip.GzipFile(fileobj=content), file.size)
     return _Expanding(pa.CompressedInputStream(content, compression), file.size)
 
 
@@ -51,7 +55,7 @@ def check_expanded(size: int, expanded: int) -> None:
 class _Expanding(io.BufferedIOBase):
     """Decompressed content, of which no more is read than a file of ``size`` may expand to."""
 
-    def __init__(self, content: pa.NativeFile, size: int) -> None:
+    def __init__(self, content: Any, size: int) -> None:
         self._content = content
         self._size = size
         self._expanded = 0
@@ -72,8 +76,8 @@ def texts(file: File, compression: str | None, encoding: str) -> Iterator[str]:
     Raises:
         FileRejectedError: it is not in the encoding.
     """
-    decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)()
-    content, position = opened(file, compression), 0
+    decoder = codecs.getincrementaldecoder(encoding)()
+    content, position, begun = opened(file, compression), 0, False
     while True:
         block = content.read(_BLOCK_BYTES)
         try:
@@ -81,7 +85,8 @@ def texts(file: File, compression: str | None, encoding: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise not_encoded(encoding, f"near byte {position + error.start}") from None
         if text:
-            yield text
+            yield text if begun else text.removeprefix("\ufeff")
+            begun = True
         if not block:
             return
         position += len(block)
@@ -110,7 +115,7 @@ def decompressing(compression: str | None) -> Iterator[None]:
     """Turns errors of decompression in the block, which have no error number, into rejections of the file."""
     try:
         yield
-    except OSError as error:
-        if compression is None or error.errno is not None:
+    except (OSError, EOFError, zlib.error) as error:
+        if compression is None or getattr(error, "errno", None) is not None:
             raise
         raise FileRejectedError(f"The file cannot be decompressed ({compression}): {error}.") from None
