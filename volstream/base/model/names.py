@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from volstream.base.model.text import like
@@ -115,3 +115,19 @@ def _not_a_name(text: str) -> InvalidValueError:
         "Write name or schema.name, with backticks around anything but letters, digits and underscores; "
         f"slashes, colons, control characters, a leading dot and more than {MAX_LENGTH} characters are not allowed.",
     )
+
+
+def free(name: str, taken: Container[str], *, number: int = 2, key: Callable[[str], str] = str) -> str:
+    """Returns a name that is not taken: itself, or with a number behind it, at least this one. ``taken`` has ``key`` of names."""
+    found = name
+    while key(found) in taken:
+        found, number = f"{name}_{number}", number + 1
+    return found
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Returns names in order; one that was there before gets its position: ``x``, ``x_2``, ``x_3``."""
+    found: dict[str, None] = {}
+    for at, name in enumerate(names, start=1):
+        found[free(name, found, number=at)] = None
+    return [*found]

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from volstream.base.model.names import free
 from volstream.base.model.units import format_size
 from volstream.functions.file import File
 from volstream.functions.loading.columns import Chunk, TextColumn
@@ -81,7 +82,7 @@ class _Ragged:
             surplus: dict[int, dict[str, str]] = {}
             for number in range(len(self._names), count):
                 for at, value in TextColumn("", batch.column(number)).raw().items():
-                    surplus.setdefault(at, {})[f"_c{number}"] = value
+                    surplus.setdefault(at, {})[free(f"_c{number}", self._names)] = value
             yield Chunk(batch.num_rows, columns, surplus)
         self._texts = {}
 
@@ -194,15 +195,14 @@ def _check_width(values: int) -> None:
 
 def _unique(names: Sequence[str]) -> list[str]:
     """Returns the names of a header; those that are empty or there already, in any case, get their position."""
-    unique: list[str] = []
-    taken: set[str] = set()
-    for number, written in enumerate(names):
-        name = written.strip() or f"_c{number}"
-        if name.lower() in taken:
-            name = f"{name}{number}"
-        taken.add(name.lower())
-        unique.append(name)
-    return unique
+    given = [written.strip() or f"_c{number}" for number, written in enumerate(names)]
+    there = {name.lower() for name in given}
+    unique: dict[str, str] = {}
+    for number, name in enumerate(given):
+        own = free(f"{name}{number}", there, key=str.lower) if name.lower() in unique else name
+        there.add(own.lower())
+        unique[own.lower()] = own
+    return [*unique.values()]
 
 
 def _rejection(reason: str, encoding: str) -> FileRejectedError:

@@ -34,6 +34,25 @@ def test_a_byte_order_mark_belongs_to_no_name(files: Files) -> None:
     assert files.rows("x.csv", "\ufeffa,b\n1,2\n") == [{"a": 1, "b": 2}]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32-le"])
+def test_a_byte_order_mark_belongs_to_no_value_in_any_encoding(files: Files, encoding: str) -> None:
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    content = f"{mark}é,b\n1,2\n".encode(encoding)
+    assert files.rows("x.csv", content, encoding=encoding) == [{"é": 1, "b": 2}]
+    assert files.rows("x.csv", content, encoding=encoding, header="false") == [
+        {"_c0": "é", "_c1": "b"},
+        {"_c0": "1", "_c1": "2"},
+    ]
+
+
+def test_zeros_after_the_last_member_of_a_gzip_file_are_padding(files: Files) -> None:
+    content = gzip.compress(b"a,b\n1,2\n") + gzip.compress(b"3,4\n")
+    assert files.rows("x.csv.gz", content + bytes(512)) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+    for broken in (content[:-12], content + b"x", b"x" + content, content[:12] + bytes(8) + content[20:]):
+        with pytest.raises(FileRejectedError, match=r"cannot be decompressed \(gzip\)"):
+            files.rows("x.csv.gz", broken, "a INT")
+
+
 def test_empty_lines_are_no_rows_before_the_header_or_after_it(files: Files) -> None:
     assert files.rows("x.csv", "\n\r\na,b\n\n1,2\n\n\n3,4") == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
 
@@ -45,6 +64,15 @@ def test_a_file_without_rows_has_none(files: Files, content: str) -> None:
 
 def test_repeated_and_empty_names_of_a_header_get_their_position(files: Files) -> None:
     assert files.rows("x.csv", "a,A,,a\n1,2,3,4\n") == [{"a": 1, "A1": 2, "_c2": 3, "a3": 4}]
+
+
+def test_a_repeated_name_takes_none_that_is_in_the_header(files: Files) -> None:
+    assert files.rows("x.csv", "a,a2,a\n1,2,3\n") == [{"a": 1, "a2": 2, "a2_2": 3}]
+    assert files.rows("x.csv", "a,A,a1\n1,2,3\n") == [{"a": 1, "A1_2": 2, "a1": 3}]
+
+
+def test_what_a_long_row_has_beyond_is_rescued_beside_a_column_of_that_name(files: Files) -> None:
+    assert files.rows("x.csv", "_c1\nx,y\n", "_c1 INT") == [{"_c1": None, "_rescued_data": '{"_c1_2":"y","_c1":"x"}'}]
 
 
 def test_without_a_header_columns_are_called_by_their_positions(files: Files) -> None:
