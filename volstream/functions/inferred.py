@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,51 +14,11 @@ from volstream.base.model.files import printable
 from volstream.base.model.text import counted
 from volstream.errors import InvalidValueError
 from volstream.functions.classes import row_of
+from volstream.functions.output import FILE, OutputFile
 from volstream.functions.rows import ArrowRows
-from volstream.functions.schema import BY_PYTHON, as_declared, checked, type_names
-
-_TIME = pa.timestamp("us", tz="UTC")
-
-_TYPES: Mapping[type, pa.DataType] = {
-    **BY_PYTHON,
-    type(None): pa.null(),
-    np.bool_: pa.bool_(),
-    np.integer: pa.int64(),
-    np.floating: pa.float64(),
-    bytearray: pa.binary(),
-}
-
-#: The type of integers beyond 64 bits.
-_LARGE = pa.decimal128(38, 0)
-
-#: Arrow types that Spark lacks, and the types used instead.
-_NEAR: Mapping[pa.DataType, pa.DataType] = {
-    pa.large_string(): pa.string(),
-    pa.string_view(): pa.string(),
-    pa.large_binary(): pa.binary(),
-    pa.binary_view(): pa.binary(),
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.float16(): pa.float32(),
-    pa.date64(): pa.date32(),
-}
-
-#: Pairs of types; the second can hold the values of the first.
-_WIDER = {
-    (pa.int64(), pa.float64()),
-    (pa.int64(), pa.decimal128(38, 18)),
-    (pa.int64(), _LARGE),
-    (_LARGE, pa.float64()),
-    (pa.int16(), pa.int64()),
-    (pa.int32(), pa.int64()),
-    (pa.float32(), pa.float64()),
-}
-
-
-class _DifferentError(Exception):
-    """Values of a column have types that no single column can hold."""
+from volstream.functions.schema import as_declared, checked
+from volstream.types.kinds import name_of, of_arrow, of_scalar
+from volstream.types.widen import DifferentTypesError, widen, without_null
 
 
 @dataclass
@@ -149,14 +110,14 @@ class Inference:
                 "Name the columns: returns='label STRING, score DOUBLE', or a dataclass as the annotation.",
             )
         empty = [name for name, column in self._seen.items() if pa.types.is_null(column.type)]
-        columns = [pa.field(name, _without_null(column.type)) for name, column in self._seen.items()]
+        columns = [pa.field(name, without_null(column.type)) for name, column in self._seen.items()]
         return InferredColumns(checked(pa.schema(columns)), self.files, empty)
 
 
 def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mapping[str, pa.DataType]:
     """Returns the column types of a file's rows; null for a column that is always empty. Raises InvalidValueError."""
     if isinstance(rows, ArrowRows):
-        return {column.name: _near(column.type) for column in rows.columns}
+        return {column.name: of_arrow(column.type) for column in rows.columns}
     types: dict[str, pa.DataType] = {}
     for row in rows:
         for name, value in row.items():
@@ -171,9 +132,9 @@ def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mappin
 def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, second: str) -> pa.DataType:
     """Returns the type of a column that has values of one type in one file, and of another type in a second file."""
     try:
-        return _merged(one, other)
-    except _DifferentError:
-        was, now = (type_names(pa.schema([(name, _without_null(kind))]))[name] for kind in (one, other))
+        return widen(one, other, python=True)
+    except DifferentTypesError:
+        was, now = (name_of(without_null(kind)) for kind in (one, other))
         where = "" if first == second else f" in {printable(first)}"
         raise InvalidValueError(
             f"The column {name!r} is {was}{where}, but {now} in {printable(second)}.",
@@ -188,16 +149,19 @@ def with_known(known: pa.Schema, new: pa.Schema) -> pa.Schema:
 
 
 def _type_of(path: str, name: str, value: Any) -> pa.DataType:
-    for kind in type(value).__mro__:
-        if kind in _TYPES:
-            return _LARGE if _TYPES[kind] == pa.int64() and not -(2**63) <= int(value) < 2**63 else _TYPES[kind]
+    if (kind := FILE if isinstance(value, OutputFile) else of_scalar(value)) is not None:
+        return kind
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        item = pa.null()
-        for element in value:
-            item = _of_items(path, name, item, _type_of(path, name, element))
-        return pa.list_(item)
+        items = (_type_of(path, name, element) for element in value)
+        try:
+            return pa.list_(functools.reduce(functools.partial(widen, python=True), items, pa.null()))
+        except DifferentTypesError:
+            raise InvalidValueError(
+                f"{printable(path)}: a list in the column {name!r} has values of different types.",
+                "Return lists of values of one type.",
+            ) from None
     row = row_of(value)
     if row is not None and all(isinstance(key, str) for key in row):
         return pa.struct([pa.field(key, _type_of(path, name, element)) for key, element in row.items()])
@@ -205,77 +169,3 @@ def _type_of(path: str, name: str, value: Any) -> pa.DataType:
         f"{printable(path)}: the column {name!r} has a {type(value).__name__}, which no column can hold.",
         f"Return a number, text, bytes, a time, a list or a dict, for example str({name}).",
     )
-
-
-def _of_items(path: str, name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    try:
-        return _merged(one, other)
-    except _DifferentError:
-        raise InvalidValueError(
-            f"{printable(path)}: a list in the column {name!r} has values of different types.",
-            "Return lists of values of one type.",
-        ) from None
-
-
-def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Returns the type of a column that can hold values of both types. Raises _DifferentError."""
-    if one == other or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one) or (one, other) in _WIDER:
-        return other
-    if (other, one) in _WIDER:
-        return one
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(_merged(one.value_type, other.value_type))
-    keyed = [kind for kind in (one, other) if pa.types.is_struct(kind) or pa.types.is_map(kind)]
-    if len(keyed) == 2:
-        return _merged_keyed(one, other)
-    raise _DifferentError
-
-
-def _merged_keyed(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Returns a struct for dicts with the same keys, a map for others whose values share a type, else a struct of all keys."""
-    same = pa.types.is_struct(one) and pa.types.is_struct(other)
-    if not (same and {field.name for field in one} == {field.name for field in other}):
-        try:
-            item = pa.null()
-            for kind in (one, other):
-                for each in [kind.item_type] if pa.types.is_map(kind) else [field.type for field in kind]:
-                    item = _merged(item, each)
-            return pa.map_(pa.string(), item)
-        except _DifferentError:
-            if not same:
-                raise
-    fields = {field.name: field.type for field in one}
-    for field_ in other:
-        fields[field_.name] = _merged(fields.get(field_.name, pa.null()), field_.type)
-    return pa.struct([pa.field(name, kind) for name, kind in fields.items()])
-
-
-def _without_null(kind: pa.DataType) -> pa.DataType:
-    """Returns a type with STRING in place of whatever was always empty."""
-    if pa.types.is_null(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_without_null(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _without_null(kind.item_type))
-    if pa.types.is_struct(kind):
-        fields = [pa.field(field.name, _without_null(field.type)) for field in kind]
-        return pa.struct(fields) if fields else pa.map_(pa.string(), pa.string())
-    return kind
-
-
-def _near(kind: pa.DataType) -> pa.DataType:
-    """Returns Spark's type for an Arrow type."""
-    if kind in _NEAR:
-        return _NEAR[kind]
-    if pa.types.is_dictionary(kind):
-        return _near(kind.value_type)
-    if pa.types.is_timestamp(kind):
-        return _TIME if kind.tz is not None else pa.timestamp("us")
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(_near(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _near(field.type)) for field in kind])
-    return kind

@@ -18,10 +18,10 @@ import pyarrow.compute  # arrays with a mask import it, which fails while a func
 from volstream.base.model import counts
 from volstream.base.model.files import FileInfo
 from volstream.base.model.work import FailureKind
-from volstream.functions import exact
 from volstream.functions.output import StagedOutput
 from volstream.functions.printing import CapturedOutput
 from volstream.functions.rows import ArrowRows, Rows
+from volstream.types import convert
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,8 @@ class OutcomeCodec:
                 raise KeyError(next(iter(row.keys() - self._names)))
         fields = list(self._result)
         columns = [
-            exact.array([None if row is None else row.get(field.name) for row in rows], field.type) for field in fields
+            convert.array([None if row is None else row.get(field.name) for row in rows], field.type)
+            for field in fields
         ]
         missing = pa.array([row is None for row in rows], pa.bool_())
         return pa.StructArray.from_arrays(columns, fields=fields, mask=missing)
@@ -248,7 +249,7 @@ class OutcomeCodec:
                 return f"Row {number} has an undeclared column {unknown[0]!r} (the result declares {declared})."
             for field in self._result:
                 try:
-                    exact.array([row.get(field.name)], field.type)
+                    convert.array([row.get(field.name)], field.type)
                 except _WRONG_VALUES as error:
                     value = repr(row.get(field.name))
                     shown = value if len(value) <= 200 else f"{value[:200]}..."

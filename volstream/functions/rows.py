@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from volstream.base.model.text import counted
 from volstream.base.model.units import format_size
-from volstream.functions import exact
 from volstream.functions.bounds import Bounds, RowMeter, TooLargeError
 from volstream.functions.classes import row_of
+from volstream.types import convert
 
 #: Up to this size a file's Arrow batches stay in memory; a worker may hold those of some 60 files until they are confirmed.
 _IN_MEMORY_BYTES = 4 << 20
@@ -128,7 +128,7 @@ class ArrowRows:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
                 continue
             try:
-                arrays.append(exact.cast(batch.column(field.name), field.type))
+                arrays.append(convert.cast(batch.column(field.name), field.type))
             except pa.ArrowException as error:
                 raise NotRowsError(f"Column {field.name!r} of a batch cannot be {field.type}: {error}.") from None
         return pa.RecordBatch.from_arrays(arrays, schema=self.columns)

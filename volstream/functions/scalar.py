@@ -19,6 +19,7 @@ from volstream.errors import InvalidValueError
 from volstream.functions.pickled import code_of, function_attributes, resolved
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.source import FunctionSource
+from volstream.types.text import strict_json
 
 #: Column name used when parsing a type.
 _COLUMN = "value"
@@ -43,7 +44,7 @@ class ScalarCall:
             if not self.of_items:
                 return self._function(*arguments)
             item = self._function(json.loads(arguments[0]))
-        return None if item is None else json.dumps(_checked(item), ensure_ascii=False, allow_nan=False)
+        return None if item is None else strict_json(_checked(item))
 
 
 def _checked(item: Any) -> Any:

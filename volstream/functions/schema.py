@@ -6,8 +6,6 @@ import re
 import types
 import typing
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +18,7 @@ from volstream.functions.classes import fields_of, is_row_class
 from volstream.functions.hints import hints_of
 from volstream.functions.output import FILE, OutputFile
 from volstream.sql.text import quote_column, tree_of
+from volstream.types.kinds import BY_NAME, BY_PYTHON, TIMESTAMP, name_of
 
 #: Columns that volstream adds to each row of a result table.
 PROVENANCE = pa.schema(
@@ -28,7 +27,7 @@ PROVENANCE = pa.schema(
         ("_file_version", pa.string()),
         ("_refresh_id", pa.int64()),
         ("_batch_id", pa.string()),
-        ("_processed_at", pa.timestamp("us", tz="UTC")),
+        ("_processed_at", TIMESTAMP),
     ]
 )
 
@@ -38,40 +37,20 @@ PROVENANCE_OF_SETS = PROVENANCE.set(0, pa.field("_group_key", pa.string()))
 #: A column of Delta's change feed: a table with its own column of this name cannot track changes.
 FEEDS_VERSION = "_commit_version"
 
-#: A type's names in sqlglot, its Arrow type, and its name in Spark.
-_SIMPLE: Sequence[tuple[tuple[str, ...], pa.DataType, str]] = (
-    (("BOOLEAN",), pa.bool_(), "BOOLEAN"),
-    (("TINYINT",), pa.int8(), "TINYINT"),
-    (("SMALLINT",), pa.int16(), "SMALLINT"),
-    (("INT",), pa.int32(), "INT"),
-    (("BIGINT",), pa.int64(), "BIGINT"),
-    (("FLOAT",), pa.float32(), "FLOAT"),
-    (("DOUBLE",), pa.float64(), "DOUBLE"),
-    (("TEXT", "VARCHAR", "CHAR", "NVARCHAR", "NCHAR"), pa.string(), "STRING"),
-    (("BINARY", "VARBINARY"), pa.binary(), "BINARY"),
-    (("DATE",), pa.date32(), "DATE"),
-    (("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ"), pa.timestamp("us", tz="UTC"), "TIMESTAMP"),
-    (("TIMESTAMPNTZ",), pa.timestamp("us"), "TIMESTAMP_NTZ"),
-)
-
-_BY_DDL = {ddl: arrow for _, arrow, ddl in _SIMPLE}
+#: sqlglot's names of types that Spark calls otherwise.
+_SYNONYMS: Mapping[str, str] = {
+    **dict.fromkeys(("TEXT", "VARCHAR", "CHAR", "NVARCHAR", "NCHAR"), "STRING"),
+    **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPLTZ"), "TIMESTAMP"),
+    "TIMESTAMPNTZ": "TIMESTAMP_NTZ",
+    "VARBINARY": "BINARY",
+}
 
 #: A column as :func:`to_ddl` writes most. A job's columns were parsed when it was created, by a parser that takes a tenth of a
 #: second to import.
 _COLUMN = re.compile(r"(\w+) (\w+)")
 
 #: Column types for values of Python classes and their subclasses.
-BY_PYTHON: Mapping[Any, pa.DataType] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
-    date: pa.date32(),
-    datetime: pa.timestamp("us", tz="UTC"),
-    Decimal: pa.decimal128(38, 18),
-    OutputFile: FILE,
-}
+_BY_PYTHON: Mapping[Any, pa.DataType] = {**BY_PYTHON, OutputFile: FILE}
 
 
 def from_ddl(text: str) -> pa.Schema:
@@ -103,6 +82,11 @@ def from_ddl(text: str) -> pa.Schema:
     return checked(pa.schema([pa.field(column.name, _type_of(column.kind)) for column in columns]))
 
 
+def type_named(ddl: str) -> pa.DataType:
+    """Returns the type that Spark calls so. Raises InvalidValueError if no result column can have it."""
+    return from_ddl(f"c {ddl}").field(0).type
+
+
 def reason_of(error: Exception) -> str:
     """Returns sqlglot's error message on one line, without the statement's text."""
     errors: list[dict[str, str]] = getattr(error, "errors", [])
@@ -113,8 +97,8 @@ def of_job(job: FileJob) -> pa.Schema:
     """Returns the columns that a job's function returns."""
     assert job.returns is not None, "a job of a statement has no function"
     columns = [_COLUMN.fullmatch(column) for column in job.returns.split(", ")]
-    if all(column and column[2] in _BY_DDL for column in columns):
-        return pa.schema([(column[1], _BY_DDL[column[2]]) for column in columns if column])
+    if all(column and column[2] in BY_NAME for column in columns):
+        return pa.schema([(column[1], BY_NAME[column[2]]) for column in columns if column])
     return from_ddl(job.returns)
 
 
@@ -170,9 +154,9 @@ def check_declared(declared: pa.Schema | None, columns: pa.Schema) -> None:
     known = {field.name: field.type for field in columns}
     for field in declared or ():
         if field.name not in known:
-            what = f"a column {quote_column(field.name)} {_ddl_of(field.type)}, which is new"
+            what = f"a column {quote_column(field.name)} {name_of(field.type)}, which is new"
         elif field.type != known[field.name]:
-            what = f"the column {field.name} as {_ddl_of(field.type)}, which was {_ddl_of(known[field.name])}"
+            what = f"the column {field.name} as {name_of(field.type)}, which was {name_of(known[field.name])}"
         else:
             continue
         raise FunctionLoadError(
@@ -231,12 +215,12 @@ def checked(schema: pa.Schema) -> pa.Schema:
 
 def to_ddl(schema: pa.Schema) -> str:
     """Returns the schema as Spark DDL. Raises InvalidValueError for a type that Spark lacks."""
-    return ", ".join(f"{quote_column(field.name)} {_ddl_of(field.type)}" for field in schema)
+    return ", ".join(f"{quote_column(field.name)} {name_of(field.type)}" for field in schema)
 
 
 def as_declared(schema: pa.Schema) -> str:
     """Returns the schema as DDL that a user would write, with ``FILE``, which Spark does not know. Raises as :func:`to_ddl`."""
-    return to_ddl(schema).replace(_ddl_of(FILE), "FILE")
+    return to_ddl(schema).replace(name_of(FILE), "FILE")
 
 
 def check_names(columns: Iterable[pa.Field]) -> None:
@@ -249,26 +233,6 @@ def check_names(columns: Iterable[pa.Field]) -> None:
             )
         kind = column.type
         check_names(kind.field(at) for at in range(kind.num_fields))
-
-
-def type_names(schema: pa.Schema) -> Mapping[str, str]:
-    """Returns the columns with their types in Spark DDL."""
-    return {field.name: _ddl_of(field.type) for field in schema}
-
-
-def _ddl_of(kind: pa.DataType) -> str:
-    for _, arrow, ddl in _SIMPLE:
-        if kind == arrow:
-            return ddl
-    if pa.types.is_decimal128(kind):
-        return f"DECIMAL({kind.precision},{kind.scale})"
-    if pa.types.is_list(kind):
-        return f"ARRAY<{_ddl_of(kind.value_type)}>"
-    if pa.types.is_map(kind):
-        return f"MAP<{_ddl_of(kind.key_type)},{_ddl_of(kind.item_type)}>"
-    if pa.types.is_struct(kind):
-        return f"STRUCT<{', '.join(f'{quote_column(field.name)}: {_ddl_of(field.type)}' for field in kind)}>"
-    raise InvalidValueError(f"A result column cannot have the Arrow type {kind}.", "Use a Spark SQL type.")
 
 
 def _decimal(precision: str = "10", scale: str = "0") -> pa.DataType:
@@ -287,9 +251,8 @@ def _type_of(kind: Any) -> pa.DataType:
     """Returns the Arrow type for a sqlglot data type."""
     name = kind.this.name if hasattr(kind.this, "name") else str(kind.this)
     inner = kind.expressions
-    for names, arrow, _ in _SIMPLE:
-        if name in names:
-            return arrow
+    if (simple := BY_NAME.get(_SYNONYMS.get(name, name))) is not None:
+        return simple
     match name:
         case "DECIMAL" if len(inner) <= 2:
             return _decimal(*(part.name for part in inner))
@@ -347,8 +310,8 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
         others = [argument for argument in arguments if argument is not type(None)]
         if len(others) == 1:
             return _type_of_hint(name, others[0])
-    elif hint in BY_PYTHON:
-        return BY_PYTHON[hint]
+    elif hint in _BY_PYTHON:
+        return _BY_PYTHON[hint]
     elif origin is typing.Literal and len({type(argument) for argument in arguments}) == 1:
         return _type_of_hint(name, type(arguments[0]))
     elif origin in (list, Sequence) and arguments:
@@ -359,9 +322,9 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
         return pa.struct(list(from_declaration(hint)))
     elif (
         isinstance(hint, type)
-        and (base := next((base for base in hint.__mro__ if base in BY_PYTHON), None)) is not None
+        and (base := next((base for base in hint.__mro__ if base in _BY_PYTHON), None)) is not None
     ):
-        return BY_PYTHON[base]
+        return _BY_PYTHON[base]
     raise InvalidValueError(
         f"The type {_written(hint)} of the result column {name!r} has no SQL equivalent.", "Declare it with returns."
     )

@@ -29,11 +29,12 @@ from volstream.errors import (
     UserError,
     in_brief,
 )
-from volstream.functions import exact
+from volstream.functions.bounds import size_of
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
 from volstream.ingest.values import TailColumn
 from volstream.tables.tails.table import KEY, OPERATION
 from volstream.tables.tails.writer import Flush
+from volstream.types import convert
 
 _log = get("ingest")
 
@@ -83,10 +84,10 @@ class Row:
             self.values[at] = None
             return
         try:
-            self.values[at], size = stream._converters[at](value)
+            self.values[at] = stream._converters[at](value)
         except ValueError as error:
             raise stream._columns[at].refusal(value, str(error)) from None
-        self.size += size
+        self.size += size_of(self.values[at])
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Sets the values of several columns by name. Raises as :meth:`set_value`."""
@@ -381,7 +382,7 @@ class RealtimeStream(Closeable):
                 try:
                     columns.append(
                         self._limited(
-                            exact.cast(rows[column.name], column.type), self._columns[self._position_of(column.name)]
+                            convert.cast(rows[column.name], column.type), self._columns[self._position_of(column.name)]
                         )
                     )
                 except pa.ArrowException as error:

@@ -35,19 +35,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from volstream.base.model.files import is_utf8
+from volstream.base.model.text import shortened
 from volstream.base.model.values import plain
 from volstream.errors import InvalidValueError
 from volstream.tables.delta.log import is_char, length_of
 from volstream.tables.tails.table import CHARACTERS
+from volstream.types.convert import EXACT, check_moment
+from volstream.types.kinds import is_bytes, is_sequence, is_text, name_of
 
-#: Returns the value as it is stored, and its size in bytes, approximately. Raises ValueError with the reason.
-Converter = Callable[[Any], tuple[Any, int]]
-
-#: Whole numbers beyond this are not exact as floats.
-_EXACT = 1 << 53
-
-#: Longest text of a value in a message, in characters.
-_SHOWN = 60
+#: Returns the value as it is stored. Raises ValueError with the reason.
+Converter = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -90,82 +88,75 @@ class TailColumn:
 
     def refusal(self, value: Any, reason: str) -> InvalidValueError:
         """Returns the error for a value of this column."""
-        try:
-            shown = repr(value)
-        except ValueError:  # Python writes no integer of more than 4,300 digits
-            shown = f"this {type(value).__name__}"
-        shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
-        return InvalidValueError(f"Column {self.name} cannot be {shown}: {reason}.")
+        return InvalidValueError(f"Column {self.name} cannot be {shortened(value)}: {reason}.")
 
 
 def _converter(kind: pa.DataType) -> Converter:
     if pa.types.is_boolean(kind):
         return _boolean
     if pa.types.is_signed_integer(kind):
-        return _integer(kind.bit_width)
+        return _integer(kind)
     if pa.types.is_float32(kind):
         return _single
     if pa.types.is_float64(kind):
         return _double
     if pa.types.is_decimal(kind):
         return _decimal(kind.precision, kind.scale)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         return _text
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if is_bytes(kind):
         return _bytes
     if pa.types.is_date32(kind):
         return _date
     if pa.types.is_timestamp(kind):
-        return _zoned if kind.tz else _local
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _moment(kind)
+    if is_sequence(kind):
         return _array(_optional(_converter(kind.value_type), nullable=kind.value_field.nullable))
     if pa.types.is_map(kind):
         item = _optional(_converter(kind.item_type), nullable=kind.item_field.nullable)
         return _map(_optional(_converter(kind.key_type), nullable=False), item)
     if pa.types.is_struct(kind):
-        fields = [kind.field(at) for at in range(kind.num_fields)]
-        return _struct({field.name: _optional(_converter(field.type), nullable=field.nullable) for field in fields})
+        return _struct({field.name: _optional(_converter(field.type), nullable=field.nullable) for field in kind})
     raise NotImplementedError
 
 
 def _optional(convert: Converter, *, nullable: bool) -> Converter:
-    def converted(value: Any) -> tuple[Any, int]:
+    def converted(value: Any) -> Any:
         if value is not None:
             return convert(value)
         if not nullable:
             raise ValueError("it has a NULL inside, which its type does not allow")
-        return None, 1
+        return None
 
     return converted
 
 
-def _boolean(value: Any) -> tuple[bool, int]:
+def _boolean(value: Any) -> bool:
     value = plain(value)
     if not isinstance(value, bool):
         raise ValueError("a bool is needed")
-    return value, 1
+    return value
 
 
-def _integer(bits: int) -> Converter:
-    minimum, maximum = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    name = {8: "TINYINT", 16: "SMALLINT", 32: "INT", 64: "BIGINT"}[bits]
+def _integer(kind: pa.DataType) -> Converter:
+    maximum = (1 << (kind.bit_width - 1)) - 1
 
-    def convert(value: Any) -> tuple[int, int]:
+    def convert(value: Any) -> int:
         value = plain(value)
         if isinstance(value, float) and math.isnan(value):
             raise ValueError("it is not a number; for NULL, give None")
-        if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        if isinstance(value, float) and value.is_integer() and abs(value) <= EXACT:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError("a whole number is needed")
-        if not minimum <= value <= maximum:
-            raise ValueError(f"it is out of the range of {name}")
-        return value, bits // 8
+        if not -maximum - 1 <= value <= maximum:
+            raise ValueError(f"it is out of the range of {name_of(kind)}")
+        return value
 
     return convert
 
 
-def _double(value: Any) -> tuple[float, int]:
+def _double(value: Any) -> float:
     value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("a number is needed")
@@ -175,11 +166,11 @@ def _double(value: Any) -> tuple[float, int]:
         raise ValueError("it is out of the range of DOUBLE") from None
     if isinstance(value, int) and int(number) != value:
         raise ValueError("DOUBLE cannot represent it exactly")
-    return number, 8
+    return number
 
 
-def _single(value: Any) -> tuple[float, int]:
-    converted, _ = _double(value)
+def _single(value: Any) -> float:
+    converted = _double(value)
     try:
         (single,) = struct.unpack("<f", struct.pack("<f", converted))
     except OverflowError:
@@ -188,7 +179,7 @@ def _single(value: Any) -> tuple[float, int]:
         raise ValueError("it is out of the range of FLOAT")
     if single != converted and isinstance(plain(value), int):
         raise ValueError("FLOAT cannot represent it exactly")
-    return converted, 4
+    return converted
 
 
 def _decimal(precision: int, scale: int) -> Converter:
@@ -196,7 +187,7 @@ def _decimal(precision: int, scale: int) -> Converter:
     # A result with more digits is an invalid operation.
     context = Context(prec=precision, rounding=ROUND_HALF_UP, traps=[InvalidOperation])
 
-    def convert(value: Any) -> tuple[Decimal, int]:
+    def convert(value: Any) -> Decimal:
         value = plain(value)
         if isinstance(value, bool | float) or not isinstance(value, Decimal | int | str):
             raise ValueError("a Decimal is needed")
@@ -207,105 +198,85 @@ def _decimal(precision: int, scale: int) -> Converter:
         if not decimal.is_finite():
             raise ValueError("it is not a finite number")
         try:
-            return decimal.quantize(unit, context=context), 16
+            return decimal.quantize(unit, context=context)
         except InvalidOperation:
             raise ValueError(f"it does not fit DECIMAL({precision}, {scale})") from None
 
     return convert
 
 
-def _text(value: Any) -> tuple[str, int]:
+def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("text is needed")
-    if value.isascii():
-        return value, len(value)
-    try:
-        return value, len(value.encode())
-    except UnicodeEncodeError:
-        raise ValueError("it has characters that UTF-8 cannot represent") from None
+    if not is_utf8(value):
+        raise ValueError("it has characters that UTF-8 cannot represent")
+    return value
 
 
 def _limited(length: int, *, char: bool, truncate: bool, on_cut: Callable[[], None]) -> Converter:
-    def convert(value: Any) -> tuple[str, int]:
-        text, size = _text(value)
+    def convert(value: Any) -> str:
+        text = _text(value)
         text = text.rstrip(" ") if char else text
         if len(text) > length:
             if not truncate:
                 raise ValueError(f"it has {len(text)} characters, and the column {length}")
             on_cut()
             text = text[:length].rstrip(" ") if char else text[:length]
-        return text, size
+        return text
 
     return convert
 
 
-def _bytes(value: Any) -> tuple[bytes, int]:
+def _bytes(value: Any) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
         raise ValueError("bytes are needed")
-    return bytes(value), len(value)
+    return bytes(value)
 
 
-def _date(value: Any) -> tuple[date, int]:
+def _date(value: Any) -> date:
     if isinstance(value, datetime) or not isinstance(value, date):
         raise ValueError("a date is needed, without a time")
-    return value, 4
-
-
-def _zoned(value: Any) -> tuple[datetime, int]:
-    instant = _instant(value)
-    if instant.utcoffset() is None:
-        raise ValueError("a time zone is needed: datetime(..., tzinfo=UTC)")
-    try:
-        return instant.astimezone(UTC), 8
-    except OverflowError:
-        raise ValueError("in UTC it is not within the years 1 to 9999") from None
-
-
-def _local(value: Any) -> tuple[datetime, int]:
-    instant = _instant(value)
-    if instant.utcoffset() is not None:
-        raise ValueError("its time zone would be lost: the column has none")
-    return instant, 8
-
-
-def _instant(value: Any) -> datetime:
-    if not isinstance(value, datetime) or value != value:  # the latter: NaT
-        raise ValueError("a datetime is needed")
-    if getattr(value, "nanosecond", 0):
-        raise ValueError("its nanoseconds would be lost: the column has microseconds")
     return value
 
 
+def _moment(kind: pa.DataType) -> Converter:
+    def convert(value: Any) -> datetime:
+        if not isinstance(value, datetime) or value != value:  # the latter: NaT
+            raise ValueError("a datetime is needed")
+        if kind.tz is not None and value.utcoffset() is None:
+            raise ValueError("a time zone is needed: datetime(..., tzinfo=UTC)")
+        check_moment(value, kind)
+        return value if kind.tz is None else value.astimezone(UTC)
+
+    return convert
+
+
 def _array(element: Converter) -> Converter:
-    def convert(value: Any) -> tuple[list[Any], int]:
+    def convert(value: Any) -> list[Any]:
         items = value.tolist() if hasattr(value, "tolist") else value
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Sequence):
             raise ValueError("a list is needed")
-        pairs = [element(item) for item in items]
-        return [item for item, _ in pairs], 4 + sum(size for _, size in pairs)
+        return [element(item) for item in items]
 
     return convert
 
 
 def _map(key: Converter, item: Converter) -> Converter:
-    def convert(value: Any) -> tuple[list[tuple[Any, Any]], int]:
+    def convert(value: Any) -> list[tuple[Any, Any]]:
         if not isinstance(value, Mapping):
             raise ValueError("a dict is needed")
-        pairs = [(key(first), item(other)) for first, other in value.items()]
-        size = 4 + sum(first[1] + second[1] for first, second in pairs)
-        return [(first[0], second[0]) for first, second in pairs], size
+        return [(key(first), item(other)) for first, other in value.items()]
 
     return convert
 
 
 def _struct(fields: Mapping[str, Converter]) -> Converter:
-    def convert(value: Any) -> tuple[dict[str, Any], int]:
+    def convert(value: Any) -> dict[str, Any]:
         members = _object(value)
         unknown = [name for name in members if name not in fields]
         if unknown:
             raise ValueError(f"it has no field {unknown[0]}; its fields are {', '.join(fields)}")
-        pairs = {name: convert(members.get(name)) for name, convert in fields.items()}
-        return {name: converted for name, (converted, _) in pairs.items()}, 4 + sum(size for _, size in pairs.values())
+        return {name: convert(members.get(name)) for name, convert in fields.items()}
 
     return convert
 

@@ -372,8 +372,8 @@ class BatchExecutor:
         changed = adopt(self._services, self._job, columns)
         if changed is None:
             return False
-        had = {*of_job(self._job).names}
-        self._progress.new_columns += [name for name in of_job(changed).names if name not in had]
+        had = [*of_job(self._job)]
+        self._progress.new_columns += [field.name for field in of_job(changed) if field not in had]
         self._job = changed
         return True
 

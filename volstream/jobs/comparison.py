@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from volstream.functions.schema import type_names
 from volstream.jobs.differences import Differences, Percentiles
+from volstream.types.kinds import name_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Columns:
     @classmethod
     def of(cls, old: pa.Schema, new: pa.Schema) -> Columns:
         """Compares two schemas."""
-        before, after = type_names(old), type_names(new)
+        before, after = ({field.name: name_of(field.type) for field in schema} for schema in (old, new))
         return cls(
             {name: kind for name, kind in after.items() if name not in before},
             {name: kind for name, kind in before.items() if name not in after},

@@ -20,11 +20,10 @@ from volstream.files.volumes.access import store_of
 from volstream.functions.child import ChildWorker
 from volstream.functions.loading.formats import is_marker, recognize
 from volstream.functions.loading.options import RESCUED, LoadOptions
-from volstream.functions.loading.sample import merged
-from volstream.functions.loading.types import wider
+from volstream.functions.loading.sample import add, merged
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rows import ArrowRows
-from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to_ddl
+from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to_ddl, type_named
 from volstream.functions.source import find
 from volstream.functions.worker import Work
 from volstream.jobs.load import loads
@@ -32,6 +31,7 @@ from volstream.jobs.sample import sample_of
 from volstream.jobs.services import JobServices
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
+from volstream.types.widen import grown
 
 _log = get("jobs")
 
@@ -79,29 +79,31 @@ def first_columns(services: JobServices, volume: Volume, into: Name, options: Lo
 
 
 def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob | None:
-    """Adds columns found in files to a job and its table; returns the job. None: the job does not accept them.
+    """Adds columns, and fields of columns, found in files to a job and its table; returns the job.
 
-    The catalog changes first: if the table's change fails, the job's next run makes it, as after a change by the user.
+    None: the job does not accept them, or has them. The catalog changes first: if the table's change fails, the job's next run
+    makes it, as after a change by the user.
 
     Args:
-        ddls: columns that the job lacks.
+        ddls: columns that the job lacks, or has with fewer fields.
 
     Raises:
         InvalidValueError: the table has such a column with a type that a result cannot have.
     """
     if not loads(job) or LoadOptions.of(job.arguments).new_columns is not NewColumns.ADD:
         return None
-    columns = of_job(job)
-    known, existing = {name.lower() for name in columns.names}, _existing(services, job.into)
-    new: dict[str, pa.Field] = {}
+    found: dict[str, pa.Field] = {}
     for field in (column for ddl in ddls for column in from_ddl(ddl)):
-        name = field.name.lower()
-        before = new.get(name, field)
-        new[name] = existing.get(name) or pa.field(before.name, wider(before.type, field.type))
-    if new.keys() & known or len(known) + len(new) > MAX_COLUMNS:
+        add(found, field)
+    before = {field.name.lower(): field for field in of_job(job)}
+    existing, columns = _existing(services, job.into), dict(before)
+    for name, field in found.items():
+        own = existing.get(name) or before.get(name) or field
+        columns[name] = own.with_type(grown(own.type, field.type))
+    if columns == before or len(columns) > MAX_COLUMNS:
         return None
-    added = pa.schema([*new.values()])
-    job = services.catalog.jobs.change(job, returns=to_ddl(checked(pa.schema([*columns, *added]))))
+    added = pa.schema([field for name, field in columns.items() if name not in before or field != before[name]])
+    job = services.catalog.jobs.change(job, returns=to_ddl(checked(pa.schema([*columns.values()]))))
     faults.point("columns.adopted")
     job = services.results.prepare(job)
     _log.info("columns_added", job=str(job.name), table=str(job.into), columns=to_ddl(added))
@@ -117,7 +119,7 @@ def _existing(services: JobServices, table: Name) -> Mapping[str, pa.Field]:
         if schema is not None and name.lower() not in reserved:
             # The job cannot use a column whose type no result can have.
             with suppress(InvalidValueError):
-                columns[name.lower()] = pa.field(name, from_ddl(f"c {schema.sql_type(name)}").field(0).type)
+                columns[name.lower()] = pa.field(name, type_named(schema.sql_type(name)))
     return columns
 
 

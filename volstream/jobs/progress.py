@@ -19,7 +19,7 @@ class Progress:
         held: sets of files that are held back, likewise.
         moves: how many of ``done_files`` were moved.
         counted: what the function counted, by name.
-        new_columns: names of those that the table got from files that were loaded.
+        new_columns: names of those that the table got, or got fields of, from files that were loaded.
         code_changed: the function's source has changed since the job was created.
     """
 

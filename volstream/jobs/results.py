@@ -17,7 +17,7 @@ from volstream.base.log import get
 from volstream.base.model.work import Batch, Plan
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError, InvalidValueError, reason_of
-from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl
+from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl, type_named
 from volstream.jobs import ledger
 from volstream.jobs.load import loads
 from volstream.jobs.plan import MOVE, REMOVE, Moved, moved, of_files, of_origins, removed_paths, slice_of
@@ -31,6 +31,7 @@ from volstream.tables.delta.keeper import UPKEEP, is_open, keeper_of
 from volstream.tables.delta.log import DeltaLog, types_of
 from volstream.tables.delta.marker import OWNER, Marker
 from volstream.tables.delta.writer import DeltaWriter
+from volstream.types.widen import fields_added
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -207,19 +208,23 @@ class ResultTables:
 
     def _fit(self, job: FileJob, location: str, existing: dict[str, str], wanted: pa.Schema) -> None:
         present = {name.lower(): kind for name, kind in existing.items()}
-        missing: list[pa.Field] = []
+        missing: list[str] = []
         for field, kind in zip(wanted, types_of(wanted), strict=True):
             current = present.get(field.name.lower())
             if current is None:
-                missing.append(field)
+                missing.append(to_ddl(pa.schema([field])))
             elif current != kind:
                 there, returned = (type_of(json.loads(one)) for one in (current, kind))
+                nested = pa.types.is_nested(field.type)
+                if nested and (more := fields_added(type_named(there), field)):
+                    missing += more
+                    continue
                 raise InvalidValueError(
                     f"Column {field.name} of table {job.into} is {there}, but the function returns {returned}.",
                     "Let the job write another table, or change the function's columns.",
                 )
         if missing:
-            self._delta.add_columns(location, to_ddl(pa.schema(missing)))
+            self._delta.add_columns(location, ", ".join(missing))
 
 
 def followed(files: Sequence[Moved], location: str, births: Mapping[str, datetime]) -> Sequence[str] | None:

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from volstream.errors import InvalidValueError
-from volstream.functions import exact
 from volstream.functions.bounds import Bounds
 from volstream.functions.inferred import Inference, InferredColumns, with_known
 from volstream.functions.rows import RowRequirements, rows_of
 from volstream.functions.schema import from_ddl, to_ddl
+from volstream.types import convert
 
 
 def inferred(*files: Any) -> InferredColumns:
@@ -49,7 +49,7 @@ def inferred(*files: Any) -> InferredColumns:
 def test_the_type_of_a_column_holds_all_values(values: list[Any], kind: str) -> None:
     found = inferred(*({"c": value} for value in values))
     assert found.ddl == f"c {kind}"
-    assert len(exact.array(values, found.columns.field("c").type)) == len(values)
+    assert len(convert.array(values, found.columns.field("c").type)) == len(values)
 
 
 def test_a_column_that_some_rows_lack_is_a_column() -> None:

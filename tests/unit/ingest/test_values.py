@@ -28,7 +28,7 @@ def convert(kind: pa.DataType, value: object, *, characters: str | None = None, 
     column = TailColumn.of(pa.field("c", kind, metadata=metadata))
     converter = column.converter(truncate=truncate, on_cut=lambda: None)
     try:
-        return converter(value)[0]
+        return converter(value)
     except ValueError as error:
         raise column.refusal(value, str(error)) from None
 

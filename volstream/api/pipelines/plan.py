@@ -12,6 +12,8 @@ from volstream.api.pipelines.model import ADDED, CODE, FORMS, Change, Definition
 from volstream.api.pipelines.order import in_order
 from volstream.base.definitions import LoadKeys, NewColumns
 from volstream.errors import InvalidStateError
+from volstream.functions.schema import from_ddl
+from volstream.types.widen import grown
 
 #: Kinds that have rows of their own, which nothing could bring back: they are never dropped.
 KEPT_KINDS = (Kind.TABLE, Kind.SOURCE)
@@ -103,13 +105,18 @@ _UNSET = {"change_tracking": "false"}
 
 
 def _same_load(wanted: LoadKeys, existing: LoadKeys) -> bool:
-    """True if a job loads as wanted: without a schema any will do, and with new columns some may have come."""
+    """True if a job loads as wanted: without a schema any will do, and with new columns some, or fields, may have come."""
     if dataclasses.replace(wanted, schema=None) != dataclasses.replace(existing, schema=None):
         return False
     asked, present = wanted.schema, existing.schema
     if asked is None or asked == present:
         return True
-    return wanted.new_columns is NewColumns.ADD and (present or "").startswith(f"{asked}, ")
+    if present is None or wanted.new_columns is not NewColumns.ADD:
+        return False
+    columns, now = from_ddl(asked), from_ddl(present)
+    # `zip` ends with the columns that were asked for.
+    grew = [was.with_type(grown(was.type, field.type)) == field for was, field in zip(columns, now, strict=False)]
+    return len(grew) == len(columns) and all(grew)
 
 
 def _blocked(kind: Kind, key: str, before: Any, after: Any) -> str:

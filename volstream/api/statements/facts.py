@@ -7,13 +7,13 @@ another host.
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from volstream.catalog import facts
 from volstream.tables.delta import folders
+from volstream.types.kinds import BY_PYTHON
 
 if TYPE_CHECKING:
     from volstream.base.model.names import Name
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 #: The schema of these relations; an existing table of the same name takes precedence.
 SCHEMA = "volstream"
-
-_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), datetime: pa.timestamp("us", tz="UTC")}
 
 
 def is_fact(name: Name) -> bool:
@@ -33,7 +31,7 @@ def is_fact(name: Name) -> bool:
 def write(home: Home, name: Name) -> str:
     """Writes a relation's rows to a folder of Parquet files; returns its location."""
     location = f"{home.warehouse}/{folders.STAGING}/facts-{uuid.uuid4().hex}"
-    schema = pa.schema([(column, _TYPES[kind]) for column, kind in facts.types(name.name).items()])
+    schema = pa.schema([(column, BY_PYTHON[kind]) for column, kind in facts.types(name.name).items()])
     with folders.written(location, schema) as file:
         for some in facts.rows(home.catalog.database, name.name):
             file.write_table(pa.Table.from_pylist(list(some), schema=schema))

@@ -59,7 +59,7 @@ def shortened(value: object) -> str:
     try:
         text = " ".join(repr(value).split())
     except Exception:  # noqa: BLE001  # the repr of a foreign class
-        text = f"a {type(value).__name__}"
+        text = f"this {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -7,13 +7,13 @@ through, block by block, before anything is decoded.
 from __future__ import annotations
 
 import bz2
+import functools
 import io
 import lzma
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
-from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -21,9 +21,12 @@ import pyarrow as pa
 from volstream.base.model.units import format_size
 from volstream.errors import InvalidValueError
 from volstream.functions.file import File
-from volstream.functions.loading.columns import ArrowColumn, Chunk, FileColumn, JsonColumn
+from volstream.functions.loading.columns import ArrowColumn, Chunk, FileColumn, TypedColumn
 from volstream.functions.loading.content import MAX_RECORD_BYTES, max_expanded_size
 from volstream.functions.rejection import FileRejectedError
+from volstream.types import convert
+from volstream.types.kinds import MAX_DIGITS, TIMESTAMP, TIMESTAMP_NTZ, of_arrow
+from volstream.types.widen import widen
 
 #: Types of a schema, with those of its named types wherever they are used.
 _MAX_TYPES = 10_000
@@ -36,6 +39,26 @@ _RECORD_WEIGHT = 16
 #: Records in memory at a time.
 _RECORDS = 10_000
 
+
+#: Arrow types of Avro's types, and of its logical types of integers.
+_SIMPLE: Mapping[str, pa.DataType] = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+_LOGICAL: Mapping[str | None, pa.DataType] = {
+    "date": pa.date32(),
+    **dict.fromkeys(("time-millis", "time-micros"), pa.time64("us")),
+    **dict.fromkeys(("timestamp-millis", "timestamp-micros"), TIMESTAMP),
+    **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), TIMESTAMP_NTZ),
+}
 
 #: By Avro's name of the codec; each is new for a block.
 _DECOMPRESSORS: Mapping[str, Any] = {
@@ -52,20 +75,32 @@ def chunks(file: File) -> Iterator[Chunk]:
         FileRejectedError: it is not such a file, or expands too far.
     """
     try:
-        for records in parts(file.open(), "file", _RECORDS):
-            if not isinstance(records[0], dict):
-                raise FileRejectedError("The file's values are not records.")
-            yield Chunk(len(records), [_column(name, [record[name] for record in records]) for name in records[0]])
+        content = file.open()
+        types: Sequence[tuple[str, pa.DataType]] | None = None
+        for records in parts(content, "file", _RECORDS):
+            if types is None:
+                types = _columns_of(content)
+            yield Chunk(len(records), [_column(name, kind, [row[name] for row in records]) for name, kind in types])
     except InvalidValueError as error:
         raise FileRejectedError(str(error)) from None
 
 
-def _column(name: str, values: Sequence[Any]) -> FileColumn:
-    plain = [str(value) if isinstance(value, UUID) else value for value in values]
+def _columns_of(file: IO[bytes]) -> Sequence[tuple[str, pa.DataType]]:
+    """Returns the fields of a file's records with their Arrow types. Raises FileRejectedError if its values are not records."""
+    position = file.tell()
+    file.seek(0)
+    kind = _Schema(fastavro.reader(file).writer_schema, "file").arrow
+    file.seek(position)
+    if not pa.types.is_struct(kind):
+        raise FileRejectedError("The file's values are not records.")
+    return [(field.name, field.type) for field in kind]
+
+
+def _column(name: str, kind: pa.DataType, values: Sequence[Any]) -> FileColumn:
     try:
-        return ArrowColumn(name, pa.array(plain))
-    except (pa.ArrowException, OverflowError):  # of several types
-        return JsonColumn(name, plain)
+        return ArrowColumn(name, convert.array(values, kind))
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):  # of several types, or of one that Arrow lacks
+        return TypedColumn(name, values, of_arrow(kind, utc=True))
 
 
 def parts(file: IO[bytes], what: str, records: int) -> Iterator[list[Any]]:
@@ -103,7 +138,7 @@ def parts(file: IO[bytes], what: str, records: int) -> Iterator[list[Any]]:
 def _checked(file: IO[bytes], what: str) -> list[int]:
     """Returns about how much each block takes, in bytes. Raises InvalidValueError if it is too much."""
     opened = fastavro.reader(file)
-    types, levels = _types(opened.writer_schema, what)
+    schema = _Schema(opened.writer_schema, what)
     position, end = file.tell(), file.seek(0, os.SEEK_END)
     file.seek(position)
     sizes: list[int] = []
@@ -113,7 +148,7 @@ def _checked(file: IO[bytes], what: str) -> list[int]:
             raise _too_large(what)
         expanded = _expanded(file.read(length), opened.codec)
         # A field without bytes, NULL, takes memory as well; and of an array's items each byte may be a record, in records.
-        sizes.append(max(expanded, expanded * levels * _RECORD_WEIGHT, count * types))
+        sizes.append(max(expanded, expanded * schema.levels * _RECORD_WEIGHT, count * schema.types))
         if sizes[-1] > MAX_RECORD_BYTES:
             raise _too_large(what)
         file.seek(_SYNC_BYTES, os.SEEK_CUR)
@@ -165,45 +200,67 @@ def _expanded(block: bytes, codec: str) -> int:
             raise ValueError(f"the codec {codec} is not supported")
 
 
-def _types(schema: Any, what: str) -> tuple[int, int]:
-    """Returns how many types a schema has, counted where they are used; and how deep records are nested in items.
+class _Schema:
+    """A schema, walked through with its named types wherever they are used.
+
+    Attributes:
+        arrow: the Arrow type for its values; for a union, the one that holds the values of all its types.
+        types: how many types it has.
+        levels: how deep records are nested in items.
 
     Raises:
-        InvalidValueError: they are too many; a record contains itself, of which decoding exhausts the stack; or an array or map
-            has values that take no bytes.
+        InvalidValueError: it has too many types; a record contains itself, of which decoding exhausts the stack; or an array or
+            map has values that take no bytes.
     """
-    named: dict[str, Any] = {}
-    count = levels = 0
 
-    def walk(node: Any, within: tuple[str, ...], *, many: bool, level: int = 0) -> None:
-        nonlocal count, levels
-        count += 1
-        levels = max(levels, level)
-        if count > _MAX_TYPES:
-            raise InvalidValueError(f"The schema of the {what} has more than {_MAX_TYPES:,} types.")
+    def __init__(self, schema: Any, what: str) -> None:
+        self._what = what
+        self._named: dict[str, Any] = {}
+        self.types = self.levels = 0
+        self.arrow = self._walk(schema, (), many=False, level=0)
+
+    def _walk(self, node: Any, within: tuple[str, ...], *, many: bool, level: int) -> pa.DataType:
+        self.types += 1
+        self.levels = max(self.levels, level)
+        if self.types > _MAX_TYPES:
+            raise self._refusal(f"more than {_MAX_TYPES:,} types")
         if isinstance(node, list):
-            for branch in node:
-                if branch != "null":
-                    walk(branch, within, many=many, level=level)
-            return
-        node = named.get(node, node) if isinstance(node, str) else node
+            branches = [self._walk(one, within, many=many, level=level) for one in node if one != "null"]
+            return functools.reduce(widen, [of_arrow(kind, utc=True) for kind in branches], pa.null())
+        node = self._named.get(node, node) if isinstance(node, str) else node
         kind = node["type"] if isinstance(node, dict) else node
         if kind in ("record", "error", "fixed", "enum"):
-            named[node["name"]] = node
+            self._named[node["name"]] = node
         if many and (kind == "null" or (kind in ("record", "error") and not node["fields"]) or _is_empty(node)):
-            raise InvalidValueError(f"The schema of the {what} has an array or map with values that take no bytes.")
-        if kind in ("record", "error"):
-            if node["name"] in within:
-                raise InvalidValueError(f"The schema of the {what} has a record that contains itself: {node['name']}.")
-            for field in node["fields"]:
-                walk(field["type"], (*within, node["name"]), many=many, level=level + many)
-        elif kind in ("array", "map"):
-            walk(node["items" if kind == "array" else "values"], within, many=True, level=level)
-        elif isinstance(kind, dict | list):
-            walk(kind, within, many=many, level=level)
+            raise self._refusal("an array or map with values that take no bytes")
+        match kind:
+            case "record" | "error":
+                if node["name"] in within:
+                    raise self._refusal(f"a record that contains itself: {node['name']}")
+                inner, level = (*within, node["name"]), level + many
+                fields = [
+                    (one["name"], self._walk(one["type"], inner, many=many, level=level)) for one in node["fields"]
+                ]
+                return pa.struct(fields)
+            case "array":
+                return pa.list_(self._walk(node["items"], within, many=True, level=level))
+            case "map":
+                return pa.map_(pa.string(), self._walk(node["values"], within, many=True, level=level))
+            case dict() | list():
+                return self._walk(kind, within, many=many, level=level)
+        return _of_leaf(node, kind)
 
-    walk(schema, (), many=False)
-    return count, levels
+    def _refusal(self, what: str) -> InvalidValueError:
+        return InvalidValueError(f"The schema of the {self._what} has {what}.")
+
+
+def _of_leaf(node: Any, kind: str) -> pa.DataType:
+    logical = node.get("logicalType") if isinstance(node, dict) else None
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        return (
+            pa.decimal128(node["precision"], node.get("scale", 0)) if node["precision"] <= MAX_DIGITS else pa.string()
+        )
+    return _LOGICAL.get(logical, _SIMPLE[kind]) if kind in ("int", "long") else _SIMPLE[kind]
 
 
 def _is_empty(node: Any) -> bool:

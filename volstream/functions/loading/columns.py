@@ -7,29 +7,27 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
+import functools
 import math
-import re
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.base.model.files import is_utf8
-from volstream.base.model.text import finite
-from volstream.functions.exact import is_too_fine
-from volstream.functions.loading import types
 from volstream.functions.loading.numbers import DECODER, with_faithful
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.texts import fit_text, halved, of_text
-from volstream.functions.values import python_values
+from volstream.types import convert
+from volstream.types.convert import is_too_fine, python_values
+from volstream.types.kinds import is_number, of_arrow
+from volstream.types.text import as_text, document_values
+from volstream.types.widen import widen
 
 
 @dataclass(frozen=True)
@@ -51,14 +49,15 @@ class FileColumn(Protocol):
     def name(self) -> str:
         """Its name in the file."""
 
-    def kind(self) -> pa.DataType | None:
-        """Returns the type that holds all its values; None if there is none."""
+    @property
+    def values(self) -> pa.Array | Sequence[Any]:
+        """Its values there."""
+
+    def kind(self) -> pa.DataType:
+        """Returns the type that holds all its values; null if there is none."""
 
     def fit(self, kind: pa.DataType) -> Fitted:
         """Returns the values as ones of ``kind``."""
-
-    def raw(self) -> Mapping[int, Any]:
-        """Returns the values that are not NULL, by position."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class TextColumn:
     name: str
     values: pa.Array
 
-    def kind(self) -> pa.DataType | None:
+    def kind(self) -> pa.DataType:
         """See :class:`FileColumn`."""
         return of_text(self.values)
 
@@ -93,10 +92,6 @@ class TextColumn:
         values = fit_text(self.values, kind)
         return Fitted(values, _lost(self.values, values))
 
-    def raw(self) -> Mapping[int, Any]:
-        """See :class:`FileColumn`."""
-        return _present(self.values)
-
 
 @dataclass(frozen=True)
 class FolderColumn(TextColumn):
@@ -104,16 +99,16 @@ class FolderColumn(TextColumn):
 
     value: str | None
 
-    def kind(self) -> pa.DataType | None:
+    def kind(self) -> pa.DataType:
         """See :class:`FileColumn`: also without rows."""
         return of_text(pa.array([self.value], pa.string()))
 
 
-def kind_of(column: FileColumn, options: LoadOptions) -> pa.DataType | None:
-    """Returns the type that a table has for a column: text, if its file has none and none is to be found."""
+def kind_of(column: FileColumn, options: LoadOptions) -> pa.DataType:
+    """Returns the type that a table has for a column: text, if its file has none and none is to be found; null: no value."""
     kind = column.kind()
-    untyped = not (options.infer_types or isinstance(column, ArrowColumn))
-    return pa.string() if untyped and kind is not None else kind
+    untyped = not (options.infer_types or isinstance(column, ArrowColumn | TypedColumn))
+    return pa.string() if untyped and not pa.types.is_null(kind) else kind
 
 
 @dataclass(frozen=True)
@@ -123,9 +118,9 @@ class ArrowColumn:
     name: str
     values: pa.Array
 
-    def kind(self) -> pa.DataType | None:
+    def kind(self) -> pa.DataType:
         """See :class:`FileColumn`."""
-        return None if self.values.type == pa.null() else types.of_arrow(self.values.type)
+        return of_arrow(self.values.type, utc=True)
 
     def fit(self, kind: pa.DataType) -> Fitted:
         """See :class:`FileColumn`."""
@@ -136,9 +131,13 @@ class ArrowColumn:
             return Fitted(pa.nulls(len(values), kind), {})
         if isinstance(values.type, pa.BaseExtensionType):
             values = values.storage
-        own = types.of_arrow(values.type)
-        if pa.types.is_nested(values.type):
-            return JsonColumn(self.name, python_values(values)).fit(kind)
+        own = of_arrow(values.type, utc=True)
+        if pa.types.is_nested(values.type) or pa.types.is_duration(values.type):
+            if own == kind:
+                with suppress(pa.ArrowException, OverflowError, ValueError):
+                    return Fitted(convert.cast(values, kind), {})
+            plain = python_values if "map<" in str(kind) else document_values
+            return JsonColumn(self.name, plain(values)).fit(kind)
         if values.type != own:
             # Nanoseconds are cut, as Spark cuts them.
             values = values.cast(own, safe=False) if _has_nanoseconds(values.type) else halved(values, own)
@@ -148,13 +147,9 @@ class ArrowColumn:
         if own == pa.string():
             return TextColumn(self.name, values).fit(kind)
         if not _converts(own, kind):
-            return Fitted(pa.nulls(len(values), kind), {**lost, **_present(values)})
+            return Fitted(pa.nulls(len(values), kind), {**lost, **present(values)})
         fitting = _converted(values, kind)
         return Fitted(fitting, {**lost, **_lost(values, fitting)})
-
-    def raw(self) -> Mapping[int, Any]:
-        """See :class:`FileColumn`."""
-        return _present(self.values)
 
 
 @dataclass(frozen=True)
@@ -164,9 +159,9 @@ class JsonColumn:
     name: str
     values: Sequence[Any]
 
-    def kind(self) -> pa.DataType | None:
+    def kind(self) -> pa.DataType:
         """See :class:`FileColumn`."""
-        kind = types.of_values(self.values)
+        kind = functools.reduce(widen, map(_of_class, {*map(type, self.values)}), pa.null())
         return pa.string() if kind in (pa.int64(), pa.float64()) and self.fit(kind).misfits else kind
 
     def fit(self, kind: pa.DataType) -> Fitted:
@@ -177,10 +172,9 @@ class JsonColumn:
             # Nearly always: one conversion, and no look at each value.
             with suppress(pa.ArrowException, OverflowError, UnicodeEncodeError):
                 plain = pa.array(self.values, kind)
-                faithful = with_faithful(plain, self.values) if pa.types.is_floating(kind) else plain
-                return Fitted(faithful, self._misfits(faithful))
+                return self._kept(plain)
         if kind == pa.string():
-            return self._fit_text()
+            return self._kept(pa.array(map(as_text, self.values), pa.string()))
         accepted = _acceptance(kind)
         values = [None if value is None else accepted(value) for value in self.values]
         texts = {at: value for at, value in enumerate(self.values) if type(value) is str and kind != pa.binary()}
@@ -188,23 +182,13 @@ class JsonColumn:
             read = fit_text(pa.array(texts.values(), pa.string()), kind)
             for at, value in zip(texts, read, strict=True):
                 values[at] = value
-        fitting = _array(values, kind)
-        if pa.types.is_floating(kind):
-            fitting = with_faithful(fitting, self.values)
-        return Fitted(fitting, self._misfits(fitting))
+        return self._kept(halved(values, kind, pa.array))
 
-    def raw(self) -> Mapping[int, Any]:
-        """See :class:`FileColumn`."""
-        return {at: value for at, value in enumerate(self.values) if value is not None}
-
-    def _misfits(self, fitting: pa.Array) -> Mapping[int, Any]:
+    def _kept(self, values: pa.Array) -> Fitted:
+        """Returns values, without floats that are not what was written; the others are misfits."""
+        fitting = with_faithful(values, self.values) if pa.types.is_floating(values.type) else values
         lost = pc.indices_nonzero(fitting.is_null()).to_pylist() if fitting.null_count else ()
-        return {at: self.values[at] for at in lost if self.values[at] is not None}
-
-    def _fit_text(self) -> Fitted:
-        texts = [as_text(value) for value in self.values]
-        odd = {at: self.values[at] for at, text in enumerate(texts) if text is not None and not is_utf8(text)}
-        return Fitted(pa.array([None if at in odd else text for at, text in enumerate(texts)], pa.string()), odd)
+        return Fitted(fitting, {at: self.values[at] for at in lost if self.values[at] is not None})
 
     def _fit_nested(self, kind: pa.DataType) -> Fitted:
         values: list[Any] = []
@@ -217,43 +201,24 @@ class JsonColumn:
         return Fitted(pa.array(values, kind), misfits)
 
 
-def as_text(value: Any) -> str | None:
-    """Returns a value of JSON as text: a string as it is, anything else as JSON."""
-    return value if value is None or type(value) is str else as_json(value)
+@dataclass(frozen=True)
+class TypedColumn(JsonColumn):
+    """Values whose file tells their type, but which Arrow does not convert to it."""
+
+    type: pa.DataType
+
+    def kind(self) -> pa.DataType:
+        """See :class:`FileColumn`."""
+        return self.type
 
 
-def as_json(value: Any) -> str:
-    """Returns a value as JSON.
-
-    Bytes are in Base64, times as in ISO 8601, decimals numbers with all their digits, halves of characters escaped. What is not
-    finite, which JSON lacks, is text, as Spark's ``to_json`` has it.
-    """
-    try:
-        text = _ENCODER.encode(value)
-    except ValueError:
-        value = finite(value)
-        text = _ENCODER.encode(value)
-    if not is_utf8(text):
-        text = json.dumps(value, default=_plain)
-    return _DIGITS.sub(r"\1", text) if _NUMBER in text else text
-
-
-#: Marks decimals in JSON on its way: the standard library writes none. Drawn by chance, so that no file has it.
-_NUMBER = uuid.uuid4().hex
-_DIGITS = re.compile(f'"{_NUMBER}([^"]*)"')
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Decimal) and value.is_finite():
-        return f"{_NUMBER}{value}"
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, date | datetime):
-        return value.isoformat()
-    return str(value)
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+def _of_class(kind: type) -> pa.DataType:
+    """Returns the type for JSON's values of a class. Nested values are text, because their shape may vary."""
+    if kind is type(None):
+        return pa.null()
+    if kind in (bool, int):
+        return pa.bool_() if kind is bool else pa.int64()
+    return pa.float64() if kind in (float, Decimal) else pa.string()
 
 
 def _parsed(text: str | None) -> Any:
@@ -317,7 +282,7 @@ def _acceptance(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_boolean(kind):
         return lambda value: value if type(value) is bool else None
     if pa.types.is_timestamp(kind):
-        return lambda value: value if isinstance(value, datetime) else None
+        return functools.partial(_moment, kind)
     if pa.types.is_date(kind):
         return lambda value: value if type(value) is date else None
     return _bytes
@@ -335,6 +300,13 @@ _PLAIN_CLASSES: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[type]]] =
     (pa.types.is_floating, [float, int]),
     (pa.types.is_boolean, [bool]),
 )
+
+
+def _moment(kind: pa.DataType, value: Any) -> datetime | None:
+    """Returns a time; that of a date is its beginning, in UTC. A column without zones has none with a zone."""
+    if type(value) is date:
+        return datetime.combine(value, time())
+    return value if isinstance(value, datetime) and (kind.tz or value.tzinfo is None) else None
 
 
 def _floating(value: Any) -> float | None:
@@ -375,17 +347,6 @@ def _bytes(value: Any) -> bytes | None:
         return None
 
 
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Returns values as an array; NULL for those that are too large for the type."""
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowException, OverflowError, ValueError, TypeError):
-        if len(values) == 1:
-            return pa.nulls(1, kind)
-    half = len(values) // 2
-    return pa.concat_arrays([_array(values[:half], kind), _array(values[half:], kind)])
-
-
 def _converts(own: pa.DataType, kind: pa.DataType) -> bool:
     """True if values of one type may be ones of the other."""
     if pa.types.is_nested(kind):
@@ -394,15 +355,11 @@ def _converts(own: pa.DataType, kind: pa.DataType) -> bool:
         return True
     if own == pa.date32():
         return bool(pa.types.is_timestamp(kind))
-    return all(
-        pa.types.is_integer(side) or pa.types.is_floating(side) or pa.types.is_decimal(side) for side in (own, kind)
-    )
+    return is_number(own) and is_number(kind)
 
 
 def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Returns values as ones of a type that they may be of; NULL for those that are not."""
-    if values.type == pa.binary():
-        return _texts_of_bytes(values)
     if pa.types.is_floating(values.type) and pa.types.is_decimal(kind):  # PyArrow rounds
         written = values.cast(pa.string()).to_pylist()
         return JsonColumn("", [None if text is None else Decimal(text) for text in written]).fit(kind).values
@@ -410,16 +367,14 @@ def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return with_faithful(converted, values) if pa.types.is_floating(kind) else converted
 
 
-def _texts_of_bytes(values: pa.Array) -> pa.Array:
-    return pa.array([None if value is None else _plain(value) for value in values.to_pylist()], pa.string())
-
-
 def _has_nanoseconds(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind)) and kind.unit == "ns"
 
 
-def _present(values: pa.Array) -> Mapping[int, Any]:
-    return {at: value for at, value in enumerate(python_values(values)) if value is not None}
+def present(values: pa.Array | Sequence[Any]) -> Mapping[int, Any]:
+    """Returns the values that are not NULL, by position."""
+    plain = document_values(values) if isinstance(values, pa.Array) else values
+    return {at: value for at, value in enumerate(plain) if value is not None}
 
 
 def _at(values: pa.Array, positions: Mapping[int, Any]) -> Mapping[int, Any]:

@@ -15,7 +15,7 @@ import pyarrow.csv as pacsv
 from volstream.base.model.names import free
 from volstream.base.model.units import format_size
 from volstream.functions.file import File
-from volstream.functions.loading.columns import Chunk, TextColumn
+from volstream.functions.loading.columns import Chunk, TextColumn, present
 from volstream.functions.loading.content import MAX_RECORD_BYTES, not_encoded, opened, texts
 from volstream.functions.loading.formats import RecognizedFormat
 from volstream.functions.loading.options import LoadOptions
@@ -81,7 +81,7 @@ class _Ragged:
             columns = [TextColumn(*pair) for pair in zip(self._names, batch.columns, strict=False)]
             surplus: dict[int, dict[str, str]] = {}
             for number in range(len(self._names), count):
-                for at, value in TextColumn("", batch.column(number)).raw().items():
+                for at, value in present(batch.column(number)).items():
                     surplus.setdefault(at, {})[free(f"_c{number}", self._names)] = value
             yield Chunk(batch.num_rows, columns, surplus)
         self._texts = {}

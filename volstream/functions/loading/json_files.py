@@ -13,13 +13,14 @@ from typing import Any
 
 from volstream.base.model.units import format_size
 from volstream.functions.file import File
-from volstream.functions.loading.columns import Chunk, JsonColumn, as_json
+from volstream.functions.loading.columns import Chunk, JsonColumn
 from volstream.functions.loading.content import MAX_RECORD_BYTES, texts
 from volstream.functions.loading.formats import RecognizedFormat
 from volstream.functions.loading.names import column_name
 from volstream.functions.loading.numbers import DECODER
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.rejection import FileRejectedError
+from volstream.types.text import as_json
 
 #: Rows in memory at a time, and about how many characters of them.
 _ROWS, _CHARACTERS = 5000, MAX_RECORD_BYTES
@@ -115,7 +116,7 @@ def _records(blocks: Iterator[str]) -> Iterator[dict[str, Any] | _Corrupt]:
             break
     first = head.lstrip(_BLANKS).partition("\n")[0]
     content = chain([head], blocks)
-    if first.startswith("[") or (first.startswith("{") and _is_cut(first)):
+    if first.startswith("[") or (first.startswith("{") and (len(first) > MAX_RECORD_BYTES or _is_cut(first))):
         return _from_values(content)
     return chain.from_iterable(_from_line(line) for line in _lines(content))
 
@@ -144,11 +145,22 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
 def _from_line(line: str) -> Iterable[dict[str, Any] | _Corrupt]:
     if not line or line.isspace():
         return ()
+    text, end = line.strip(_BLANKS), 0
+    values: list[Any] = []
     try:
-        value = DECODER.decode(line)
+        while end < len(text):
+            value, end = DECODER.raw_decode(text, end)
+            values.append(value)
+            while end < len(text) and text[end] in _BLANKS:
+                end += 1
     except (ValueError, RecursionError):
-        return (_Corrupt(line.strip(_BLANKS)),)
-    return [_record(item) for item in value] if isinstance(value, list) else (_record(value),)
+        return (_Corrupt(text),)
+    # Amazon Data Firehose writes one object after the other; anything else is one value per line.
+    if len(values) > 1 and not all(isinstance(value, dict) for value in values):
+        return (_Corrupt(text),)
+    return (
+        [_record(item) for item in values[0]] if isinstance(values[0], list) else [_record(value) for value in values]
+    )
 
 
 def _record(value: Any) -> dict[str, Any] | _Corrupt:

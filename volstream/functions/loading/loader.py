@@ -10,13 +10,15 @@ import pyarrow as pa
 from volstream.base.definitions import NewColumns
 from volstream.errors import InvalidValueError
 from volstream.functions.file import File
-from volstream.functions.loading.columns import Chunk, as_json, kind_of
+from volstream.functions.loading.columns import Chunk, kind_of, present
 from volstream.functions.loading.names import Placement, place
 from volstream.functions.loading.options import RESCUED, LoadOptions
 from volstream.functions.loading.read import chunks
-from volstream.functions.loading.types import wider
+from volstream.functions.loading.sample import add
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import from_ddl, to_ddl
+from volstream.types.text import as_json
+from volstream.types.widen import grown, of_values_only
 
 
 class Loader:
@@ -41,7 +43,7 @@ class Loader:
             FileRejectedError: it is not of its format; or it has columns that the table lacks, and they are not to be
                 rescued.
         """
-        missing: dict[str, tuple[str, pa.DataType]] = {}
+        missing: dict[str, pa.Field] = {}
         for chunk in chunks(file, self._options):
             placement = self._place(tuple(column.name for column in chunk.columns))
             if self._options.new_columns is not NewColumns.RESCUE:
@@ -56,12 +58,18 @@ class Loader:
             ddl = to_ddl(pa.schema([*missing.values()]))
             raise FileRejectedError(f"The file has columns that the table lacks: {ddl}.", ddl)
 
-    def _note_new(self, chunk: Chunk, placement: Placement, missing: dict[str, tuple[str, pa.DataType]]) -> None:
+    def _note_new(self, chunk: Chunk, placement: Placement, missing: dict[str, pa.Field]) -> None:
+        """Adds the columns that the table lacks, and those of which it lacks fields, with types that hold the values so far."""
         for at, name in placement.new.items():
-            kind = kind_of(chunk.columns[at], self._options)
-            if kind is not None:  # a column without values is none yet
-                before = missing.get(name.lower())
-                missing[name.lower()] = (name, kind) if before is None else (before[0], wider(before[1], kind))
+            kind = of_values_only(kind_of(chunk.columns[at], self._options))
+            if not pa.types.is_null(kind):  # a column without values is none yet
+                add(missing, pa.field(name, kind))
+        for name, at in placement.by_name.items():
+            kind = self._columns.field(name).type
+            if pa.types.is_nested(kind):
+                more = grown(kind, of_values_only(kind_of(chunk.columns[at], self._options)))
+                if more != kind:
+                    add(missing, pa.field(name, more))
 
     def _place(self, names: tuple[str, ...]) -> Placement:
         if names not in self._placements:
@@ -80,9 +88,9 @@ class Loader:
                 continue
             fitted = chunk.columns[at].fit(field.type)
             arrays.append(fitted.values)
-            _rescue(chunk.columns[at].name, fitted.misfits, rescued)
+            _rescue(placement.names[at], fitted.misfits, rescued)
         for at in (*placement.stray, *placement.new):
-            _rescue(chunk.columns[at].name, chunk.columns[at].raw(), rescued)
+            _rescue(placement.names[at], present(chunk.columns[at].values), rescued)
         if rescued:
             arrays[self._columns.names.index(RESCUED)] = _as_column(rescued, chunk.rows)
         return pa.RecordBatch.from_arrays(arrays, schema=self._columns)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from volstream.base.model.files import is_utf8
-from volstream.base.model.names import NOT_IN_COLUMNS
+from volstream.base.model.names import NOT_IN_COLUMNS, distinct
 from volstream.functions.loading.options import RESCUED
 from volstream.functions.schema import FEEDS_VERSION, PROVENANCE
 
@@ -21,11 +21,13 @@ class Placement:
     """The columns of a file, by their positions.
 
     Attributes:
+        names: under which values are rescued: those in the file, with a number if they are repeated.
         by_name: position of the column for each of the table's that the file has.
         new: the names for columns that the table lacks, by position.
         stray: columns that cannot be in a table: their name is reserved, taken by another column of the file, or not text.
     """
 
+    names: Sequence[str]
     by_name: Mapping[str, int]
     new: Mapping[int, str]
     stray: Sequence[int]
@@ -54,4 +56,4 @@ def place(names: Sequence[str], table: pa.Schema) -> Placement:
                 by_name[own] = at
             else:
                 new[name.lower()] = at
-    return Placement(by_name, {at: column_name(names[at]) for at in new.values()}, stray)
+    return Placement(distinct(names), by_name, {at: column_name(names[at]) for at in new.values()}, stray)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from volstream.functions.file import File
 from volstream.functions.loading.columns import ArrowColumn, Chunk
 from volstream.functions.loading.content import check_expanded, reading_as
+from volstream.types.kinds import is_bytes, is_text
 
 #: Rows in memory at a time, and about how many bytes of them.
 _ROWS, _BYTES = 10_000, 64 << 20
@@ -84,7 +85,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yields the rows of a batch in parts of about :data:`_BYTES`, with the bytes that each has when it is decoded."""
     sizes = pa.array([batch.nbytes // batch.num_rows] * batch.num_rows, pa.int64())
     for values in batch.columns:
-        if isinstance(values, pa.DictionaryArray) and _has_bytes(values.type.value_type):
+        if isinstance(values, pa.DictionaryArray) and (is_text(kind := values.type.value_type) or is_bytes(kind)):
             lengths = pc.take(pc.binary_length(values.dictionary).cast(pa.int64()), values.indices)
             sizes = pc.add(sizes, pc.fill_null(lengths, 0))
     sums: list[int] = pc.cumulative_sum(sizes).to_pylist()
@@ -93,11 +94,6 @@ def _parts(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
         if size - before >= _BYTES or end == len(sums):
             yield batch.slice(begin, end - begin), size - before
             begin, before = end, size
-
-
-def _has_bytes(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in tests)
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:

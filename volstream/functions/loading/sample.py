@@ -12,8 +12,8 @@ from volstream.functions.loading.columns import TextColumn, kind_of
 from volstream.functions.loading.names import place
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.read import chunks
-from volstream.functions.loading.types import wider
 from volstream.functions.rejection import FileRejectedError
+from volstream.types.widen import widen, without_null
 
 
 def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = False) -> pa.Schema:
@@ -48,8 +48,8 @@ def columns_shown_by(file: File, options: LoadOptions, *, whole: bool = False) -
         for at, name in place([column.name for column in chunk.columns], pa.schema([])).new.items():
             column = chunk.columns[at]
             kind = kind_of(column, options)
-            if kind is not None or isinstance(column, TextColumn):
-                _add(columns, pa.field(name, kind or pa.null()))
+            if isinstance(column, TextColumn) or not pa.types.is_null(kind):
+                add(columns, pa.field(name, kind))
     return pa.schema([*columns.values()])
 
 
@@ -57,17 +57,14 @@ def merged(shown: Iterable[pa.Schema]) -> pa.Schema:
     """Returns the columns of files by what each shows."""
     columns: dict[str, pa.Field] = {}
     for field in (field for schema in shown for field in schema):
-        _add(columns, field)
-    return pa.schema([field.with_type(_kind(field) or pa.string()) for field in columns.values()])
+        add(columns, field)
+    return pa.schema([field.with_type(without_null(field.type)) for field in columns.values()])
 
 
-def _add(columns: dict[str, pa.Field], field: pa.Field) -> None:
+def add(columns: dict[str, pa.Field], field: pa.Field) -> None:
+    """Adds a column, or its type to the one of its name; the keys are names in lower case."""
     before = columns.get(field.name.lower(), field)
-    columns[field.name.lower()] = before.with_type(wider(_kind(before), _kind(field)) or pa.null())
-
-
-def _kind(field: pa.Field) -> pa.DataType | None:
-    return None if pa.types.is_null(field.type) else field.type
+    columns[field.name.lower()] = before.with_type(widen(before.type, field.type))
 
 
 class SampleColumns:

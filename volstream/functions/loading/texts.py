@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.functions.loading.numbers import with_faithful
-from volstream.functions.loading.types import TIMESTAMP
+from volstream.types.kinds import TIMESTAMP
 
 #: Texts that read as the most specific type, in the order in which they are tried. Numbers with leading zeros are codes, and
 #: those with more digits than the type holds would lose some: both stay text.
@@ -23,11 +24,11 @@ _INFERRED: Sequence[tuple[str, pa.DataType]] = (
 _ZONED = r"(Z|[T ].*[+-][0-9:]+)$"
 
 
-def of_text(texts: pa.Array) -> pa.DataType | None:
-    """Returns the type that all texts read as; None if there is no text."""
+def of_text(texts: pa.Array) -> pa.DataType:
+    """Returns the type that all texts read as; null if there is no text."""
     present = texts.drop_null()
     if not len(present):
-        return None
+        return pa.null()
     trimmed = pc.utf8_trim_whitespace(present)
     for pattern, kind in _INFERRED:
         # The first text rules out most types.
@@ -51,15 +52,15 @@ def fit_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return with_faithful(values, fitting) if pa.types.is_floating(kind) else values
 
 
-def halved(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Casts values; NULL for those that cannot be cast, which halving finds: PyArrow gives up at the first one."""
+def halved(values: Any, kind: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array] = pc.cast) -> pa.Array:
+    """Converts values; NULL for those that cannot be converted, which halving finds: PyArrow gives up at the first one."""
     try:
-        return values.cast(kind)
-    except pa.ArrowException:
+        return convert(values, kind)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
         if len(values) == 1:
             return pa.nulls(1, kind)
     half = len(values) // 2
-    return pa.concat_arrays([halved(values[:half], kind), halved(values[half:], kind)])
+    return pa.concat_arrays([halved(values[:half], kind, convert), halved(values[half:], kind, convert)])
 
 
 def _as_written(texts: pa.Array, kind: pa.DataType) -> pa.Array:

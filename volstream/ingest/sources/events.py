@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import itertools
-import json
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 
 from volstream.base.definitions import Source
 from volstream.base.model.arguments import checked
-from volstream.base.model.files import is_utf8
 from volstream.base.model.groups import groups
 from volstream.errors import InvalidValueError
 from volstream.functions.loading import avro_files
 from volstream.ingest.sources.appender import Appender
 from volstream.ingest.sources.tables import EVENT_COLUMNS
 from volstream.tables.tails.table import INSERT, OPERATION
+from volstream.types.text import strict_json
 
 FORMATS = ("json", "bytes", "avro")
 
@@ -57,7 +53,7 @@ class EventStream:
         Args:
             format: ``json``: any value that JSON has; it is stored as text in ``event``. ``bytes``: stored in ``payload``.
                 ``avro``: the bytes of an Avro file (with its schema); each record is an event, stored as JSON in ``event``, in
-                which bytes are base64, times ISO 8601 and decimals text.
+                which bytes are base64, times and durations ISO 8601 and decimals text.
 
         Raises:
             InvalidValueError: the event does not have the format.
@@ -105,24 +101,6 @@ def _stored(event: Any, format_: str) -> list[tuple[str | None, bytes | None]]:
 def json_text(value: Any) -> str:
     """Returns a value as JSON, with halves of characters escaped. Raises InvalidValueError if JSON does not have it."""
     try:
-        text = _as_json(value, escaped=False)
-        return text if is_utf8(text) else _as_json(value, escaped=True)
+        return strict_json(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValueError(f"This cannot be stored as JSON: {error}.", "Convert such values before.") from None
-
-
-def _as_json(value: Any, *, escaped: bool) -> str:
-    return json.dumps(value, ensure_ascii=escaped, allow_nan=False, separators=(",", ":"), default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case datetime() | date() | time():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case Decimal() | UUID():
-            return str(value)
-        case bytes() | bytearray() | memoryview():
-            return base64.b64encode(value).decode()
-    raise TypeError(f"{type(value).__name__} {value!r:.60}")

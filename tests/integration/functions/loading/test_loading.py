@@ -93,6 +93,25 @@ def test_new_columns_are_added_with_types_for_the_values_of_all_files(place: Pla
 
 
 @pytest.mark.long
+def test_fields_of_structs_are_added_behind_those_of_the_table(place: Place) -> None:
+    pq.write_table(pa.table({"s": [{"a": 1}], "l": [[{"x": 1}]], "m": [{"k": 1}]}), place.folder / "a.parquet")
+    assert load(place) == ("s STRUCT<a: BIGINT>, l ARRAY<STRUCT<x: BIGINT>>, m STRUCT<k: BIGINT>, _rescued_data STRING")
+    place.run()
+    pq.write_table(pa.table({"s": [{"b": 2, "a": 2}], "l": [[{"x": 2, "Y": "y"}]]}), place.folder / "b.parquet")
+    pq.write_table(pa.table({"s": [{"b": 2.5, "c": [{"d": 1}]}], "n": [{"o": 1}]}), place.folder / "c.parquet")
+    more(place)
+    assert objects.file_job(place.session.jobs.get("j")).returns == (
+        "s STRUCT<a: BIGINT, b: DOUBLE, c: ARRAY<STRUCT<d: BIGINT>>>, l ARRAY<STRUCT<x: BIGINT, `Y`: STRING>>, "
+        "m STRUCT<k: BIGINT>, _rescued_data STRING, n STRUCT<o: BIGINT>"
+    )
+    assert table(place, "_file_path, to_json(s), to_json(l), m.k, n.o, _rescued_data") == [
+        ("a.parquet", '{"a":1}', '[{"x":1}]', 1, None, None),
+        ("b.parquet", '{"a":2,"b":2.0}', '[{"x":2,"Y":"y"}]', None, None, None),
+        ("c.parquet", '{"b":2.5,"c":[{"d":1}]}', None, None, 1, None),
+    ]
+
+
+@pytest.mark.long
 def test_a_run_says_which_columns_are_new_and_how_many_rows_have_rescued_data(place: Place) -> None:
     place.put("a.csv", "id\n1\n2\n")
     load(place)

@@ -92,7 +92,7 @@ def test_a_time_that_no_microseconds_hold_is_rescued(files: Files) -> None:
 
 def test_fields_that_a_struct_lacks_are_rescued(files: Files) -> None:
     rows = pa.table({"s": [{"x": 1, "y": "new"}, {"x": 2, "y": None}]})
-    assert files.rows("x.parquet", rows, "s STRUCT<x: INT, z: INT>") == [
+    assert files.rows("x.parquet", rows, "s STRUCT<x: INT, z: INT>", new_columns="rescue") == [
         {"s": {"x": 1, "z": None}, "_rescued_data": '{"s":{"y":"new"}}'},
         {"s": {"x": 2, "z": None}},
     ]

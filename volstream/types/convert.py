@@ -1,4 +1,4 @@
-"""Converts rows' values to Arrow's. PyArrow cuts fractions and times, drops zones and fields, and makes numbers infinite or 0.
+"""Converts values to Arrow's and back. PyArrow cuts fractions and times, drops zones and fields, and makes numbers infinite or 0.
 
 Refuses a value that its column cannot hold. Only FLOAT rounds, to the nearest number.
 """
@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Maximum digits of a decimal.
-_MOST = 38
+from volstream.base.model.names import distinct
+from volstream.types.kinds import MAX_DIGITS, has_views_of_lists, is_number, is_sequence, of_arrow
 
 #: Integers beyond this are not exact as doubles.
-_EXACT = 1 << 53
+EXACT = 1 << 53
 
 
 def is_too_fine(value: Decimal) -> bool:
@@ -28,7 +28,7 @@ def is_too_fine(value: Decimal) -> bool:
     To scale it, PyArrow reads beyond the end of a table of powers, which crashes the worker's process.
     """
     exponent = value.as_tuple().exponent
-    return isinstance(exponent, int) and exponent < -_MOST
+    return isinstance(exponent, int) and exponent < -MAX_DIGITS
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -45,6 +45,8 @@ def cast(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
     """Casts Arrow values to another type. Raises pa.ArrowException if the type cannot hold a value exactly."""
     if values.type == kind:
         return values
+    if has_views_of_lists(values.type):  # PyArrow casts them to lists with wrong places
+        values = pa.array(values.to_pylist(), of_arrow(values.type))
     stored = values.cast(kind)
     _compare(_whole(values), _whole(stored))
     return stored
@@ -91,7 +93,7 @@ def _whole_number(value: Any, _: pa.DataType) -> None:
 
 def _not_too_fine(value: Any, _: pa.DataType) -> None:
     if isinstance(value, Decimal) and is_too_fine(value):
-        raise ValueError(f"a decimal has at most {_MOST} digits after the point")
+        raise ValueError(f"a decimal has at most {MAX_DIGITS} digits after the point")
 
 
 def _day(value: Any, _: pa.DataType) -> None:
@@ -108,6 +110,11 @@ def _moment(value: Any, kind: pa.DataType) -> None:
         return
     if value != value:  # NaT
         raise ValueError("it is not a time; for NULL, give None")
+    check_moment(value, kind)
+
+
+def check_moment(value: datetime, kind: pa.DataType) -> None:
+    """Raises ValueError if a column of times cannot hold one as it is. Without a zone it is in UTC."""
     if getattr(value, "nanosecond", 0):
         raise ValueError("its nanoseconds would be lost: the column has microseconds")
     if kind.tz is None:
@@ -165,8 +172,10 @@ def _compare(values: pa.Array, stored: pa.Array) -> None:
         if pa.types.is_floating(before):
             _compare_floats(values.drop_null().to_numpy(zero_copy_only=False), after)
         elif pa.types.is_decimal(before):
-            large = pc.greater_equal(pc.abs(stored), float(_EXACT))
+            large = pc.greater_equal(pc.abs(stored), float(EXACT))
             _raise_unless_equal(values.filter(large), stored.filter(large).cast(before))
+    elif pa.types.is_duration(before):
+        raise pa.ArrowInvalid("a duration would become a number without its unit")
     elif pa.types.is_timestamp(before) and pa.types.is_timestamp(after) and before.tz is not None and after.tz is None:
         raise pa.ArrowInvalid("the time zone would be lost: the column has none")
     elif not any(_is_text(kind) for kind in (before, after)):
@@ -175,11 +184,41 @@ def _compare(values: pa.Array, stored: pa.Array) -> None:
 
 def _is_text(kind: pa.DataType) -> bool:
     """True for text and bytes, and for types that wrap other values; a cast checks these."""
-    plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_temporal)
-    return not any(is_one(kind) for is_one in plain)
+    return not (is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_temporal(kind))
 
 
 def _raise_unless_equal(values: pa.Array, back: pa.Array) -> None:
     differs = pc.not_equal(values, back)
     if pc.any(differs).as_py():
         raise pa.ArrowInvalid(f"{values.filter(differs)[0]} cannot be stored as it is")
+
+
+def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Converts values to Python's, also inside other values.
+
+    Times outside Python's years 1 to 9999 become text, and so do durations that Python lacks, with their unit. Fields of a
+    struct that have one name get a number.
+    """
+    try:
+        items: list[Any] = values.to_pylist()
+    except (OverflowError, ValueError):
+        return [_python_value(value) for value in values]
+    return items
+
+
+def _python_value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        pass
+    if isinstance(scalar, pa.StructScalar):
+        names = distinct([field.name for field in scalar.type])
+        return {name: _python_value(scalar[at]) for at, name in enumerate(names)}
+    if isinstance(scalar, pa.MapScalar):
+        keys, items = (python_values(scalar.values.field(at)) for at in range(2))
+        return list(zip(keys, items, strict=True))
+    if is_sequence(scalar.type):
+        return python_values(scalar.values)
+    if isinstance(scalar, pa.DurationScalar):
+        return f"{scalar.value} {scalar.type.unit}"
+    return scalar.cast(pa.string()).as_py()

@@ -1,0 +1,155 @@
+"""The one rule for columns whose values have several types: which type holds the values of two. Pure.
+
+Types are those of columns; see :func:`volstream.types.kinds.of_arrow`. ``pa.null()`` is the type of no value.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from volstream.sql.text import quote_column
+from volstream.types.kinds import MAX_DIGITS, is_number, name_of
+
+
+class DifferentTypesError(Exception):
+    """No type but text holds the values of two."""
+
+
+def widen(one: pa.DataType, other: pa.DataType, *, python: bool = False) -> pa.DataType:
+    """Returns the type that holds the values of both, down to the fields of structs; text where nothing else does.
+
+    Whole numbers and floats are DOUBLE together, although it lacks some of 64 bits. Fields of structs meet by name, in any case.
+
+    Args:
+        python: the types are those of Python's values: a dict is a struct, but dicts with other keys are a map, if their values
+            have a type in common. Times and dates do not mix.
+
+    Raises:
+        DifferentTypesError: only text holds both, and they are types of Python's values.
+    """
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    both = functools.partial(widen, python=python)
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(both(one.value_type, other.value_type))
+    if all(pa.types.is_struct(kind) or pa.types.is_map(kind) for kind in (one, other)):
+        return _keyed(one, other, both, python=python)
+    if is_number(one) and is_number(other):
+        found = _number(one, other)
+    else:
+        times = [kind for kind in (one, other) if pa.types.is_timestamp(kind)]
+        found = times[0] if len(times) == 1 and pa.date32() in (one, other) and not python else None
+    if found is None and python:
+        raise DifferentTypesError
+    return found or pa.string()
+
+
+def _keyed(
+    one: pa.DataType, other: pa.DataType, both: Callable[[pa.DataType, pa.DataType], pa.DataType], *, python: bool
+) -> pa.DataType:
+    structs = pa.types.is_struct(one) and pa.types.is_struct(other)
+    if not structs or (python and {field.name for field in one} != {field.name for field in other}):
+        keys, items = pa.null(), pa.null()
+        try:
+            for kind in (one, other):
+                is_map = pa.types.is_map(kind)
+                keys = both(keys, kind.key_type if is_map else pa.string())
+                for item in [kind.item_type] if is_map else [field.type for field in kind]:
+                    items = both(items, item)
+            return pa.map_(keys, items)
+        except DifferentTypesError:
+            if not structs:
+                raise
+    fields: dict[str, pa.Field] = {}
+    for field in (*one, *other):
+        key = field.name if python else field.name.lower()
+        before = fields.get(key, field)
+        fields[key] = before.with_type(both(before.type, field.type))
+    return pa.struct([*fields.values()])
+
+
+def _number(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_floating(one) or pa.types.is_floating(other):
+        # A double has no exact fractions of ten.
+        exact = any(pa.types.is_decimal(kind) and kind.scale for kind in (one, other))
+        return None if exact else pa.float64()
+    if pa.types.is_integer(one) and pa.types.is_integer(other):
+        return max(one, other, key=lambda kind: kind.bit_width)
+    scale = max(_scale(one), _scale(other))
+    digits = max(_whole_digits(one), _whole_digits(other)) + scale
+    return pa.decimal128(digits, scale) if digits <= MAX_DIGITS else None
+
+
+def _scale(kind: pa.DataType) -> int:
+    return 0 if pa.types.is_integer(kind) else kind.scale
+
+
+def _whole_digits(kind: pa.DataType) -> int:
+    """Returns the digits before the point."""
+    return len(str(1 << kind.bit_width - 1)) if pa.types.is_integer(kind) else kind.precision - kind.scale
+
+
+def grown(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Returns a table's type with the fields that structs in another have more; all else stays as it is."""
+    if pa.types.is_list(kind) and pa.types.is_list(other):
+        return pa.list_(grown(kind.value_type, other.value_type))
+    if pa.types.is_map(kind) and pa.types.is_map(other):
+        return pa.map_(grown(kind.key_type, other.key_type), grown(kind.item_type, other.item_type))
+    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+        fields = {field.name.lower(): field for field in kind}
+        for field in other:
+            own = fields.setdefault(field.name.lower(), field)
+            fields[field.name.lower()] = own.with_type(grown(own.type, field.type))
+        return pa.struct([*fields.values()])
+    return kind
+
+
+def fields_added(kind: pa.DataType, column: pa.Field) -> list[str]:
+    """Returns the fields, as DDL, that a column has after those of its former type; none if it differs in another way."""
+    return [*_added(kind, column.type, quote_column(column.name))] if grown(kind, column.type) == column.type else []
+
+
+def _added(kind: pa.DataType, other: pa.DataType, path: str) -> Iterator[str]:
+    if pa.types.is_list(kind):
+        yield from _added(kind.value_type, other.value_type, f"{path}.element")
+    elif pa.types.is_map(kind):
+        yield from _added(kind.key_type, other.key_type, f"{path}.key")
+        yield from _added(kind.item_type, other.item_type, f"{path}.value")
+    elif pa.types.is_struct(kind):
+        for at, field in enumerate(other):
+            name = f"{path}.{quote_column(field.name)}"
+            if at < kind.num_fields:
+                yield from _added(kind.field(at).type, field.type, name)
+            else:
+                yield f"{name} {name_of(field.type)}"
+
+
+def without_null(kind: pa.DataType) -> pa.DataType:
+    """Returns a type with STRING in place of whatever was always empty."""
+    return _with_null_as(kind, pa.string())
+
+
+def of_values_only(kind: pa.DataType) -> pa.DataType:
+    """Returns a type without the fields, lists and maps that were always empty; null if nothing is left."""
+    return _with_null_as(kind, pa.null())
+
+
+def _with_null_as(kind: pa.DataType, empty: pa.DataType) -> pa.DataType:
+    if pa.types.is_null(kind):
+        return empty
+    if pa.types.is_list(kind):
+        item = _with_null_as(kind.value_type, empty)
+        return item if pa.types.is_null(item) else pa.list_(item)
+    if pa.types.is_map(kind):
+        key, item = _with_null_as(kind.key_type, empty), _with_null_as(kind.item_type, empty)
+        return pa.null() if pa.null() in (key, item) else pa.map_(key, item)
+    if pa.types.is_struct(kind):
+        fields = [field.with_type(_with_null_as(field.type, empty)) for field in kind]
+        present = [field for field in fields if not pa.types.is_null(field.type)]
+        return pa.struct(present) if present else pa.map_(empty, empty) if pa.types.is_string(empty) else empty
+    return kind
