@@ -17,8 +17,8 @@ from volstream.functions.classes import row_of
 from volstream.functions.output import FILE, OutputFile
 from volstream.functions.rows import ArrowRows
 from volstream.functions.schema import as_declared, checked
-from volstream.types.kinds import name_of, of_arrow, of_scalar
-from volstream.types.widen import DifferentTypesError, widen, without_null
+from volstream.functions.types.kinds import name_of, of_arrow, of_scalar
+from volstream.functions.types.widen import DifferentTypesError, widen, without_null
 
 
 @dataclass

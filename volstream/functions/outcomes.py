@@ -21,7 +21,7 @@ from volstream.base.model.work import FailureKind
 from volstream.functions.output import StagedOutput
 from volstream.functions.printing import CapturedOutput
 from volstream.functions.rows import ArrowRows, Rows
-from volstream.types import convert
+from volstream.functions.types import convert
 
 
 @dataclass(frozen=True, slots=True)

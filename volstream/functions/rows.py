@@ -18,7 +18,7 @@ from volstream.base.model.text import counted
 from volstream.base.model.units import format_size
 from volstream.functions.bounds import Bounds, RowMeter, TooLargeError
 from volstream.functions.classes import row_of
-from volstream.types import convert
+from volstream.functions.types import convert
 
 #: Up to this size a file's Arrow batches stay in memory; a worker may hold those of some 60 files until they are confirmed.
 _IN_MEMORY_BYTES = 4 << 20

@@ -19,7 +19,7 @@ from volstream.errors import InvalidValueError
 from volstream.functions.pickled import code_of, function_attributes, resolved
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.source import FunctionSource
-from volstream.types.text import strict_json
+from volstream.functions.types.text import strict_json
 
 #: Column name used when parsing a type.
 _COLUMN = "value"

@@ -17,8 +17,8 @@ from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
 from volstream.functions.classes import fields_of, is_row_class
 from volstream.functions.hints import hints_of
 from volstream.functions.output import FILE, OutputFile
+from volstream.functions.types.kinds import BY_NAME, BY_PYTHON, TIMESTAMP, name_of
 from volstream.sql.text import quote_column, tree_of
-from volstream.types.kinds import BY_NAME, BY_PYTHON, TIMESTAMP, name_of
 
 #: Columns that volstream adds to each row of a result table.
 PROVENANCE = pa.schema(

@@ -30,11 +30,11 @@ from volstream.errors import (
     in_brief,
 )
 from volstream.functions.bounds import size_of
+from volstream.functions.types import convert
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
 from volstream.ingest.values import TailColumn
 from volstream.tables.tails.table import KEY, OPERATION
 from volstream.tables.tails.writer import Flush
-from volstream.types import convert
 
 _log = get("ingest")
 

@@ -39,10 +39,10 @@ from volstream.base.model.files import is_utf8
 from volstream.base.model.text import shortened
 from volstream.base.model.values import plain
 from volstream.errors import InvalidValueError
+from volstream.functions.types.convert import EXACT, check_moment
+from volstream.functions.types.kinds import is_bytes, is_sequence, is_text, name_of
 from volstream.tables.delta.log import is_char, length_of
 from volstream.tables.tails.table import CHARACTERS
-from volstream.types.convert import EXACT, check_moment
-from volstream.types.kinds import is_bytes, is_sequence, is_text, name_of
 
 #: Returns the value as it is stored. Raises ValueError with the reason.
 Converter = Callable[[Any], Any]

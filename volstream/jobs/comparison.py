@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from volstream.functions.types.kinds import name_of
 from volstream.jobs.differences import Differences, Percentiles
-from volstream.types.kinds import name_of
 
 
 @dataclass(frozen=True)

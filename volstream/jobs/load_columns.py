@@ -25,13 +25,13 @@ from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rows import ArrowRows
 from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to_ddl, type_named
 from volstream.functions.source import find
+from volstream.functions.types.widen import grown
 from volstream.functions.worker import Work
 from volstream.jobs.load import loads
 from volstream.jobs.sample import sample_of
 from volstream.jobs.services import JobServices
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
-from volstream.types.widen import grown
 
 _log = get("jobs")
 

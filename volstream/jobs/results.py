@@ -18,6 +18,7 @@ from volstream.base.model.work import Batch, Plan
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError, InvalidValueError, reason_of
 from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl, type_named
+from volstream.functions.types.widen import fields_added
 from volstream.jobs import ledger
 from volstream.jobs.load import loads
 from volstream.jobs.plan import MOVE, REMOVE, Moved, moved, of_files, of_origins, removed_paths, slice_of
@@ -31,7 +32,6 @@ from volstream.tables.delta.keeper import UPKEEP, is_open, keeper_of
 from volstream.tables.delta.log import DeltaLog, types_of
 from volstream.tables.delta.marker import OWNER, Marker
 from volstream.tables.delta.writer import DeltaWriter
-from volstream.types.widen import fields_added
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

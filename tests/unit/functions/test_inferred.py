@@ -16,7 +16,7 @@ from volstream.functions.bounds import Bounds
 from volstream.functions.inferred import Inference, InferredColumns, with_known
 from volstream.functions.rows import RowRequirements, rows_of
 from volstream.functions.schema import from_ddl, to_ddl
-from volstream.types import convert
+from volstream.functions.types import convert
 
 
 def inferred(*files: Any) -> InferredColumns:

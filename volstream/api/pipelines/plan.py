@@ -13,7 +13,7 @@ from volstream.api.pipelines.order import in_order
 from volstream.base.definitions import LoadKeys, NewColumns
 from volstream.errors import InvalidStateError
 from volstream.functions.schema import from_ddl
-from volstream.types.widen import grown
+from volstream.functions.types.widen import grown
 
 #: Kinds that have rows of their own, which nothing could bring back: they are never dropped.
 KEPT_KINDS = (Kind.TABLE, Kind.SOURCE)

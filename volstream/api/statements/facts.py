@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from volstream.catalog import facts
+from volstream.functions.types.kinds import BY_PYTHON
 from volstream.tables.delta import folders
-from volstream.types.kinds import BY_PYTHON
 
 if TYPE_CHECKING:
     from volstream.base.model.names import Name

@@ -24,9 +24,9 @@ from volstream.functions.file import File
 from volstream.functions.loading.columns import ArrowColumn, Chunk, FileColumn, TypedColumn
 from volstream.functions.loading.content import MAX_RECORD_BYTES, max_expanded_size
 from volstream.functions.rejection import FileRejectedError
-from volstream.types import convert
-from volstream.types.kinds import MAX_DIGITS, TIMESTAMP, TIMESTAMP_NTZ, of_arrow
-from volstream.types.widen import widen
+from volstream.functions.types import convert
+from volstream.functions.types.kinds import MAX_DIGITS, TIMESTAMP, TIMESTAMP_NTZ, of_arrow
+from volstream.functions.types.widen import widen
 
 #: Types of a schema, with those of its named types wherever they are used.
 _MAX_TYPES = 10_000

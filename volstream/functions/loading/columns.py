@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 from volstream.functions.loading.numbers import DECODER, with_faithful
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.texts import fit_text, halved, of_text
-from volstream.types import convert
-from volstream.types.convert import is_too_fine, python_values
-from volstream.types.kinds import is_number, of_arrow
-from volstream.types.text import as_text, document_values
-from volstream.types.widen import widen
+from volstream.functions.types import convert
+from volstream.functions.types.convert import is_too_fine, python_values
+from volstream.functions.types.kinds import is_number, of_arrow
+from volstream.functions.types.text import as_text, document_values
+from volstream.functions.types.widen import widen
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from volstream.functions.loading.names import column_name
 from volstream.functions.loading.numbers import DECODER
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.rejection import FileRejectedError
-from volstream.types.text import as_json
+from volstream.functions.types.text import as_json
 
 #: Rows in memory at a time, and about how many characters of them.
 _ROWS, _CHARACTERS = 5000, MAX_RECORD_BYTES

@@ -17,8 +17,8 @@ from volstream.functions.loading.read import chunks
 from volstream.functions.loading.sample import add
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import from_ddl, to_ddl
-from volstream.types.text import as_json
-from volstream.types.widen import grown, of_values_only
+from volstream.functions.types.text import as_json
+from volstream.functions.types.widen import grown, of_values_only
 
 
 class Loader:

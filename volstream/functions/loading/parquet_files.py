@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from volstream.functions.file import File
 from volstream.functions.loading.columns import ArrowColumn, Chunk
 from volstream.functions.loading.content import check_expanded, reading_as
-from volstream.types.kinds import is_bytes, is_text
+from volstream.functions.types.kinds import is_bytes, is_text
 
 #: Rows in memory at a time, and about how many bytes of them.
 _ROWS, _BYTES = 10_000, 64 << 20

@@ -13,7 +13,7 @@ from volstream.functions.loading.names import place
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.read import chunks
 from volstream.functions.rejection import FileRejectedError
-from volstream.types.widen import widen, without_null
+from volstream.functions.types.widen import widen, without_null
 
 
 def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = False) -> pa.Schema:

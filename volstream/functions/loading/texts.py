@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.functions.loading.numbers import with_faithful
-from volstream.types.kinds import TIMESTAMP
+from volstream.functions.types.kinds import TIMESTAMP
 
 #: Texts that read as the most specific type, in the order in which they are tried. Numbers with leading zeros are codes, and
 #: those with more digits than the type holds would lose some: both stay text.

@@ -15,10 +15,10 @@ from volstream.base.model.arguments import checked
 from volstream.base.model.groups import groups
 from volstream.errors import InvalidValueError
 from volstream.functions.loading import avro_files
+from volstream.functions.types.text import strict_json
 from volstream.ingest.sources.appender import Appender
 from volstream.ingest.sources.tables import EVENT_COLUMNS
 from volstream.tables.tails.table import INSERT, OPERATION
-from volstream.types.text import strict_json
 
 FORMATS = ("json", "bytes", "avro")
 

@@ -12,11 +12,11 @@ from volstream.base.definitions import DynamicJob, Job, SourceKind
 from volstream.base.model.names import Name
 from volstream.base.model.pictures import media_type
 from volstream.errors import NotFoundError, VolstreamError
+from volstream.functions.types.convert import python_values
 from volstream.ops.inspection.details import arrived_rows
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.rows import sample
-from volstream.types.convert import python_values
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home

@@ -12,7 +12,7 @@ import pytest
 from tests.loading import Files
 from volstream.functions.loading.columns import JsonColumn
 from volstream.functions.loading.texts import fit_text, of_text
-from volstream.types.kinds import TIMESTAMP
+from volstream.functions.types.kinds import TIMESTAMP
 
 
 @pytest.mark.parametrize(

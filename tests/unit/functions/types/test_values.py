@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from volstream.base.model.documents import to_json
-from volstream.types.convert import python_values
-from volstream.types.text import document_values
+from volstream.functions.types.convert import python_values
+from volstream.functions.types.text import document_values
 
 FAR = 253402300800000000
 TIME = pa.timestamp("us")

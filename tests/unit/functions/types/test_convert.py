@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests import corpus
-from volstream.types import convert
+from volstream.functions.types import convert
 
 REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 LOCAL, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")

@@ -12,8 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.types.kinds import BY_NAME, TIMESTAMP, TIMESTAMP_NTZ
-from volstream.types.widen import DifferentTypesError, fields_added, grown, of_values_only, widen, without_null
+from volstream.functions.types.kinds import BY_NAME, TIMESTAMP, TIMESTAMP_NTZ
+from volstream.functions.types.widen import (
+    DifferentTypesError,
+    fields_added,
+    grown,
+    of_values_only,
+    widen,
+    without_null,
+)
 
 INT, LONG, TEXT, NULL = pa.int32(), pa.int64(), pa.string(), pa.null()
 

@@ -1,6 +1,6 @@
 """The one rule for columns whose values have several types: which type holds the values of two. Pure.
 
-Types are those of columns; see :func:`volstream.types.kinds.of_arrow`. ``pa.null()`` is the type of no value.
+Types are those of columns; see :func:`volstream.functions.types.kinds.of_arrow`. ``pa.null()`` is the type of no value.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from volstream.functions.types.kinds import MAX_DIGITS, is_number, name_of
 from volstream.sql.text import quote_column
-from volstream.types.kinds import MAX_DIGITS, is_number, name_of
 
 
 class DifferentTypesError(Exception):

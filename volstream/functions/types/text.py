@@ -14,8 +14,8 @@ import pyarrow as pa
 from volstream.base.model.documents import scalar_text, to_json
 from volstream.base.model.files import is_utf8
 from volstream.base.model.text import finite
-from volstream.types.convert import python_values
-from volstream.types.kinds import is_sequence
+from volstream.functions.types.convert import python_values
+from volstream.functions.types.kinds import is_sequence
 
 
 def _writer(default: Callable[[Any], Any]) -> Callable[[Any], str]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.base.model.names import distinct
-from volstream.types.kinds import MAX_DIGITS, has_views_of_lists, is_number, is_sequence, of_arrow
+from volstream.functions.types.kinds import MAX_DIGITS, has_views_of_lists, is_number, is_sequence, of_arrow
 
 #: Integers beyond this are not exact as doubles.
 EXACT = 1 << 53
