@@ -55,7 +55,7 @@ _DOCUMENTS = ("trust_policy", "permission_policy", "source")
 _FIRST = (
     *("name", "state", "state_reason", "problems", "last_outcome", "last_started", "last_ended", "trigger"),
     *("done", "files", "waiting", "waiting_since", "failed", "skipped", "next_retry"),
-    *("function", "statement", "code", "location", "stream", "into", "returns"),
+    *("function", "statement", "code", "location", "stream", "into", "returns", "external_id"),
 )
 
 #: What helps only those who look for a fault in volstream, besides ids.
@@ -135,14 +135,15 @@ def list_command(
 @click.command("describe")
 @click.argument("kind", type=click.Choice([*_KINDS, "batch", "table"]))
 @click.argument("name", shell_complete=names_of())
+@click.option("--all", "whole", is_flag=True, help="Also show ids, and what only volstream itself uses.")
 @common
-def describe_command(session: Session, output: Output, kind: str, name: str) -> None:
+def describe_command(session: Session, output: Output, kind: str, name: str, whole: bool) -> None:
     """Show one object in full."""
     values = _described(session, kind, name)
     if kind == "table" and not output.as_json:
         _show_table(output, values)
         return
-    output.details(values if output.as_json else _in_order(values), _DOCUMENTS)
+    output.details(values if output.as_json else _in_order(values, whole=whole), _DOCUMENTS)
 
 
 @click.command("drop")
@@ -230,13 +231,14 @@ def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
     return {**described, **owed, "waiting_since": status["waiting since"], "problems": wrong}
 
 
-def _in_order(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns details in the order in which a person asks: what it is and how it does, what it is made of, and ids last."""
+def _in_order(values: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:
+    """Returns details in the order in which a person asks: what it is and how it does, what it is made of, and, if ``whole``, ids
+    and what only volstream itself uses."""
     first = {key: values[key] for key in _FIRST if key in values}
     others = {key: value for key, value in values.items() if key not in first}
     ids = [key for key in others if key.endswith(("_id", "_ids"))]
     last = {key: others[key] for key in (*_LAST, *ids) if key in others}
-    ordered = {**first, **{key: value for key, value in others.items() if key not in last}, **last}
+    ordered = first | {key: value for key, value in others.items() if key not in last} | (last if whole else {})
     return {
         key: value if key in _DOCUMENTS else _text(key, value)
         for key, value in ordered.items()

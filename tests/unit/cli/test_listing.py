@@ -62,7 +62,9 @@ def test_a_job_is_described_with_what_a_person_asks_first_and_ids_last(shell: Sh
     keys = [line.split()[0] for line in shell.ok("describe", "job", "j").splitlines()]
     assert keys[:3] == ["name", "state", "problems"]
     assert keys.index("done") < keys.index("function") < keys.index("created_on")
-    assert keys[-3:] == ["fingerprint", "id", "stream_id"]
+    assert not {"fingerprint", "clean", "id", "stream_id"} & {*keys}
+    whole = [line.split()[0] for line in shell.ok("describe", "job", "j", "--all").splitlines()]
+    assert (whole[: len(keys)], whole[-3:]) == (keys, ["fingerprint", "id", "stream_id"])
     found = json.loads(shell.ok("describe", "job", "j", "--format", "json"))
     assert "volstream alter-job j --function" in found["problems"][0]
     assert (found["files"], found["done"]) == (0, 0)
