@@ -320,7 +320,7 @@ class _ExaminedVolume:
         unreported = listing.missing + listing.changed + listing.phantom - listing.late
         said = (
             f"{listing.began_on:%F %T}: {counted(listing.listed, 'file')} listed, {listing.missing} missing, "
-            f"{listing.changed} changed, {listing.phantom} phantom, {listing.late} of them too recent to judge"
+            f"{listing.changed} changed, {listing.phantom} removed, {listing.late} of them too recent to judge"
         )
         # Without an event source, listings are the regular way in which files arrive.
         if unreported <= 0 or listing.cause == "bootstrap" or not self._volume.queue_type.has_events:
