@@ -32,6 +32,8 @@ from volstream.functions.schema import from_ddl, to_ddl
 from volstream.jobs.conditions import check_where
 from volstream.jobs.schedule import check_cron, next_due
 from volstream.sql import adapt, foreign, grammar, incremental, names
+from volstream.sql.changes import changes_of
+from volstream.sql.tokens import split, words_of
 
 #: Exit codes that the README documents, but for 1: that is a bug.
 _CODES = (0, 2, 3, 4, 5, 6, 130)
@@ -59,16 +61,16 @@ class WrongError(AssertionError):
 
 
 def _statement(text: str) -> None:
-    for one in names.split(text):
-        words = names.words(one)
+    for one in split(text):
+        words = words_of(one)
         if grammar.owned(words):
             grammar.parse(one)
 
 
 def _for_spark(text: str) -> None:
-    for one in names.split(text):
+    for one in split(text):
         for reference in names.references(one):
-            names.changes_of(one, reference)
+            changes_of(one, reference)
             names.alias_after(one, reference.end)
         names.calls(one)
         names.targets(one)
@@ -78,7 +80,7 @@ def _for_spark(text: str) -> None:
         foreign.found_in(one)
         adapt.insert_all_columns(one, ["a", "b`c"])
         adapt.as_insert(one)
-        match names.words(one)[:1]:
+        match words_of(one)[:1]:
             case ["MERGE"]:
                 adapt.merge_filter(one, "moves", ["id", "__change_type"], ["id"])
             case ["SELECT" | "WITH"]:

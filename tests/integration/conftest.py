@@ -27,7 +27,7 @@ from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import health
 from volstream.spark.engine.process import Engine
 from volstream.spark.session import SparkGateway
-from volstream.sql.names import split
+from volstream.sql.tokens import split
 
 __all__ = ["isolated", "run", "shell", "store"]
 

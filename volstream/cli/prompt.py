@@ -19,7 +19,7 @@ from sqlglot.tokenizer_core import TokenType
 from volstream.base.model.names import Name
 from volstream.cli.output import Output
 from volstream.errors import SqlError, VolstreamError
-from volstream.sql.names import split, tokenize
+from volstream.sql.tokens import split, tokenize
 from volstream.tables.delta import folders
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
 
     Without a statement it reads standard input, or opens a prompt on a terminal; `-` always reads standard input.
     """
-    from volstream.sql.names import split
+    from volstream.sql.tokens import split
 
     if statement is not None and file is not None:
         raise click.UsageError("Give a statement or a file, not both.")

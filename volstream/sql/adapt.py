@@ -12,6 +12,7 @@ from sqlglot.tokenizer_core import TokenType
 from volstream.errors import SqlError
 from volstream.sql import names, types
 from volstream.sql.text import tree_of
+from volstream.sql.tokens import tokenize
 
 #: Delta refuses columns with a DEFAULT without this table feature.
 _DEFAULTS = "delta.feature.allowColumnDefaults"
@@ -32,7 +33,7 @@ def create_table(
             list.
         InvalidValueError: the value of such a property, or the type of a column, is invalid.
     """
-    tokens = names.tokenize(statement)
+    tokens = tokenize(statement)
     edits = types.edits(tokens)
     key: list[str] = []
     for position, token in enumerate(tokens):
@@ -63,7 +64,7 @@ def insert_all_columns(statement: str, columns: Sequence[str]) -> str:
     """Adds the target's columns to a MERGE whose ``INSERT VALUES (...)`` lists none."""
     listed = ", ".join("`" + name.replace("`", "``") + "`" for name in columns)
     text = statement
-    for before, after in reversed(list(pairwise(names.tokenize(statement)))):
+    for before, after in reversed(list(pairwise(tokenize(statement)))):
         if before.text.upper() == "INSERT" and after.text.upper() == "VALUES":
             text = text[: before.end + 1] + f" ({listed})" + text[before.end + 1 :]
     return text
@@ -121,7 +122,7 @@ def merge_filter(
 
 def filter_query(statement: str, stream_columns: Sequence[str], target_columns: Sequence[str]) -> str:
     """Returns a MERGE on a query on a stream, without source rows that cannot match a clause; see :func:`merge_filter`."""
-    tokens = names.tokenize(statement)
+    tokens = tokenize(statement)
     words = [token.text.upper() for token in tokens]
     using = next((at for at in range(len(words) - 1) if words[at : at + 2] == ["USING", "("]), None)
     close = None if using is None else _closing(words, using + 1)
@@ -150,7 +151,7 @@ def as_insert(statement: str) -> tuple[str, str, str] | None:
 
     Also returns the table's name. None for other statements.
     """
-    tokens = names.tokenize(statement)
+    tokens = tokenize(statement)
     words = [token.text.upper() for token in tokens]
     if words[:1] != ["CREATE"] or "TABLE" not in words[:4]:
         return None
@@ -232,7 +233,7 @@ def _edge(tokens: Sequence[Any], position: int, step: int) -> int:
 
 
 def _with_property(statement: str, key: str, value: str) -> str:
-    tokens = names.tokenize(statement)
+    tokens = tokenize(statement)
     pair = f"'{key}' = '{value}'"
     for position, token in enumerate(tokens):
         if token.text.upper() == "TBLPROPERTIES":

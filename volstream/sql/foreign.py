@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
-from volstream.sql.names import tokenize
+from volstream.sql.tokens import tokenize
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sqlglot.errors import SqlglotError, TokenError
+from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.base.model.names import DEFAULT_SCHEMA, Name
-from volstream.base.model.text import like
 from volstream.errors import InvalidValueError, SqlError
+from volstream.sql.changes import clause_in
 from volstream.sql.text import tree_of
+from volstream.sql.tokens import Token, tokenize, words_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -101,27 +101,6 @@ _DESCRIBED = {"HISTORY", "DETAIL", "EXTENDED", "FORMATTED"}
 
 #: Statements that write, and so consume the streams that they read.
 _WRITING = ("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "REPLACE", "TRUNCATE")
-
-
-def split(script: str) -> Sequence[str]:
-    """Splits a script into statements at semicolons outside of strings and comments. Raises SqlError."""
-    statements: list[str] = []
-    start = 0
-    for token in tokenize(script):
-        if token.token_type is TokenType.SEMICOLON:
-            statements.append(script[start : token.start])
-            start = token.end + 1
-    statements.append(script[start:])
-    return [statement.strip() for statement in statements if any(True for _ in tokenize(statement))]
-
-
-def only(text: str) -> str:
-    """Returns the only statement of a text, without a semicolon. Raises SqlError if there are none or several."""
-    statements = split(text)
-    if len(statements) != 1:
-        what = f"These are {len(statements)} statements" if statements else "The statement is empty"
-        raise SqlError(f"{what}.", "Run one at a time.")
-    return statements[0]
 
 
 def references(statement: str) -> Sequence[Reference]:
@@ -215,7 +194,7 @@ def _extensions(statement: str, tokens: list[Token]) -> tuple[dict[int, Referenc
             text = f"{text[: reference.start]}`{'_' * (reference.end - reference.start - 2)}`{text[reference.end :]}"
     for position, token in enumerate(tokens):
         if [following.text.upper() for following in tokens[position : position + 2]] == ["CHANGES", "FROM"]:
-            clause = _changes(tokens[position:])
+            clause = clause_in(tokens[position:])
             if clause is not None:
                 text = text[: token.start] + " " * (clause.end - token.start) + text[clause.end :]
     return directories, text
@@ -389,120 +368,6 @@ def volume_calls(statement: str) -> Sequence[VolumeCall]:
     return calls
 
 
-@dataclass(frozen=True)
-class Bound:
-    """First or last version of a range of changes, or the text of a time; ``excluded``: 1 or -1 if the range begins after it or
-    ends before it, else 0."""
-
-    at: int | str
-    excluded: int
-
-
-@dataclass(frozen=True)
-class ChangesClause:
-    """``CHANGES FROM VERSION first [TO VERSION last] [WITH (...)]`` after a relation, or with ``TIMESTAMP 'time'``; ends before
-    ``end``."""
-
-    first: Bound
-    last: Bound | None
-    options: Mapping[str, str]
-    end: int
-
-
-def changes_of(statement: str, reference: Reference) -> ChangesClause | None:
-    """Returns the changes that a statement requests of a relation; None if it requests none, or gives expressions as bounds."""
-    return _changes([token for token in tokenize(statement) if token.start >= reference.end])
-
-
-def travel_of(statement: str, reference: Reference) -> tuple[int | str, int] | None:
-    """Returns the version, or the text of the time, in ``VERSION AS OF 3`` after a relation, and its end; None if it has none.
-
-    Raises:
-        SqlError: it is an expression.
-    """
-    tokens = [token for token in tokenize(statement) if token.start >= reference.end]
-    words = [token.text.upper() for token in tokens]
-    skipped = 1 if words[:1] == ["FOR"] else 0
-    kind = words[skipped : skipped + 1]
-    if kind not in (["VERSION"], ["TIMESTAMP"]) or words[skipped + 1 : skipped + 3] != ["AS", "OF"]:
-        return None
-    at = tokens[skipped + 3 : skipped + 4]
-    if kind == ["VERSION"] and at and at[0].text.isdecimal() and len(at[0].text) <= _MAX_DIGITS:
-        return int(at[0].text), at[0].end + 1
-    if kind == ["TIMESTAMP"] and at and at[0].token_type is TokenType.STRING:
-        return at[0].text, at[0].end + 1
-    raise SqlError("Of a directory, give the number of a version, or a time in quotes.")
-
-
-def _changes(tokens: list[Token]) -> ChangesClause | None:
-    words = [token.text.upper() for token in tokens]
-    if words[:2] != ["CHANGES", "FROM"] or words[2:3] not in (["VERSION"], ["TIMESTAMP"]):
-        return None
-    bound = _bound(tokens, 2, excluded=1)
-    if bound is None:
-        return None
-    first, at = bound
-    last: Bound | None = None
-    if words[at : at + 1] == ["TO"] and words[at + 1 : at + 2] in (["VERSION"], ["TIMESTAMP"]):
-        bound = _bound(tokens, at + 1, excluded=-1)
-        if bound is None:
-            return None
-        last, at = bound
-    options: Mapping[str, str] = {}
-    if words[at : at + 2] == ["WITH", "("]:
-        if ")" not in words[at:]:
-            raise SqlError("The parenthesis after WITH is not closed.")
-        close = words.index(")", at)
-        options = _change_options([token.text for token in tokens[at + 2 : close]])
-        at = close + 1
-    return ChangesClause(first, last, options, tokens[at - 1].end + 1)
-
-
-#: Options of changes, by name in lower case.
-_CHANGE_OPTIONS = {name.lower(): name for name in ("deduplicationMode", "computeUpdates", "identity")}
-
-
-def _change_options(words: Sequence[str]) -> Mapping[str, str]:
-    """Returns the options in ``name = value, ...``, by name in lower case. Raises SqlError."""
-    options: dict[str, str] = {}
-    for at in range(0, len(words), 4):
-        if len(words) < at + 3 or words[at + 1] != "=" or words[at + 3 : at + 4] not in ([], [","]):
-            raise SqlError(
-                "WITH must be followed by options: (deduplicationMode = 'netChanges', computeUpdates = 'true')."
-            )
-        name, value = words[at], words[at + 2]
-        if name.lower() not in _CHANGE_OPTIONS:
-            near = like(name, _CHANGE_OPTIONS.values())
-            raise SqlError(f"Changes have no option {name}.", near or f"Give {', '.join(_CHANGE_OPTIONS.values())}.")
-        if name.lower() == "computeupdates" and value.lower() not in ("true", "false"):
-            raise SqlError(f"computeUpdates cannot be {value!r}.", "Write 'true' or 'false'.")
-        options[name.lower()] = value
-    return options
-
-
-#: Maximum digits of a version; no table has that many versions.
-_MAX_DIGITS = 18
-
-
-def _bound(tokens: Sequence[Token], at: int, *, excluded: int) -> tuple[Bound, int] | None:
-    """Returns the version or time after the word at a position, adjusted by ``excluded`` if exclusive, and the next position;
-    None: it is an expression. Raises SqlError."""
-    words = [token.text.upper() for token in tokens[at : at + 3]]
-    value: int | str
-    if words[0] == "VERSION":
-        if len(words) < 2 or not words[1].isdecimal() or len(words[1]) > _MAX_DIGITS:
-            raise SqlError("VERSION must be followed by a number.")
-        value = int(words[1])
-    elif len(words) < 2 or tokens[at + 1].token_type is not TokenType.STRING:
-        return None
-    else:
-        value = tokens[at + 1].text
-    after = words[2:3]
-    if after == ["EXCLUSIVE"]:
-        return Bound(value, excluded), at + 3
-    return Bound(value, 0), at + (3 if after == ["INCLUSIVE"] else 2)
-
-
 #: Words that may stand between INSERT, MERGE, UPDATE or DELETE and the name of the table.
 _BEFORE_TARGET = {"WITH", "SCHEMA", "EVOLUTION", "INTO", "OVERWRITE", "TABLE", "FROM"}
 
@@ -563,11 +428,6 @@ def alias_after(statement: str, end: int) -> str | None:
     return after[0].text if after and _is_alias(after, 0) else None
 
 
-def words(statement: str) -> list[str]:
-    """Returns all words of a statement in upper case."""
-    return [token.text.upper() for token in tokenize(statement)]
-
-
 def listed_schema(statement: str) -> str | None:
     """Returns the schema whose tables a ``SHOW TABLES`` lists; None for other statements. Raises SqlError."""
     tokens = tokenize(statement)
@@ -597,55 +457,10 @@ def writes(statement: str) -> bool:
     """True if a statement changes data. Raises SqlError."""
     if is_query(statement):
         return False
-    written = words(statement)
+    written = words_of(statement)
     if written[:1] in (["WITH"], ["FROM"]):
         return any(word in ("INSERT", "MERGE") for word in written)
     return bool(written) and written[0] in _WRITING
-
-
-@dataclass(frozen=True)
-class Token:
-    """A token of a statement: ``statement[start : end + 1]``; ``text`` is without quotes."""
-
-    text: str
-    token_type: TokenType
-    start: int
-    end: int
-
-
-#: Tokens after which sqlglot takes the rest as one text.
-_COMMAND = (TokenType.COMMAND, TokenType.SHOW, TokenType.EXECUTE, TokenType.FETCH, TokenType.RENAME)
-
-
-def tokenize(text: str) -> list[Token]:
-    """Returns the tokens of a statement, without its comments. Raises SqlError."""
-    tokens = [Token(token.text, token.token_type, token.start, token.end) for token in _scan(text)]
-    if tokens and tokens[0].token_type in _COMMAND and len(tokens) == 2 and tokens[1].token_type is TokenType.STRING:
-        at = tokens[0].end + 1
-        arguments = _scan(text[at:])
-        tokens[1:] = [Token(token.text, token.token_type, token.start + at, token.end + at) for token in arguments]
-    return tokens
-
-
-#: Spark takes the next line as part of a comment that ends like this, and sqlglot does not.
-_CONTINUED = re.compile(r"--[^\r\n]*\\\r?\n")
-
-
-def _scan(text: str) -> list[Any]:
-    from sqlglot.dialects import Databricks
-
-    try:
-        tokens = list(Databricks().tokenize(text))
-    except TokenError as error:
-        raise SqlError(f"The statement cannot be parsed: {error}.") from None
-    if _CONTINUED.search(text):
-        ends = [0, *(token.end + 1 for token in tokens)]
-        starts = [*(token.start for token in tokens), len(text)]
-        if any(_CONTINUED.search(text, end, start) for end, start in zip(ends, starts, strict=True)):
-            raise SqlError(
-                "A comment ends with a backslash, which continues it on the next line.", "Remove the backslash."
-            )
-    return tokens
 
 
 def _is_name(token: Token) -> bool:

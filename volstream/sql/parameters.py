@@ -15,6 +15,7 @@ from volstream.base.model.values import plain
 from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import grammar, names
 from volstream.sql.text import literal
+from volstream.sql.tokens import only, tokenize, words_of
 
 
 def with_parameters(statement: str, values: Sequence[Any]) -> str:
@@ -24,7 +25,7 @@ def with_parameters(statement: str, values: Sequence[Any]) -> str:
         SqlError: the numbers of question marks and values differ; the statement cannot be split into tokens.
         InvalidValueError: a value has no literal.
     """
-    marks = [token for token in names.tokenize(statement) if token.token_type is TokenType.PLACEHOLDER]
+    marks = [token for token in tokenize(statement) if token.token_type is TokenType.PLACEHOLDER]
     if len(marks) != len(values):
         raise SqlError(f"The statement has {len(marks)} parameters, but {len(values)} values were given.")
     text = statement
@@ -96,8 +97,8 @@ def in_schema(statement: str, schema: str) -> str:
     """Returns a statement with ``schema`` added to each unqualified object name. Raises SqlError if it cannot be parsed."""
     if schema == DEFAULT_SCHEMA:
         return statement
-    statement = names.only(statement)
-    if grammar.owned(names.words(statement)):
+    statement = only(statement)
+    if grammar.owned(words_of(statement)):
         return grammar.in_schema(statement, schema, lambda query: in_schema(query, schema))
     text = statement
     for reference in reversed(names.references(statement)):

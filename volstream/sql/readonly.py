@@ -10,7 +10,8 @@ import itertools
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
-from volstream.sql.names import only, tokenize, volume_calls, words
+from volstream.sql.names import volume_calls
+from volstream.sql.tokens import only, tokenize, words_of
 
 #: First words of statements that only read.
 _READING = {"SELECT", "WITH", "FROM", "VALUES", "TABLE", "SHOW", "DESCRIBE", "DESC", "("}
@@ -27,7 +28,7 @@ def one_query(text: str) -> str:
         SqlError: the text has no statement or several, or one that writes or reads files.
     """
     statement = only(text)
-    word = words(statement)[0]
+    word = words_of(statement)[0]
     if word not in _READING:
         raise SqlError(
             f"{word} is not a query.", "Here only SELECT, SHOW and DESCRIBE run; use volstream sql for the others."

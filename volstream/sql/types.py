@@ -8,7 +8,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from volstream.base.model.text import like
 from volstream.errors import InvalidValueError
-from volstream.sql.names import Token, tokenize
+from volstream.sql.tokens import Token, tokenize
 
 #: Types that Spark lacks, and Spark's types for the same values. CHAR and VARCHAR without a length are texts, too.
 _SPARKS = {"INT8": "TINYINT", "INT16": "SMALLINT", "INT32": "INT", "INT64": "BIGINT", "JSON": "STRING"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from volstream.errors import SqlError
-from volstream.sql import grammar, names
+from volstream.sql import grammar
 from volstream.sql.foreign import FOREIGN, ForeignConstruct, check, found_in
+from volstream.sql.tokens import words_of
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ def test_words_of_other_platforms_are_answered_with_ours(one: ForeignConstruct, 
     assert caught.value.message == f"volstream has no {one.words.format(word=word.lower())}."
     assert caught.value.remedy == one.remedy.replace("{word}", word.lower())
     if one.ours is not None:
-        assert grammar.owned(names.words(one.ours))
+        assert grammar.owned(words_of(one.ours))
         grammar.parse(one.ours)
         assert found_in(one.ours) is None
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from volstream.base.model.names import Name
 from volstream.errors import SqlError
-from volstream.sql import names
 from volstream.sql.grammar import Text, owned, parse
+from volstream.sql.tokens import words_of
 
 
 def options(text: str) -> dict[str, object]:
-    assert owned(names.words(text))
+    assert owned(words_of(text))
     return dict(parse(text).options)
 
 
@@ -55,7 +55,7 @@ def test_a_topic_is_an_external_table_with_the_options_of_sparks_source(text: st
 
 
 def test_external_tables_of_spark_are_sparks() -> None:
-    assert not owned(names.words("CREATE EXTERNAL TABLE t (a INT) USING parquet LOCATION '/x'"))
+    assert not owned(words_of("CREATE EXTERNAL TABLE t (a INT) USING parquet LOCATION '/x'"))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_wrong_statement_is_shown_with_a_caret(text: str, line: int, column: i
     ],
 )
 def test_other_statements_are_left_to_spark(text: str) -> None:
-    assert not owned(names.words(text))
+    assert not owned(words_of(text))
 
 
 def test_a_word_that_is_neither_true_nor_false_is_refused() -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from volstream.errors import SqlError
 from volstream.sql import names
+from volstream.sql.changes import Bound, changes_of
+from volstream.sql.tokens import split
 
 
 def found(statement: str) -> list[str]:
@@ -158,7 +160,7 @@ def test_statements_that_change_something_name_it(statement: str) -> None:
 def test_options_of_changes_are_checked(options: str, message: str) -> None:
     statement = f"SELECT * FROM t CHANGES FROM VERSION 0 WITH ({options})"
     with pytest.raises(SqlError, match=message):
-        names.changes_of(statement, names.references("SELECT * FROM t")[0])
+        changes_of(statement, names.references("SELECT * FROM t")[0])
 
 
 def test_the_schema_of_a_listing_is_a_name() -> None:
@@ -174,7 +176,7 @@ def test_the_schema_of_a_listing_is_a_name() -> None:
 
 def test_statements_are_split_at_semicolons_outside_strings() -> None:
     script = "SELECT ';' AS a; -- b;\nVACUUM t RETAIN 1 HOURS;\n\nSHOW TABLES;"
-    assert names.split(script) == ["SELECT ';' AS a", "-- b;\nVACUUM t RETAIN 1 HOURS", "SHOW TABLES"]
+    assert split(script) == ["SELECT ';' AS a", "-- b;\nVACUUM t RETAIN 1 HOURS", "SHOW TABLES"]
 
 
 def test_calls_are_found_by_tokens() -> None:
@@ -190,34 +192,34 @@ def test_calls_are_found_by_tokens() -> None:
 @pytest.mark.parametrize(
     ("clause", "bounds", "options", "rest"),
     [
-        ("CHANGES FROM VERSION 2 TO VERSION 4 x", (names.Bound(2, 0), names.Bound(4, 0)), {}, " x"),
+        ("CHANGES FROM VERSION 2 TO VERSION 4 x", (Bound(2, 0), Bound(4, 0)), {}, " x"),
         (
             "CHANGES FROM VERSION 2 EXCLUSIVE TO VERSION 4 EXCLUSIVE WHERE a",
-            (names.Bound(2, 1), names.Bound(4, -1)),
+            (Bound(2, 1), Bound(4, -1)),
             {},
             " WHERE a",
         ),
-        ("CHANGES FROM VERSION 2 INCLUSIVE", (names.Bound(2, 0), None), {}, ""),
+        ("CHANGES FROM VERSION 2 INCLUSIVE", (Bound(2, 0), None), {}, ""),
         (
             "CHANGES FROM TIMESTAMP '2026-01-01' EXCLUSIVE TO TIMESTAMP '2026-01-02T03:00:00+01:00' x",
-            (names.Bound("2026-01-01", 1), names.Bound("2026-01-02T03:00:00+01:00", 0)),
+            (Bound("2026-01-01", 1), Bound("2026-01-02T03:00:00+01:00", 0)),
             {},
             " x",
         ),
-        ("CHANGES FROM VERSION 1 TO TIMESTAMP '2026-01-02'", (names.Bound(1, 0), names.Bound("2026-01-02", 0)), {}, ""),
+        ("CHANGES FROM VERSION 1 TO TIMESTAMP '2026-01-02'", (Bound(1, 0), Bound("2026-01-02", 0)), {}, ""),
         (
             "CHANGES FROM VERSION 0 WITH (deduplicationMode='none', computeUpdates='true') AS c",
-            (names.Bound(0, 0), None),
+            (Bound(0, 0), None),
             {"deduplicationmode": "none", "computeupdates": "true"},
             " AS c",
         ),
     ],
 )
 def test_the_versions_of_requested_changes_are_found(
-    clause: str, bounds: tuple[names.Bound, names.Bound | None], options: dict[str, str], rest: str
+    clause: str, bounds: tuple[Bound, Bound | None], options: dict[str, str], rest: str
 ) -> None:
     statement = f"SELECT * FROM t {clause}"
-    changes = names.changes_of(statement, names.references(statement)[0])
+    changes = changes_of(statement, names.references(statement)[0])
     assert changes is not None
     assert ((changes.first, changes.last), dict(changes.options), statement[changes.end :]) == (bounds, options, rest)
 
@@ -229,7 +231,7 @@ def test_other_relations_request_no_changes() -> None:
         "SELECT * FROM t CHANGES FROM TIMESTAMP now()",
         "SELECT * FROM t CHANGES FROM TIMESTAMP '2026-01-01' TO TIMESTAMP now()",
     ):
-        assert names.changes_of(statement, names.references(statement)[0]) is None
+        assert changes_of(statement, names.references(statement)[0]) is None
 
 
 @pytest.mark.parametrize(
@@ -244,7 +246,7 @@ def test_other_relations_request_no_changes() -> None:
 )
 def test_incomplete_requests_for_changes_are_rejected(statement: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):
-        names.changes_of(statement, names.references(statement)[0])
+        changes_of(statement, names.references(statement)[0])
 
 
 def test_a_delete_without_from_names_its_table() -> None:

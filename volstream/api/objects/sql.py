@@ -21,6 +21,7 @@ from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
 from volstream.sql import foreign, grammar, names
 from volstream.sql.readonly import one_query
+from volstream.sql.tokens import only, words_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -107,9 +108,9 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _run(objects: Objects, text: str, *, read_only: bool = False) -> DataFrame | Result:
-    statement = one_query(text) if read_only else names.only(text)
+    statement = one_query(text) if read_only else only(text)
     foreign.check(statement)
-    words = names.words(statement)
+    words = words_of(statement)
     if grammar.owned(words) or _drops_function(objects.home, statement, words):
         done: DataFrame | Result = Ddl(objects).run(grammar.parse(statement))
     elif read_only:

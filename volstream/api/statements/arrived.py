@@ -11,6 +11,7 @@ from volstream.errors import InvalidStateError
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.sql import names
+from volstream.sql.tokens import tokenize, words_of
 from volstream.tables.delta import folders
 from volstream.tables.tails import table
 from volstream.tables.tails.commit import commit_tail
@@ -71,7 +72,7 @@ def commit_before(home: Home, statement: str) -> None:
         InvalidStateError: the table is immutable.
         VolstreamError: the commit failed; the statement must not run.
     """
-    words = names.words(statement)
+    words = words_of(statement)
     cloned = names.cloned(statement)
     if cloned is not None:
         _commit(home, cloned.name)
@@ -118,10 +119,10 @@ def _changed(statement: str, words: list[str]) -> Sequence[Name]:
 
 def _reads(statement: str, reference: names.Reference) -> bool:
     """True if the statement reads rows of a table's newest version at this reference."""
-    words = names.words(statement)
+    words = words_of(statement)
     if not words or words[0] not in _READING or (words[0] == "CREATE" and "VIEW" in words[:5]):
         return False
     if any(target.start == reference.start for target in names.targets(statement)):
         return False
-    after = next((token.text.upper() for token in names.tokenize(statement) if token.start >= reference.end), "")
+    after = next((token.text.upper() for token in tokenize(statement) if token.start >= reference.end), "")
     return after not in ("VERSION", "TIMESTAMP", "FOR", "@")

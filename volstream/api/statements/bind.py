@@ -29,6 +29,7 @@ from volstream.spark.frames import relation
 from volstream.spark.jvm.codegen import compile_in
 from volstream.spark.views import Views
 from volstream.sql import adapt, names
+from volstream.sql.changes import Bound, ChangesClause, changes_of, travel_of
 from volstream.sql.text import literal, parquet_at, quote_column
 from volstream.tables.delta import folders
 from volstream.tables.delta.places import is_folder, is_table
@@ -92,11 +93,11 @@ class Binding:
             replacement: str | None = None
             end = reference.end
             stream = None if reference.directory else self._home.catalog.streams.find(reference.name)
-            changes = None if stream else names.changes_of(statement, reference)
+            changes = None if stream else changes_of(statement, reference)
             if changes is not None:
                 replacement, end = self._changes_view(reference, changes), changes.end
             elif reference.directory:
-                at, end = names.travel_of(statement, reference) or (None, end)
+                at, end = travel_of(statement, reference) or (None, end)
                 replacement = self.views.show(self._directory(reference.name, at))
             elif stream is not None:
                 replacement = self._stream_view(stream)
@@ -131,7 +132,7 @@ class Binding:
         if near and not self.spark.catalog.tableExists(statement[reference.start : reference.end]):
             raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())
 
-    def _changes_view(self, reference: names.Reference, changes: names.ChangesClause) -> str:
+    def _changes_view(self, reference: names.Reference, changes: ChangesClause) -> str:
         """Creates a view of changes. Spark's own would also show the metadata of rows, and does not support directories."""
         options = changes.options
         if not reference.directory:
@@ -149,7 +150,7 @@ class Binding:
         )
         return self.views.of(text)
 
-    def _end(self, bound: names.Bound) -> int | datetime:
+    def _end(self, bound: Bound) -> int | datetime:
         if isinstance(bound.at, int):
             return bound.at + bound.excluded
         return self._home.moment(bound.at) + timedelta(microseconds=bound.excluded)

@@ -23,6 +23,7 @@ from volstream.spark.jvm.codegen import compile_in
 from volstream.spark.views import Views
 from volstream.sql import incremental, names
 from volstream.sql.text import literal, pairs, parquet_at, quote_column, table_at, type_of
+from volstream.sql.tokens import words_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.keeper import keeper_of
 from volstream.tables.delta.log import DeltaLog
@@ -237,7 +238,7 @@ class _Refresh:
 
 def streams_of(home: Home, name: Name, query: str) -> Sequence[StreamSpec]:
     """Returns a stream for each table and volume that the query reads. Raises SqlError."""
-    if names.words(query)[:1] not in (["SELECT"], ["WITH"], ["FROM"], ["("]) or names.writes(query):
+    if words_of(query)[:1] not in (["SELECT"], ["WITH"], ["FROM"], ["("]) or names.writes(query):
         raise SqlError(f"The dynamic table {name} needs a query.", "CREATE DYNAMIC TABLE t AS SELECT ... FROM ...")
     sources = dict.fromkeys(_key(reference) for reference in names.references(query))
     if not sources:

@@ -12,6 +12,7 @@ from volstream.base.model.units import local
 from volstream.changes.streams.source import NEEDED, behind
 from volstream.errors import InvalidStateError
 from volstream.sql import names
+from volstream.sql.tokens import tokenize
 from volstream.tables.delta import folders
 from volstream.tables.delta.keeper import check_writable
 from volstream.tables.delta.log import DeltaLog, retention
@@ -28,7 +29,7 @@ def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
     Raises:
         InvalidStateError: the VACUUM would do so; the message names the stream and the remedy.
     """
-    tokens = names.tokenize(statement)
+    tokens = tokenize(statement)
     position = 2 if words[1:2] == ["TABLE"] else 1
     if position >= len(tokens):
         return
@@ -59,7 +60,7 @@ def check_untracked(home: Home, statement: str, words: list[str]) -> None:
     Raises:
         InvalidStateError: a stream reads the table; the message names the stream and the remedy.
     """
-    tokens = names.tokenize(statement)
+    tokens = tokenize(statement)
     named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None
     if named is None or "TBLPROPERTIES" not in words:
         return
@@ -77,7 +78,7 @@ def check_columns_stay(home: Home, statement: str) -> None:
     Raises:
         InvalidStateError: it would do so.
     """
-    tokens = names.tokenize(statement)
+    tokens = tokenize(statement)
     named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None
     if named is None:
         return

@@ -15,6 +15,7 @@ from volstream.errors import InvalidStateError, InvalidValueError, SqlError
 from volstream.jobs.lease import RunReport, lease
 from volstream.jobs.progress import Observer
 from volstream.sql import names
+from volstream.sql.tokens import words_of
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -39,7 +40,7 @@ def spec_of_statement(
         SqlError: the statement is not DML that reads a stream and writes to an existing Delta table.
         InvalidValueError: the statement does not read ``stream``, or each run would trigger the next.
     """
-    if names.words(statement)[:1] not in [[word] for word in _DML] or not names.writes(statement):
+    if words_of(statement)[:1] not in [[word] for word in _DML] or not names.writes(statement):
         raise SqlError(f"The statement of job {name} writes nothing.", "It can be INSERT, MERGE, UPDATE or DELETE.")
     target, location = target_of(home, statement)
     check_exists(home, target, location)

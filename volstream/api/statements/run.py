@@ -26,6 +26,7 @@ from volstream.spark.guard import guarded
 from volstream.spark.views import without_views
 from volstream.sql import adapt, grammar, names
 from volstream.sql.text import literal, pairs
+from volstream.sql.tokens import tokenize, words_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.keeper import check_writable, keeper_of
 from volstream.tables.delta.log import PRIMARY_KEY, DeltaLog
@@ -50,7 +51,7 @@ def consume(home: Home, statement: str, job_id: str) -> int:
         check_exists(home, target, location)
         arrived.commit_before(home, statement)
         streams = streams_of(home, statement)
-        return SparkStatements(home).write(statement, names.words(statement), streams, location, job_id) or 0
+        return SparkStatements(home).write(statement, words_of(statement), streams, location, job_id) or 0
 
 
 def streams_of(home: Home, statement: str) -> list[Stream]:
@@ -110,7 +111,7 @@ class SparkStatements:
         Raises:
             SqlError, StreamError: as :meth:`volstream.api.session.Session.sql`.
         """
-        words = names.words(statement)
+        words = words_of(statement)
         names.check_no_identifier(statement)
         created = None
         if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
@@ -120,7 +121,7 @@ class SparkStatements:
         elif words[:2] == ["ALTER", "TABLE"]:
             _check_properties(statement)
             statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
-            check_untracked(self._home, statement, names.words(statement))
+            check_untracked(self._home, statement, words_of(statement))
             check_columns_stay(self._home, statement)
         self._check_written(statement, words)
         arrived.commit_before(self._home, statement)
@@ -158,7 +159,7 @@ class SparkStatements:
         binding = Binding(self._home, self._home.spark, self._home.open_consumption, with_arrived=True, in_views=True)
         text = binding.bind(statement)
         frame = binding.spark.sql(guarded(text, binding.tables, binding.views.names))
-        if names.words(statement)[:2] in _LISTING:
+        if words_of(statement)[:2] in _LISTING:
             frame = without_views(frame)
         return binding.views.release_with(frame)
 
@@ -327,6 +328,6 @@ def _is_temporary(words: list[str]) -> bool:
 
 def _check_properties(statement: str) -> None:
     """Raises InvalidValueError if a statement sets a misspelt property of volstream."""
-    for before, after in pairwise(names.tokenize(statement)):
+    for before, after in pairwise(tokenize(statement)):
         if before.token_type is TokenType.STRING and after.text == "=":
             check_property(before.text)
