@@ -457,7 +457,7 @@ def test_a_definition_that_cannot_work_is_refused(target: Target) -> None:
     with pytest.raises(InvalidStateError, match="The job j writes its outputs to the same folder"):
         create("k", f"{code}:f", "u", volume="w", returns="made FILE", outputs_to="v", outputs_prefix="mine/below")
     session.volumes.create("open", str(_folder(target, "open")), queue_type=QueueType.NONE, ignores=())
-    with pytest.raises(InvalidValueError, match="would list the outputs in the making"):
+    with pytest.raises(InvalidValueError, match="would list unfinished outputs"):
         create("k", f"{code}:f", "u", volume="w", returns="made FILE", outputs_to="open")
 
 
