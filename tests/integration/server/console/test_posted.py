@@ -91,7 +91,7 @@ def test_the_description_of_the_volume_says_where_to_post(sender: Sender, place:
 def test_what_is_not_understood_is_refused_and_shown(sender: Sender) -> None:
     status, said = sender.post({"file": "a.txt"})
     assert (status, said["error"]["type"]) == (400, "InvalidValueError")
-    assert "no event that volstream knows" in said["error"]["message"]
+    assert "not an event that volstream knows" in said["error"]["message"]
     (kept,) = sender.catalog.refreshes.rejected(sender.volume.id)
     assert kept.subject == '{"file": "a.txt"}'
     assert sender.post(b"x" * (posted.MAX_BYTES + 1))[0] == 413
