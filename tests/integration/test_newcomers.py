@@ -40,7 +40,7 @@ def test_a_mistyped_home_is_reported_and_not_created(
         (
             "one",
             ("--arg", "size=3"),
-            "one has no argument 'size'. It has file.",
+            "one has no argument 'size'.",
         ),
         ("Model", (), "Model(size) cannot be set up: missing a required argument: 'size'"),
         ("Deaf", (), "cannot be called with a file: too many positional arguments"),

@@ -331,7 +331,7 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> 
         ('every = "1m"', 'cron = "often"', "job silver.count: 'often'"),
         ('every = "1m"', "retries = -1", "job silver.count: retries cannot be -1."),
         ('every = "1m"', 'where = "colour = 1"', "job silver.count: The condition names a column 'colour'"),
-        ('every = "1m"', 'arguments.language = "de"', "job silver.count: one(file) cannot be called with a file"),
+        ('every = "1m"', 'arguments.language = "de"', "job silver.count: one has no argument 'language'."),
         ('every = "1m"', 'environment = "none.txt"', "none.txt for the environment"),
         ("f.py:one", "f.py:nine", "has no 'nine'"),
         ('table = "items"', 'table = "elsewhere"', "stream item_changes: There is no table elsewhere."),

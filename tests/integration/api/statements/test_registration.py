@@ -149,7 +149,7 @@ def test_entries_stay_while_the_warehouse_is_not_there(home: Home, registering: 
     register(home.session.home)
     warehouse = Path(registering.warehouse_path)
     warehouse.rename(warehouse.with_name("elsewhere"))
-    with pytest.raises(DependencyError, match="not there"):
+    with pytest.raises(DependencyError, match="does not exist"):
         register(home.session.home)
     warehouse.with_name("elsewhere").rename(warehouse)
     assert registered(home) == ["t"]
