@@ -47,7 +47,7 @@ _ON_OTHER_SERVERS = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
-_TIME_ZONE = "spark.sql.session.timeZone"
+TIME_ZONE = "spark.sql.session.timeZone"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 #: How many tasks Spark makes of a range by default: as many as there are slots.
@@ -185,7 +185,7 @@ class SparkGateway:
     def zone(self) -> str | None:
         """Returns the time zone that this thread's statements have set in Spark; None: the local one."""
         session = self._present(threading.current_thread(), True)
-        found = None if session is None else session.conf.get(_TIME_ZONE)
+        found = None if session is None else session.conf.get(TIME_ZONE)
         return None if found == local_zone() else found
 
     def _present(self, thread: threading.Thread, of_statements: bool) -> SparkSession | None:
@@ -210,7 +210,7 @@ class SparkGateway:
         zone = local_zone()
         if zone != "UTC":  # which all sessions begin with
             with self.explaining():
-                connection.session.conf.set(_TIME_ZONE, zone)
+                connection.session.conf.set(TIME_ZONE, zone)
         return connection
 
     def close(self) -> None:

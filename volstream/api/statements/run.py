@@ -16,13 +16,15 @@ from volstream.api.statements.guards import check_columns_stay, check_tracking_s
 from volstream.api.statements.result import Result
 from volstream.base.definitions import DynamicJob, Job, Stream
 from volstream.base.model.names import Name, check_table
+from volstream.base.model.units import local_zone
 from volstream.changes.streams.consume import is_unused
 from volstream.changes.streams.definitions import CHANGE_COLUMNS
-from volstream.changes.streams.source import SHORTHANDS, check_property
+from volstream.changes.streams.source import SHORTHANDS, TableSource, check_property
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, SqlError
 from volstream.ingest.ending import end
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.guard import guarded
+from volstream.spark.session import TIME_ZONE
 from volstream.spark.views import without_views
 from volstream.sql import adapt, grammar, names
 from volstream.sql.text import literal, pairs
@@ -123,6 +125,10 @@ class SparkStatements:
             statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
             check_untracked(self._home, statement, words_of(statement))
             check_columns_stay(self._home, statement)
+        elif words[:1] == ["RESTORE"]:
+            statement = self._at_version(statement)
+        elif words[:4] == ["SET", "TIME", "ZONE", "LOCAL"]:  # of the session, not of the engine
+            statement = f"SET TIME ZONE {literal(local_zone())}"
         self._check_written(statement, words)
         arrived.commit_before(self._home, statement)
         streams = streams_of(self._home, statement)
@@ -147,6 +153,8 @@ class SparkStatements:
             frame = with_retries(run) if words[0] in ("INSERT", "UPDATE", "DELETE", "MERGE") else run()
         if words[:2] in _LISTING:
             frame = without_views(frame)
+        if words[:1] == ["RESET"] and (len(words) == 1 or words[-1] == "TIMEZONE"):
+            binding.spark.conf.set(TIME_ZONE, local_zone())
         # A user's view may read volstream's views for the life of the session.
         return frame if _is_temporary(words) else binding.views.release_with(frame)
 
@@ -182,6 +190,24 @@ class SparkStatements:
             arrived.commit_before(self._home, altering)
             binding.spark.sql(altering).collect()
         return Result([], [])
+
+    def _at_version(self, statement: str) -> str:
+        """Returns ``RESTORE`` with a version instead of a time, which Delta would read in the wrong zone."""
+        tokens = tokenize(statement)
+        texts = [token.text.upper() for token in tokens]
+        at = next((at for at in range(len(texts)) if texts[at : at + 4] == ["TO", "TIMESTAMP", "AS", "OF"]), None)
+        if at is None or len(tokens) < at + 5:
+            return statement
+        text, one = statement[tokens[at + 4].start :], tokens[at + 4 :]
+        moment = (
+            self._home.moment(one[0].text)
+            if len(one) == 1 and one[0].token_type is TokenType.STRING
+            else self._home.evaluated_moment(text.rstrip().rstrip(";"))
+        )
+        name = names.references(statement)[0].name
+        source = TableSource(name, metastore.locate(self._home, name))
+        version = source.resolve(f"table {name}", None, moment)
+        return f"{statement[: tokens[at + 1].start]}VERSION AS OF {version}"
 
     def _binding(self, spark: SparkSession) -> Binding:
         return Binding(self._home, spark, self._home.open_consumption, with_arrived=True)

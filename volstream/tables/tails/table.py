@@ -40,6 +40,10 @@ FLOOR, MOVE, THROUGH, BEFORE = (f"{NEWEST}:{part}" for part in ("floor", "move",
 SEALED, RETIRED = f"{NEWEST}:sealed", 2
 
 
+#: Metadata of columns that Delta computes when rows are written.
+_COMPUTED = {"delta.generationExpression", "delta.identity.start"}
+
+
 def location(target: str) -> str:
     """Returns the location of the tail of the table at ``target``. Delta ignores folders whose names begin like this."""
     return f"{target}/_tail"
@@ -80,6 +84,12 @@ def columns_of(target: str) -> pa.Schema:
         raise InvalidStateError(
             f"Column {variants[0]} is a VARIANT, which real-time streams do not support.",
             "Make it a STRING, and parse_json() it when it is read.",
+        )
+    computed = [str(field["name"]) for field in fields if {*field["metadata"]} & _COMPUTED]
+    if computed:
+        raise InvalidStateError(
+            f"Delta computes the column {computed[0]} of the table at {target}, which real-time streams do not support.",
+            "Make it an ordinary column, or write the table by SQL.",
         )
     limits = [field["metadata"].get(log.CHARACTERS) for field in fields]
     fields = [

@@ -83,6 +83,7 @@ class TailWriter:
             present[0].schema == spec.schema or _adapt(target, present[0].schema, spec.schema)
         )
         self._table = NativeTable(spec)
+        self._is_made = present is not None
         if stays:
             self._reopen()
 
@@ -100,15 +101,20 @@ class TailWriter:
             DependencyError: the tail cannot be written.
         """
         with self._lock:
+            if not self._is_made and not table.exists(self.target):
+                self._check_columns()
+            self._is_made = True
             for view in self._attempts():
                 if self._table.transaction(SEALED):
-                    raise InvalidStateError(
-                        f"The table at {self.target} takes no more rows.",
-                        "It was made immutable; or its columns changed, and a new stream can continue.",
-                    )
+                    raise _closed(self.target)
                 new = self._new(batches)
                 if not new or self._append_new(view, new):
                     return
+
+    def _check_columns(self) -> None:
+        """Raises InvalidStateError if the table has other columns than when this was made: nobody could seal a tail meanwhile."""
+        if table.columns_of(self.target) != self.columns:
+            raise _closed(self.target)
 
     def seal(self) -> None:
         """Makes the tail refuse rows from now on, including appends in flight. Idempotent.
@@ -324,6 +330,13 @@ class MovePlanner:
             return False
         self._table.maintain()
         return True
+
+
+def _closed(target: str) -> InvalidStateError:
+    return InvalidStateError(
+        f"The table at {target} takes no more rows.",
+        "It was made immutable; or its columns changed, and a new stream can continue.",
+    )
 
 
 def _crowded(target: str) -> StorageError:

@@ -56,6 +56,7 @@ WAYS: dict[str, Callable[[Home, str], object]] = {
     "reset stream": lambda home, when: _offset(
         home, f"CREATE STREAM s$ ON TABLE t$; ALTER STREAM s$ RESET TO TIMESTAMP '{when}'"
     ),
+    "clone": lambda home, when: _cloned(home, when),
     "restore": lambda home, when: _restored(home, when),
 }
 EXPECTED: dict[str, object] = {way: [(1,), (2,)] for way in WAYS} | dict.fromkeys(
@@ -73,9 +74,15 @@ def _offset(home: Home, script: str) -> int | None:
     return home.offset()
 
 
-def _restored(home: Home, when: str) -> list[tuple[int]]:
+def _cloned(home: Home, when: str) -> list[tuple[int]]:
     home.sql(f"CREATE OR REPLACE TABLE r$ SHALLOW CLONE t$ TIMESTAMP AS OF '{when}'")
     return home.rows("SELECT id FROM r$")
+
+
+def _restored(home: Home, when: str) -> list[tuple[int]]:
+    """The last way: the table is another one then."""
+    home.sql(f"RESTORE TABLE t$ TO TIMESTAMP AS OF '{when}'")
+    return home.rows("SELECT id FROM t$")
 
 
 @pytest.fixture
@@ -133,6 +140,19 @@ def test_a_zone_that_sql_sets_is_that_of_its_times(history: Home) -> None:
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(tried).result()
     assert found == {name: EXPECTED[name] for name in found}
+
+
+def test_a_session_returns_to_the_local_zone(home: Home, elsewhere: ThreadPoolExecutor) -> None:
+    def tried() -> list[object]:
+        [zone] = home.sql("SELECT current_timezone() AS zone")
+        found: list[object] = []
+        for statement in ("SET TIME ZONE LOCAL", "RESET", "RESET spark.sql.session.timeZone"):
+            home.sql("SET TIME ZONE 'Asia/Tokyo'")
+            home.sql(statement)
+            found += [one["zone"] for one in home.sql("SELECT current_timezone() AS zone")]
+        return [*{*found, zone["zone"]}]
+
+    assert len(elsewhere.submit(tried).result()) == 1
 
 
 def test_a_cursor_gives_times_with_their_zone(history: Home, elsewhere: ThreadPoolExecutor) -> None:
