@@ -149,7 +149,8 @@ def _time(moment: datetime, *, exact: bool) -> str:
     unit = "microseconds" if exact and moment.microsecond else "seconds"
     if moment.tzinfo is not None:  # else it is local already, and may be in an hour that its zone leaves out
         with suppress(OverflowError, ValueError):  # near the limits of datetime it has no local equivalent
-            moment = moment.astimezone().replace(tzinfo=None)
+            plain = datetime.fromisoformat(moment.isoformat(timespec="microseconds"))  # it may be one of pandas
+            moment = plain.astimezone().replace(tzinfo=None)
     return moment.isoformat(" ", unit)
 
 

@@ -38,6 +38,17 @@ def opened(file: File, compression: str | None) -> Any:
     return _Expanding(pa.CompressedInputStream(content, compression), file.size)
 
 
+#: How files begin that are no text, whatever their encoding.
+_MAGIC = {
+    b"\x1f\x8b": "compressed (gzip)",
+    b"\x28\xb5\x2f\xfd": "compressed (zstd)",
+    b"BZh9": "compressed (bzip2)",
+    b"PK\x03\x04": "a zip file, such as one of Excel",
+    b"PAR1": "a Parquet file",
+    b"%PDF": "a PDF",
+}
+
+
 def max_expanded_size(size: int) -> int:
     """Returns to how many bytes a file of ``size`` may expand."""
     return max(_MAX_EXPANDED, size * _MAX_FACTOR)
@@ -80,6 +91,8 @@ def texts(file: File, compression: str | None, encoding: str) -> Iterator[str]:
     content, position, begun = opened(file, compression), 0, False
     while True:
         block = content.read(_BLOCK_BYTES)
+        if not position and (kind := next((kind for magic, kind in _MAGIC.items() if block.startswith(magic)), None)):
+            raise FileRejectedError(f"The file is not text but {kind}, although its name says otherwise.")
         try:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:

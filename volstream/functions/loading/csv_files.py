@@ -39,11 +39,14 @@ def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator
     Raises:
         FileRejectedError: it is not such a file.
     """
-    head, blank = _first_row(file, what, options)
+    head, blank, is_all = _first_row(file, what, options)
     if head is None:
         return
     _check_width(len(head))
     names = _unique(head) if options.header else [f"_c{number}" for number in range(len(head))]
+    if is_all:  # PyArrow refuses a file that ends in its header
+        yield Chunk(0, [TextColumn(name, pa.array([], pa.string())) for name in names])
+        return
     ragged = _Ragged(names, what.delimiter)
     try:
         read = _ReadAs(options.encoding, what.delimiter, len(names))
@@ -162,11 +165,9 @@ class _Ending(io.BufferedIOBase):
         self._told.wait(0.2)
 
 
-def _first_row(file: File, what: RecognizedFormat, options: LoadOptions) -> tuple[list[str] | None, int]:
-    """Returns the values of the first row, and the number of empty lines before it; None if there is no row to read.
-
-    A header without a row after it is not one to read either: PyArrow refuses a file that ends in its header.
-    """
+def _first_row(file: File, what: RecognizedFormat, options: LoadOptions) -> tuple[list[str] | None, int, bool]:
+    """Returns the values of the first row, None if there is none; the number of empty lines before it; and whether it is a header
+    without a row after it."""
     blocks = texts(file, what.compression, options.encoding)
     head = ""
     for block in blocks:
@@ -178,13 +179,13 @@ def _first_row(file: File, what: RecognizedFormat, options: LoadOptions) -> tupl
         for blank, row in enumerate(csv.reader(lines, delimiter=what.delimiter)):
             if row:
                 if not options.header or lines.read().strip():
-                    return row, blank
+                    return row, blank, False
                 if any("\n" in value for value in row):
                     raise FileRejectedError("A quote in the first row of the file is never closed.")
-                return None, blank
+                return row, blank, True
     except csv.Error as error:
         raise FileRejectedError(f"The first row of the file cannot be read as csv: {error}.") from None
-    return None, 0
+    return None, 0, False
 
 
 def _check_width(values: int) -> None:

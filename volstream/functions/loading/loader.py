@@ -10,7 +10,7 @@ import pyarrow as pa
 from volstream.base.definitions import NewColumns
 from volstream.errors import InvalidValueError
 from volstream.functions.file import File
-from volstream.functions.loading.columns import Chunk, kind_of, present
+from volstream.functions.loading.columns import Chunk, TextColumn, kind_of, present
 from volstream.functions.loading.names import Placement, place
 from volstream.functions.loading.options import RESCUED, LoadOptions
 from volstream.functions.loading.read import chunks
@@ -46,6 +46,9 @@ class Loader:
         missing: dict[str, pa.Field] = {}
         for chunk in chunks(file, self._options):
             placement = self._place(tuple(column.name for column in chunk.columns))
+            self._check_header(chunk, placement)
+            if not chunk.rows:
+                continue
             if self._options.new_columns is not NewColumns.RESCUE:
                 # From the first one on the rows do not matter, but the types of all of them do.
                 self._note_new(chunk, placement, missing)
@@ -57,6 +60,17 @@ class Loader:
         if missing:
             ddl = to_ddl(pa.schema([*missing.values()]))
             raise FileRejectedError(f"The file has columns that the table lacks: {ddl}.", ddl)
+
+    def _check_header(self, chunk: Chunk, placement: Placement) -> None:
+        """Raises FileRejectedError if the first row of a csv file has none of the table's columns: then it is no header."""
+        of_file = [at for at, column in enumerate(chunk.columns) if type(column) is TextColumn]
+        folders = {placement.names[at].lower() for at in range(len(chunk.columns)) if at not in of_file}
+        own = [name for name in self._columns.names if name != RESCUED and name.lower() not in folders]
+        if self._options.header and of_file and own and not {*placement.by_name.values()} & {*of_file}:
+            raise FileRejectedError(
+                f"The first row of the file has none of the columns {', '.join(own[:5])}. Has the file no header (header=false), "
+                "or another delimiter?"
+            )
 
     def _note_new(self, chunk: Chunk, placement: Placement, missing: dict[str, pa.Field]) -> None:
         """Adds the columns that the table lacks, and those of which it lacks fields, with types that hold the values so far."""

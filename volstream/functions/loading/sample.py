@@ -44,7 +44,8 @@ def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = Fal
 def columns_shown_by(file: File, options: LoadOptions, *, whole: bool = False) -> pa.Schema:
     """Returns the columns that a file shows; null is the type of text without values. Raises FileRejectedError."""
     columns: dict[str, pa.Field] = {}
-    for chunk in islice(chunks(file, options), None if whole else 1):
+    shown = (chunk for chunk in chunks(file, options) if chunk.rows)
+    for chunk in islice(shown, None if whole else 1):
         for at, name in place([column.name for column in chunk.columns], pa.schema([])).new.items():
             column = chunk.columns[at]
             kind = kind_of(column, options)

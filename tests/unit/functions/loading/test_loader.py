@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from datetime import date
 from decimal import Decimal
 
@@ -151,3 +152,18 @@ def test_a_decimal_with_more_digits_than_any_type_is_rescued(files: Files) -> No
         {"a": None, "_rescued_data": f'{{"a":"{fine}"}}'},
         {"a": Decimal("1.50")},
     ]
+
+
+@pytest.mark.parametrize("content", ["3,c\n", "4,d\n5,e\n", "id;n\n1;2\n"], ids=["one line", "no header", "delimiter"])
+def test_a_first_row_that_is_no_header_of_the_table_is_refused(files: Files, content: str) -> None:
+    with pytest.raises(FileRejectedError, match="none of the columns id, n\\. Has the file no header"):
+        files.rows("x.csv", content, "id BIGINT, n STRING")
+
+
+def test_a_file_of_its_header_alone_has_no_rows(files: Files) -> None:
+    assert files.rows("x.csv", "id,n\n", "id BIGINT, n STRING") == []
+
+
+def test_bytes_that_are_no_text_are_refused_in_any_encoding(files: Files) -> None:
+    with pytest.raises(FileRejectedError, match=r"compressed \(gzip\)"):
+        files.rows("x.csv", gzip.compress(b"id\n1\n"), "id BIGINT", encoding="latin-1")
