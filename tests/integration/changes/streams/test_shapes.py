@@ -250,6 +250,30 @@ def test_a_real_time_stream_of_an_altered_table_goes_on_or_says_what_to_do(fed: 
     assert (7, new) in home.rows(f"SELECT id, {fed.name} FROM t$")
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("alter", ["ADD COLUMNS (v.q INT)", "RENAME COLUMN z TO zz"])
+def test_a_real_time_stream_that_wrote_nothing_before_its_table_was_altered_is_refused(home: Home, alter: str) -> None:
+    home.sql(f"CREATE TABLE t$ (id INT, v STRUCT<a: INT>, z STRING) TBLPROPERTIES ({MAPPED})")
+    connection = Connection(_OpenHome(home.session))
+    with connection.get_realtime_stream(table="t", schema=home.schema, operate=RealtimeOperation.APPEND_ONLY) as stream:
+        home.sql(f"ALTER TABLE t$ {alter}")
+        row = stream.create_row(RowOperator.INSERT)
+        row.set_values({"id": 1, "v": {"a": 1}})
+        stream.apply(row)
+        with pytest.raises(RowsNotSentError, match="takes no more rows"):
+            stream.flush()
+    assert home.rows("SELECT id FROM t$") == []
+
+
+@pytest.mark.long
+def test_a_real_time_stream_refuses_a_table_with_computed_columns(home: Home) -> None:
+    home.sql("CREATE TABLE t$ (id STRING, at TIMESTAMP, d DATE GENERATED ALWAYS AS (CAST(at AS DATE)))")
+    with pytest.raises(InvalidStateError, match="Delta computes the column d"):
+        Connection(_OpenHome(home.session)).get_realtime_stream(
+            table="t", schema=home.schema, operate=RealtimeOperation.APPEND_ONLY
+        )
+
+
 def _first(value: Any) -> Any:
     """A value in the fields of before: those that were added later are left out, one that is renamed later has its old name."""
     if isinstance(value, dict):
