@@ -165,13 +165,20 @@ def rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
     Measures rows one by one, so a generator is not consumed beyond the limit.
 
     Args:
-        returned: None, one row, a PyArrow table or batch, or an iterable of either.
+        returned: None, one row, a PyArrow table or batch, or an iterable of either; or a DataFrame of pandas or polars.
 
     Raises:
         NotRowsError: the value is something else. TooLargeError: the rows exceed the limits.
     """
     if returned is None:
         return [], 0
+    if hasattr(returned, "__arrow_c_stream__") and not isinstance(returned, _ARROW):
+        try:
+            returned = pa.table(returned)
+        except (pa.ArrowException, TypeError, ValueError):  # a single column, for example
+            raise NotRowsError(
+                f"The function returned a {type(returned).__name__}; return a DataFrame, a PyArrow table, or dicts."
+            ) from None
     if isinstance(returned, pa.RecordBatch | pa.Table):
         return _arrow_rows(iter([returned]), expected)
     measured = RowMeter(expected.bounds)
@@ -207,6 +214,10 @@ def rows_of_each(returned: object, files: int, expected: RowRequirements) -> lis
             return entries
         raise NotRowsError(f"{given} {counted(len(entries), 'entry', 'entries')}; return one for each file, in order.")
     raise NotRowsError(f"{given} a {type(returned).__name__}; return a list, one entry per file.")
+
+
+#: What has batches, or is one.
+_ARROW = (pa.RecordBatch, pa.Table, pa.RecordBatchReader)
 
 
 def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -13,7 +14,8 @@ from tests.running import EVERYWHERE, Runner, failed, results
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.memory import MemoryStore
 from volstream.functions.bounds import Bounds
-from volstream.functions.rows import ArrowRows
+from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements
+from volstream.functions.rows import rows_of as returned_rows
 
 COLUMNS = pa.schema([("n", pa.int64()), ("s", pa.string())])
 
@@ -91,3 +93,12 @@ def test_rows_before_an_error_do_not_count(run: Runner, store: MemoryStore) -> N
     table = run(code, [store.put("a", b"")])
     assert results(table) == [("a", None)]
     assert failed(table) == {"a": (FailureKind.RAISED, "ValueError: late")}
+
+
+def test_a_dataframe_is_rows_and_a_single_column_is_none() -> None:
+    expected = RowRequirements(pa.schema([("a", pa.int64()), ("b", pa.string())]), Bounds())
+    rows, _ = returned_rows(pd.DataFrame({"a": [1, 2], "b": ["x", None]}), expected)
+    assert isinstance(rows, ArrowRows)
+    assert rows.to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+    with pytest.raises(NotRowsError, match="value of type int"):
+        returned_rows(pd.Series([1, 2]), expected)
