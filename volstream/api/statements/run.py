@@ -181,6 +181,11 @@ class SparkStatements:
             properties |= {key: value} if shorthand is None else shorthand(value)
         check_tracking_stays(self._home, statement.name, properties)
         schema = DeltaLog(folders.table_location(self._home.warehouse, statement.name)).schema()
+        if schema is None and any(key.lower() == "change_tracking" for key in statement.options["properties"]):
+            raise InvalidStateError(
+                f"The table {statement.name} is not in the home's warehouse, so it can have no streams.",
+                "Copy it: CREATE TABLE ... AS SELECT ...",
+            )
         present = {} if schema is None else schema.properties
         changed = {key: value for key, value in properties.items() if present.get(key) != value}
         binding = self._binding(self._home.spark)

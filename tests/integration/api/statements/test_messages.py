@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.integration.conftest import Home
 from volstream.api import dbapi
-from volstream.errors import InvalidValueError, SqlError, StorageError
+from volstream.errors import InvalidStateError, InvalidValueError, SqlError, StorageError
 
 
 def test_a_misspelt_relation_is_named_with_the_one_that_was_meant(home: Home) -> None:
@@ -57,3 +61,13 @@ def test_errors_of_java_say_what_is_wrong(home: Home) -> None:
     with pytest.raises(StorageError, match="Incomplete HDFS URI, no host") as unreachable:
         home.session.connector.upload_file("hdfs:///data/users.csv", home.name("u"), "id")
     assert "hdfs://HOST:PORT/path" in unreachable.value.remedy
+
+
+@pytest.mark.long
+def test_a_table_that_can_have_no_stream_is_not_made_to_track_its_changes(home: Home, tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "theirs"), pa.table({"id": [1]}))
+    home.sql(f"CREATE TABLE x$ USING DELTA LOCATION '{tmp_path / 'theirs'}'")
+    with pytest.raises(InvalidStateError, match="can have no streams"):
+        home.sql("ALTER TABLE x$ SET PROPERTIES ('change_tracking' = 'true')")
+    write_deltalake(str(tmp_path / "theirs"), pa.table({"id": [2]}), mode="append")
+    assert home.rows("SELECT id FROM x$") == [(1,), (2,)]
