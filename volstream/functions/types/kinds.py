@@ -91,8 +91,18 @@ def of_scalar(value: Any) -> pa.DataType | None:
     for cls in type(value).__mro__:
         if cls in _BY_CLASS:
             kind = _BY_CLASS[cls]
+            if isinstance(value, Decimal) and value.is_finite():
+                return _of_decimal(value)
             return _LARGE if kind == pa.int64() and not -(2**63) <= int(value) < 2**63 else kind
     return None
+
+
+def _of_decimal(value: Decimal) -> pa.DataType:
+    """Returns the usual type of decimals, or the one of most digits that holds a value that does not fit it."""
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int), "it is finite"
+    whole, scale = max(value.adjusted() + 1, 0), max(-exponent, 18)
+    return pa.decimal128(MAX_DIGITS, max(min(scale, MAX_DIGITS - whole), 0))
 
 
 def of_arrow(kind: pa.DataType, *, utc: bool = False) -> pa.DataType:
