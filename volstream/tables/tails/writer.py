@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
 from volstream.base.lifecycle import faults
-from volstream.errors import FencedError, InvalidStateError, StorageError, TailFullError
+from volstream.errors import DependencyError, FencedError, InvalidStateError, StorageError, TailFullError
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.native import DataFile, NativeTable, View
@@ -113,8 +113,9 @@ class TailWriter:
 
     def _check_columns(self) -> None:
         """Raises InvalidStateError if the table has other columns than when this was made: nobody could seal a tail meanwhile."""
-        if table.columns_of(self.target) != self.columns:
-            raise _closed(self.target)
+        with suppress(DependencyError):  # a table that cannot be read now does not make rows unsafe
+            if table.columns_of(self.target) != self.columns:
+                raise _closed(self.target)
 
     def seal(self) -> None:
         """Makes the tail refuse rows from now on, including appends in flight. Idempotent.
