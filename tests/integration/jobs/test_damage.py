@@ -136,6 +136,7 @@ def test_rows_of_a_lost_file_are_made_again(damaged: Damaged) -> None:
     assert damaged.calls() == []
 
 
+@pytest.mark.long
 def test_rows_of_a_file_that_are_spread_over_data_files_are_all_made_again(damaged: Damaged) -> None:
     damaged.jobs.run("j")
     spark = damaged.session.spark
@@ -164,6 +165,7 @@ def test_a_log_that_cannot_be_read_is_made_again_when_asked(damaged: Damaged) ->
     assert damaged.content() == _rows(NOW)
 
 
+@pytest.mark.long
 def test_a_damaged_checkpoint_costs_no_call(damaged: Damaged) -> None:
     [checkpoint] = damaged.files(r"\d+\.checkpoint\.parquet")
     checkpoint.write_bytes(checkpoint.read_bytes()[:50])
@@ -173,6 +175,7 @@ def test_a_damaged_checkpoint_costs_no_call(damaged: Damaged) -> None:
     assert damaged.content() == _rows(FILLED)
 
 
+@pytest.mark.long
 def test_a_damaged_ledger_costs_calls_for_files_without_rows(damaged: Damaged) -> None:
     [ledger] = (Path(damaged.session.home.warehouse) / "_ledgers").glob("*/part-*.parquet")
     ledger.unlink()

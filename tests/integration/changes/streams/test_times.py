@@ -17,8 +17,10 @@ from volstream.errors import SqlError
 
 ZONES = [
     "Asia/Kathmandu",
-    *(pytest.param(zone, marks=pytest.mark.long) for zone in ("UTC", "America/St_Johns", "Pacific/Kiritimati")),
-    "<+0005>-0:05",
+    *(
+        pytest.param(zone, marks=pytest.mark.long)
+        for zone in ("UTC", "America/St_Johns", "Pacific/Kiritimati", "<+0005>-0:05")
+    ),
 ]
 
 #: How a time is given, and what then says which version or rows were meant.
