@@ -1,7 +1,7 @@
-"""Servers of S3 on 127.0.0.1: moto, a package of the tests; LocalStack and SeaweedFS, which nobody here wrote a part of.
+"""Starts S3 servers on 127.0.0.1: moto, a test dependency, and LocalStack and SeaweedFS.
 
-``python -m tests.servers`` installs the last two into the user's cache, because each of them needs what others have: LocalStack
-a newer Python and packages that clash with ours, SeaweedFS a compiler of Go. Nothing is fetched while tests run.
+``python -m tests.servers`` installs the last two into the user's cache, outside this environment: LocalStack needs a newer Python
+and packages that conflict with ours, SeaweedFS a Go compiler. Tests download nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A home of the first release, kept in the folder ``first``, opens in every later version.
 
-It was made in ``/srv/first`` by ``volstream`` itself: a volume, and a job of which one of three files failed. Never make it anew:
-a change that this test does not survive needs a migration.
+The first release created it in ``/srv/first``: a volume, and a job that failed on one of three files. Never regenerate it: a change
+that breaks this test needs a migration.
 """
 
 from __future__ import annotations

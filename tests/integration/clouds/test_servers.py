@@ -1,4 +1,4 @@
-"""The servers of the tests: nobody else reaches them, and nothing of them is left."""
+"""The servers that tests start listen on 127.0.0.1 only, and stop even if the tests are killed."""
 
 from __future__ import annotations
 

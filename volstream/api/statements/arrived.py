@@ -90,7 +90,7 @@ def commit_before(home: Home, statement: str) -> None:
 
 
 def _seal(home: Home, name: Name) -> None:
-    """Ends the open real-time streams of a table whose columns will be other ones: their rows would fit it no more."""
+    """Ends the open real-time streams of a table whose columns are about to change: their rows would no longer fit."""
     location = folders.table_location(home.warehouse, name)
     if TailedTable.open(location) is not None:
         TailWriter(location).seal()

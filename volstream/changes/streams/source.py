@@ -351,7 +351,9 @@ class TableSource:
         return {version: self._schema(version) for version in sorted({after, *between, until})}
 
     def _parts(self, first: int, last: int) -> Sequence[_Part]:
-        """Returns the range of versions in parts, each of which Delta reads by its last schema.
+        """Splits a range of versions where Delta cannot read earlier rows with a later schema.
+
+        A part is read with its last schema.
 
         Raises:
             StreamSchemaChangedError: earlier rows do not fit the last schema.

@@ -70,7 +70,7 @@ def _event(detail: dict[str, Any]) -> Sequence[ObjectHint]:
 
 def _hints(bucket: str, key: str) -> Sequence[ObjectHint]:
     """Returns a hint for each spelling that a key can stand for: S3 form-encodes it (``+`` is a space), Ceph and CloudTrail do
-    not, and AWS does not document what EventBridge does. Who encodes even slashes encodes."""
+    not, and AWS does not document what EventBridge does. A sender that encodes even slashes does encode keys."""
     decoded = _decoded(key) or key
     spellings = dict.fromkeys((decoded, decoded if "%2F" in key.upper() else key))
     return [ObjectHint(bucket, spelling) for spelling in spellings] if _could_be(bucket, key) else ()

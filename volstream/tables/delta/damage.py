@@ -1,7 +1,8 @@
-"""What of a table can no longer be read: its log, data files, deletion vectors. And what makes it readable again.
+"""Finds what can no longer be read of a table (log, data files, deletion vectors), and makes the table readable again.
 
-Data files go by a commit that says between which values their rows were: a file of a volume may have rows in several of them, and
-what is left of these looks whole. A log that only its checkpoints keep from being read does without them.
+A commit removes unreadable data files, and records the bounds of their rows' values: a volume's file may have rows in several
+data files, and those that remain look complete. If only checkpoints are unreadable, they are deleted, and readers use the rest of
+the log.
 
 What does not belong here: whose rows these are, and how they are made again (``jobs.verify``).
 """

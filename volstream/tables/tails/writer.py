@@ -112,7 +112,7 @@ class TailWriter:
                     return
 
     def _check_columns(self) -> None:
-        """Raises InvalidStateError if the table has other columns than when this was made: nobody could seal a tail meanwhile."""
+        """Raises InvalidStateError if the table's columns changed before the tail existed: there was no tail to seal."""
         with suppress(DependencyError):  # a table that cannot be read now does not make rows unsafe
             if table.columns_of(self.target) != self.columns:
                 raise _closed(self.target)

@@ -91,9 +91,9 @@ def test_oss_messages_are_parsed(name: str, wrap: Callable[[bytes], bytes]) -> N
 
 @pytest.mark.parametrize("key", KEYS)
 def test_any_key_is_reported_unchanged(key: str) -> None:
-    for told in (s3_events.parse(s3_body(key)), oss_events.parse(oss_body(key))):
-        assert not isinstance(told, Rejection)
-        assert told[0] == ObjectHint("photos", key)
+    for hints in (s3_events.parse(s3_body(key)), oss_events.parse(oss_body(key))):
+        assert not isinstance(hints, Rejection)
+        assert hints[0] == ObjectHint("photos", key)
 
 
 def test_an_s3_key_is_decoded_once_or_not_at_all_as_ceph_sends_it() -> None:
@@ -108,9 +108,9 @@ def test_an_oss_key_that_may_be_encoded_is_reported_both_ways() -> None:
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1))
 def test_every_record_is_read(keys: list[str]) -> None:
     files = [key for key in keys if not key.endswith("/")]
-    for told in (s3_events.parse(s3_body(*keys)), oss_events.parse(oss_body(*keys))):
-        assert not isinstance(told, Rejection)
-        assert set(hinted(*files)) <= set(told)
+    for hints in (s3_events.parse(s3_body(*keys)), oss_events.parse(oss_body(*keys))):
+        assert not isinstance(hints, Rejection)
+        assert set(hinted(*files)) <= set(hints)
 
 
 @pytest.mark.parametrize(("body", "envelope"), [(s3_body("a"), {"Type": "Notification"}), (oss_body("a"), {})])

@@ -198,7 +198,7 @@ def decimals(digits: int, scale: int) -> st.SearchStrategy[Any]:
     return st.integers(-most, most).map(lambda unscaled: Decimal(unscaled).scaleb(-scale))
 
 
-#: Types of files with their values, of which the column has the same.
+#: Arrow type of a column, Avro type of the field that it comes from, and values of both.
 LEAVES: Sequence[tuple[pa.DataType, Any, st.SearchStrategy[Any]]] = (
     (pa.bool_(), "boolean", st.booleans()),
     (pa.int32(), "int", st.integers(-(2**31), 2**31 - 1)),
