@@ -42,15 +42,14 @@ from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import of_job
 from volstream.jobs import plan
 from volstream.jobs.attempt import target_of_rows
-from volstream.jobs.results import ResultTables, write_batch
+from volstream.jobs.results import ResultTables, changes_of
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
 from volstream.jobs.staging import replied
 from volstream.spark.engine import record
 from volstream.sql.text import table_at
-from volstream.tables.delta import folders
+from volstream.tables.delta import direct, folders
 from volstream.tables.delta.marker import Marker
-from volstream.tables.delta.writer import DeltaWriter
 
 #: Refreshes between checks whether the directory needs upkeep, like a busy daemon's.
 _LOOK = 50
@@ -73,7 +72,6 @@ class Results:
         self._rows = rows
         self._commits = 0
         self._scratch = scratch / name
-        self._delta = DeltaWriter(session.home.gateway)
         (self._scratch / "volume").mkdir(parents=True)
         session.volumes.create(name, str(self._scratch / "volume"), queue_type=QueueType.NONE)
         session.volumes.refresh(name)
@@ -120,13 +118,8 @@ class Results:
         target = target_of_rows(self._job, location, batch.id)
         replies = replied([pa.RecordBatch.from_pylist(outcomes, schema=schema)], target)
         staged = Staged.of(location, target, (pa.Table.from_batches([reply]) for reply in replies))
-        self._delta.prepare(self._location)  # a job does so while its function runs
-
-        def commit() -> None:
-            with self._delta.marked(Marker("benchmark", self._commits, {}), self._location) as session:
-                write_batch(session, self._delta, self._job, made, batch, self._location, staged)
-
-        return timed(commit)
+        changes, marker = changes_of(self._job, made, batch, staged), Marker("benchmark", self._commits, {})
+        return timed(lambda: direct.commit(self._location, marker, changes))
 
     def _planned(self, paths: Sequence[str]) -> tuple[Plan, Batch]:
         location = str(self._scratch / f"plan-{self._commits}")

@@ -46,7 +46,7 @@ from volstream.jobs.needs import gpus_of, most_workers, profile_of
 from volstream.jobs.outputs import JobOutputs, target_of
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.progress import Progress
-from volstream.jobs.results import followed, put_batch, without_followed, write_batch
+from volstream.jobs.results import changes_of, followed, write_by_spark
 from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import bounds
 from volstream.jobs.staged import Staged, Totals
@@ -89,33 +89,6 @@ class StagedBatch:
     seconds: float
 
 
-class CommitPreparation:
-    """Runs the first steps of the next commit in advance, while files are planned and processed."""
-
-    def __init__(self, services: JobServices, job: FileJob) -> None:
-        self._services = services
-        self._job = job
-        self._begun = False
-
-    def begin(self) -> None:
-        """Starts in the background, unless already done for the next commit."""
-        if self._begun:
-            return
-        self._begun = True
-        location = self._services.table_of(self._job)
-
-        def prepare() -> None:
-            with suppress(VolstreamError):  # the commit will run into the same error
-                if not direct.can_write(location, key_column(self._job)):
-                    self._services.delta.prepare(location)
-
-        threading.Thread(target=prepare, name=f"commit of {self._job.name}", daemon=True).start()
-
-    def used(self) -> None:
-        """Notes that a commit was made: the next one can be prepared."""
-        self._begun = False
-
-
 class BatchExecutor:
     """The attempts of one run at the batches of one plan.
 
@@ -135,7 +108,6 @@ class BatchExecutor:
         volume: Volume,
         stop: Stop,
         progress: Progress,
-        preparation: CommitPreparation,
         committed: set[str],
     ) -> None:
         self._services = services
@@ -147,7 +119,6 @@ class BatchExecutor:
         self._stop = stop
         self._progress = progress
         self._location = services.table_of(job)
-        self._preparation = preparation
         self._committed = committed
         self._outputs = None if job.outputs_to is None else JobOutputs(services.catalog, services.settings, job)
         self._called: float | None = None  # when the last calls ended
@@ -240,16 +211,17 @@ class BatchExecutor:
     ) -> None:
         began = time.monotonic()
 
-        def commit(session: SparkSession) -> None:
-            write_batch(session, self._services.delta, self._job, open_plan, batch, self._location, done.staged)
+        changes = changes_of(self._job, open_plan, batch, done.staged)
+
+        def by_spark(session: SparkSession) -> None:
+            write_by_spark(session, self._services.delta, self._location, done.staged, changes)
 
         def directly(marker: Marker) -> bool:
-            return put_batch(self._job, open_plan, batch, self._location, done.staged, marker)
+            return direct.commit(self._location, marker, changes)
 
         entries = Marker(intent.app_id(), intent.marker_sequence, {"batch": batch.id})
         ledger.record(ledger.location_of(self._services.warehouse, self._job.id), batch.id, entries, done.staged)
-        self._services.consumer.write(intent, outcome.counts(), commit, directly=directly)
-        self._preparation.used()
+        self._services.consumer.write(intent, outcome.counts(), by_spark, directly=directly)
         seconds = done.seconds + time.monotonic() - began
         self._services.catalog.consumptions.commit(intent, replace(outcome, seconds=seconds))
         self._committed.add(batch.id)
@@ -516,12 +488,7 @@ class BatchExecutor:
         births: dict[str, datetime] = {}
         if isinstance(self._store, HasBirths):
             births = {file.path: born for file in moved if (born := self._store.born(file.path)) is not None}
-        following = followed(moved, self._location, births)
-        if following is not None:
-            return plan.work_of(session, open_plan, batch, following)
-        origins = plan.of_origins("t._file_path", open_plan.location, batch)
-        assert origins is not None, "there are moves"
-        return without_followed(session, plan.work_of(session, open_plan, batch), self._location, origins, births)
+        return plan.work_of(session, open_plan, batch, followed(session, moved, self._location, births))
 
     def _note_failures(
         self, staged: Staged, open_plan: Plan, batch: Batch, intent: Intent, earlier: dict[str, Failure]

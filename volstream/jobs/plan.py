@@ -27,7 +27,7 @@ from volstream.jobs.sizing import Limits
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
 from volstream.spark.guard import computing
-from volstream.sql.text import MAX_NAMED, between, literal, one_of, table_at
+from volstream.sql.text import literal, table_at
 from volstream.tables.delta import folders
 from volstream.tables.delta.places import filesystem_of
 
@@ -349,24 +349,6 @@ def processors(files: DataFrame) -> int:
 def within(planned: DataFrame, batch: Batch) -> DataFrame:
     """Returns the rows of a plan that belong to a batch."""
     return planned.where(bounds("relative_path", batch))
-
-
-def of_files(column: str, location: str, batch: Batch) -> str:
-    """Returns SQL for a MERGE, on only the target's path column: selects the rows of a batch's files, and perhaps others."""
-    if batch.files + batch.removals > MAX_NAMED:
-        return bounds(column, batch)
-    return one_of(column, _paths(location, "relative_path", _bounds(batch)))
-
-
-def of_origins(column: str, location: str, batch: Batch) -> str | None:
-    """Returns SQL like :func:`of_files`, for the old paths of a batch's moved files; None if none was moved."""
-    if not batch.moves:
-        return None
-    if batch.moves <= MAX_NAMED:
-        return one_of(column, _paths(location, "old_path", _bounds(batch)))
-    extent = origins(location, batch)
-    assert extent is not None, "there are moves"
-    return between(column, *extent)
 
 
 def removed_paths(location: str, batch: Batch) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,39 +16,37 @@ from volstream.base.log import get
 from volstream.base.model.work import Batch, Plan
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError, InvalidValueError, reason_of
-from volstream.functions.schema import PROVENANCE, key_column, of_job, of_table, provenance_of, to_ddl, type_named
+from volstream.functions.schema import key_column, of_job, of_table, to_ddl, type_named
 from volstream.functions.types.widen import fields_added
 from volstream.jobs import ledger
 from volstream.jobs.load import loads
-from volstream.jobs.plan import MOVE, REMOVE, Moved, moved, of_files, of_origins, removed_paths, slice_of
-from volstream.jobs.staged import SETTLED, Staged
+from volstream.jobs.plan import Moved, moved, removed_paths
+from volstream.jobs.staged import Staged
 from volstream.jobs.target import check_target
+from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
-from volstream.sql.text import MAX_NAMED, literal, one_of, quote_column, table_at, type_of
+from volstream.sql.text import table_at, type_of
 from volstream.tables.delta import direct, folders, foreign, upkeep
 from volstream.tables.delta.damage import Damage, damage_of, drop_checkpoints, remove_files
+from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.keeper import UPKEEP, is_open, keeper_of
 from volstream.tables.delta.log import DeltaLog, types_of
-from volstream.tables.delta.marker import OWNER, Marker
+from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.writer import DeltaWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.jobs.home import Home
 
 _log = get("jobs")
 
-#: The rows of up to this many files go into one data file; beyond that, the tasks that hold the rows write them.
-_ONE_FILE = 1000
-
 #: Stops Parquet's writer from keeping minimum and maximum values. It keeps them in full for all row groups until a file ends,
 #: so that a file of large rows would be in memory twice.
 _WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
 
 #: Columns of the table that say which content of a file its rows are of, and when they were made.
-_OF_CONTENT = ("_file_path", "_file_version", "_processed_at")
+_OF_CONTENT = ["_file_path", "_file_version", "_processed_at"]
 
 #: Files are put together for about this long at a time.
 _UPKEEP_SECONDS = 1.0
@@ -227,12 +224,23 @@ class ResultTables:
             self._delta.add_columns(location, ", ".join(missing))
 
 
-def followed(files: Sequence[Moved], location: str, births: Mapping[str, datetime]) -> Sequence[str] | None:
-    """Returns the moved files whose rows can follow, as :func:`without_followed` finds them, but without Spark; None: only Spark
-    can tell."""
-    rows = direct.rows_of(location, "_file_path", {file.old_path for file in files}, list(_OF_CONTENT))
+def followed(
+    session: SparkSession, files: Sequence[Moved], location: str, births: Mapping[str, datetime]
+) -> Sequence[str]:
+    """Returns the moved files whose rows can follow: the old path has rows of this content, and the file was there when they were
+    made: an inode that was free again, with a time that was set, has the same version.
+
+    Args:
+        location: of the result table.
+        births: when the moved files were made, by path, where that is known.
+    """
+    rows = direct.rows_of(location, "_file_path", {file.old_path for file in files}, _OF_CONTENT)
     if rows is None:
-        return None
+        old = relation(session, pa.table({"_file_path": pa.array([file.old_path for file in files], pa.string())}))
+        columns = ", ".join(_OF_CONTENT)
+        found = session.sql(f"SELECT {columns} FROM {table_at(location)}").join(old, "_file_path", "left_semi")
+        with map_spark_errors():
+            rows = found.toArrow()
     paths, versions, processed = (rows[name].to_pylist() for name in _OF_CONTENT)
     present = dict(zip(zip(paths, versions, strict=True), processed, strict=True))
 
@@ -246,34 +254,16 @@ def followed(files: Sequence[Moved], location: str, births: Mapping[str, datetim
     return [file.path for file in files if follows(file)]
 
 
-def without_followed(
-    session: SparkSession, files: DataFrame, location: str, origins: str, births: Mapping[str, datetime]
-) -> DataFrame:
-    """Removes from a batch's ``files`` the moved ones whose rows can follow: the old path has rows of this content, and the file
-    was there when they were made: an inode that was free again, with a time that was set, has the same version.
-
-    Args:
-        location: of the result table.
-        origins: SQL condition on the table's rows ``t`` that selects the rows of the old paths.
-        births: when the moved files were made, by path, where that is known.
-    """
-    files.createOrReplaceTempView("volstream_files")
-    times = [pa.array([*births], pa.string()), pa.array([*births.values()], pa.timestamp("us", tz="UTC"))]
-    relation(session, pa.table(times, ["path", "born"])).createOrReplaceTempView("volstream_births")
-    return session.sql(
-        "SELECT f.* FROM volstream_files f LEFT JOIN volstream_births b ON b.path = f.relative_path "
-        f"LEFT ANTI JOIN {table_at(location)} t ON f.action = '{MOVE}' AND t._file_path = f.old_path "
-        f"AND t._file_version = f.old_version AND coalesce(b.born <= t._processed_at, true) AND {origins}"
-    )
-
-
-def put_batch(job: FileJob, plan: Plan, batch: Batch, location: str, staged: Staged, marker: Marker) -> bool:
-    """Commits like :func:`write_batch`, without Spark; does nothing and returns False if Spark is needed."""
-    gone = None if _is_blind(job, batch) else [*removed_paths(plan.location, batch), *staged.settled()]
+def changes_of(job: FileJob, plan: Plan, batch: Batch, staged: Staged) -> RowChanges:
+    """Returns what a batch's outcomes change in the job's table: the rows of processed files are replaced, those of removed files
+    are deleted, and those of moved files follow; failed files keep theirs."""
+    gone: list[str] | None = None
     follow: dict[str, Mapping[str, Any]] = {}
-    if batch.moves and job.on_move is OnMove.REKEY and gone is not None:
-        called = staged.paths()
-        for file in moved(plan.location, batch):
+    # Otherwise it only adds rows: the table has none of its files.
+    if job.write is not Write.APPEND and (not job.clean or batch.replaced or batch.removals or batch.moves):
+        gone = [*removed_paths(plan.location, batch), *staged.settled()]
+        called = staged.paths() if batch.moves else set()
+        for file in moved(plan.location, batch) if batch.moves and job.on_move is OnMove.REKEY else ():
             if file.path not in called:
                 gone.append(file.path)  # after a reset of the stream it may have rows
                 follow[file.old_path] = {
@@ -282,109 +272,23 @@ def put_batch(job: FileJob, plan: Plan, batch: Batch, location: str, staged: Sta
                     "_refresh_id": file.commit_version,
                     "_batch_id": batch.id,
                 }
-    changes = direct.RowChanges([staged.inline()], of_table(job), key_column(job), gone, staged.files(), follow)
-    return direct.commit(location, marker, changes)
+    return RowChanges([staged.inline()], of_table(job), key_column(job), gone, staged.files(), follow)
 
 
-def _is_blind(job: FileJob, batch: Batch) -> bool:
-    """Returns whether the batch only adds rows: the table has no rows of its files, or none of them must be removed."""
-    return job.write is Write.APPEND or (job.clean and not (batch.replaced or batch.removals or batch.moves))
+def write_by_spark(
+    session: SparkSession, delta: DeltaWriter, location: str, staged: Staged, changes: RowChanges
+) -> None:
+    """Commits a batch's outcomes to a table that requires Spark.
 
-
-@contextmanager
-def _small_footers(session: SparkSession, staged: Staged) -> Iterator[None]:
-    """Omits statistics from the footers of files written in the block if rows, and hence statistics, are very large."""
+    Args:
+        session: marked for this attempt.
+    """
+    rows = staged.rows(session)
     settings = _WITHOUT_STATISTICS if staged.has_large_rows() else {}
     for key, value in settings.items():
         session.conf.set(key, value)
     try:
-        yield
+        delta.change(session, rows if changes.files else rows.coalesce(1), location, changes)
     finally:
         for key in settings:
             session.conf.unset(key)
-
-
-def write_batch(
-    session: SparkSession, delta: DeltaWriter, job: FileJob, plan: Plan, batch: Batch, location: str, staged: Staged
-) -> None:
-    """Commits a batch's outcomes in one statement, or in none if every file failed.
-
-    Args:
-        session: marked for this attempt.
-        plan: of the batch.
-        location: of the result table.
-        staged: the attempt's outcomes.
-    """
-    with _small_footers(session, staged):
-        _write_batch(session, delta, job, plan, batch, location, staged)
-
-
-def _write_batch(
-    session: SparkSession, delta: DeltaWriter, job: FileJob, plan: Plan, batch: Batch, location: str, staged: Staged
-) -> None:
-    rows = staged.rows(session)
-    own = [field.name for field in of_job(job)]
-    key, provenance = key_column(job), provenance_of(job).names
-    columns = ", ".join(quote_column(name) for name in (*own, *provenance))
-    if _is_blind(job, batch):
-        delta.append(session, rows.coalesce(1) if batch.files <= _ONE_FILE else rows, location)
-        return
-    if batch.files + batch.removals + batch.moves <= MAX_NAMED and not (batch.moves and job.on_move is OnMove.REKEY):
-        # Removes the rows of removed and processed files; failed files keep their rows.
-        paths = [*removed_paths(plan.location, batch), *staged.settled()]
-        if paths:
-            delta.replace(session, rows.coalesce(1), location, one_of(key, paths))
-        return
-    slice_of(session, plan, batch).createOrReplaceTempView("planned")
-    rows.createOrReplaceTempView("new_rows")
-    staged.files_with_rows(session).createOrReplaceTempView("staged")
-    # As above.
-    gone = (
-        f"SELECT relative_path AS gone FROM planned WHERE action = '{REMOVE}' "
-        f"UNION ALL SELECT path AS gone FROM staged WHERE {SETTLED}"
-    )
-    empty = ", ".join(f"NULL AS {quote_column(name)}" for name in (*own, *provenance))
-    source = (
-        f"SELECT CAST(NULL AS STRING) AS gone, {columns} FROM new_rows UNION ALL SELECT gone, {empty} FROM ({gone})"
-    )
-    within, origins = (of(f"t.{key}", plan.location, batch) for of in (of_files, of_origins))
-    follow = ""
-    if origins is not None:
-        source += f" UNION ALL {_moved(own, batch)}"
-        # After a reset of the stream the new path may have rows, too.
-        source += (
-            f" UNION ALL SELECT relative_path AS gone, {empty} FROM planned "
-            f"LEFT ANTI JOIN staged ON path = relative_path WHERE action = '{MOVE}'"
-        )
-        within = f"(({within}) OR ({origins}))"
-        changes = ", ".join(f"{name} = s.{name}" for name in provenance if name != "_processed_at")
-        follow = f"WHEN MATCHED AND s._file_path IS NOT NULL THEN UPDATE SET {changes} "
-    delta.merge(
-        session,
-        f"MERGE INTO {table_at(location)} t USING ({source}) s ON t.{key} = s.gone AND {within} {follow}"
-        "WHEN MATCHED THEN DELETE "
-        f"WHEN NOT MATCHED AND s.gone IS NULL THEN INSERT ({columns}) "
-        f"VALUES ({', '.join(f's.{quote_column(name)}' for name in (*own, *provenance))})",
-    )
-
-
-def _moved(own: Sequence[str], batch: Batch) -> str:
-    """Returns SQL: the old path of each moved file as ``gone``, with the new provenance if its rows follow.
-
-    The rows follow if the function was not called, as :func:`without_followed` decided and the staged outcomes show.
-    """
-    follows = f"p.action = '{MOVE}' AND s.path IS NULL"
-    new = {
-        "_file_path": "p.relative_path",
-        "_file_version": "coalesce(p.version_id, p.etag)",
-        "_refresh_id": "p.commit_version",
-        "_batch_id": literal(batch.id),
-    }
-    columns = [f"NULL AS {quote_column(name)}" for name in own]
-    columns += [
-        f"IF({follows}, {new[name]}, NULL) AS {name}" if name in new else f"NULL AS {name}" for name in PROVENANCE.names
-    ]
-    return (
-        f"SELECT p.old_path AS gone, {', '.join(columns)} FROM planned p "
-        "LEFT JOIN staged s ON s.path = p.relative_path WHERE p.old_path IS NOT NULL"
-    )

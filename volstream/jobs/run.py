@@ -27,7 +27,7 @@ from volstream.errors import (
 )
 from volstream.functions.pickled import code_of
 from volstream.jobs import plan
-from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, CommitPreparation, recover
+from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, recover
 from volstream.jobs.environments import equipped
 from volstream.jobs.lease import RunReport, held, lease
 from volstream.jobs.outputs import compared_outputs, finish
@@ -224,7 +224,6 @@ class _Run:
         self._stop = stop
         self._observe = observe
         self._has_table = False
-        self._preparation = CommitPreparation(services, job)
         self._committed: set[str] = set()  # ids of batches
 
     def go(self, *, until_empty: bool) -> None:
@@ -427,7 +426,6 @@ class _Run:
             self._services.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
             return False
         self._make_table()
-        self._preparation.begin()
         with self._planning(PlanKind.STREAM) as noted:
             open_plan, batches = noted(self._services.planner.of_range(self._services.session, self._job, covered))
         faults.point("plan.written")
@@ -507,7 +505,6 @@ class _Run:
             self._volume,
             self._stop,
             progress,
-            self._preparation,
             self._committed,
         )
         cut_by: Limits | None = None
@@ -523,7 +520,6 @@ class _Run:
                     too_fast = False
                     self._slow_down()
                     continue
-                self._preparation.begin()
                 if batch.files and batch.number > attempts.begun_until and not self._has_turn(attempts):
                     continue
                 waited = progress.later

@@ -37,9 +37,6 @@ _RECORD_BYTES = 32 << 20
 #: Records in memory at a time when they are in a file.
 _RECORDS = 1000
 
-#: SQL condition on records after which earlier rows go: success, or a set that is no longer complete.
-SETTLED = f"(error_kind IS NULL OR (error_kind = '{FailureKind.HELD}' AND retry_after IS NULL))"
-
 _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback", "retry_after")
 
 
@@ -180,17 +177,12 @@ class Staged:
         paths = [f"{self.target.folder}/{file.name}" for file in self._written]
         return rows.union(session.read.schema(to_ddl(self.target.schema)).parquet(*paths))
 
-    def files_with_rows(self, session: SparkSession) -> DataFrame:
-        """Returns ``path``, ``error_kind`` and ``retry_after`` of each file; in memory here."""
-        columns = ["path", "error_kind", "retry_after"]
-        return relation(session, self._records.to_table(columns=columns, filter=pc.field("rows").is_valid()))
-
     def has_large_rows(self) -> bool:
         """Returns whether some rows may be as large as a row group should be."""
         return any(file.large for file in self._written)
 
     def settled(self) -> list[str]:
-        """Returns the paths whose earlier rows go (:data:`SETTLED`); all in memory."""
+        """Returns the paths whose earlier rows go: those of success, and of sets that are no longer complete; all in memory."""
         incomplete = (pc.field("error_kind") == FailureKind.HELD.value) & pc.field("retry_after").is_null()
         gone = pc.field("rows").is_valid() & (pc.field("error_kind").is_null() | incomplete)
         paths: list[str] = self._records.to_table(columns=["path"], filter=gone)["path"].to_pylist()

@@ -16,7 +16,9 @@ def f(file):
 TABLES = {
     "its own": "",
     "with rules for rows": "CREATE TABLE {at} (n INT NOT NULL, t VARCHAR(60)) USING delta",
-    "that only Spark writes": "CREATE TABLE {at} (n INT, t STRING) USING delta PARTITIONED BY (t)",
+    "with partitions": "CREATE TABLE {at} (n INT, t STRING) USING delta PARTITIONED BY (t)",
+    "that only Spark writes": "CREATE TABLE {at} (n INT, t STRING) USING delta "
+    "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
     "of other spelling": "CREATE TABLE {at} (N INT, T STRING) USING delta",
     "with tracked changes": "CREATE TABLE {at} (n INT, t STRING) USING delta TBLPROPERTIES ("
     "'delta.enableRowTracking' = 'true', 'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true')",

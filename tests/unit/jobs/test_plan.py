@@ -140,18 +140,6 @@ def test_the_first_and_last_source_path_of_moved_files_are_known_per_batch(tmp_p
     assert plan.origins(str(location), batches[1]) == ("x", "x")
     assert plan.origins(str(location), replace(batches[0], moves=0)) is None
     assert plan.contained_paths(str(location), ["z", "x", "c"], batches[0], column="old_path") == {"z"}
-    assert plan.of_origins("t.p", str(location), batches[0]) == "t.p IN ('z', 'é', 'Z')"
-    assert plan.of_origins("t.p", str(location), replace(batches[0], moves=0)) is None
-    assert plan.of_origins("t.p", str(location), replace(batches[0], moves=2001)) == "t.p BETWEEN 'Z' AND 'é'"
-
-
-def test_files_of_a_small_batch_are_enumerated_and_of_a_large_one_are_a_range(tmp_path: Path) -> None:
-    location = write_plan(tmp_path / "p", [["a", "b's"], ["c", "d", "e"]])
-    _, (first, second) = cut_plan(location, Limits(3, 1000))
-    assert plan.of_files("t.p", location, first) == r"t.p IN ('a', 'b\'s', 'c')"
-    assert plan.of_files("t.p", location, replace(first, removals=2000)) == "t.p <= 'c'"
-    assert plan.of_files("t.p", location, second) == "t.p IN ('d', 'e')"
-    assert plan.of_files("t.p", location, replace(second, files=2001)) == "t.p <= 'e' AND t.p > 'c'"
 
 
 def test_the_first_batch_of_a_plan_may_be_smaller_than_the_others(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def addition(file: AddedFile, **more: Any) -> Mapping[str, Any]:
     """Returns the action that adds a new file; ``more``: fields about its rows' ids, or in place of others."""
     fields = {
         "path": file.path,
-        "partitionValues": {},
+        "partitionValues": dict(file.partition),
         "size": file.size,
         "modificationTime": file.modification_time,
         "dataChange": True,
@@ -65,7 +65,7 @@ def removal(add: Mapping[str, Any], now: int, *, changes_data: bool = True) -> M
         "deletionTimestamp": now,
         "dataChange": changes_data,
         "extendedFileMetadata": True,
-        "partitionValues": {},
+        "partitionValues": add["partitionValues"],
         "size": add["size"],
         **{name: add[name] for name in _OF_ROWS if name in add},
     }
@@ -103,7 +103,7 @@ def adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, d
                 vector = {part: value for part, value in add["deletionVector"].items() if value is not None}
                 vector.pop("maxRowIndex", None)
                 present["deletionVector"] = vector
-            by_path[add["path"]] = {"partitionValues": {}, **present}
+            by_path[add["path"]] = {**present, "partitionValues": dict(add["partitionValues"] or ())}
     return by_path
 
 

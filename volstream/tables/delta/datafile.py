@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +49,14 @@ class AddedFile:
         size: in bytes.
         modification_time: in milliseconds.
         stats: as in the log.
+        partition: values of the partition columns, as in the log.
     """
 
     path: str
     size: int
     modification_time: int
     stats: str
+    partition: Mapping[str, str | None] = field(default_factory=dict)
 
     def action(self) -> AddAction:
         """Returns the action with which deltalake adds the file."""

@@ -3,8 +3,7 @@
 deltalake cannot do that: it rewrites whole files, and accepts a transaction number that was already used. So this module
 implements the commit according to the Delta protocol: it computes the commit against the newest version, puts it into the log
 under the next number if that is free, else recomputes it. Only for tables that require nothing else of a commit (constraints,
-partitions, column mapping), where a file can be created without overwriting another: on a local file system, and in S3. If
-changes are tracked, it can only add rows, or replace rows of a primary key.
+column mapping: see ``requirements``), where a file can be created without overwriting another: on a local file system, and in S3.
 
 What does not belong here: tables written by a single process (``native``), and commits that need Spark (``writer``).
 """
@@ -14,7 +13,6 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -23,33 +21,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from deltalake.schema import Schema
 
 from volstream.errors import StorageError
 from volstream.tables.delta import commits
-from volstream.tables.delta.bounds import bounds_of, group_bounds
-from volstream.tables.delta.datafile import (
-    GROUP_ROWS,
-    AddedFile,
-    FinishedFile,
-    NewFile,
-    fitted,
-    of_rows,
-    open_file,
-    statistics_text,
-)
-from volstream.tables.delta.log import (
-    CHARACTERS,
-    PRIMARY_KEY,
-    has_type,
-    is_char,
-    is_on,
-    length_of,
-)
+from volstream.tables.delta.datafile import GROUP_ROWS, AddedFile, FinishedFile, of_rows, statistics_text
+from volstream.tables.delta.log import PRIMARY_KEY, has_type, is_on
+from volstream.tables.delta.lookup import FoundRows, find
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.parts import NewFiles
 from volstream.tables.delta.places import (
     can_create,
     files_of,
@@ -60,35 +42,19 @@ from volstream.tables.delta.places import (
     read_table,
     remove_file,
 )
-from volstream.tables.delta.tracking import (
-    FEATURES,
-    ReplacedRows,
-    TrackedCommit,
-    id_column,
-    ids_of,
-    kept_ids,
-    new_columns,
-    write_feed,
-)
+from volstream.tables.delta.replaced import ReplacedRows
+from volstream.tables.delta.requirements import ColumnRules, NeedsSparkError, can_commit, has_columns
+from volstream.tables.delta.tracking import FEATURES, TrackedCommit, id_column, ids_of, new_columns
 from volstream.tables.delta.tracking import PROPERTIES as TRACKING
-from volstream.tables.delta.vectors import deleted_rows, write_vectors
-
-#: Writer features that this module supports. A table with columns of ``variantType`` is not written: see :func:`_is_simple`.
-_KNOWN = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz", "variantType"})
+from volstream.tables.delta.vectors import write_vectors
 
 _VECTORS = "delta.enableDeletionVectors"
-
-#: Metadata of columns that requires nothing of a commit, or only what :class:`_ColumnRules` checks.
-_HARMLESS = frozenset({"comment", CHARACTERS})
 
 #: Writer features of tables created here. Every reader that supports deletion vectors can read them.
 _CREATED = ("appendOnly", "deletionVectors", "invariants")
 
-#: Bytes buffered in memory per row group, and per data file.
-_GROUP_BYTES, _FILE_BYTES = 32 << 20, 256 << 20
-
-#: Rows that follow are in memory: the files that have them may have this many bytes, not compressed.
-_FOLLOWING_BYTES = 256 << 20
+#: Bytes buffered in memory per row group.
+_GROUP_BYTES = 32 << 20
 
 #: Maximum number of attempts; an attempt fails only if another commit came first.
 _ATTEMPTS = 100
@@ -99,8 +65,8 @@ class RowChanges:
     """A commit's changes to a table's rows.
 
     Attributes:
-        rows: tables of rows to add, with columns of the table, in any case. If they replace rows of a primary key, each attempt
-            reads them again.
+        rows: tables of rows to add, with columns of the table, in any case. If they replace rows of a primary key, all are in
+            memory, and each attempt reads them again.
         schema: schema of ``rows``.
         key: text column that selects the rows to remove.
         gone: values of ``key`` whose rows are removed. None: the commit only adds rows, or replaces all.
@@ -174,7 +140,7 @@ def can_write(location: str, key: str) -> bool:
 
 
 def rows_of(location: str, key: str, values: Collection[str], columns: Sequence[str]) -> pa.Table | None:
-    """Returns some columns of the rows of keys; None: only Spark can commit to the table.
+    """Returns some columns of the rows of keys; None: only Spark can read them.
 
     Raises:
         DependencyError: the table cannot be read.
@@ -186,17 +152,12 @@ def rows_of(location: str, key: str, values: Collection[str], columns: Sequence[
         if not can_commit(table, key):
             return None
         schema = pa.schema(table.schema().to_arrow())
-        wanted = pa.schema([schema.field(name) for name in columns])
-        asked = sorted(values)
-        paths = _candidates(table, key, asked)
-        if not all(map(is_beside_the_log, paths)):
+        wanted = pa.schema([schema.field(name).with_nullable(True) for name in columns])
+        try:
+            found = [rows for one in find(location, table, key, values) for rows, _ in one.read(wanted)]
+        except NeedsSparkError:
             return None
-        before = deleted_rows(table, paths)
-        found = [wanted.empty_table()]
-        for path in paths:
-            at, rows = _matches(open_file(location, path), key, asked, wanted)
-            found.append(rows.filter(pa.array(~np.isin(at, before[path]))) if path in before else rows)
-        return pa.concat_tables([rows.cast(wanted) for rows in found])
+        return pa.concat_tables([wanted.empty_table(), *found])
 
 
 def commit(location: str, marker: Marker, change: RowChanges | None = None) -> bool:
@@ -217,14 +178,12 @@ def commit(location: str, marker: Marker, change: RowChanges | None = None) -> b
         writing = _Commit(location, marker, change)
         try:
             return writing.run()
+        except NeedsSparkError:
+            writing.forget()
+            return False
         except BaseException:
             writing.forget()
             raise
-
-
-def is_beside_the_log(path: str) -> bool:
-    """True if the log names a data file in the table's own folder, by its plain name."""
-    return not any(character in path for character in "/%:")
 
 
 def spelled(table: DeltaTable, column: str) -> str:
@@ -236,26 +195,101 @@ class _OvertakenError(Exception):
     """Another commit came first."""
 
 
+@dataclass(frozen=True)
+class _Removal:
+    """What a commit removes from a version of a table.
+
+    Attributes:
+        rows: the rows, unless all go.
+        adds: the actions that added the files with rows that go, by path.
+        whole: the files of which no row stays.
+        partly: the positions of the rows that have gone then, in the other files.
+    """
+
+    rows: Sequence[FoundRows] = ()
+    adds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    whole: Collection[str] = ()
+    partly: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, change: RowChanges, table: DeltaTable, location: str) -> _Removal:
+        """Finds what goes.
+
+        Raises:
+            NeedsSparkError: only a part of the rows of a file goes, but the table has no deletion vectors; or it is a clone.
+            _OvertakenError: another commit removed one of the files.
+        """
+        if change.overwrite:
+            paths = files_of(table)["path"].to_pylist()
+            return cls(adds=_added(location, table, paths), whole=paths)
+        if not change.gone:
+            return cls()
+        rows = find(location, table, spelled(table, change.key), change.gone)
+        adds = _added(location, table, [found.path for found in rows])
+        whole = [found.path for found in rows if found.positions.size + found.deleted.size == found.length]
+        partly = {
+            found.path: (np.union1d(found.positions, found.deleted), found.length)
+            for found in rows
+            if found.path not in whole
+        }
+        if partly and not is_on(table.metadata().configuration, _VECTORS):
+            raise NeedsSparkError
+        return cls(rows, adds, whole, partly)
+
+    def actions(self, location: str, now: int) -> list[Mapping[str, Any]]:
+        """Writes deletion vectors, and returns the actions that remove the rows."""
+        removed: list[Mapping[str, Any]] = [
+            commits.removal(self.adds[path], now) for path in (*self.whole, *self.partly)
+        ]
+        positions = {path: at for path, (at, _) in self.partly.items()}
+        for path, vector in (write_vectors(location, positions) if positions else {}).items():
+            add, length = self.adds[path], self.partly[path][1]
+            # A table may have no statistics, or only ones that are not text in a checkpoint.
+            statistics = {**json.loads(add.get("stats") or "{}"), "numRecords": length, "tightBounds": False}
+            present = {"dataChange": True, "stats": statistics_text(statistics), "deletionVector": vector}
+            removed.append({"add": {**add, **present}})
+        return removed
+
+
+def _added(location: str, table: DeltaTable, paths: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
+    """Returns the actions that added files. Raises _OvertakenError if a newer checkpoint lacks one: another commit removed it."""
+    adds = commits.adds(location, table.version(), paths)
+    if {*paths} - adds.keys():
+        raise _OvertakenError
+    return adds
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The new files of a commit.
+
+    Attributes:
+        feed: the files with its changes, if its other files do not tell them.
+        rows: number of rows in ``files``.
+    """
+
+    files: Sequence[AddedFile]
+    feed: Sequence[Mapping[str, Any]]
+    rows: int
+
+
 @dataclass
 class _Commit:
-    """One commit in progress."""
+    """One commit in progress: plans what is removed, writes what is added, and commits both on top of the newest version."""
 
     location: str
     marker: Marker
     change: RowChanges | None
-    _written: list[AddedFile] | None = None
-    _files: list[NewFile] = field(default_factory=list)
-    _groups: list[pa.Table] = field(default_factory=list)  #: the rows to add, if they replace others
+    _written: _Written | None = None
+    _new: list[NewFiles] = field(default_factory=list)
     _others: list[str] = field(default_factory=list)  #: paths of other new files
-    _rows: int = 0
     _may_be_there: bool = False
 
     def run(self) -> bool:
         for _ in range(_ATTEMPTS):
             table = read_table(self.location)
             if not can_commit(table, None if self.change is None or self.change.gone is None else self.change.key):
-                self.forget()
-                return False
+                raise NeedsSparkError
             used = table.transaction_version(self.marker.app_id)
             if used is not None and used >= self.marker.version:
                 self.forget()
@@ -264,9 +298,6 @@ class _Commit:
                 actions = self._actions(table)
             except _OvertakenError:
                 continue
-            if actions is None:
-                self.forget()
-                return False
             if self.change is not None:  # the names of new files, including those of deletion vectors
                 make_durable(*filesystem_of(self.location), folders=False)
             self._may_be_there = True  # from here on an interruption leaves the outcome unknown
@@ -281,129 +312,109 @@ class _Commit:
             self._drop()
 
     def _drop(self) -> None:
-        for file in self._files:
-            file.drop()
+        for files in self._new:
+            files.drop()
         for path in self._others:
             remove_file(filesystem_of(self.location)[0], path)
-        self._files, self._others, self._groups, self._rows = [], [], [], 0
+        self._new, self._others, self._written = [], [], None
 
-    def _actions(self, table: DeltaTable) -> Sequence[Mapping[str, Any]] | None:
-        """Returns the commit's actions; None: only Spark can make the commit."""
+    def _actions(self, table: DeltaTable) -> Sequence[Mapping[str, Any]]:
         now = int(time.time() * 1000)
         transaction = {"txn": {"appId": self.marker.app_id, "version": self.marker.version, "lastUpdated": now}}
         user: dict[str, Any] = {"userMetadata": self.marker.user_metadata}
-        if self.change is not None and not _schema_matches(self.change.schema, table):
-            return None
-        tracked = TrackedCommit(table, self.location)
-        with_rows = self.change is not None and self.change.gone is not None and _is_tracked(table)
-        follow = {} if self.change is None else self.change.follow
-        key = "" if self.change is None else spelled(table, self.change.key)
-        if follow and with_rows:  # it would have to give them other ids
-            return None
-        user |= tracked.info(keeps_ids=with_rows)
-        if self.change is None:
+        tracked, change = TrackedCommit(table, self.location), self.change
+        if change is None:
+            parameters = {"mode": "Append", "partitionBy": "[]"}
             return [
-                commits.info("WRITE", {"mode": "Append", "partitionBy": "[]"}, isBlindAppend=True, **user),
+                commits.info("WRITE", parameters, isBlindAppend=True, **user, **tracked.info(keeps_ids=False)),
                 transaction,
             ]
-        removed = (
-            _whole(table, self.location, now)
-            if self.change.overwrite
-            else _without(
-                table,
-                self.location,
-                key,
-                self.change.gone or (),
-                now,
-                with_rows=with_rows or bool(follow),
-                most_bytes=_FOLLOWING_BYTES if follow else None,
-            )
-        )
-        if removed is None:
-            return None
-        if (
-            self._written is None or with_rows or follow
-        ):  # the version determines which ids rows keep, and which rows follow
+        if not has_columns(change.schema, table):  # it may have been replaced since the rows were made
+            raise NeedsSparkError
+        removal = _Removal.of(change, table, self.location)
+        by_key = not FEATURES.isdisjoint(table.protocol().writer_features or ()) and json.loads(
+            table.metadata().configuration.get(PRIMARY_KEY) or "[]"
+        ) == [change.key]
+        # The version determines which rows follow, and which ids the rows of a key keep.
+        if self._written is None or by_key or change.follow:
             self._drop()
-            self._written = self._write(self.change, table, removed.rows if with_rows else None)
-            if self._written is not None and removed.rows is not None and follow:
-                self._written += self._write_following(removed.rows.rows, key, follow)
-        if self._written is None:
-            return None
-        replaced, feed = removed.actions, list[Mapping[str, Any]]()
-        if removed.rows is not None and with_rows:
-            feed = write_feed(self.location, table, key, removed.rows, self._groups)
-            root = filesystem_of(self.location)[1]
-            self._others += [f"{root}/{action['cdc']['path']}" for action in feed]
+            self._written = self._write(change, table, removal, by_key=by_key)
+        written = self._written
+        removed = removal.actions(self.location, now)
         added = [
-            commits.addition(file, **tracked.added(json.loads(file.stats)["numRecords"])) for file in self._written
+            commits.addition(file, **tracked.added(json.loads(file.stats)["numRecords"])) for file in written.files
         ]
-        mode = {"mode": "Overwrite" if replaced else "Append", "partitionBy": "[]"}
         metrics = {
             "numFiles": str(len(added)),
-            "numOutputRows": str(self._rows),
-            "numOutputBytes": str(sum(file.size for file in self._written)),
+            "numOutputRows": str(written.rows),
+            "numOutputBytes": str(sum(file.size for file in written.files)),
         }
         info = commits.info(
             "WRITE",
-            mode,
-            isBlindAppend=self.change.gone is None and not self.change.overwrite,
+            {"mode": "Overwrite" if removed else "Append", "partitionBy": "[]"},
+            isBlindAppend=change.gone is None and not change.overwrite,
             operationMetrics=metrics,
             **user,
+            **tracked.info(keeps_ids=bool(removed)),
         )
-        return [info, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
+        return [info, transaction, *removed, *added, *written.feed, *(tracked.domain() if added else [])]
 
-    def _write_following(self, rows: pa.Table, key: str, follow: Mapping[str, Mapping[str, Any]]) -> list[AddedFile]:
-        kept = _following(rows, key, follow)
-        if not kept.num_rows:
-            return []
-        file = of_rows(self.location, kept.schema, key)
-        self._files.append(file)
-        file.write(kept)
-        self._rows += kept.num_rows
-        return [file.close()]
-
-    def _write(self, change: RowChanges, table: DeltaTable, replaced: ReplacedRows | None) -> list[AddedFile] | None:
-        """Writes the rows to add, to which nothing refers yet. None: the table does not allow one of them.
+    def _write(self, change: RowChanges, table: DeltaTable, removal: _Removal, *, by_key: bool) -> _Written:
+        """Writes the rows to add, to which nothing refers yet.
 
         Args:
-            replaced: rows whose ids the added rows keep.
+            by_key: the added rows replace removed ones of the same key, whose ids they keep, in a table with tracked changes.
+
+        Raises:
+            NeedsSparkError: the table does not allow one of the rows; Spark tells why.
         """
-        ids = None if replaced is None else id_column(table)
-        rules = _ColumnRules.of(table)
+        ids, rules, parts = id_column(table), ColumnRules.of(table), list(table.metadata().partition_columns)
         names = {column.name.lower(): column.name for column in table.schema().fields}
         schema = pa.schema([pa.field(names[column.name.lower()], column.type) for column in change.schema])
-        key = spelled(table, change.key)
-        written = schema if ids is None else schema.append(pa.field(ids, pa.int64()))
-        added: list[AddedFile] = []
-        rows, root = change.rows, filesystem_of(self.location)[1]
-        if replaced is None and rules.allow_all and schema.names == change.schema.names:
+        key, full = spelled(table, change.key), pa.schema(table.schema().to_arrow())
+        missing = [full.field(name) for name in parts if name not in schema.names]
+        replaced = ReplacedRows.of(removal.rows, removal.adds, key, ids) if by_key else None
+        rows, added, count = change.rows, list[AddedFile](), 0
+        if not by_key and not parts and rules.allow_all and schema.names == change.schema.names:
+            root = filesystem_of(self.location)[1]
             for finished in change.files:
                 added.append(finished.put(self.location))
                 self._others.append(f"{root}/{added[-1].path}")
-                self._rows += json.loads(finished.stats)["numRecords"]
+                count += json.loads(finished.stats)["numRecords"]
         else:
             rows = chain(rows, *(finished.rows() for finished in change.files))
-        file: NewFile | None = None
+        files = self._files(schema, parts, key, ids if by_key else None)
         for group in _groups(rows):
-            if file is None:
-                file = of_rows(self.location, written, key, [] if ids is None else [ids])
-                self._files.append(file)
             renamed = group.rename_columns(schema.names)
+            for column in missing:
+                renamed = renamed.append_column(column, pa.nulls(renamed.num_rows, column.type))
             if not rules.allow(renamed):
-                return None
-            if replaced is not None:
-                self._groups.append(renamed)
+                raise NeedsSparkError
+            files.write(renamed if replaced is None else replaced.with_ids(renamed))
+        following = self._files(full, parts, key, ids)
+        for found in removal.rows if change.follow else ():
+            columns = full if ids is None else full.append(pa.field(ids, pa.int64()))
+            for held, at in found.read(columns):
                 if ids is not None:
-                    renamed = renamed.append_column(written.field(ids), kept_ids(renamed, key, replaced))
-            file.write(renamed)
-            self._rows += group.num_rows
-            if file.bytes >= _FILE_BYTES:
-                added.append(file.close())
-                file = None
-        if file is not None:
-            added.append(file.close())
-        return added
+                    place = held.column_names.index(ids)
+                    held = held.set_column(place, columns.field(ids), ids_of(removal.adds[found.path], held, at, ids))
+                following.write(_following(held, key, change.follow))
+        added += [*files.close(), *following.close()]
+        feed: Sequence[Mapping[str, Any]] = ()
+        if replaced is not None and removal.rows:
+            feed = replaced.write_feed(self.location, table, removal.rows, change.rows)
+            root = filesystem_of(self.location)[1]
+            self._others += [f"{root}/{action['cdc']['path']}" for action in feed]
+        return _Written(added, feed, count + files.rows + following.rows)
+
+    def _files(self, schema: pa.Schema, parts: Sequence[str], key: str, ids: str | None) -> NewFiles:
+        """Begins new data files, for rows that also have the column ``ids``."""
+        stored = pa.schema([column for column in schema if column.name not in parts])
+        written = stored if ids is None else stored.append(pa.field(ids, pa.int64()))
+        unlisted = () if ids is None else (ids,)
+        files = NewFiles(lambda: of_rows(self.location, written, key, unlisted), parts)
+        self._new.append(files)
+        return files
 
 
 def _following(rows: pa.Table, key: str, follow: Mapping[str, Mapping[str, Any]]) -> pa.Table:
@@ -430,221 +441,3 @@ def _groups(rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
             waiting = []
     if waiting:
         yield pa.concat_tables(waiting)
-
-
-def _is_tracked(table: DeltaTable) -> bool:
-    return not FEATURES.isdisjoint(table.protocol().writer_features or ())
-
-
-def can_commit(table: DeltaTable, gone_by: str | None) -> bool:
-    """True if a commit can maintain everything that the table requires.
-
-    Args:
-        gone_by: the column by which the commit removes rows; None: it only adds rows.
-    """
-    protocol, metadata = table.protocol(), table.metadata()
-    # Only with a key do rows replace each other one by one.
-    one_by_one = gone_by is None or json.loads(metadata.configuration.get(PRIMARY_KEY) or "[]") == [gone_by]
-    supported = _KNOWN | FEATURES if one_by_one else _KNOWN
-    writable = protocol.min_writer_version <= 2 or (
-        protocol.min_writer_version == 7 and supported.issuperset(protocol.writer_features or ())
-    )
-    if not writable or metadata.partition_columns or is_on(metadata.configuration, "delta.appendOnly"):
-        return False
-    fields = _fields(table.schema())
-    # A CHAR may be stored with or without trailing blanks, but rows to remove are looked up by the stored value.
-    by_char = any(column["name"] == gone_by and is_char(column["metadata"].get(CHARACTERS)) for column in fields)
-    return not by_char and all(map(_is_simple, fields))
-
-
-def _is_simple(column: Mapping[str, Any]) -> bool:
-    """True if a column requires nothing that :class:`_ColumnRules` cannot check, such as lengths or NOT NULL inside values."""
-    metadata = column["metadata"]
-    unknown_length = CHARACTERS in metadata and length_of(metadata[CHARACTERS]) is None
-    type_ = json.dumps(column["type"])
-    is_plain = not any(word in type_ for word in ('"nullable": false', '"variant"'))
-    return _HARMLESS.issuperset(metadata) and not unknown_length and is_plain
-
-
-def _schema_matches(schema: pa.Schema, table: DeltaTable) -> bool:
-    """True if a table has the columns of a schema, with their types. It may have been replaced since the rows were created."""
-    columns = {column["name"].lower(): _kind(column["type"]) for column in _fields(table.schema())}
-    return all(
-        columns.get(column["name"].lower()) == _kind(column["type"]) for column in _fields(Schema.from_arrow(schema))
-    )
-
-
-def _fields(schema: Schema) -> Sequence[Mapping[str, Any]]:
-    """Returns a schema's columns as in the log."""
-    fields: list[Mapping[str, Any]] = json.loads(schema.to_json())["fields"]
-    return fields
-
-
-def _kind(type_: Any) -> Any:
-    """Returns Delta's type as JSON without nullability and metadata."""
-    if not isinstance(type_, dict):
-        return type_
-    inside = {name: _kind(type_[name]) for name in ("elementType", "keyType", "valueType") if name in type_}
-    return type_["type"], inside, [(child["name"], _kind(child["type"])) for child in type_.get("fields", ())]
-
-
-@dataclass(frozen=True)
-class _ColumnRules:
-    """A table's requirements on column values, as far as this module can check them.
-
-    Attributes:
-        required: NOT NULL columns.
-        lengths: maximum number of characters of text, by column.
-    """
-
-    required: Collection[str]
-    lengths: Mapping[str, int]
-
-    @classmethod
-    def of(cls, table: DeltaTable) -> _ColumnRules:
-        fields = table.schema().fields
-        limits = {column.name: length_of((column.metadata or {}).get(CHARACTERS)) for column in fields}
-        lengths = {name: length for name, length in limits.items() if length is not None}
-        return cls([column.name for column in fields if not column.nullable], lengths)
-
-    @property
-    def allow_all(self) -> bool:
-        """True if any rows can be added."""
-        return not self.required and not self.lengths
-
-    def allow(self, rows: pa.Table) -> bool:
-        """True if rows, with the table's spelling of its columns, can be added; if not, Spark reports the problem."""
-        if any(name not in rows.column_names or rows[name].null_count for name in self.required):
-            return False
-        for name in self.lengths.keys() & {*rows.column_names}:
-            if (pc.max(pc.utf8_length(rows[name])).as_py() or 0) > self.lengths[name]:
-                return False
-        return True
-
-
-@dataclass(frozen=True)
-class _Removed:
-    """The removal of rows.
-
-    Attributes:
-        rows: the removed rows; None: not requested, or there are none.
-    """
-
-    actions: Sequence[Mapping[str, Any]]
-    rows: ReplacedRows | None = None
-
-
-def _whole(table: DeltaTable, location: str, now: int) -> _Removed:
-    """Returns the actions that remove all rows."""
-    paths = files_of(table)["path"].to_pylist()
-    adds = commits.adds(location, table.version(), paths)
-    if adds.keys() != {*paths}:
-        raise _OvertakenError
-    return _Removed([commits.removal(adds[path], now) for path in paths])
-
-
-def _without(
-    table: DeltaTable,
-    location: str,
-    key: str,
-    gone: Collection[str],
-    now: int,
-    *,
-    with_rows: bool,
-    most_bytes: int | None = None,
-) -> _Removed | None:
-    """Returns the actions that remove the rows of some keys; None: the table has no deletion vectors, or is a shallow clone, or
-    the files with the rows have more than ``most_bytes``."""
-    if not gone:
-        return _Removed([])
-    values = sorted(gone)
-    columns = pa.schema(table.schema().to_arrow())
-    ids_in = id_column(table)
-    if not with_rows:
-        columns = pa.schema([columns.field(key)])
-    elif ids_in is not None:
-        columns = columns.append(pa.field(ids_in, pa.int64()))
-    hit: dict[str, tuple[np.ndarray, pa.Table]] = {}
-    lengths: dict[str, int] = {}
-    size = 0
-    for path in _candidates(table, key, values):
-        if not is_beside_the_log(path):
-            return None
-        file = open_file(location, path)
-        at, rows = _matches(file, key, values, columns)
-        if at.size:
-            hit[path] = at, rows
-            lengths[path] = file.metadata.num_rows
-            size += file.metadata.serialized_size + sum(
-                file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups)
-            )
-            if most_bytes is not None and size > most_bytes:
-                return None
-    if not hit:
-        return _Removed([])
-    before = deleted_rows(table, hit)
-    fresh = {path: ~np.isin(at, before[path]) if path in before else None for path, (at, _) in hit.items()}
-    deleted = {path: np.union1d(at, before[path]) if path in before else at for path, (at, _) in hit.items()}
-    touched = {path: rows for path, rows in deleted.items() if path not in before or rows.size > before[path].size}
-    adds = commits.adds(location, table.version(), touched)
-    if touched.keys() - adds.keys():
-        raise _OvertakenError  # a newer checkpoint lacks them: another commit removed them
-    whole = {path for path, rows in touched.items() if rows.size == lengths[path]}
-    if touched.keys() - whole and not is_on(table.metadata().configuration, _VECTORS):
-        return None
-    partly = {path: rows for path, rows in touched.items() if path not in whole}
-    vectors = write_vectors(location, partly) if partly else {}
-    actions: list[Mapping[str, Any]] = []
-    for path in touched:
-        add = adds[path]
-        actions.append(commits.removal(add, now))
-        if path not in whole:
-            # A table may have no statistics, or only ones that are not text in a checkpoint.
-            statistics = {**json.loads(add.get("stats") or "{}"), "numRecords": lengths[path], "tightBounds": False}
-            present = {"dataChange": True, "stats": statistics_text(statistics), "deletionVector": vectors[path]}
-            actions.append({"add": {**add, **present}})
-    if not with_rows or not touched:
-        return _Removed(actions)
-    images, ids = [], []
-    for path in touched:
-        at, rows = hit[path]
-        kept = fresh[path]
-        if kept is not None:
-            at, rows = at[kept], rows.filter(pa.array(kept))
-        images.append(rows)
-        ids.append(ids_of(adds[path], rows, at, ids_in))
-    return _Removed(actions, ReplacedRows(pa.concat_tables(images), pa.concat_arrays(ids)))
-
-
-def _candidates(table: DeltaTable, key: str, values: Sequence[str]) -> list[str]:
-    """Returns the data files that may have rows of the keys, given sorted, according to the statistics."""
-    files = files_of(table)
-    ranges = zip(files["path"].to_pylist(), *bounds_of(files, key), strict=True)
-    return [path for path, low, high in ranges if _meets(values, low, high)]
-
-
-def _meets(values: Sequence[str], low: str | None, high: str | None) -> bool:
-    """True if any of the sorted values may be in a range; an end that is None is open."""
-    at = 0 if low is None else bisect_left(values, low)
-    return at < len(values) and (high is None or values[at] <= high)
-
-
-def _matches(file: pq.ParquetFile, key: str, values: Sequence[str], columns: pa.Schema) -> tuple[np.ndarray, pa.Table]:
-    """Returns the positions of a file's rows with any of the keys, given sorted, and some columns of these rows."""
-    positions: list[np.ndarray] = []
-    rows = [fitted(columns.empty_table(), columns)]
-    asked = pa.array(values, columns.field(key).type)
-    first = 0
-    with file:
-        there = [name for name in columns.names if name in file.schema_arrow.names]
-        # A file older than the key's column has no row with a key.
-        groups = file.num_row_groups if key in there else 0
-        for number in range(groups):
-            group = file.metadata.row_group(number)
-            if _meets(values, *group_bounds(group, key)):
-                read = fitted(file.read_row_group(number, columns=there), columns)
-                matches = pc.is_in(read[key], value_set=asked)
-                positions.append(np.flatnonzero(matches.to_numpy()) + first)
-                rows.append(read.filter(matches))
-            first += group.num_rows
-    return np.concatenate([np.empty(0, np.int64), *positions]), pa.concat_tables(rows)

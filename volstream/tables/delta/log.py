@@ -332,7 +332,7 @@ class DeltaLog:
             counted, size = files["num_records"], pc.sum(files["size_bytes"], min_count=0).as_py()
             rows = None if counted.null_count else int(pc.sum(counted, min_count=0).as_py())
             try:
-                gone = deleted_rows(table, [path.rsplit("/", 1)[-1] for path in files["path"].to_pylist()])
+                gone = deleted_rows(table, files["path"].to_pylist())
             except DeltaError:  # the library lacks a feature of the table, such as type widening
                 rows = None
             else:

@@ -2,8 +2,8 @@
 
 Delta's protocol: each added file has the id of its first row and the version that added it; the table's domain metadata has the
 greatest id so far; the first action of a commit has a time later than the previous commit's. A row that replaces another one
-keeps its id, in a column of the data file that is not in the schema. If a commit only adds rows, these are its change feed;
-otherwise the feed has separate files with the old and the new rows.
+keeps its id, in a column of the data file that is not in the schema. The change feed follows from what a commit adds and removes,
+unless it has files of its own, in which old and new rows are updates (``replaced``).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from volstream.tables.delta.datafile import fitted, with_statistics
-from volstream.tables.delta.log import actions, checkpoint_files, is_on, last_checkpoint
-from volstream.tables.delta.places import filesystem_of, make_durable, make_folder
+from volstream.tables.delta.log import actions, checkpoint_files, last_checkpoint
+from volstream.tables.delta.places import filesystem_of
 
 #: Writer features of tables with tracked changes, which :mod:`volstream.tables.delta.direct` supports.
 FEATURES = frozenset({"domainMetadata", "rowTracking", "changeDataFeed", "inCommitTimestamp"})
@@ -48,21 +46,8 @@ def new_columns() -> Mapping[str, str]:
     }
 
 
-#: The column with a row's kind in a change feed's files, and the folder of these files.
-_KIND, FEED = "_change_type", "_change_data"
-
-
-@dataclass(frozen=True)
-class ReplacedRows:
-    """The rows that a commit removes, by key.
-
-    Attributes:
-        rows: the rows with the table's columns, and the column with the ids of rewritten rows.
-        ids: their row ids.
-    """
-
-    rows: pa.Table
-    ids: pa.Array
+#: The folder of a change feed's files.
+FEED = "_change_data"
 
 
 def ids_of(add: Mapping[str, Any], rows: pa.Table, positions: np.ndarray, column: str | None) -> pa.Array:
@@ -88,45 +73,6 @@ def version_column(table: DeltaTable) -> str | None:
     """Returns the name of the column in which rewritten rows keep the versions that changed them; None: as :func:`id_column`."""
     column: str | None = table.metadata().configuration.get(_VERSION_COLUMN)
     return column if id_column(table) is not None else None
-
-
-def kept_ids(rows: pa.Table, key: str, replaced: ReplacedRows) -> pa.Array:
-    """Returns, for each row to add, the id of the row that it replaces; NULL: it replaces none and gets a new id."""
-    at = pc.index_in(rows[key].combine_chunks(), value_set=replaced.rows[key].combine_chunks())
-    return replaced.ids.take(at)
-
-
-def write_feed(
-    location: str, table: DeltaTable, key: str, replaced: ReplacedRows, added: Sequence[pa.Table]
-) -> list[Mapping[str, Any]]:
-    """Writes the change feed of a commit that removes rows and may add some; returns its actions. Durable on return."""
-    if not is_on(table.metadata().configuration, "delta.enableChangeDataFeed"):
-        return []
-    schema = pa.schema(table.schema().to_arrow())
-    old = fitted(replaced.rows, schema)
-    new = pa.concat_tables([fitted(rows, schema) for rows in added]) if added else old.schema.empty_table()
-    kept = pc.is_in(old[key], value_set=new[key].combine_chunks())
-    updated = pc.is_in(new[key], value_set=old[key].combine_chunks())
-    images = pa.concat_tables(
-        [
-            _labelled(old, pc.if_else(kept, "update_preimage", "delete")),
-            _labelled(new, pc.if_else(updated, "update_postimage", "insert")),
-        ]
-    )
-    if not images.num_rows:
-        return []
-    filesystem, root = filesystem_of(location)
-    name = f"{FEED}/cdc-{uuid.uuid4()}.parquet"
-    make_folder(f"{location}/{FEED}")
-    statistics = with_statistics(images.schema)
-    pq.write_table(images, f"{root}/{name}", filesystem=filesystem, compression="zstd", write_statistics=statistics)
-    make_durable(filesystem, f"{root}/{name}", f"{root}/{FEED}")
-    size = filesystem.get_file_info(f"{root}/{name}").size
-    return [{"cdc": {"path": name, "partitionValues": {}, "size": size, "dataChange": False}}]
-
-
-def _labelled(rows: pa.Table, kinds: pa.ChunkedArray) -> pa.Table:
-    return rows.append_column(pa.field(_KIND, pa.string()), kinds.cast(pa.string()))
 
 
 class TrackedCommit:

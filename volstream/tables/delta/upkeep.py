@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import chain, groupby
+from itertools import chain
 from math import inf
 from typing import Any
 from urllib.parse import unquote
@@ -27,7 +27,7 @@ from volstream.tables.delta import commits, direct, history
 from volstream.tables.delta.datafile import fitted, of_rows, open_file
 from volstream.tables.delta.history import MayGo
 from volstream.tables.delta.keeper import UPKEEP
-from volstream.tables.delta.log import DeltaLog, files_kept
+from volstream.tables.delta.log import DeltaLog, files_kept, own_file
 from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.places import (
     can_create,
@@ -38,6 +38,7 @@ from volstream.tables.delta.places import (
     read_table,
     remove_file,
 )
+from volstream.tables.delta.requirements import can_commit
 from volstream.tables.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
 from volstream.tables.delta.vectors import deleted_rows, file_of
 
@@ -49,7 +50,7 @@ COMMITS = 8
 _CLEAN_COMMITS, _CLEAN_SECONDS = 250, 3900.0
 
 #: Names of files that volstream writes: it commits them at once.
-_OURS = re.compile(r"part-[0-9a-f]{32}\.parquet|cdc-[0-9a-f-]{36}\.parquet")
+_OURS = re.compile(r"part-[0-9a-f]{32}\.parquet")
 
 #: By location: commits of this process since it looked at the table.
 _since: dict[str, int] = {}
@@ -79,12 +80,18 @@ def _nothing(*_: int) -> None:
 
 @dataclass(frozen=True)
 class _File:
-    """A data file of a version; ``deleted``: positions of its deleted rows."""
+    """A data file of a version.
+
+    Attributes:
+        deleted: positions of its deleted rows.
+        partition: values of the partition columns.
+    """
 
     path: str
     size: int
     rows: int
     deleted: np.ndarray
+    partition: tuple[Any, ...]
 
     @property
     def tier(self) -> int:
@@ -159,11 +166,12 @@ def clean(
         if by_number and may_go is not None:
             history.trim(location, table, oldest, may_go, note)
         filesystem, root = filesystem_of(location)
-        folders = (fs.FileSelector(folder, allow_not_found=True) for folder in (root, f"{root}/{FEED}"))
+        inside = bool(table.metadata().partition_columns)  # other writers make a folder for each value
+        folders = [fs.FileSelector(root, recursive=inside), *([] if inside else [_feed(root)])]
         old = [
             file
             for file in chain.from_iterable(map(filesystem.get_file_info, folders))
-            if _is_of_a_table(file.base_name)
+            if _is_of_a_table(file.base_name) and not file.path.startswith(f"{root}/_delta_log/")
             if file.type == fs.FileType.File and file.mtime < horizon
         ]
         if not old:
@@ -186,6 +194,10 @@ def clean(
             remove_file(filesystem, path)
         history.forget(location, table, horizon)
         return len(unneeded)
+
+
+def _feed(root: str) -> fs.FileSelector:
+    return fs.FileSelector(f"{root}/{FEED}", allow_not_found=True)
 
 
 def _is_of_a_table(name: str) -> bool:
@@ -226,7 +238,7 @@ def _opened(location: str) -> DeltaTable | None:
         return None
     properties = table.metadata().configuration
     wanted = properties.get(UPKEEP, "on" if OWNER in properties else "off").lower() == "on"
-    return table if wanted and direct.can_commit(table, None) else None
+    return table if wanted and can_commit(table, None) else None
 
 
 def _choices(table: DeltaTable, *, without_vectors: bool) -> Iterator[Sequence[_File]]:
@@ -235,24 +247,35 @@ def _choices(table: DeltaTable, *, without_vectors: bool) -> Iterator[Sequence[_
     if listed.num_rows < 2 and not without_vectors:
         return
     paths, sizes, counts = (listed[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+    parts = [listed[f"partition.{name}"].to_pylist() for name in table.metadata().partition_columns]
     deleted = deleted_rows(table, paths)
     nothing = np.empty(0, np.int64)
     files = [
-        _File(path, size, rows, deleted.get(path, nothing))
-        for path, size, rows in zip(paths, sizes, counts, strict=True)
-        if rows is not None and direct.is_beside_the_log(path)
+        _File(path, size, rows, deleted.get(path, nothing), tuple(values[at] for values in parts))
+        for at, (path, size, rows) in enumerate(zip(paths, sizes, counts, strict=True))
+        if rows is not None and own_file(path) is not None
     ]
-    small = sorted((file for file in files if file.size <= _MOST_BYTES), key=lambda file: file.tier)
-    for _, tier in groupby(small, key=lambda file: file.tier):
+    small = [file for file in files if file.size <= _MOST_BYTES]
+    for tier in _grouped(small, lambda file: (file.partition, file.tier)):
         some = _within(sorted(tier, key=lambda file: (file.size, file.path)))
         if len(some) >= _FILES:
             yield some
-    if mostly := _within([file for file in small if file.deleted.size > _DELETED * file.rows]):
-        yield mostly
+    for part in _grouped([file for file in small if file.deleted.size > _DELETED * file.rows]):
+        yield _within(part)
     if without_vectors:
         with_vectors = [file for file in files if file.deleted.size]
-        if with_vectors and sum(file.size for file in with_vectors) <= _REST_BYTES:
-            yield with_vectors
+        if sum(file.size for file in with_vectors) <= _REST_BYTES:
+            yield from _grouped(with_vectors)
+
+
+def _grouped(
+    files: Sequence[_File], by: Callable[[_File], Hashable] = lambda file: file.partition
+) -> Iterable[Sequence[_File]]:
+    """Returns files that can be put together."""
+    groups: dict[Hashable, list[_File]] = {}
+    for file in files:
+        groups.setdefault(by(file), []).append(file)
+    return groups.values()
 
 
 def _within(files: Sequence[_File]) -> Sequence[_File]:
@@ -261,7 +284,8 @@ def _within(files: Sequence[_File]) -> Sequence[_File]:
 
 
 def _compact(location: str, table: DeltaTable, files: Sequence[_File], key: str) -> bool:
-    schema = pa.schema(table.schema().to_arrow())
+    parts_in = table.metadata().partition_columns
+    schema = pa.schema([field for field in pa.schema(table.schema().to_arrow()) if field.name not in parts_in])
     ids, versions = id_column(table), version_column(table)
     own = [name for name in (ids, versions) if name is not None]
     written = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in own)])
@@ -295,7 +319,7 @@ def _read(location: str, file: _File, schema: pa.Schema, room: int) -> pa.Table 
     """Returns a file's rows; None: they need more memory than there is room. Encoded, equal values take none."""
     groups = [schema.empty_table().cast(pa.schema([field.with_nullable(True) for field in schema]))]
     wanted = {name.lower() for name in schema.names}
-    with open_file(location, file.path) as opened:
+    with open_file(location, own_file(file.path) or "") as opened:
         if sum(opened.metadata.row_group(number).total_byte_size for number in range(opened.num_row_groups)) > room:
             return None
         there = [name for name in opened.schema_arrow.names if name.lower() in wanted]
@@ -329,7 +353,11 @@ def _replace(
     file = of_rows(location, rows.schema, key, unlisted)
     try:
         file.write(rows)
-        added = commits.addition(file.close(), **tracked.added(rows.num_rows), dataChange=False)
+        added = commits.addition(
+            replace(file.close(), partition=old[0]["partitionValues"]),
+            **tracked.added(rows.num_rows),
+            dataChange=False,
+        )
         make_durable(*filesystem_of(location), folders=False)
     except BaseException:
         file.drop()

@@ -93,12 +93,17 @@ def positions(location: str, descriptor: Mapping[str, Any]) -> np.ndarray:
 
 
 def deleted_rows(table: DeltaTable, files: Collection[str]) -> Mapping[str, np.ndarray]:
-    """Returns the positions of deleted rows, by data file; files without deleted rows are left out."""
+    """Returns the positions of deleted rows, by data file; files without deleted rows are left out.
+
+    Args:
+        files: paths as in the log.
+    """
     deleted: dict[str, np.ndarray] = {}
+    by_name = {path.rpartition("/")[2]: path for path in files}
     for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
         for at, uri in enumerate(batch["filepath"].to_pylist()):
-            name = uri.rsplit("/", 1)[-1]
-            if name in files:
+            path = by_name.get(uri.rpartition("/")[2])
+            if path is not None:
                 kept = batch["selection_vector"][at].values.to_numpy(zero_copy_only=False)
-                deleted[name] = np.flatnonzero(~kept)
+                deleted[path] = np.flatnonzero(~kept)
     return deleted

@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow as pa
+
 from volstream.spark.errors import condition_of, is_conflict, map_spark_errors
+from volstream.spark.frames import relation
 from volstream.spark.jvm.codegen import LARGE_BYTES, LARGE_ROWS, compile_in
-from volstream.sql.text import pairs, table_at
+from volstream.sql.text import MAX_NAMED, one_of, pairs, quote_column, table_at
 from volstream.tables.delta import direct
+from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
 
@@ -86,29 +90,52 @@ class DeltaWriter:
             for key in () if apart else settings:
                 session.conf.unset(key)
 
-    def prepare(self, location: str) -> None:
-        """Makes Delta load the transactions and files of a table's newest version.
-
-        A marked statement needs these first, and loading them takes longer than a small commit. Delta caches them until the
-        next commit, so they can be loaded in advance.
-        """
-        self._run(f"DESCRIBE DETAIL {table_at(location)}")
-
     def append(self, session: SparkSession, frame: DataFrame, location: str) -> None:
         """Adds the rows of ``frame``, which has the table's columns, in a session from :meth:`marked`."""
         del session  # the frame is bound to it; the parameter prevents an append outside a marked session
         with_retries(lambda: frame.write.format("delta").mode("append").save(location))
 
-    def replace(self, session: SparkSession, frame: DataFrame, location: str, where: str) -> None:
-        """Replaces the rows that match ``where`` by the rows of ``frame``, all of which must match it, in a session from
-        :meth:`marked`. Takes half the time of an equivalent MERGE.
+    def change(self, session: SparkSession, rows: DataFrame, location: str, change: RowChanges) -> None:
+        """Makes the changes that ``direct.commit`` makes, in a session from :meth:`marked`.
 
         Args:
-            where: SQL on the table's columns, without subqueries; it is stored in the log.
+            rows: all rows to add, instead of those of ``change``.
         """
-        del session  # as above
-        writing = frame.write.format("delta").mode("overwrite").option("replaceWhere", where)
-        with_retries(lambda: writing.save(location))
+        if change.gone is None:
+            self.append(session, rows, location)
+            return
+        names = [quote_column(name) for name in change.schema.names]
+        gone = list(dict.fromkeys(change.gone))
+        key = quote_column(change.key)
+        if not change.follow and len(gone) <= MAX_NAMED:  # takes half the time of an equivalent MERGE
+            writing = rows.write.format("delta").mode("overwrite").option("replaceWhere", one_of(key, gone))
+            with_retries(lambda: writing.save(location))
+            return
+        new = dict.fromkeys(name for values in change.follow.values() for name in values)
+        moved = [change.follow.get(key, {}) for key in gone]
+        removed = {
+            "__gone": pa.array(gone, pa.string()),
+            "__follows": pa.array(map(bool, moved), pa.bool_()),
+            **{name: pa.array([row.get(name) for row in moved], change.schema.field(name).type) for name in new},
+        }
+        relation(session, pa.table(removed)).createOrReplaceTempView("gone_rows")
+        rows.createOrReplaceTempView("new_rows")
+        empty = [name if name in new else f"NULL AS {quote_column(name)}" for name in change.schema.names]
+        source = (
+            f"SELECT CAST(NULL AS STRING) AS __gone, false AS __follows, {', '.join(names)} FROM new_rows "
+            f"UNION ALL SELECT __gone, __follows, {', '.join(empty)} FROM gone_rows"
+        )
+        follow = (
+            f"WHEN MATCHED AND s.__follows THEN UPDATE SET {', '.join(f'{name} = s.{name}' for name in new)} "
+            if new
+            else ""
+        )
+        self.merge(
+            session,
+            f"MERGE INTO {table_at(location)} t USING ({source}) s ON t.{key} = s.__gone AND {one_of(f't.{key}', gone)} {follow}"
+            f"WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND s.__gone IS NULL THEN INSERT ({', '.join(names)}) "
+            f"VALUES ({', '.join(f's.{name}' for name in names)})",
+        )
 
     def merge(self, session: SparkSession, statement: str) -> None:
         """Runs a MERGE in a session from :meth:`marked`."""

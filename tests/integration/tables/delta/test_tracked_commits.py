@@ -10,10 +10,12 @@ import pyarrow as pa
 import pytest
 
 from volstream.spark.session import SparkGateway
-from volstream.tables.delta import direct
+from volstream.tables.delta import direct, upkeep
 from volstream.tables.delta.direct import RowChanges
+from volstream.tables.delta.keeper import UPKEEP
 from volstream.tables.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.tracking import PROPERTIES
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("n", pa.int64())])
 
@@ -74,12 +76,6 @@ def test_the_change_feed_and_the_times_of_commits_are_those_of_spark(gateway: Sp
     history = spark.sql(f"DESCRIBE HISTORY {table}").collect()
     times = [row.timestamp for row in sorted(history, key=lambda row: row.version)]
     assert times == sorted({*times})
-
-
-def test_rows_without_a_primary_key_are_replaced_by_spark_alone(location: str) -> None:
-    append(location, 1, "a")
-    assert not upsert(location, 2, {"a": 2})
-    assert DeltaLog(location).latest_version() == 1
 
 
 def upsert(location: str, number: int, upserted: Mapping[str, int], deleted: Collection[str] = ()) -> bool:
@@ -155,3 +151,99 @@ def test_the_time_of_a_commit_is_later_than_the_one_before_even_if_the_clock_wen
     entry.write_text(entry.read_text().replace('"inCommitTimestamp": ', f'"inCommitTimestamp": {future}, "was": '))
     append(location, 2, "b")
     assert f'"inCommitTimestamp": {future + 1}' in Path(location, "_delta_log", f"{2:020d}.json").read_text()
+
+
+def of_other_key(location: str, number: int, paths: Mapping[str, int], gone: Collection[str] = ()) -> bool:
+    """Replaces the rows of paths by as many as given."""
+    named = [path for path, count in paths.items() for _ in range(count)]
+    columns = {"path": named, "n": [number] * len(named), "kind": [kind_of(path) for path in named]}
+    change = RowChanges([pa.table(columns, schema=FILES)], FILES, "path", [*paths, *gone])
+    return direct.commit(location, Marker("test", number, {}), change)
+
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FILES = pa.schema([("path", pa.string()), ("n", pa.int64()), ("kind", pa.string())])
+
+
+def kind_of(path: str) -> str | None:
+    return {"0": None, "1": "a b/ü%=", "2": "c"}[path[-1]]
+
+
+@pytest.mark.parametrize("partitioned", [False, pytest.param(True, marks=pytest.mark.long)], ids=["whole", "parts"])
+def test_rows_of_a_key_that_several_have_are_replaced_and_follow_as_spark_reads_it(
+    gateway: SparkGateway, tmp_path: Path, partitioned: bool
+) -> None:
+    """Turns of direct commits, of Spark's statements and of upkeep, in a table with tracked changes."""
+    location = str(tmp_path / "files")
+    spark, table = gateway.session(), f"delta.`{location}`"
+    tracked = ", ".join(f"'{name}' = '{value}'" for name, value in {**PROPERTIES, **VECTORS, UPKEEP: "on"}.items())
+    parts = "PARTITIONED BY (kind)" if partitioned else ""
+    spark.sql(
+        f"CREATE TABLE {table} (path STRING, n BIGINT, kind STRING) USING delta {parts} TBLPROPERTIES ({tracked})"
+    ).collect()
+    choice, names = random.Random(3), [f"f{number}{kind}" for number in range(10) for kind in range(3)]
+    model: dict[str, list[int]] = {}
+    ids: dict[str, set[int]] = {}
+    version, compacted = 0, False
+    turns = ["replace", "insert", "replace", "follow", "delete", "replace", "compact", "follow", "optimize", "replace"]
+    for number, turn in enumerate([*turns, "compact", "replace"], 1):
+        some = choice.sample(names, 8)
+        before = {path: list(rows) for path, rows in model.items()}
+        kept, new_names = {*model}, dict[str, str]()
+        match turn:
+            case "replace":
+                gone = some[:2]
+                counts = {name: choice.choice([0, 1, 3]) for name in some[2:]}
+                assert of_other_key(location, number, counts, gone)
+                for path in some:
+                    model.pop(path, None)
+                model |= {path: [number] * count for path, count in counts.items() if count}
+                kept -= {*some}
+            case "follow":
+                new_names = {path: f"{number}/{path}" for path in [*model][:3]}
+                follow = {old: {"path": new} for old, new in new_names.items()}
+                change = RowChanges([], FILES, "path", [*new_names, *some[:1]], follow=follow)
+                assert direct.commit(location, Marker("test", number, {}), change)
+                if some[0] not in new_names:
+                    model.pop(some[0], None)
+                model = {new_names.get(path, path): rows for path, rows in model.items()}
+                kept -= {*some[:1]} - {*new_names}
+            case "insert":
+                rows = [{"path": path, "n": number, "kind": kind_of(path)} for path in some if path not in model]
+                spark.createDataFrame(pa.Table.from_pylist(rows, FILES)).write.format("delta").mode("append").save(
+                    location
+                )
+                model |= {str(row["path"]): [number] for row in rows}
+            case "delete":
+                spark.sql(f"DELETE FROM {table} WHERE path IN ({listed(some)})").collect()
+                model = {path: rows for path, rows in model.items() if path not in some}
+            case "compact":
+                compacted |= upkeep.compact(location, "path", without_vectors=True)
+            case _:
+                spark.sql(f"OPTIMIZE {table}").collect()
+        last, version = version, DeltaLog(location).latest_version() or 0
+        found = spark.sql(f"SELECT path, n, kind, _metadata.row_id AS i FROM {table}").collect()
+        seen: dict[str, list[int]] = {}
+        now: dict[str, set[int]] = {}
+        for row in found:
+            seen.setdefault(row.path, []).append(row.n)
+            now.setdefault(row.path, set()).add(row.i)
+            assert row.kind == kind_of(row.path), turn
+        assert seen == model, (number, turn)
+        assert sum(map(len, now.values())) == len(found)
+        for path in kept & {*before}:
+            if new_names.get(path, path) in now:
+                assert now[new_names.get(path, path)] == ids[path], (number, turn, path)
+        ids = now
+        went = sorted((path, n) for path, rows in before.items() for n in rows)
+        came = sorted((path, n) for path, rows in model.items() for n in rows)
+        if turn not in ("compact", "optimize") and version != last:
+            feed = spark.sql(f"SELECT * FROM table_changes_by_path('{location}', {version}, {version})").collect()
+            old = [(row.path, row.n) for row in feed if row._change_type in ("delete", "update_preimage")]
+            new = [(row.path, row.n) for row in feed if row._change_type in ("insert", "update_postimage")]
+            after = list(went)
+            for one in old:
+                after.remove(one)
+            assert sorted([*after, *new]) == came, (number, turn)
+            assert all(row.kind == kind_of(row.path) for row in feed)
+    assert compacted
