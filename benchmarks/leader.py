@@ -34,11 +34,13 @@ from volstream.catalog.consumptions import Consumptions
 from volstream.changes.streams.consume import Consumer
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import of_job
-from volstream.jobs import attempt, ledger, plan
+from volstream.jobs import attempt, ledger, plan, stager
+from volstream.jobs.ahead import LookAhead
 from volstream.jobs.attempt import BatchExecutor
 from volstream.jobs.planner import Planner
 from volstream.jobs.results import ResultTables
 from volstream.jobs.staged import Staged
+from volstream.jobs.stager import Stager
 from volstream.jobs.staging import REPLY, replied
 from volstream.spark.frames import batches
 from volstream.tables.delta import folders
@@ -66,7 +68,7 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "outcomes: counted": ((Staged, "totals"),),
     "failures": ((attempt, "earlier_failures"), (BatchExecutor, "_note")),
     "ledger": ((ledger, "record"),),
-    "commit to the table": ((attempt, "put_batch"), (Consumer, "write")),
+    "commit to the table": ((attempt, "changes_of"), (Consumer, "write")),
     "upkeep of the table": ((ResultTables, "keep_light"),),
 }
 
@@ -136,9 +138,9 @@ class _Executors:
         """Returns the seconds of each step of a run."""
         with ExitStack() as patched:
             for owner, name, new in (
-                (attempt, "stage", self._stage),
-                (BatchExecutor, "_files_to_run", _files_to_run),
-                (BatchExecutor, "_stage_ahead", lambda *_: None),
+                (stager, "stage", self._stage),
+                (Stager, "_files_to_run", _files_to_run),
+                (LookAhead, "begin", lambda *_: None),
             ):
                 patched.enter_context(patch.object(owner, name, new))
             for step, called in _STEPS.items():
@@ -191,7 +193,7 @@ class _Clock:
         return patch.object(owner, name, measured)
 
 
-def _files_to_run(executor: BatchExecutor, session: Any, open_plan: Plan, batch: Batch) -> pa.Table:
+def _files_to_run(executor: Stager, session: Any, open_plan: Plan, batch: Batch) -> pa.Table:
     """Returns what Spark would give the tasks."""
     del executor, session
     path = pc.field("relative_path")

@@ -41,10 +41,10 @@ from volstream.changes.directory import table
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import of_job
 from volstream.jobs import plan
-from volstream.jobs.attempt import target_of_rows
 from volstream.jobs.results import ResultTables, changes_of
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
+from volstream.jobs.stager import target_of_rows
 from volstream.jobs.staging import replied
 from volstream.spark.engine import record
 from volstream.sql.text import table_at

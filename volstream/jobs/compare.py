@@ -27,7 +27,6 @@ from volstream.functions.pickled import code_of
 from volstream.functions.schema import key_column, of_job, provenance_of
 from volstream.functions.source import FunctionSource
 from volstream.jobs import plan
-from volstream.jobs.attempt import stage, target_of_rows, work_on
 from volstream.jobs.comparison import (
     Columns,
     Comparison,
@@ -40,6 +39,7 @@ from volstream.jobs.differences import CodeOutcome, Comparer, Differences, Perce
 from volstream.jobs.environments import equipped
 from volstream.jobs.services import JobServices
 from volstream.jobs.staged import Staged
+from volstream.jobs.stager import stage, target_of_rows, work_on
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
 from volstream.sql.text import literal, one_of, quote_column, table_at

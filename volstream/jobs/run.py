@@ -27,8 +27,10 @@ from volstream.errors import (
 )
 from volstream.functions.pickled import code_of
 from volstream.jobs import plan
-from volstream.jobs.attempt import LONG_WAIT_SECONDS, BatchExecutor, recover
+from volstream.jobs.ahead import LONG_WAIT_SECONDS
+from volstream.jobs.attempt import BatchExecutor
 from volstream.jobs.environments import equipped
+from volstream.jobs.failing import recover
 from volstream.jobs.lease import RunReport, held, lease
 from volstream.jobs.outputs import compared_outputs, finish
 from volstream.jobs.preview import Preview, preview
@@ -511,7 +513,7 @@ class _Run:
         too_fast = False
         with closing(attempts):
             while not self._ended:
-                cut_by = self._services.planner.resize(self._job, open_plan, cut_by, after=attempts.begun_until)
+                cut_by = self._services.planner.resize(self._job, open_plan, cut_by, after=attempts.ahead.begun_until)
                 batch = self._services.catalog.consumptions.next_batch(open_plan)
                 if batch is None:
                     folders.discard(open_plan.location)
@@ -520,7 +522,7 @@ class _Run:
                     too_fast = False
                     self._slow_down()
                     continue
-                if batch.files and batch.number > attempts.begun_until and not self._has_turn(attempts):
+                if batch.files and batch.number > attempts.ahead.begun_until and not self._has_turn(attempts):
                     continue
                 waited = progress.later
                 attempts.process(open_plan, batch)
@@ -530,7 +532,7 @@ class _Run:
 
     def _has_turn(self, attempts: BatchExecutor) -> bool:
         """Waits until the job's rate allows another call; returns False if the run ends before that."""
-        while (wait := attempts.seconds_to_turn) > LONG_WAIT_SECONDS and not self._ended:
+        while (wait := attempts.stager.seconds_to_turn) > LONG_WAIT_SECONDS and not self._ended:
             self._stop.wait(min(wait, _LOOK_SECONDS))
             self._look_at_job(attempts)
         return not self._ended
@@ -549,5 +551,5 @@ class _Run:
         if current.state is JobState.PAUSED:
             self.report.paused = current.state_reason or PAUSED_BY_USER
         if isinstance(current, FileJob):
-            attempts.apply_changes(current)
+            attempts.stager.apply_changes(current)
         self._job = attempts.job

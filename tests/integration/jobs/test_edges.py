@@ -24,9 +24,9 @@ from volstream.files.storage.s3 import S3Store
 from volstream.functions.file import File
 from volstream.functions.source import find
 from volstream.functions.trial import try_function
-from volstream.jobs.attempt import target_of_rows, work_on
 from volstream.jobs.progress import Progress
 from volstream.jobs.staged import Staged
+from volstream.jobs.stager import target_of_rows, work_on
 from volstream.tables.delta.folders import table_location
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.writer import DeltaWriter

@@ -1,0 +1,317 @@
+"""Runs the function of a job on the files of a batch, and stages the outcomes.
+
+What does not belong here: which batch is next (``ahead``), and what becomes of the outcomes (``attempt``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from volstream.base.config import Settings
+from volstream.base.definitions import FileJob, JobState, OnMove, Volume
+from volstream.base.lifecycle.identity import new_owner
+from volstream.base.log import get
+from volstream.base.model.units import parse_rate
+from volstream.base.model.work import Batch, Plan
+from volstream.base.tracing import span
+from volstream.errors import FunctionLoadError, VolstreamError
+from volstream.files.storage.base import HasBirths, ObjectStore
+from volstream.files.volumes.access import store_of
+from volstream.functions.pace import Pace
+from volstream.functions.schema import key_column, of_job, of_table
+from volstream.functions.source import FunctionSource
+from volstream.functions.worker import Work
+from volstream.jobs import logs, plan
+from volstream.jobs.definitions import FUNCTION_BROKEN
+from volstream.jobs.environments import brought
+from volstream.jobs.load import arguments_of
+from volstream.jobs.needs import gpus_of, most_workers, profile_of
+from volstream.jobs.outputs import JobOutputs, target_of
+from volstream.jobs.results import followed
+from volstream.jobs.services import JobServices
+from volstream.jobs.sizing import bounds
+from volstream.jobs.staged import Staged, Totals
+from volstream.jobs.staging import RowsTarget
+from volstream.spark.tasks import idle_slots, tagged
+from volstream.tables.delta.options import options_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+_log = get("jobs")
+
+#: After this many attempts whose processes died, each file of the batch runs in its own child process: one file is fatal.
+_ATTEMPTS_BEFORE_ISOLATION = 2
+
+#: How often unwanted calls are interrupted until they have ended: they may not have begun yet.
+_INTERRUPT_SECONDS = 0.2
+
+#: Options whose changes apply from the next batch.
+_AT_ONCE = ("rate", "parallel", "concurrency", "cpus", "memory", "gpus")
+
+
+@dataclass(frozen=True)
+class StagedBatch:
+    """The staged outcomes of a batch.
+
+    Attributes:
+        seconds: duration of the function's run.
+    """
+
+    batch_id: str
+    staged: Staged
+    totals: Totals
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Staging:
+    """A batch on which the function runs, in another thread.
+
+    Attributes:
+        future: of the staged outcomes.
+        changed: set once it has ended, or leaves slots idle.
+        session: in which it runs; None if the batch has no file.
+        began: by the monotonic clock.
+    """
+
+    batch: Batch
+    future: Future[StagedBatch]
+    changed: threading.Event
+    session: SparkSession | None
+    began: float
+
+    def end(self) -> None:
+        """Interrupts it if it runs, and returns once it has ended."""
+        while wait([self.future], timeout=_INTERRUPT_SECONDS).not_done:
+            if self.session is not None:
+                with suppress(Exception):  # the engine died, which ends it, too
+                    self.session.interruptTag(self.batch.id)
+
+
+class Stager:
+    """Runs a job's function on batches of one plan, each in another thread.
+
+    Args:
+        source: the function's current code.
+
+    Attributes:
+        job: the job, including columns added from files of the plan.
+    """
+
+    def __init__(
+        self, services: JobServices, job: FileJob, source: FunctionSource, volume: Volume, outputs: JobOutputs | None
+    ) -> None:
+        self.job = job
+        self._services = services
+        self._source = source
+        self._store = store_of(volume, services.catalog, services.settings)
+        self._location = services.table_of(job)
+        self._outputs = outputs
+        self._called: float | None = None  # when the last calls ended
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix=f"batches of {job.name}")
+
+    def close(self) -> None:
+        """Waits for the calls to end."""
+        self._pool.shutdown()
+
+    def apply_changes(self, job: FileJob) -> None:
+        """Takes over what a user has changed since the run began and the next batch can follow."""
+        self.job = replace(self.job, **{name: getattr(job, name) for name in _AT_ONCE})
+
+    def begin(self, open_plan: Plan, batch: Batch, attempt: str) -> Staging:
+        """Begins to run the function on a batch, in another thread with this one's session.
+
+        Args:
+            attempt: name of the attempt's folder.
+        """
+        began, changed = time.monotonic(), threading.Event()
+        session = self._services.gateway.session() if batch.files else None
+        run = partial(self._stage, open_plan, batch, attempt, session, changed.set)
+        future = self._pool.submit(copy_context().run, run)
+        future.add_done_callback(lambda _: changed.set())
+        return Staging(batch, future, changed, session, began)
+
+    @property
+    def seconds_to_turn(self) -> float:
+        """How long until the job's rate allows the next call."""
+        pace = pace_of(self.job)
+        return 0.0 if pace is None else self._turn(pace).wait
+
+    def _turn(self, pace: Pace) -> Pace:
+        """Returns the pace of the next calls; they follow the last ones, which have ended once their batch is staged."""
+        if self._called is not None:
+            ago = time.monotonic() - self._called
+        elif last := self._services.catalog.reports.measured(self.job.id, limit=1):
+            ago = (datetime.now(UTC) - (last[0].committed_on or last[0].created_on)).total_seconds()
+        else:
+            ago = pace.seconds
+        return replace(pace, wait=min(pace.seconds, max(0.0, pace.seconds - ago)))
+
+    def _stage(
+        self,
+        open_plan: Plan,
+        batch: Batch,
+        attempt: str,
+        session: SparkSession | None,
+        idle: Callable[[], None],
+    ) -> StagedBatch:
+        """Runs the function on the batch's files and stages the outcomes.
+
+        Args:
+            attempt: name of the attempt's folder.
+            session: None if the batch has no file.
+            idle: called while the batch leaves slots of the engine idle.
+        """
+        with span("run", **about(self.job, batch)) as current, ExitStack() as stack:
+            if session is not None:
+                stack.enter_context(tagged(session, batch.id))
+                stack.enter_context(idle_slots(session, self._services.slots(), idle))
+            done = self._stage_now(open_plan, batch, attempt, session)
+            current.set(rows=done.totals.rows, failed=done.totals.failed)
+            return done
+
+    def _stage_now(self, open_plan: Plan, batch: Batch, attempt: str, session: SparkSession | None) -> StagedBatch:
+        began = time.monotonic()
+        location = f"{self._services.staging}/{batch.id}/{attempt}"
+        target = target_of_rows(self.job, location, batch.id)
+        work = work_on(self._services.settings, self.job, self._source, self._store)
+        work = replace(work, isolate=self._isolates(batch), pace=work.pace and self._turn(work.pace))
+        if self._outputs is not None:
+            work = replace(work, outputs=self._outputs.target(batch, attempt))
+        if session is not None:
+            with self._services.session(session):
+                files = self._files_to_run(session, open_plan, batch)
+                staged = stage(self._services, location, target, files, work, self.job, batch.files, batch=batch.id)
+            self._called = time.monotonic()
+        else:
+            staged = Staged.of(location, target, iter(()))
+        totals = staged.totals()
+        if totals.printed:
+            self._keep_printed(batch, staged)
+        if totals.failed and (broken := staged.broken()) is not None:
+            raise self._give_up(broken["error_message"], broken["error_traceback"])
+        if not batch.moves and totals.succeeded + totals.failed != batch.files:
+            raise VolstreamError(
+                f"Batch {batch.id} has {batch.files} files, but {totals.succeeded + totals.failed} outcomes were staged.",
+                "Nothing of it was committed; the next run repeats it.",
+            )
+        return StagedBatch(batch.id, staged, totals, time.monotonic() - began)
+
+    def _files_to_run(self, session: SparkSession, open_plan: Plan, batch: Batch) -> DataFrame:
+        """Returns the files of a batch to call the function on: all but moved ones whose rows follow them."""
+        if self.job.on_move is OnMove.RERUN or not batch.moves:
+            return plan.work_of(session, open_plan, batch)
+        moved = plan.moved(open_plan.location, batch)
+        births: dict[str, datetime] = {}
+        if isinstance(self._store, HasBirths):
+            births = {file.path: born for file in moved if (born := self._store.born(file.path)) is not None}
+        return plan.work_of(session, open_plan, batch, followed(session, moved, self._location, births))
+
+    def _isolates(self, batch: Batch) -> bool:
+        """Returns whether each file of a batch runs in its own child process."""
+        return self.job.isolate or batch.attempts >= _ATTEMPTS_BEFORE_ISOLATION
+
+    def _keep_printed(self, batch: Batch, staged: Staged) -> None:
+        """Keeps the function's output, whatever the attempt's result."""
+        location = logs.location_of(self._services.warehouse, self.job.id)
+        logs.write(location, batch.id, staged.printed(), self._services.settings.log_batch_bytes)
+        logs.trim(location, self._services.settings.log_bytes, self._services.settings.history_begins())
+
+    def _give_up(self, why: str, trace: str | None) -> FunctionLoadError:
+        """Pauses the job: its function fails before it receives a file, so it would fail for every file."""
+        _log.warning("function_broken", job=str(self.job.name), why=why, traceback=trace)
+        reason = f"{FUNCTION_BROKEN}: {why}"
+        self._services.catalog.jobs.change(self.job, state=JobState.PAUSED, state_reason=reason[:500])
+        return FunctionLoadError(
+            f"The function of job {self.job.name} cannot be set up: {why}",
+            f"The job is paused. Give it a function that works: session.jobs.alter({str(self.job.name)!r}, function=...)."
+            if self.job.pickled is not None
+            else f"The job is paused. After fixing it: volstream resume {self.job.name}. To accept other columns: "
+            f"volstream alter-job {self.job.name} --function {self.job.function}.",
+        )
+
+
+def about(job: FileJob, batch: Batch) -> dict[str, str | int]:
+    """Returns the attributes of a batch for spans."""
+    return {"job": str(job.name), "batch": batch.id, "files": batch.files, "bytes": batch.bytes}
+
+
+def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: ObjectStore) -> Work:
+    """Returns what executors need to call a job's function on files of a store. Its outputs are measured, not written."""
+    return Work(
+        source,
+        arguments_of(job),
+        store,
+        of_job(job),
+        job.timeout,
+        job.isolate,
+        job.memory or settings.function_memory,
+        settings.fetch_ahead_bytes,
+        bounds(settings),
+        # A pickled one cannot change, and its annotations may resolve only where it was pickled.
+        job.declared and job.pickled is None,
+        sets=job.group_by is not None,
+        concurrency=job.concurrency,
+        pace=pace_of(job),
+        owner=new_owner(),
+        outputs=None if job.outputs_to is None else target_of(job),
+        gpus=gpus_of(job, settings),
+    )
+
+
+def pace_of(job: FileJob) -> Pace | None:
+    """Returns how far the calls of a job's function are apart; None: it has no rate."""
+    return None if job.rate is None else Pace(1 / parse_rate(job.rate))
+
+
+def target_of_rows(job: FileJob, location: str, batch_id: str) -> RowsTarget:
+    """Returns where rows that are too many for a reply go, below an attempt's folder."""
+    options = tuple(sorted(options_of(location).items()))
+    return RowsTarget(f"{location}/rows", of_table(job), key_column(job), batch_id, options)
+
+
+def stage(
+    services: JobServices,
+    location: str,
+    target: RowsTarget,
+    files: DataFrame,
+    work: Work,
+    job: FileJob,
+    count: int,
+    **about: str,
+) -> Staged:
+    """Runs a job's function on ``count`` files and stages the outcomes; ``about`` adds fields to the log."""
+    from pyspark.errors import PySparkException
+
+    most = most_workers(job, services.settings)
+    if work.pace is not None or most is not None:
+        workers = min(count, most or count, plan.processors(files))
+        files = files.repartition(workers)
+        work = replace(work, pace=work.pace and replace(work.pace, workers=workers))
+    session = cast("SparkSession", files.sparkSession)
+    work = replace(work, source=brought(services, session, work.source))
+    profile = profile_of(job, services.settings)
+    try:
+        return Staged.run(location, target, files, work, profile)
+    except PySparkException as error:
+        if work.apart or not _worker_died(error):
+            raise
+        # A file kills its worker. One child process per file identifies it and lets the other files succeed.
+        _log.warning("worker_died", job=str(job.name), **about, next="each file in a child process")
+        return Staged.run(location, target, files, replace(work, isolate=True), profile)
+
+
+def _worker_died(error: BaseException) -> bool:
+    """Returns whether a query failed because a Python worker died, which is how Spark reports a crashed function."""
+    return "Python worker exited unexpectedly" in str(error)
