@@ -1,6 +1,6 @@
 """Attempts at batches, one at a time: the function's results are staged and committed exactly once.
 
-What does not belong here: how the function runs (``stager``, and ``ahead`` for the next batch), and which rows change (``results``).
+What does not belong here: how the function runs (``stager``, ``ahead`` for the next batch), and which rows change (``results``).
 """
 
 from __future__ import annotations
