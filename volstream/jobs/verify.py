@@ -292,24 +292,27 @@ def _outcomes(
         f"max(_batch_id) AS last FROM {recorded} "
         f"GROUP BY {key}{', _file_version' if by_version else ''}"
     )
-    lacking = f"'{Problem.MISSING}'" if ledger.is_kept(kept) else f"'{_UNPROVEN}'"
-    several, others = "", ""
+    changed_since = "t.version > coalesce(o.wrote, -1)"
+    lacking = Problem.MISSING if ledger.is_kept(kept) else _UNPROVEN
+    # What is true of a file, the first one that is: f the file, r its rows, b its failure, e its entry in the ledger.
+    cases = [
+        ("b.path IS NOT NULL", _FAILING),
+        ("r.path IS NULL AND e.path IS NULL", lacking),
+    ]
     if not by_version:
-        several = (
-            f"WHEN r.low <> r.high OR r.first <> r.last THEN '{Problem.DOUBLED}' "
-            # Of a failing file the rows of its former version are still there.
-            "WHEN r.path IS NOT NULL AND t.version > coalesce(o.wrote, -1) AND (r.low = f.version OR b.path IS NOT NULL) "
-            f"THEN '{Problem.FOREIGN}' "
-        )
-        others = (
-            f"WHEN r.path IS NOT NULL AND r.low <> f.version THEN '{Problem.OUTDATED}' "
-            f"WHEN t.version > coalesce(o.wrote, -1) THEN '{Problem.FOREIGN}' "
-            f"WHEN l.path IS NOT NULL THEN '{Problem.OUTPUT}' "
-        )
+        # Of a failing file the rows of its former version are still there.
+        kept_rows = f"r.path IS NOT NULL AND {changed_since} AND (r.low = f.version OR b.path IS NOT NULL)"
+        cases = [
+            ("r.low <> r.high OR r.first <> r.last", Problem.DOUBLED),
+            (kept_rows, Problem.FOREIGN),
+            *cases,
+            ("r.path IS NOT NULL AND r.low <> f.version", Problem.OUTDATED),
+            (changed_since, Problem.FOREIGN),
+            ("l.path IS NOT NULL", Problem.OUTPUT),
+        ]
     return session.sql(
-        "SELECT path, problem FROM (SELECT f.relative_path AS path, CASE "
-        f"{several}WHEN b.path IS NOT NULL THEN '{_FAILING}' "
-        f"WHEN r.path IS NULL AND e.path IS NULL THEN {lacking} {others}END AS problem "
+        "SELECT path, problem FROM (SELECT f.relative_path AS path, "
+        f"CASE {' '.join(f'WHEN {condition} THEN {literal(name)}' for condition, name in cases)} END AS problem "
         "FROM (SELECT relative_path, coalesce(version_id, etag) AS version FROM volstream_files) f "
         f"LEFT JOIN ({rows}) r ON r.path = f.relative_path{' AND r.low = f.version' if by_version else ''} "
         "LEFT JOIN volstream_failing b ON b.path = f.relative_path AND b.version = f.version "

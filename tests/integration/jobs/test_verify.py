@@ -19,7 +19,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import InvalidStateError, StreamStaleError
 from volstream.jobs import ledger
-from volstream.jobs.run import _Run
+from volstream.jobs.running import Run
 from volstream.jobs.verify import Problem
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import status
@@ -484,7 +484,7 @@ def test_a_job_that_never_ran_has_nothing_to_compare(place: Place) -> None:
 @pytest.mark.long
 def test_files_of_an_unfinished_plan_are_not_compared(verified: Verified, monkeypatch: pytest.MonkeyPatch) -> None:
     verified.sql("DELETE FROM t$ WHERE _file_path IN ('01', '02')")
-    monkeypatch.setattr(_Run, "_process", lambda run, _: run._stop.set())
+    monkeypatch.setattr(Run, "process", lambda run, _: run.stop.set())
     verified.jobs.verify("j", fix=True)
     monkeypatch.undo()
     found = verified.jobs.verify("j")

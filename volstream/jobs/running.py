@@ -1,0 +1,185 @@
+"""One run of a job: what all kinds of runs do. A plan is made once, and its batches are processed and committed exactly once
+(docs/exactly-once.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+from volstream.base.definitions import PAUSED_BY_USER, FileJob, JobState, Stream, Volume
+from volstream.base.lifecycle import faults
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.log import get
+from volstream.base.model.text import counted
+from volstream.base.model.work import Batch, Plan, PlanKind
+from volstream.base.tracing import span
+from volstream.errors import (
+    FencedError,
+    NotFoundError,
+)
+from volstream.functions.pickled import code_of
+from volstream.jobs.ahead import LONG_WAIT_SECONDS
+from volstream.jobs.attempt import BatchExecutor
+from volstream.jobs.environments import equipped
+from volstream.jobs.failing import recover
+from volstream.jobs.lease import RunReport
+from volstream.jobs.outputs import finish
+from volstream.jobs.progress import Observer
+from volstream.jobs.services import JobServices
+from volstream.jobs.sizing import Limits
+from volstream.tables.delta import folders
+
+_log = get("jobs")
+
+Planned = tuple[Plan, Sequence[Batch]]
+
+#: While a run waits for its rate, it looks this often whether the job was changed.
+_LOOK_SECONDS = 5.0
+
+
+class Run:
+    """One run of a job, by the holder of its lease."""
+
+    def __init__(self, services: JobServices, job: FileJob, owner: str, stop: Stop, observe: Observer) -> None:
+        self.report = RunReport(unit=job.unit)
+        self.services = services
+        self.job = job
+        self.owner = owner
+        self.stop = stop
+        self.observe = observe
+        self._has_table = False
+        self._committed: set[str] = set()  # ids of batches
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.stop) or self.report.paused is not None
+
+    def begin(self) -> None:
+        """Recovers, and loads what the run needs. Uses Spark only if an attempt must be fenced off or the table altered."""
+        self.report.recovered = recover(self.services, self.job)
+        if self.job.outputs_to is not None:
+            finish(self.services.catalog, self.services.settings, str(self.job.into))
+        environments = self.services.settings.environments_directory
+        self.source = equipped(code_of(self.job), self.job.environment, environments)
+        self.report.progress.code_changed = self.source.fingerprint != self.job.fingerprint
+        self.volume = self._volume_of(self.services.stream(self.job))
+        if self.services.results.exists(self.job):
+            self.make_table()
+
+    def make_table(self) -> None:
+        """Creates or checks the result table, once per run, before any file is planned; called only if there is work."""
+        if not self._has_table:
+            self.job = self.services.results.prepare(self.job)
+            self._has_table = True
+
+    def summary(self) -> str | None:
+        """Returns a one-line summary for the catalog; None: there was nothing to do."""
+        progress = self.report.progress
+        if self.report.paused:
+            return f"paused: {self.report.paused}"
+        if not progress.batches:
+            return None
+        later = f", {progress.later} to be called later" if progress.later else ""
+        held = f", {progress.held} held back" if progress.held else ""
+        done = f"{counted(progress.processed, self.job.unit)} done, {progress.failed} failed"
+        return f"{done}, {progress.removals} removed{later}{held}"
+
+    def _volume_of(self, stream: Stream) -> Volume:
+        volume = self.services.catalog.volumes.by_id(stream.source_id)
+        if volume is None:
+            self.services.reader.pin(stream)  # raises the reason why the stream is stale
+            raise NotFoundError(f"The volume {stream.source_name} was dropped.")
+        return volume
+
+    @contextmanager
+    def planning(self, kind: PlanKind) -> Iterator[Callable[[Planned], Planned]]:
+        """Wraps the planning in a span; the yielded function adds the plan's numbers to it."""
+        with span("plan", job=str(self.job.name), kind=str(kind)) as current:
+
+            def noted(result: Planned) -> Planned:
+                open_plan, batches = result
+                current.set(plan=open_plan.id, files=open_plan.files, bytes=open_plan.bytes, batches=len(batches))
+                return result
+
+            yield noted
+
+    def open(self, open_plan: Plan, batches: Sequence[Batch], stream: Stream) -> bool:
+        """Opens a plan and processes its batches; discards it and returns False if it has none."""
+        if not batches:
+            folders.discard(open_plan.location)
+            return False
+        self.services.catalog.consumptions.open((open_plan, batches, stream))
+        # From now on the stream cannot be moved, so the job's current record shows whether it was, and old rows may exist.
+        current = self.services.catalog.jobs.by_id(self.job.id)
+        self.job = replace(self.job, clean=isinstance(current, FileJob) and current.clean)
+        faults.point("plan.opened")
+        self.process(open_plan)
+        return True
+
+    def process(self, open_plan: Plan) -> None:
+        """Processes the uncommitted batches of an open plan, in order."""
+        if not self.services.has_files(self.job, open_plan):
+            self.services.catalog.consumptions.drop_plan(open_plan)
+            return
+        self.make_table()
+        progress = self.report.progress
+        waiting = self.services.catalog.reports.waiting(self.job.id)
+        progress.files += waiting.files
+        progress.bytes += waiting.bytes
+        self.observe(progress)
+        attempts = BatchExecutor(
+            self.services,
+            self.job,
+            self.owner,
+            self.source,
+            self.volume,
+            self.stop,
+            progress,
+            self._committed,
+        )
+        cut_by: Limits | None = None
+        too_fast = False
+        with closing(attempts):
+            while not self.ended:
+                cut_by = self.services.planner.resize(self.job, open_plan, cut_by, after=attempts.ahead.begun_until)
+                batch = self.services.catalog.consumptions.next_batch(open_plan)
+                if batch is None:
+                    folders.discard(open_plan.location)
+                    return
+                if too_fast:
+                    too_fast = False
+                    self._slow_down()
+                    continue
+                if batch.files and batch.number > attempts.ahead.begun_until and not self._has_turn(attempts):
+                    continue
+                waited = progress.later
+                attempts.process(open_plan, batch)
+                self.observe(progress)
+                too_fast = progress.later - waited > batch.files / 2
+                self._look_at_job(attempts)
+
+    def _has_turn(self, attempts: BatchExecutor) -> bool:
+        """Waits until the job's rate allows another call; returns False if the run ends before that."""
+        while (wait := attempts.stager.seconds_to_turn) > LONG_WAIT_SECONDS and not self.ended:
+            self.stop.wait(min(wait, _LOOK_SECONDS))
+            self._look_at_job(attempts)
+        return not self.ended
+
+    def _slow_down(self) -> None:
+        """Waits before the next batch if most calls of the last one asked to be called later."""
+        seconds = self.services.settings.retry_first_seconds
+        _log.warning("slowed_down", job=str(self.job.name), seconds=seconds, cause="most calls ask to be made later")
+        self.stop.wait(seconds)
+
+    def _look_at_job(self, attempts: BatchExecutor) -> None:
+        """Checks that the job may continue: it may have been dropped or paused, possibly by a batch; or have another rate."""
+        current = self.services.catalog.jobs.by_id(self.job.id)
+        if current is None:
+            raise FencedError(f"The job {self.job.name} was dropped while it ran.")
+        if current.state is JobState.PAUSED:
+            self.report.paused = current.state_reason or PAUSED_BY_USER
+        if isinstance(current, FileJob):
+            attempts.stager.apply_changes(current)
+        self.job = attempts.job
