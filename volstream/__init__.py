@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from volstream.api.dbapi import connect
     from volstream.api.session import Session, run
     from volstream.errors import VolstreamError
+    from volstream.functions.decorator import function
     from volstream.functions.file import File, FileSet
     from volstream.functions.output import OutputFile
-    from volstream.functions.source import function
 
 __all__ = ["File", "FileSet", "OutputFile", "RetryLater", "Session", "VolstreamError", "connect", "function", "run"]
 
@@ -26,7 +26,7 @@ _HOMES = {
     "Session": "volstream.api.session",
     "VolstreamError": "volstream.errors",
     "connect": "volstream.api.dbapi",
-    "function": "volstream.functions.source",
+    "function": "volstream.functions.decorator",
     "run": "volstream.api.session",
 }
 

@@ -15,6 +15,7 @@ from volstream.base.model.files import MAX_OF_SET
 from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError
 from volstream.functions.concurrency import settled
+from volstream.functions.decorator import batch_size_of, concurrency_of
 from volstream.functions.failed import failed, message_of, traceback_of
 from volstream.functions.file import File, FileSet
 from volstream.functions.limits import time_limit
@@ -24,7 +25,7 @@ from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.printing import CapturedOutput, ImmediateOutput, OutputSink
 from volstream.functions.rows import RowRequirements, Rows, rows_of, rows_of_each
 from volstream.functions.schema import check_declared, declaration_of, of_declaration
-from volstream.functions.source import FunctionSource, batch_size_of, concurrency_of
+from volstream.functions.source import FunctionSource
 
 T = TypeVar("T")
 

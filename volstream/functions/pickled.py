@@ -27,17 +27,10 @@ from volstream.base.definitions import FileJob, Function
 from volstream.base.model.units import format_size
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.functions.captured import captured, is_pickled_by_value, name_of
+from volstream.functions.decorator import batch_size_of
+from volstream.functions.finding import absolute, find, found_beside, location_of, missing
 from volstream.functions.fingerprint import Content, fingerprint_of
-from volstream.functions.source import (
-    FunctionSource,
-    absolute,
-    batch_size_of,
-    find,
-    found_beside,
-    importing,
-    location_of,
-    missing,
-)
+from volstream.functions.source import FunctionSource, importing
 
 #: Maximum size of a function with everything it refers to: it is a row of the catalog, read with every look at its job.
 MAX_BYTES = 1 << 20
@@ -57,7 +50,7 @@ class PickledSource(FunctionSource):
         python: the version of Python, such as ``3.12``, that pickled it: bytecode is for one version.
         pickled: the pickle.
         text: its source, for people; None: unknown to Python.
-        batch_size: see :func:`~volstream.functions.source.batch_size_of`; its annotations may not resolve elsewhere.
+        batch_size: see :func:`~volstream.functions.decorator.batch_size_of`; its annotations may not resolve elsewhere.
     """
 
     python: str

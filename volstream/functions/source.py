@@ -1,16 +1,14 @@
-"""Per-file functions: finds their source, fingerprints it, ships it, and imports it on executors.
+"""The source of per-file functions: what it consists of, how it is shipped, and how executors import it.
 
-A function is named ``file.py:func`` (which includes the modules beside the file) or ``pkg.mod:func``. Code that is not
-installed is shipped as source with the job, so executors need only the function's installed dependencies.
+Code that is not installed is shipped as source with the job, so executors need only the function's installed dependencies.
+What does not belong here: how it is found (``finding``).
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import os
 import shutil
 import stat
@@ -19,8 +17,7 @@ import sysconfig
 import tempfile
 import time
 import traceback
-import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, chdir, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -30,21 +27,15 @@ from importlib.machinery import (
     SOURCE_SUFFIXES,
     ExtensionFileLoader,
     FileFinder,
-    ModuleSpec,
-    PathFinder,
     SourceFileLoader,
 )
 from itertools import islice
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
-from volstream.base.model.arguments import checked
-from volstream.base.model.code import parsed
-from volstream.base.model.text import like
-from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.errors import FunctionLoadError
 from volstream.functions.environment import Environment
-from volstream.functions.hints import hints_of
 
 #: Folder for shipped functions, shared by all of the user's processes.
 _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"
@@ -54,16 +45,6 @@ _UNUSED_SECONDS = 30 * 86400.0
 
 _OWN = __name__.partition(".")[0]
 
-#: Folder from which each function was imported in this process, by fingerprint; without installed functions.
-_folders: dict[str, str] = {}
-
-#: Fingerprint of the latest function of each folder, the latest folder at the end; and modules that functions imported.
-_served: dict[str, str] = {}
-_brought: set[str] = set()
-
-#: Folder in which children that a function starts afresh find its own module, whose name is unique; by fingerprint.
-_for_children: dict[str, str] = {}
-
 #: How the names of functions' own modules begin, which are unique.
 _ENTRY = "_volstream_"
 
@@ -71,70 +52,26 @@ _ENTRY = "_volstream_"
 #: The file or module that this thread is importing for its function; None: it imports none.
 _importing: ContextVar[str | None] = ContextVar("importing", default=None)
 
-#: Files per call if a function takes a list of unspecified length.
-_BATCH_SIZE = 64
 
-#: Calls in flight per worker for a coroutine function that declares no number.
-_OF_COROUTINES = 32
+@dataclass(frozen=True)
+class _Imported:
+    """What a process has imported for functions.
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-@checked
-def function(
-    *, returns: object = None, batch_size: int | None = None, concurrency: int | None = None
-) -> Callable[[_F], _F]:
-    """Declares properties of a per-file function, or of a class whose instances are such functions, that annotations cannot.
-
-    Args:
-        returns: DDL such as ``label STRING, score DOUBLE``, a dataclass, or a PyArrow schema.
-        batch_size: the function takes a list of at most this many files, and returns a list with one entry per file.
-        concurrency: calls in flight in each worker: of a coroutine function on an event loop (default 32); of a plain function
-            in threads, which must be thread-safe.
+    Attributes:
+        folders: from which each function was imported, by fingerprint; without installed functions.
+        served: the fingerprint of the latest function of each folder, the latest folder at the end.
+        modules: names of the modules that functions imported.
+        for_children: folders in which processes that a function starts find its own module, whose name is unique; by fingerprint.
     """
-    if concurrency is not None and concurrency < 1:
-        raise InvalidValueError(f"A function cannot have {concurrency} calls in flight.", "Give concurrency=1 or more.")
-    if batch_size is not None and batch_size < 1:
-        raise InvalidValueError(f"A function cannot take {batch_size} files at once.", "Give batch_size=1 or more.")
 
-    def declare(decorated: _F) -> _F:
-        # Read by schema.of_function, batch_size_of and concurrency_of.
-        if returns is not None:
-            decorated.__volstream_returns__ = returns  # type: ignore[attr-defined]
-        if batch_size is not None:
-            decorated.__volstream_batch_size__ = batch_size  # type: ignore[attr-defined]
-        if concurrency is not None:
-            decorated.__volstream_concurrency__ = concurrency  # type: ignore[attr-defined]
-        return decorated
-
-    return declare
+    folders: dict[str, str] = field(default_factory=dict)
+    served: dict[str, str] = field(default_factory=dict)
+    modules: set[str] = field(default_factory=set)
+    for_children: dict[str, str] = field(default_factory=dict)
 
 
-def batch_size_of(function: Callable[..., Any]) -> int | None:
-    """Returns the number of files that the function takes at once; None: one file, not a list.
-
-    It takes a list if :func:`function` says so, or if its first parameter is annotated as ``list[File]``.
-    """
-    declared: int | None = getattr(function, "__volstream_batch_size__", None)
-    if declared is not None:
-        return declared
-    target: Any = function
-    if not hasattr(target, "__code__"):  # a class, or a callable object
-        target = target.__call__
-    try:
-        parameters = [*inspect.signature(target).parameters][isinstance(function, type) :]
-    except (TypeError, ValueError):  # a built-in function
-        return None
-    first = hints_of(target).get(parameters[0]) if parameters else None
-    return _BATCH_SIZE if typing.get_origin(first) in (list, Sequence) else None
-
-
-def concurrency_of(function: Callable[..., Any]) -> int:
-    """Returns the number of calls in flight that the function wants in each worker, by :func:`function` or default."""
-    declared: int | None = getattr(function, "__volstream_concurrency__", None)
-    target: Any = function if hasattr(function, "__code__") else function.__call__  # type: ignore[operator]
-    waits = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
-    return declared or (_OF_COROUTINES if waits else 1)
+#: Of this process, whose ``sys.modules`` all functions share.
+_imported = _Imported()
 
 
 @dataclass(frozen=True)
@@ -199,7 +136,7 @@ class FunctionSource:
         if entry not in self.files:
             with self.importable():
                 return importlib.import_module(self.module)
-        path = Path(_folders[self.fingerprint]) / entry
+        path = Path(_imported.folders[self.fingerprint]) / entry
         # Equal files of two folders are two modules: each may read what is beside it.
         where = hashlib.sha256(str(path.parent).encode("utf-8", "surrogatepass")).hexdigest()
         name = f"{_ENTRY}{self.module}_{self.fingerprint[:12]}_{where[:8]}"
@@ -214,7 +151,7 @@ class FunctionSource:
         )
         # There may be no place that is safe; most functions start no such children.
         with suppress(OSError, FunctionLoadError):
-            _for_children[self.fingerprint] = str(_unpacked(name, {f"{name}.py": code.encode()}))
+            _imported.for_children[self.fingerprint] = str(_unpacked(name, {f"{name}.py": code.encode()}))
 
     def unpacked(self) -> None:
         """Makes the function's modules importable by :meth:`importable`: in place if they exist here, else from copies."""
@@ -223,7 +160,7 @@ class FunctionSource:
             if self.root is not None and _has(Path(self.root), self.files)
             else str(_unpacked(self.fingerprint, self.files))
         )
-        _folders[self.fingerprint] = folder
+        _imported.folders[self.fingerprint] = folder
         # Not invalidate_caches(): every archive in the path of a Spark worker would re-read its directory, 0.2 s each.
         for place in {Path(folder), *(Path(folder, name).parent for name in self.files)}:
             sys.path_importer_cache[str(place)] = FileFinder(str(place), *_LOADERS)
@@ -231,12 +168,12 @@ class FunctionSource:
     @contextmanager
     def importable(self) -> Iterator[None]:
         """While the block runs, ``import`` finds modules beside the loaded function, for imports in the function's body."""
-        folder = _folders.get(self.fingerprint)
+        folder = _imported.folders.get(self.fingerprint)
         if folder is None:  # installed
             yield
             return
         _forget_others(self, folder)
-        named = _for_children.get(self.fingerprint)
+        named = _imported.for_children.get(self.fingerprint)
         added = [folder] if named is None else [folder, named]
         sys.path.insert(0, folder)
         sys.path.extend(added[1:])
@@ -248,7 +185,7 @@ class FunctionSource:
                 sys.path.remove(place)
             if (new := len(sys.modules) - count) > 0:
                 latest = islice(reversed(sys.modules), new)
-                _brought.update(name for name in latest if not name.startswith(_ENTRY))
+                _imported.modules.update(name for name in latest if not name.startswith(_ENTRY))
 
 
 def _has(root: Path, files: Mapping[str, bytes]) -> bool:
@@ -322,38 +259,6 @@ def forget_unused() -> None:
                 shutil.rmtree(folder)
 
 
-def find(text: str, search_path: str | None = None) -> FunctionSource:
-    """Finds the source of ``file.py:func`` or ``pkg.mod:func``.
-
-    Args:
-        search_path: folder to search for modules that are not installed.
-
-    Raises:
-        FunctionLoadError: malformed, or no such file or module.
-    """
-    place, colon, attribute = text.rpartition(":")
-    if not colon or not place or not attribute.isidentifier():
-        raise FunctionLoadError(
-            f"{text!r} does not name a function.",
-            _defined(Path(text)) if text.endswith(".py") else "Write FILE.py:FUNCTION or package.module:FUNCTION.",
-        )
-    if place.endswith(".py"):
-        return _from_file(Path(place), attribute)
-    if not all(part.isidentifier() for part in place.split(".")):
-        raise FunctionLoadError(
-            f"{place!r} is neither a .py file nor a module.", "Write FILE.py:FUNCTION or pkg.mod:FUNCTION."
-        )
-    return _from_module(place, attribute, search_path)
-
-
-def found_beside(module: str) -> Mapping[str, bytes]:
-    """Returns the source of a top-level module or package, with the modules that it imports; empty if it is installed."""
-    try:
-        return _from_module(module, module, None).files
-    except FunctionLoadError:  # it exists only in this process
-        return {}
-
-
 def check_not_imported() -> None:
     """Raises FunctionLoadError if this code runs because its file is being imported for a function.
 
@@ -366,198 +271,16 @@ def check_not_imported() -> None:
         )
 
 
-def missing(text: str, search_path: str | None = None) -> str | None:
-    """Returns why :func:`find` would not find a function's file or module; None: it exists. Reads no source."""
-    place = text.rpartition(":")[0]
-    try:
-        if place.endswith(".py"):
-            _file(Path(place))
-        elif place.partition(".")[0] != _OWN:
-            _, origin = _place(place, search_path)
-            if not _is_installed(origin) and _module_file(origin, place) is None:
-                return f"There is no module {place} in {origin.parent}."
-    except FunctionLoadError as error:
-        return error.message
-    return None
-
-
-def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) -> None:
-    """Raises FunctionLoadError if a function cannot be called with a file and these arguments, or a class cannot be set up so.
-
-    Accepts functions without an inspectable signature, such as some written in C.
-    """
-    if isinstance(function, type):
-        if not any("__call__" in vars(base) for base in function.__mro__):
-            raise FunctionLoadError(
-                f"{function.__name__} is a class without __call__.", "Give it a method __call__(self, file)."
-            )
-        calls: list[tuple[Any, tuple[None, ...], Mapping[str, str], str]] = [
-            (function, (), arguments, "set up"),
-            (function.__call__, (None, None), {}, "called with a file"),
-        ]
-    else:
-        calls = [(function, (None,), arguments, "called with a file")]
-    for called, positional, named, what in calls:
-        try:
-            signature = inspect.signature(called)
-        except (TypeError, ValueError):
-            continue
-        name = getattr(function, "__name__", type(function).__name__)
-        keywords = [
-            parameter.name for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD
-        ]
-        if len(keywords) == len(signature.parameters) and (unknown := sorted({*named} - {*keywords})):
-            raise FunctionLoadError(
-                f"{name} has no argument {unknown[0]!r}.",
-                like(unknown[0], keywords) or f"It has {', '.join(keywords)}.",
-            )
-        try:
-            signature.bind(*positional, **named)
-        except TypeError as error:
-            raise FunctionLoadError(
-                f"{name}{signature} cannot be {what}: {error}.",
-                "The function, or a class's __call__, takes the file first; the others are given by name: --arg name=value.",
-            ) from None
-
-
 @contextmanager
 def _in_empty_folder() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True) as folder, chdir(folder):
         yield
 
 
-def absolute(text: str, directory: Path) -> str:
-    """Returns ``text`` with an absolute path to its file; module names are unchanged."""
-    place, _, attribute = text.rpartition(":")
-    return f"{(directory / place).resolve()}:{attribute}" if place.endswith(".py") else text
-
-
-def location_of(function: Callable[..., Any]) -> str | None:
-    """Returns where a function can be imported from; None: it is not at the top of a file, or is in the program's own file,
-    which importing would run again."""
-    name = str(getattr(function, "__qualname__", ""))
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    if module is None or module.__name__ == "__main__" or getattr(module, name, None) is not function:
-        return None
-    try:
-        file = inspect.getsourcefile(function)
-    except TypeError:  # it is not written in Python
-        return None
-    return f"{file}:{name}" if file is not None and os.path.isfile(file) else None
-
-
-def _from_file(path: Path, attribute: str) -> FunctionSource:
-    path = _file(path)
-    root = path.parent
-    files: dict[str, bytes] = {}
-    _collect(root, path.name, files)
-    return FunctionSource(path.stem, attribute, str(root), files, _fingerprint(files))
-
-
-def _defined(path: Path) -> str:
-    """Returns a hint that lists what a file defines, without running the file."""
-    tree = parsed(_content(_file(path)), str(path))
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    defined = [node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
-    return f"Write {path}:FUNCTION." + (f" It defines: {', '.join(defined)}." if defined else "")
-
-
-def _file(path: Path) -> Path:
-    path = Path(os.path.expanduser(path))  # Path's own raises for an unknown user
-    if not os.path.isfile(path):  # False also for a name that is too long
-        raise FunctionLoadError(f"There is no file {path}.", "Correct the path, or bring the file back.")
-    return path.resolve()
-
-
-def _from_module(module: str, attribute: str, search_path: str | None) -> FunctionSource:
-    top = module.partition(".")[0]
-    if top == _OWN:  # executors have it, and its new version does not change the user's code
-        return FunctionSource(module, attribute, None, {}, _fingerprint({module: b""}))
-    spec, origin = _place(module, search_path)
-    if _is_installed(origin):
-        source = _module_file(origin, module)
-        return FunctionSource(module, attribute, None, {}, _fingerprint({module: _content(source) if source else b""}))
-    root = origin.parent.parent if spec.submodule_search_locations and spec.origin else origin.parent
-    files: dict[str, bytes] = {}
-    if spec.submodule_search_locations:
-        for source in _modules(root / top):
-            files[source.relative_to(root).as_posix()] = _content(source)
-    else:
-        _collect(root, f"{top}.py", files)
-    if _module_file(origin, module) is None:
-        raise FunctionLoadError(f"There is no module {module} in {root}.")
-    return FunctionSource(module, attribute, str(root), files, _fingerprint(files))
-
-
-def _place(module: str, search_path: str | None) -> tuple[ModuleSpec, Path]:
-    """Returns the spec and the file or folder of a module's top-level package. Raises FunctionLoadError."""
-    paths = ([search_path] if search_path else []) + sys.path
-    spec = PathFinder.find_spec(module.partition(".")[0], paths)
-    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
-        raise FunctionLoadError(f"There is no module {module}.", "Install it, or run in the folder that contains it.")
-    return spec, Path(spec.origin) if spec.origin else Path(next(iter(spec.submodule_search_locations or [])))
-
-
-def _module_file(origin: Path, module: str) -> Path | None:
-    """Returns the source file of ``module``, whose top-level package or module is at ``origin``."""
-    parts = module.split(".")[1:]
-    base = origin.parent if origin.name == "__init__.py" else origin
-    if not parts:
-        return origin if origin.suffix == ".py" else None
-    candidates = (base.joinpath(*parts).with_suffix(".py"), base.joinpath(*parts, "__init__.py"))
-    return next((path for path in candidates if os.path.isfile(path)), None)
-
-
 def _is_installed(origin: Path) -> bool:
     paths = sysconfig.get_paths()
     places = {Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     return any(place in origin.resolve().parents for place in places)
-
-
-def _collect(root: Path, name: str, files: dict[str, bytes]) -> None:
-    """Adds a file and, transitively, the modules and packages beside it that it imports."""
-    if name in files:
-        return
-    files[name] = _content(root / name)
-    try:
-        tree = parsed(files[name], str(root / name))
-    except SyntaxError as error:
-        raise FunctionLoadError(f"{root / name} cannot be read: {error}.") from None
-    for top in sorted(set(imported_by(tree))):
-        if os.path.isfile(root / f"{top}.py"):
-            _collect(root, f"{top}.py", files)
-        elif os.path.isfile(root / top / "__init__.py"):
-            for source in _modules(root / top):
-                _collect(root, source.relative_to(root).as_posix(), files)
-
-
-def _modules(package: Path) -> Iterator[Path]:
-    """Yields the files of a package's modules, except dangling links, with which editors lock files."""
-    return filter(os.path.isfile, sorted(package.rglob("*.py")))
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FunctionLoadError(f"{path} cannot be read: {error.strerror}.") from None
-
-
-def imported_by(tree: ast.AST) -> Iterator[str]:
-    """Yields the top-level modules that source imports."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            yield node.module.partition(".")[0]
-
-
-def _fingerprint(files: Mapping[str, bytes]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(files):
-        digest.update(f"{name}\0{len(files[name])}\0".encode())
-        digest.update(files[name])
-    return digest.hexdigest()
 
 
 def _import_file(path: Path, name: str) -> ModuleType:
@@ -596,14 +319,14 @@ def _forget_others(source: FunctionSource, folder: str) -> None:
     Keeps modules of the standard library and of volstream, because everything else in this process relies on them, and installed
     ones.
     """
-    if _served and next(reversed(_served.items())) == (folder, source.fingerprint):
+    if _imported.served and next(reversed(_imported.served.items())) == (folder, source.fingerprint):
         return
-    former = tuple(f"{each}{os.sep}" for each in _served)
-    _served.pop(folder, None)
-    _served[folder] = source.fingerprint
+    former = tuple(f"{each}{os.sep}" for each in _imported.served)
+    _imported.served.pop(folder, None)
+    _imported.served[folder] = source.fingerprint
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in source.tops or (name in _brought and _is_below(module, former)):
-            _brought.discard(name)
+        if name.partition(".")[0] in source.tops or (name in _imported.modules and _is_below(module, former)):
+            _imported.modules.discard(name)
             del sys.modules[name]
 
 

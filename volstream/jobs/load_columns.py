@@ -18,13 +18,13 @@ from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidStateError, InvalidValueError, StorageDeniedError, StorageError
 from volstream.files.volumes.access import store_of
 from volstream.functions.child import ChildWorker
+from volstream.functions.finding import find
 from volstream.functions.loading.formats import is_marker, recognize
 from volstream.functions.loading.options import RESCUED, LoadOptions
 from volstream.functions.loading.sample import add, merged
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rows import ArrowRows
 from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to_ddl, type_named
-from volstream.functions.source import find
 from volstream.functions.types.widen import grown
 from volstream.functions.worker import Work
 from volstream.jobs.load import loads

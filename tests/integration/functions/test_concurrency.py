@@ -16,8 +16,8 @@ from volstream.base.model.files import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
 from volstream.files.storage.memory import MemoryStore
+from volstream.functions.decorator import function
 from volstream.functions.rejection import RetryLater
-from volstream.functions.source import function
 
 #: How functions of each kind begin, with ``wait`` for a barrier of so many calls.
 COROUTINE = """

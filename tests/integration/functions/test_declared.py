@@ -9,7 +9,8 @@ import pytest
 
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.functions.declared import declared_apart, declared_by
-from volstream.functions.source import FunctionSource, find
+from volstream.functions.finding import find
+from volstream.functions.source import FunctionSource
 
 FUNCTION = """
 from dataclasses import dataclass

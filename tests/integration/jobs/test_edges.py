@@ -22,7 +22,7 @@ from volstream.errors import FencedError, FunctionLoadError, InvalidValueError, 
 from volstream.files.cloud.access import Access, Keys
 from volstream.files.storage.s3 import S3Store
 from volstream.functions.file import File
-from volstream.functions.source import find
+from volstream.functions.finding import find
 from volstream.functions.trial import try_function
 from volstream.jobs.progress import Progress
 from volstream.jobs.staged import Staged

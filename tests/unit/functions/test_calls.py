@@ -22,8 +22,8 @@ from volstream.base.model.files import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
 from volstream.files.storage.memory import MemoryStore
+from volstream.functions.decorator import function
 from volstream.functions.pace import CallSchedule, Pace
-from volstream.functions.source import function
 
 COUNTING = """
 class f:

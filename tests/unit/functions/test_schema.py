@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from volstream.base.definitions import FileJob
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
+from volstream.functions.decorator import batch_size_of, function
 from volstream.functions.file import File
 from volstream.functions.rows import RowRequirements, rows_of
 from volstream.functions.schema import PROVENANCE, from_ddl, from_declaration, of_function, of_job, to_ddl
-from volstream.functions.source import batch_size_of, function
 
 SIMPLE = st.sampled_from(
     [

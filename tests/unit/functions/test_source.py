@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from volstream.errors import FunctionLoadError
-from volstream.functions.source import FunctionSource, absolute, find, own_folder
+from volstream.functions.finding import absolute, find
+from volstream.functions.source import FunctionSource, own_folder
 
 
 @pytest.fixture(autouse=True)

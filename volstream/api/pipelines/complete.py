@@ -74,8 +74,8 @@ def default_queue(name: str, location: str, values: Mapping[str, Any]) -> QueueT
 
 def _function(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
     del written, given
+    from volstream.functions.finding import absolute
     from volstream.functions.scalar import sql_type
-    from volstream.functions.source import absolute
 
     return {"function": absolute(values["function"], folder), "returns": sql_type(values["returns"])}
 
@@ -140,7 +140,7 @@ def _job(written: str, values: Mapping[str, Any], given: Collection[str], folder
             raise InvalidValueError("A job that loads needs volume and into.")
         load = values["load"]
         return {"load": dataclasses.replace(load, schema=_columns(load.schema)), CODE: None}
-    from volstream.functions.source import absolute, find
+    from volstream.functions.finding import absolute, find
     from volstream.jobs.environments import located
 
     function = absolute(values["function"], folder)

@@ -32,6 +32,7 @@ from volstream.files.storage import open_store
 from volstream.files.volumes.access import access_by
 from volstream.functions.child import ChildWorker
 from volstream.functions.file import File
+from volstream.functions.finding import find
 from volstream.functions.loading.formats import recognize
 from volstream.functions.loading.loader import Loader
 from volstream.functions.loading.options import RESCUED, LoadOptions
@@ -39,7 +40,6 @@ from volstream.functions.loading.sample import columns_of
 from volstream.functions.outcomes import FileTask
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import from_ddl, to_ddl
-from volstream.functions.source import find
 from volstream.functions.worker import Work
 from volstream.ingest.sources import tables, versions
 from volstream.ingest.sources.tables import KEPT

@@ -1,0 +1,195 @@
+"""Finds the source of a function, ``FILE.py:FUNCTION`` or ``package.module:FUNCTION``, with the modules that it imports."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib.machinery import (
+    ModuleSpec,
+    PathFinder,
+)
+from pathlib import Path
+from typing import Any
+
+from volstream.base.model.code import parsed
+from volstream.errors import FunctionLoadError
+from volstream.functions.source import _OWN, FunctionSource, _is_installed
+
+
+def find(text: str, search_path: str | None = None) -> FunctionSource:
+    """Finds the source of ``file.py:func`` or ``pkg.mod:func``.
+
+    Args:
+        search_path: folder to search for modules that are not installed.
+
+    Raises:
+        FunctionLoadError: malformed, or no such file or module.
+    """
+    place, colon, attribute = text.rpartition(":")
+    if not colon or not place or not attribute.isidentifier():
+        raise FunctionLoadError(
+            f"{text!r} does not name a function.",
+            _defined(Path(text)) if text.endswith(".py") else "Write FILE.py:FUNCTION or package.module:FUNCTION.",
+        )
+    if place.endswith(".py"):
+        return _from_file(Path(place), attribute)
+    if not all(part.isidentifier() for part in place.split(".")):
+        raise FunctionLoadError(
+            f"{place!r} is neither a .py file nor a module.", "Write FILE.py:FUNCTION or pkg.mod:FUNCTION."
+        )
+    return _from_module(place, attribute, search_path)
+
+
+def found_beside(module: str) -> Mapping[str, bytes]:
+    """Returns the source of a top-level module or package, with the modules that it imports; empty if it is installed."""
+    try:
+        return _from_module(module, module, None).files
+    except FunctionLoadError:  # it exists only in this process
+        return {}
+
+
+def missing(text: str, search_path: str | None = None) -> str | None:
+    """Returns why :func:`find` would not find a function's file or module; None: it exists. Reads no source."""
+    place = text.rpartition(":")[0]
+    try:
+        if place.endswith(".py"):
+            _file(Path(place))
+        elif place.partition(".")[0] != _OWN:
+            _, origin = _place(place, search_path)
+            if not _is_installed(origin) and _module_file(origin, place) is None:
+                return f"There is no module {place} in {origin.parent}."
+    except FunctionLoadError as error:
+        return error.message
+    return None
+
+
+def absolute(text: str, directory: Path) -> str:
+    """Returns ``text`` with an absolute path to its file; module names are unchanged."""
+    place, _, attribute = text.rpartition(":")
+    return f"{(directory / place).resolve()}:{attribute}" if place.endswith(".py") else text
+
+
+def location_of(function: Callable[..., Any]) -> str | None:
+    """Returns where a function can be imported from; None: it is not at the top of a file, or is in the program's own file,
+    which importing would run again."""
+    name = str(getattr(function, "__qualname__", ""))
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if module is None or module.__name__ == "__main__" or getattr(module, name, None) is not function:
+        return None
+    try:
+        file = inspect.getsourcefile(function)
+    except TypeError:  # it is not written in Python
+        return None
+    return f"{file}:{name}" if file is not None and os.path.isfile(file) else None
+
+
+def _from_file(path: Path, attribute: str) -> FunctionSource:
+    path = _file(path)
+    root = path.parent
+    files: dict[str, bytes] = {}
+    _collect(root, path.name, files)
+    return FunctionSource(path.stem, attribute, str(root), files, _fingerprint(files))
+
+
+def _defined(path: Path) -> str:
+    """Returns a hint that lists what a file defines, without running the file."""
+    tree = parsed(_content(_file(path)), str(path))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    defined = [node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
+    return f"Write {path}:FUNCTION." + (f" It defines: {', '.join(defined)}." if defined else "")
+
+
+def _file(path: Path) -> Path:
+    path = Path(os.path.expanduser(path))  # Path's own raises for an unknown user
+    if not os.path.isfile(path):  # False also for a name that is too long
+        raise FunctionLoadError(f"There is no file {path}.", "Correct the path, or bring the file back.")
+    return path.resolve()
+
+
+def _from_module(module: str, attribute: str, search_path: str | None) -> FunctionSource:
+    top = module.partition(".")[0]
+    if top == _OWN:  # executors have it, and its new version does not change the user's code
+        return FunctionSource(module, attribute, None, {}, _fingerprint({module: b""}))
+    spec, origin = _place(module, search_path)
+    if _is_installed(origin):
+        source = _module_file(origin, module)
+        return FunctionSource(module, attribute, None, {}, _fingerprint({module: _content(source) if source else b""}))
+    root = origin.parent.parent if spec.submodule_search_locations and spec.origin else origin.parent
+    files: dict[str, bytes] = {}
+    if spec.submodule_search_locations:
+        for source in _modules(root / top):
+            files[source.relative_to(root).as_posix()] = _content(source)
+    else:
+        _collect(root, f"{top}.py", files)
+    if _module_file(origin, module) is None:
+        raise FunctionLoadError(f"There is no module {module} in {root}.")
+    return FunctionSource(module, attribute, str(root), files, _fingerprint(files))
+
+
+def _place(module: str, search_path: str | None) -> tuple[ModuleSpec, Path]:
+    """Returns the spec and the file or folder of a module's top-level package. Raises FunctionLoadError."""
+    paths = ([search_path] if search_path else []) + sys.path
+    spec = PathFinder.find_spec(module.partition(".")[0], paths)
+    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
+        raise FunctionLoadError(f"There is no module {module}.", "Install it, or run in the folder that contains it.")
+    return spec, Path(spec.origin) if spec.origin else Path(next(iter(spec.submodule_search_locations or [])))
+
+
+def _module_file(origin: Path, module: str) -> Path | None:
+    """Returns the source file of ``module``, whose top-level package or module is at ``origin``."""
+    parts = module.split(".")[1:]
+    base = origin.parent if origin.name == "__init__.py" else origin
+    if not parts:
+        return origin if origin.suffix == ".py" else None
+    candidates = (base.joinpath(*parts).with_suffix(".py"), base.joinpath(*parts, "__init__.py"))
+    return next((path for path in candidates if os.path.isfile(path)), None)
+
+
+def _collect(root: Path, name: str, files: dict[str, bytes]) -> None:
+    """Adds a file and, transitively, the modules and packages beside it that it imports."""
+    if name in files:
+        return
+    files[name] = _content(root / name)
+    try:
+        tree = parsed(files[name], str(root / name))
+    except SyntaxError as error:
+        raise FunctionLoadError(f"{root / name} cannot be read: {error}.") from None
+    for top in sorted(set(imported_by(tree))):
+        if os.path.isfile(root / f"{top}.py"):
+            _collect(root, f"{top}.py", files)
+        elif os.path.isfile(root / top / "__init__.py"):
+            for source in _modules(root / top):
+                _collect(root, source.relative_to(root).as_posix(), files)
+
+
+def _modules(package: Path) -> Iterator[Path]:
+    """Yields the files of a package's modules, except dangling links, with which editors lock files."""
+    return filter(os.path.isfile, sorted(package.rglob("*.py")))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FunctionLoadError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def imported_by(tree: ast.AST) -> Iterator[str]:
+    """Yields the top-level modules that source imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0]
+
+
+def _fingerprint(files: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name}\0{len(files[name])}\0".encode())
+        digest.update(files[name])
+    return digest.hexdigest()
