@@ -22,7 +22,8 @@ from volstream.ingest.options import (
     RetryStatus,
     RowOperator,
 )
-from volstream.ingest.stream import BufferFullError, RealtimeStream, Row, RowsNotSentError
+from volstream.ingest.rows import Row
+from volstream.ingest.stream import BufferFullError, RealtimeStream, RowsNotSentError
 
 __all__ = [
     "BufferFullError",

@@ -8,12 +8,11 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.lifecycle.stop import Stop
@@ -29,11 +28,9 @@ from volstream.errors import (
     UserError,
     in_brief,
 )
-from volstream.functions.bounds import size_of
-from volstream.functions.types import convert
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
-from volstream.ingest.values import TailColumn
-from volstream.tables.tails.table import KEY, OPERATION
+from volstream.ingest.rows import Row, StreamColumns
+from volstream.tables.tails.table import KEY
 from volstream.tables.tails.writer import Flush
 
 _log = get("ingest")
@@ -41,8 +38,6 @@ _log = get("ingest")
 #: Bytes of buffers that are sent in one request, unless the first has more: a request is one commit of the tail, however
 #: many buffers it has.
 _REQUEST_BYTES = 32 << 20
-
-_UNSET = object()
 
 
 class FlushReceiver(Protocol):
@@ -55,54 +50,6 @@ class FlushReceiver(Protocol):
 
     def close(self) -> None:
         """Ends the sending of rows."""
-
-
-class Row:
-    """A row for one stream. Columns that are not set are NULL."""
-
-    __slots__ = ("_stream", "operator", "size", "values")
-
-    def __init__(self, stream: RealtimeStream, operator: RowOperator) -> None:
-        self._stream = stream
-        self.operator = operator
-        self.values: list[Any] = [_UNSET] * len(stream._columns)
-        self.size = 0  #: of its values in bytes, approximately
-
-    def set_value(self, column: str, value: Any) -> None:
-        """Sets the value of a column, whose name is not case-sensitive. See :mod:`volstream.ingest.values` for the types.
-
-        Raises:
-            InvalidValueError: there is no such column, or it cannot have the value. The row is as before.
-        """
-        stream = self._stream
-        at = stream._positions.get(fitting("column", column, str) if type(column) is not str else column)
-        if at is None:
-            at = stream._position_of(column)
-        if value is None:
-            if not stream._columns[at].nullable:
-                raise stream._columns[at].refusal(value, "it is NOT NULL")
-            self.values[at] = None
-            return
-        try:
-            self.values[at] = stream._converters[at](value)
-        except ValueError as error:
-            raise stream._columns[at].refusal(value, str(error)) from None
-        self.size += size_of(self.values[at])
-
-    def set_values(self, values: Mapping[str, Any]) -> None:
-        """Sets the values of several columns by name. Raises as :meth:`set_value`."""
-        if type(values) is not dict:
-            values = fitting("values", values, Mapping[str, Any])
-        for column, value in values.items():
-            self.set_value(column, value)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the values that were set, by column, as they are stored."""
-        pairs = zip(self._stream._columns, self.values, strict=True)
-        return {column.name: value for column, value in pairs if value is not _UNSET}
-
-    def __repr__(self) -> str:
-        return f"Row({self.operator.name}, {self.as_dict()!r})"
 
 
 class BufferFullError(InvalidStateError):
@@ -184,16 +131,8 @@ class RealtimeStream(Closeable):
         self._receiver = receiver
         self._key: list[str] = json.loads((receiver.columns.metadata or {}).get(KEY.encode(), b"[]"))
         self.options = self._checked(options)
-        self._columns = [TailColumn.of(column) for column in receiver.columns]
-        self._positions = {column.name: at for at, column in enumerate(self._columns)}
-        self._converters = [
-            column.converter(truncate=options.truncate, on_cut=self._count_cut) for column in self._columns
-        ]
-        self._needed = [at for at, column in enumerate(self._columns) if not column.nullable]
-        keys = {name.lower() for name in self._key}
-        self._key_at = [at for at, column in enumerate(self._columns) if column.name.lower() in keys]
-        self._schema = pa.schema(
-            [(OPERATION, pa.string()), *((column.name, column.type) for column in receiver.columns)]
+        self._columns = StreamColumns(
+            name, receiver.columns, self._key, truncate=options.truncate, on_cut=self._count_cut
         )
         self._id = uuid.uuid4().hex
         self._sequence = 0
@@ -227,7 +166,7 @@ class RealtimeStream(Closeable):
                 f"{self.operation.name} streams have no {chosen.name} rows.",
                 f"Use {' or '.join(f'RowOperator.{choice.name}' for choice in allowed)}.",
             )
-        return Row(self, chosen)
+        return Row(self._columns, chosen)
 
     def apply(self, *rows: Row) -> None:
         """Takes rows. They must not be changed afterwards.
@@ -241,7 +180,7 @@ class RealtimeStream(Closeable):
             InvalidStateError: the stream is closed, or the row is another stream's.
         """
         for row in rows:
-            self._check_row(row if type(row) is Row else fitting("rows", row, Row))
+            self._columns.check(row if type(row) is Row else fitting("rows", row, Row))
             with self._changed:
                 self._check_open()
                 self._make_room()
@@ -270,7 +209,7 @@ class RealtimeStream(Closeable):
             BufferFullError, RowsNotSentError, InvalidStateError: as :meth:`apply`.
         """
         chosen = self.create_row(operator).operator
-        table = self._fitted(pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows, chosen)
+        table = self._columns.fitted(pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows, chosen)
         for start in range(0, table.num_rows, self.options.mutation_buffer_lines_num):
             part = table.slice(start, self.options.mutation_buffer_lines_num)
             with self._changed:
@@ -333,75 +272,18 @@ class RealtimeStream(Closeable):
             return replace(options, flush_mode=FlushMode.AUTO_FLUSH_SYNC)
         return options
 
-    def _position_of(self, column: str) -> int:
-        for at, candidate in enumerate(self._columns):
-            if candidate.name.lower() == str(column).lower():
-                self._positions[column] = at
-                return at
-        names = ", ".join(other.name for other in self._columns)
-        raise InvalidValueError(f"The table {self.name} has no column {column}.", f"Its columns: {names}.")
-
-    def _count_cut(self) -> None:
-        self.statistics.truncated += 1
-
-    def _needed_by(self, operator: RowOperator) -> Sequence[int]:
-        """Returns the columns that a row must have."""
-        return self._key_at if operator is RowOperator.DELETE_IGNORE else self._needed
-
-    def _check_row(self, row: Row) -> None:
-        if row._stream is not self:
-            raise InvalidStateError("The row belongs to another stream.", "Create it with this stream's create_row().")
-        for at in self._needed_by(row.operator):
-            if row.values[at] is _UNSET or row.values[at] is None:
-                raise InvalidValueError(
-                    f"The row has no value for {self._columns[at].name}, which is NOT NULL.", "Set it with set_value()."
-                )
-
     def _check_open(self) -> None:
         self._raise_failure()
         if self._closed:
             raise InvalidStateError(f"The stream on {self.name} is closed.")
 
+    def _count_cut(self, values: int = 1) -> None:
+        self.statistics.truncated += values
+
     def _raise_failure(self) -> None:
         if self._failure is not None:
             self._raised = True
             raise self._failure
-
-    def _fitted(self, rows: pa.Table, operator: RowOperator) -> pa.Table:
-        spellings = {name: self._columns[self._position_of(name)].name for name in rows.column_names}
-        rows = rows.rename_columns([spellings[name] for name in rows.column_names])
-        for at in self._needed_by(operator):
-            name = self._columns[at].name
-            if name not in rows.column_names or rows[name].null_count:
-                raise InvalidValueError(f"There are rows without a value for {name}, which is NOT NULL.")
-        columns = []
-        for column in self._schema:
-            if column.name == OPERATION:
-                columns.append(pa.repeat(pa.scalar(operator.value), rows.num_rows))
-            elif column.name in rows.column_names:
-                try:
-                    columns.append(
-                        self._limited(
-                            convert.cast(rows[column.name], column.type), self._columns[self._position_of(column.name)]
-                        )
-                    )
-                except pa.ArrowException as error:
-                    raise InvalidValueError(f"Column {column.name}: {error}.") from None
-            else:
-                columns.append(pa.nulls(rows.num_rows, column.type))
-        return pa.table(columns, schema=self._schema)
-
-    def _limited(self, values: pa.ChunkedArray, column: TailColumn) -> pa.ChunkedArray:
-        """Returns values that fit a CHAR or VARCHAR column. Raises InvalidValueError."""
-        if column.length is None:
-            return values
-        values = pc.utf8_rtrim(values, " ") if column.char else values
-        long = pc.sum(pc.greater(pc.utf8_length(values), column.length)).as_py() or 0
-        if long and not self.options.truncate:
-            raise InvalidValueError(f"Column {column.name}: {long} values have more than {column.length} characters.")
-        self.statistics.truncated += long
-        cut = pc.utf8_slice_codeunits(values, 0, column.length)
-        return pc.utf8_rtrim(cut, " ") if column.char else cut
 
     def _current(self) -> _Buffer:
         if self._open is None:
@@ -481,7 +363,7 @@ class RealtimeStream(Closeable):
         """Sends what was taken. Raises RowsNotSentError after the last retry, and at every later use of the stream."""
         taken = self._sending
         try:
-            self._try(self._batches(taken))
+            self._try([self._flush_of(buffer) for buffer in taken])
         except BaseException as error:
             with self._changed:
                 self._failure = self._not_sent(error)
@@ -497,34 +379,20 @@ class RealtimeStream(Closeable):
 
     def _not_sent(self, error: BaseException) -> RowsNotSentError:
         unsent = [*self._sending, *self._full, *([] if self._open is None else [self._open])]
-        rows = [row for buffer in unsent for row in self._rows_of(buffer)]
+        rows = [
+            row
+            for buffer in unsent
+            for row in (buffer.rows if buffer.table is None else self._columns.rows_of(buffer.table))
+        ]
         return RowsNotSentError(
             f"{counted(len(rows), 'row')} for {self.name} could not be sent: {in_brief(error).rstrip('.')}.",
             "They are in the error's attribute rows. Apply them to a new stream.",
             rows,
         )
 
-    def _rows_of(self, buffer: _Buffer) -> Sequence[Row]:
-        if buffer.table is None:
-            return buffer.rows
-        rows = []
-        for values in buffer.table.to_pylist(maps_as_pydicts=None):
-            row = Row(self, RowOperator(values.pop(OPERATION)))
-            row.values = list(values.values())
-            rows.append(row)
-        return rows
-
-    def _batches(self, buffers: Sequence[_Buffer]) -> list[Flush]:
-        return [Flush(self._id, buffer.sequence, self._table_of(buffer)) for buffer in buffers]
-
-    def _table_of(self, buffer: _Buffer) -> pa.Table:
-        if buffer.table is not None:
-            return buffer.table
-        columns = [pa.array([row.operator.value for row in buffer.rows], pa.string())]
-        for at, column in enumerate(self._columns):
-            values = [None if row.values[at] is _UNSET else row.values[at] for row in buffer.rows]
-            columns.append(pa.array(values, column.type))
-        return pa.table(columns, schema=self._schema)
+    def _flush_of(self, buffer: _Buffer) -> Flush:
+        rows = self._columns.table_of(buffer.rows) if buffer.table is None else buffer.table
+        return Flush(self._id, buffer.sequence, rows)
 
     def _try(self, batches: Sequence[Flush]) -> None:
         """Sends batches, and again as the options say. A repeated batch that had arrived is not written again."""
