@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -95,14 +95,46 @@ def _command(name: str, command: click.Command | None, parent: click.Context, le
     context = click.Context(command, info_name=name, parent=parent)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     text = f"\n{'#' * level} {name}\n\n```text\n{usage}\n```\n\n{_paragraphs(command.help or '')}\n"
-    options = "".join(_option(one, context) for one in command.params if isinstance(one, click.Option))
+    kind = _KINDS.get(name)
+    described = {_cell(key.option.help) for key in (*_keys_of(kind), *(_keys_of("load") if name == "load" else ()))}
+    options = "".join(
+        line
+        for one in command.params
+        if isinstance(one, click.Option) and _cell(one.help or "") not in described and (line := _option(one, context))
+    )
     if options:
         text += f"\n| option | |\n|---|---|\n{options}"
+    if kind is not None:
+        text += f"\nAnd all [options of {kind}](options.md#{kind})"
+        text += (
+            " and [of loading](options.md#load)"
+            if name == "load"
+            else ", but those that are fixed" * name.startswith("alter")
+        )
+        text += ".\n"
     if isinstance(command, click.Group):
         text += "".join(
             _command(one, command.get_command(context, one), context, level + 1) for one in command.commands
         )
     return text
+
+
+#: The kinds of objects whose options a command takes: the page of options describes them.
+_KINDS = {
+    "create-connection": "connections",
+    "create-volume": "volumes",
+    "create-stream": "streams",
+    "create-job": "jobs",
+    "load": "jobs",
+    "alter-volume": "volumes",
+    "alter-job": "jobs",
+}
+
+
+def _keys_of(kind: str | None) -> Iterable[Key]:
+    if kind == "load":
+        return keys(definitions.LoadKeys).values()
+    return next((known.values() for one, known in KEYS.items() if one.value == kind), ())
 
 
 def _option(option: click.Option, context: click.Context) -> str:
@@ -181,7 +213,7 @@ _KEYWORDS_MODULE = """\
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
@@ -193,11 +225,14 @@ from volstream.base.model.names import Name
 
 
 def keywords() -> str:
-    """The module of keyword arguments."""
-    text = _KEYWORDS_MODULE
-    for name, options, said in _KEYWORDS:
-        text += f'\n\nclass {name}(TypedDict, total=False):\n    """{said}"""\n\n'
-        text += "".join(f"    {key}: {_typed(one)}\n" for key, one in options.items())
+    """The module of keyword arguments. A class that has all keywords of another one inherits them."""
+    text, lines = _KEYWORDS_MODULE, dict[str, set[str]]()
+    for name, options, said in sorted(_KEYWORDS, key=lambda one: len(one[1])):
+        own = [f"    {key}: {_typed(one)}\n" for key, one in options.items()]
+        base = max((one for one in lines if lines[one] <= {*own}), key=lambda one: len(lines[one]), default="TypedDict")
+        text += f'\n\nclass {name}({base}, total=False):\n    """{said}"""\n\n'
+        text += "".join(line for line in own if line not in lines.get(base, ()))
+        lines[name] = {*own}
     return text
 
 

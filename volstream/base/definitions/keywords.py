@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
@@ -12,6 +12,13 @@ from volstream.base.definitions.volume import QueueType
 from volstream.base.model.names import Name
 
 
+class SourceChanges(TypedDict, total=False):
+    """What can be changed of a source."""
+
+    retention_policy: str | timedelta | None
+    comment: str | None
+
+
 class ConnectionKeywords(TypedDict, total=False):
     """Options of a connection."""
 
@@ -19,6 +26,27 @@ class ConnectionKeywords(TypedDict, total=False):
     endpoint: str | None
     role_arn: str | None
     credentials: str
+    comment: str | None
+
+
+class DynamicTableKeywords(TypedDict, total=False):
+    """Options of a new dynamic table."""
+
+    comment: str | None
+    on_change: bool
+    every: float | str | timedelta | None
+    cron: str | None
+    priority: int
+
+
+class StreamKeywords(TypedDict, total=False):
+    """Options of a new stream."""
+
+    show_initial_rows: bool
+    at_version: int | None
+    at_timestamp: datetime | str | None
+    mode: StreamMode | Literal["standard", "append-only"]
+    identity: Sequence[str] | str
     comment: str | None
 
 
@@ -39,55 +67,7 @@ class VolumeKeywords(TypedDict, total=False):
     comment: str | None
 
 
-class StreamKeywords(TypedDict, total=False):
-    """Options of a new stream."""
-
-    show_initial_rows: bool
-    at_version: int | None
-    at_timestamp: datetime | str | None
-    mode: StreamMode | Literal["standard", "append-only"]
-    identity: Sequence[str] | str
-    comment: str | None
-
-
-class JobKeywords(TypedDict, total=False):
-    """Options of a new job."""
-
-    returns: str | None
-    arguments: Mapping[str, str | int | float]
-    environment: str | None
-    outputs_to: str | None
-    outputs_prefix: str | None
-    group_by: str | None
-    group_complete: str | None
-    group_quiet: float | str | timedelta | None
-    where: str | None
-    write: Write | Literal["upsert", "append"]
-    on_move: OnMove | Literal["rerun", "rekey"]
-    retries: int
-    pause_after: int
-    timeout: float | str | timedelta | None
-    isolate: bool
-    concurrency: int | None
-    rate: str | None
-    parallel: int | None
-    cpus: int | None
-    memory: int | str | None
-    gpus: int | None
-    expect: Sequence[str] | str
-    expect_warn: Sequence[str] | str
-    verify_every: float | str | timedelta | None
-    max_files: int | None
-    max_bytes: int | str | None
-    alert: Sequence[str] | str | None
-    comment: str | None
-    on_change: bool
-    every: float | str | timedelta | None
-    cron: str | None
-    priority: int
-
-
-class JobChanges(TypedDict, total=False):
+class JobChanges(DynamicTableKeywords, total=False):
     """What can be changed of a job."""
 
     returns: str | None
@@ -113,14 +93,9 @@ class JobChanges(TypedDict, total=False):
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None
-    comment: str | None
-    on_change: bool
-    every: float | str | timedelta | None
-    cron: str | None
-    priority: int
 
 
-class LoadKeywords(TypedDict, total=False):
+class LoadKeywords(DynamicTableKeywords, total=False):
     """Options of a new job that loads files."""
 
     format: FileFormat | Literal["csv", "json", "parquet", "avro", "orc"] | None
@@ -149,25 +124,12 @@ class LoadKeywords(TypedDict, total=False):
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None
-    comment: str | None
-    on_change: bool
-    every: float | str | timedelta | None
-    cron: str | None
-    priority: int
 
 
-class DynamicTableKeywords(TypedDict, total=False):
-    """Options of a new dynamic table."""
+class JobKeywords(JobChanges, total=False):
+    """Options of a new job."""
 
-    comment: str | None
-    on_change: bool
-    every: float | str | timedelta | None
-    cron: str | None
-    priority: int
-
-
-class SourceChanges(TypedDict, total=False):
-    """What can be changed of a source."""
-
-    retention_policy: str | timedelta | None
-    comment: str | None
+    outputs_to: str | None
+    outputs_prefix: str | None
+    group_by: str | None
+    write: Write | Literal["upsert", "append"]
