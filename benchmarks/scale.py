@@ -40,7 +40,7 @@ from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.changes.directory import table
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import of_job
-from volstream.jobs import plan
+from volstream.jobs import cutting, plan
 from volstream.jobs.results import ResultTables, changes_of
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
@@ -126,7 +126,7 @@ class Results:
         rows = table.rows([info_of(path, 1) for path in paths], lambda path: path)
         versions = pa.repeat(pa.scalar(2, pa.int64()), len(paths))
         plan.write([plan.files_of_rows(rows.append_column("commit_version", versions), plan.REPLACE)], location)
-        made, [batch] = plan.cut(
+        made, [batch] = cutting.cut(
             f"benchmark-{self._commits}",
             self._job,
             PlanKind.STREAM,

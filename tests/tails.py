@@ -12,7 +12,7 @@ from deltalake import QueryBuilder
 
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import direct
-from volstream.tables.delta.log import PRIMARY_KEY
+from volstream.tables.delta.columns import PRIMARY_KEY
 from volstream.tables.delta.places import open_table
 from volstream.tables.tails.snapshot import TailedTable
 from volstream.tables.tails.table import DELETE

@@ -17,7 +17,7 @@ from typing import Any
 
 from volstream.base.model.code import parsed
 from volstream.errors import FunctionLoadError
-from volstream.functions.source import _OWN, FunctionSource, _is_installed
+from volstream.functions.source import OWN, FunctionSource, is_installed
 
 
 def find(text: str, search_path: str | None = None) -> FunctionSource:
@@ -58,9 +58,9 @@ def missing(text: str, search_path: str | None = None) -> str | None:
     try:
         if place.endswith(".py"):
             _file(Path(place))
-        elif place.partition(".")[0] != _OWN:
+        elif place.partition(".")[0] != OWN:
             _, origin = _place(place, search_path)
-            if not _is_installed(origin) and _module_file(origin, place) is None:
+            if not is_installed(origin) and _module_file(origin, place) is None:
                 return f"There is no module {place} in {origin.parent}."
     except FunctionLoadError as error:
         return error.message
@@ -112,10 +112,10 @@ def _file(path: Path) -> Path:
 
 def _from_module(module: str, attribute: str, search_path: str | None) -> FunctionSource:
     top = module.partition(".")[0]
-    if top == _OWN:  # executors have it, and its new version does not change the user's code
+    if top == OWN:  # executors have it, and its new version does not change the user's code
         return FunctionSource(module, attribute, None, {}, _fingerprint({module: b""}))
     spec, origin = _place(module, search_path)
-    if _is_installed(origin):
+    if is_installed(origin):
         source = _module_file(origin, module)
         return FunctionSource(module, attribute, None, {}, _fingerprint({module: _content(source) if source else b""}))
     root = origin.parent.parent if spec.submodule_search_locations and spec.origin else origin.parent

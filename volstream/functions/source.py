@@ -43,7 +43,7 @@ _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"
 #: Shipped code that no process has started to use for this long is removed, and shipped again when needed.
 _UNUSED_SECONDS = 30 * 86400.0
 
-_OWN = __name__.partition(".")[0]
+OWN = __name__.partition(".")[0]
 
 #: How the names of functions' own modules begin, which are unique.
 _ENTRY = "_volstream_"
@@ -98,7 +98,7 @@ class FunctionSource:
     def tops(self) -> frozenset[str]:
         """Names of the function's top-level modules, except those of the standard library and of volstream."""
         names = {name.partition("/")[0].removesuffix(".py") for name in self.files}
-        return frozenset(names - sys.stdlib_module_names - {_OWN})
+        return frozenset(names - sys.stdlib_module_names - {OWN})
 
     @property
     def place(self) -> str:
@@ -277,7 +277,7 @@ def _in_empty_folder() -> Iterator[None]:
         yield
 
 
-def _is_installed(origin: Path) -> bool:
+def is_installed(origin: Path) -> bool:
     paths = sysconfig.get_paths()
     places = {Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     return any(place in origin.resolve().parents for place in places)
@@ -333,7 +333,7 @@ def _forget_others(source: FunctionSource, folder: str) -> None:
 def _is_below(module: ModuleType, folders: tuple[str, ...]) -> bool:
     """True if a module that is not installed was imported from below one of the folders, which end in a separator."""
     places = [getattr(module, "__file__", None) or "", *map(str, getattr(module, "__path__", ()))]
-    return any(f"{place}{os.sep}".startswith(folders) and not _is_installed(Path(place)) for place in places)
+    return any(f"{place}{os.sep}".startswith(folders) and not is_installed(Path(place)) for place in places)
 
 
 def _load_error(source: FunctionSource, error: BaseException) -> FunctionLoadError:

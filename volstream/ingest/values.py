@@ -41,7 +41,7 @@ from volstream.base.model.values import plain
 from volstream.errors import InvalidValueError
 from volstream.functions.types.convert import EXACT, check_moment
 from volstream.functions.types.kinds import is_bytes, is_sequence, is_text, name_of
-from volstream.tables.delta.log import is_char, length_of
+from volstream.tables.delta.columns import is_char, length_of
 from volstream.tables.tails.table import CHARACTERS
 
 #: Returns the value as it is stored. Raises ValueError with the reason.

@@ -56,7 +56,7 @@ from volstream.jobs.environments import equipped, located
 from volstream.jobs.home import Home
 from volstream.jobs.infer import Infer
 from volstream.jobs.load import loads, with_rescued
-from volstream.jobs.outputs import check_outputs
+from volstream.jobs.output_checks import check_outputs
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
 from volstream.tables.delta import folders

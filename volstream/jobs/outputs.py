@@ -30,34 +30,31 @@ same path: no store can look and remove at once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
 from typing import TypeVar, cast
 
-import pyarrow as pa
-
 from volstream.base.config import Settings
-from volstream.base.definitions import FileJob, Job, OnMove, Stream, Volume, Write
+from volstream.base.definitions import FileJob, Job, OnMove, Volume
 from volstream.base.lifecycle import faults
 from volstream.base.log import get
 from volstream.base.model.files import FileInfo, Finding
-from volstream.base.model.locations import local_path, scheme_of
 from volstream.base.model.names import Name
 from volstream.base.model.selection import Selection
 from volstream.base.model.work import Batch, Intent, Plan
 from volstream.catalog import Catalog
 from volstream.catalog.outputs import Output, OutputState
-from volstream.errors import InvalidStateError, InvalidValueError, StreamBusyError, VolstreamError
+from volstream.errors import StreamBusyError, VolstreamError
 from volstream.files.storage.base import ObjectStore, TakesOutputs
 from volstream.files.volumes.access import store_of
-from volstream.functions.output import STAGING, OutputTarget, StagedOutput, has_files
+from volstream.functions.output import STAGING, OutputTarget, StagedOutput
 from volstream.jobs import plan
 from volstream.jobs.lease import held
+from volstream.jobs.output_checks import collision_message, has_outputs
 from volstream.jobs.staged import Staged
 
 Item = TypeVar("Item")
@@ -66,7 +63,7 @@ T = TypeVar("T")
 _log = get("outputs")
 
 #: Paths named in a report.
-_EXAMPLES = 20
+EXAMPLES = 20
 
 #: Concurrent requests to a store.
 _AT_ONCE = 32
@@ -90,7 +87,7 @@ class JobOutputs:
         self._job = job
         self._table = str(job.into)
         self._volume = catalog.volumes.get(Name.parse(job.outputs_to or ""))
-        self._store = _store_of(self._volume, catalog, settings)
+        self._store = output_store(self._volume, catalog, settings)
         self._placed: Mapping[str, str] = {}
         self._swept = False
 
@@ -99,7 +96,7 @@ class JobOutputs:
         begin an attempt before this one ends, and one that resumes later fails in :meth:`place`, because its files are missing.
         """
         if not self._swept:
-            left = _files(self._reader.list(f"{self._folder}/", _EVERYTHING))
+            left = files_listed(self._reader.list(f"{self._folder}/", _EVERYTHING))
             _each(self._store.remove_folder, sorted({file.relative_path.rpartition("/")[0] for file in left}))
             self._swept = True
 
@@ -150,12 +147,16 @@ class JobOutputs:
                 continue
             if owner is not None and owner.table != self._table:
                 other = f"a row of the table {owner.table}, of the file {owner.source!r},"
-                found |= {source: _taken(path, source, other) for source in sources}
+                found |= {source: collision_message(path, source, other) for source in sources}
                 continue
             keeps = owner.source if owner is not None and owner.source not in gone else None
             first = owner.source if owner is not None and owner.source in sources else sources[0]
             winner = keeps or first
-            found |= {source: _taken(path, source, f"the file {winner!r}") for source in sources if source != winner}
+            found |= {
+                source: collision_message(path, source, f"the file {winner!r}")
+                for source in sources
+                if source != winner
+            }
             parents = ("/".join(path.split("/")[:depth]) for depth in range(1, path.count("/") + 1))
             above = next((parent for parent in parents if parent in claims), None)
             if above is not None:
@@ -263,7 +264,7 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         if volume is None:  # it was dropped, and its files stay
             catalog.outputs.forget(outputs)
             continue
-        store = _store_of(volume, catalog, settings)
+        store = output_store(volume, catalog, settings)
         live = [output for output in outputs if output.state is OutputState.LIVE]
         etags = _each(partial(_place, store, placed or {}), live)
         dead = [output for output in outputs if output.state is OutputState.DEAD]
@@ -278,62 +279,18 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         catalog.outputs.forget(dead)
 
 
-@dataclass(frozen=True)
-class ComparedOutputs:
-    """What is in the volume of a job's outputs, compared with what the rows of its table name.
-
-    Attributes:
-        count: number of outputs that rows name.
-        lost: the files whose rows name an output that is missing, or that another writer changed.
-        unnamed: number of files in the job's folder of the volume that no row names.
-        examples: paths of some of these.
-    """
-
-    count: int
-    lost: Collection[str]
-    unnamed: int
-    examples: Sequence[str]
-
-
-def compared_outputs(catalog: Catalog, settings: Settings, job: FileJob) -> ComparedOutputs:
-    """Lists the volume of a job's outputs. The caller holds the job's lease; all outputs of the table are in memory.
-
-    Raises:
-        InvalidValueError: the job makes no files.
-        NotFoundError: the volume was dropped.
-        StorageError: the listing failed.
-    """
-    if job.outputs_to is None:
-        raise InvalidValueError(f"The job {job.name} makes no files.", "Leave out --outputs.")
-    finish(catalog, settings, str(job.into))
-    volume = catalog.volumes.get(Name.parse(job.outputs_to))
-    missing = {output.path: output for output in catalog.outputs.live(str(job.into)) if output.volume_id == volume.id}
-    count, unnamed = len(missing), 0
-    lost, examples = set[str](), list[str]()
-    store, target = cast("ObjectStore", _store_of(volume, catalog, settings)), target_of(job)
-    for file in _files(store.list(target.prefix, Selection(ignores=(STAGING,)))):
-        output = missing.pop(file.relative_path, None)
-        if output is None:
-            unnamed += 1
-            examples += [file.relative_path] if unnamed <= _EXAMPLES else []
-        elif output.etag != file.etag:
-            lost.add(output.source)
-    lost |= {output.source for output in missing.values()}
-    return ComparedOutputs(count, lost, unnamed, examples)
-
-
 def remove_outputs_of(catalog: Catalog, settings: Settings, job: Job) -> None:
     """Removes all files that rows of a dropped job's table name, and what its attempts left."""
     catalog.outputs.end(str(job.into))
     finish(catalog, settings, str(job.into))
     if isinstance(job, FileJob) and job.outputs_to is not None:
         volume = catalog.volumes.get(Name.parse(job.outputs_to))
-        _store_of(volume, catalog, settings).remove_folder(f"{STAGING}/{job.id}")
+        output_store(volume, catalog, settings).remove_folder(f"{STAGING}/{job.id}")
 
 
 def sweep(catalog: Catalog, settings: Settings) -> None:
     """Finishes what killed runs left whose jobs no process runs now, and removes old files of their attempts."""
-    jobs = {str(job.into): job for job in catalog.jobs.list(statement=None) if _has_outputs(job)}
+    jobs = {str(job.into): job for job in catalog.jobs.list(statement=None) if has_outputs(job)}
     unfinished = catalog.outputs.unfinished_tables()
     for table in sorted({*unfinished, *jobs}):
         job = jobs.get(table)
@@ -353,131 +310,16 @@ def _sweep_old(catalog: Catalog, settings: Settings, job: FileJob) -> None:
     volume = catalog.volumes.find(Name.parse(job.outputs_to or ""))
     if volume is None:
         return
-    store = _store_of(volume, catalog, settings)
+    store = output_store(volume, catalog, settings)
     kept = {output.staged for output in catalog.outputs.live(str(job.into))}
     before = datetime.now(UTC) - _LEFT
-    for file in _files(cast("ObjectStore", store).list(f"{STAGING}/{job.id}/", _EVERYTHING)):
+    for file in files_listed(cast("ObjectStore", store).list(f"{STAGING}/{job.id}/", _EVERYTHING)):
         if file.last_modified_time < before and file.relative_path not in kept:
             store.remove(file.relative_path)
 
 
-def _files(listed: Iterable[FileInfo | Finding]) -> Iterator[FileInfo]:
+def files_listed(listed: Iterable[FileInfo | Finding]) -> Iterator[FileInfo]:
     return (entry for entry in listed if isinstance(entry, FileInfo))
-
-
-def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: Stream) -> None:
-    """Checks where a job's outputs go.
-
-    Args:
-        columns: of its result.
-        stream: the job's.
-
-    Raises:
-        InvalidValueError: a target is missing, or cannot take outputs.
-        InvalidStateError: the outputs would be files of the job itself, or another job writes them to the same folder.
-        NotFoundError: the target volume does not exist.
-    """
-    if job.outputs_to is None:
-        if job.outputs_prefix is not None:
-            raise InvalidValueError(
-                "outputs_prefix is a folder of the volume of outputs_to.", "Give outputs_to as well."
-            )
-        names = [column.name for column in columns if has_files(column.type)]
-        if names:
-            raise InvalidValueError(
-                f"The column {names[0]!r} has files, but the job {job.name} has no volume for them.",
-                "Give outputs_to, the name of a volume.",
-            )
-        return
-    if job.write is Write.APPEND:
-        raise InvalidValueError(
-            "A table that logs every processed version would name outputs that were replaced.",
-            "Leave out write, or outputs_to.",
-        )
-    volume = catalog.volumes.get(Name.parse(job.outputs_to))
-    if job.environment is not None and scheme_of(volume.location) != "file":
-        raise InvalidValueError(
-            f"A function in an environment cannot write to {volume.location}.",
-            "Let outputs_to name a volume of local files, or leave out environment.",
-        )
-    if scheme_of(volume.location) == "memory":
-        raise InvalidValueError(f"The volume {volume.name} is in memory, and cannot take outputs.", "Name another one.")
-    if volume.selection.may_contain(STAGING):
-        raise InvalidValueError(
-            f"The volume {volume.name} would list unfinished outputs.", f"Let it ignore '{STAGING}'."
-        )
-    place = _place_of(volume, job.outputs_prefix)
-    source = catalog.volumes.by_id(stream.source_id)
-    if source is not None and _would_contain(source, place):
-        raise InvalidStateError(
-            f"The outputs of the job {job.name} would be files of the volume {source.name}, which it processes.",
-            "Name another volume or another outputs_prefix; or let the volume ignore that folder: '<outputs_prefix>/**' and "
-            "'<outputs_prefix>'.",
-        )
-    if source is not None and (circle := _way_back(catalog, job, source, place)):
-        raise InvalidStateError(
-            f"The outputs of the job {job.name} would come back to the volume {source.name}, which it processes, by the "
-            f"jobs {', '.join(str(other.name) for other in circle)}.",
-            "Name another volume or another outputs_prefix for one of them.",
-        )
-    for other in catalog.jobs.list(statement=None):
-        if other.name == job.name or not isinstance(other, FileJob) or other.outputs_to is None:
-            continue
-        theirs = catalog.volumes.find(Name.parse(other.outputs_to))
-        if theirs is not None and _overlap(place, _place_of(theirs, other.outputs_prefix)):
-            raise InvalidStateError(
-                f"The job {other.name} writes its outputs to the same folder of the volume {theirs.name}.",
-                "Give each of them an outputs_prefix of its own.",
-            )
-
-
-def _way_back(catalog: Catalog, job: FileJob, source: Volume, place: str) -> Sequence[FileJob]:
-    """Returns the jobs by which the files at a place lead to others in the volume that a job processes; empty: by none."""
-    others: list[tuple[FileJob, Volume, str]] = []
-    for other in catalog.jobs.list(statement=None):
-        if not isinstance(other, FileJob) or other.name == job.name or other.outputs_to is None:
-            continue
-        stream = catalog.streams.by_id(other.stream_id)
-        volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
-        target = catalog.volumes.find(Name.parse(other.outputs_to))
-        if volume is not None and target is not None:
-            others.append((other, volume, _place_of(target, other.outputs_prefix)))
-    ways: list[tuple[tuple[FileJob, ...], str]] = [((), place)]
-    seen: set[str] = set()
-    for way, reached in ways:
-        if way and _would_contain(source, reached):
-            return way
-        for other, volume, target_place in others:
-            if other.id not in seen and _would_contain(volume, reached):
-                seen.add(other.id)
-                ways.append(((*way, other), target_place))
-    return ()
-
-
-def _has_outputs(job: Job) -> bool:
-    return isinstance(job, FileJob) and job.outputs_to is not None
-
-
-def _place_of(volume: Volume, prefix: str | None) -> str:
-    """Returns where outputs go, with a ``/`` at its end."""
-    is_local = scheme_of(volume.location) == "file"
-    root = os.path.realpath(local_path(volume.location)) if is_local else volume.location
-    return f"{root.rstrip('/')}/{prefix}/" if prefix else f"{root.rstrip('/')}/"
-
-
-def _would_contain(source: Volume, place: str) -> bool:
-    root = _place_of(source, None)
-    if root.startswith(place):
-        return True
-    return place.startswith(root) and source.selection.may_contain(place[len(root) :].rstrip("/"))
-
-
-def _overlap(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
-
-
-def _taken(path: str, source: str, other: str) -> str:
-    return f"The output {path!r} of the file {source!r} is already that of {other}; give each file's outputs their own paths."
 
 
 def _left_by(outputs: Iterable[Output]) -> Iterator[str]:
@@ -510,7 +352,7 @@ def _remove(store: TakesOutputs, output: Output) -> None:
         store.remove(output.path)
 
 
-def _store_of(volume: Volume, catalog: Catalog, settings: Settings) -> TakesOutputs:
+def output_store(volume: Volume, catalog: Catalog, settings: Settings) -> TakesOutputs:
     store = store_of(volume, catalog, settings)
     assert isinstance(store, TakesOutputs), "checked when the job was created"
     return store

@@ -20,7 +20,7 @@ from volstream.changes.streams import net_files
 from volstream.changes.streams.read import Range
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidStateError
-from volstream.jobs import plan, sets, sizing
+from volstream.jobs import cutting, plan, sets, sizing
 from volstream.jobs.sizing import Limits
 from volstream.spark.jvm.codegen import compile_in
 from volstream.tables.delta.writer import compile_if_large
@@ -222,7 +222,7 @@ class Planner:
                 waiting, rate, limits, target
             ):
                 return cut_by
-        batches = plan.recut(open_plan, waiting.first, limits)
+        batches = cutting.recut(open_plan, waiting.first, limits)
         self._catalog.consumptions.recut(open_plan, batches)
         faults.point("plan.recut")
         _log.info(
@@ -246,7 +246,7 @@ class Planner:
         limits = maximum if rate is None else rate.limits(target, maximum)
         first = maximum.first(self._slots()) if rate is None else limits
         identity = location.rpartition("/")[2]
-        return plan.cut(identity, job, kind, covered, location, limits, first=first, where=where)
+        return cutting.cut(identity, job, kind, covered, location, limits, first=first, where=where)
 
     def _maximum(self, job: FileJob) -> Limits:
         maximum = sizing.maximum(self._settings, self._slots(), job.max_files, job.max_bytes)

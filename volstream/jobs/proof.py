@@ -12,7 +12,7 @@ from volstream.errors import (
     StreamStaleError,
 )
 from volstream.jobs.failing import recover
-from volstream.jobs.outputs import compared_outputs
+from volstream.jobs.output_proof import compared_outputs
 from volstream.jobs.running import Planned, Run
 from volstream.jobs.verify import Verification, compared
 from volstream.tables.delta import folders

@@ -27,10 +27,11 @@ from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
 from volstream.sql.text import table_at, type_of
 from volstream.tables.delta import direct, folders, foreign, upkeep
+from volstream.tables.delta.columns import types_of
 from volstream.tables.delta.damage import Damage, damage_of, drop_checkpoints, remove_files
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.keeper import UPKEEP, is_open, keeper_of
-from volstream.tables.delta.log import DeltaLog, types_of
+from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.writer import DeltaWriter
 

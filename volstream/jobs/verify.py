@@ -21,7 +21,7 @@ from volstream.base.model.work import Plan
 from volstream.changes.streams.read import Range
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
-from volstream.jobs.outputs import ComparedOutputs
+from volstream.jobs.output_proof import ComparedOutputs
 from volstream.jobs.results import OwnCommits
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation

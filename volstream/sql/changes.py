@@ -13,7 +13,7 @@ from volstream.errors import SqlError
 from volstream.sql.tokens import Token, tokenize
 
 if TYPE_CHECKING:
-    from volstream.sql.names import Reference
+    from volstream.sql.scanning import Reference
 
 
 @dataclass(frozen=True)

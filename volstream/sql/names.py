@@ -15,89 +15,23 @@ from sqlglot.tokenizer_core import TokenType
 from volstream.base.model.names import DEFAULT_SCHEMA, Name
 from volstream.errors import InvalidValueError, SqlError
 from volstream.sql.changes import clause_in
+from volstream.sql.scanning import (
+    BEFORE_LISTS,
+    Reference,
+    alias_may_follow,
+    by_tokens,
+    directory_at,
+    index_after,
+    is_alias,
+    is_name,
+    name_at,
+)
 from volstream.sql.text import tree_of
 from volstream.sql.tokens import Token, tokenize, words_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-
-@dataclass(frozen=True)
-class Reference:
-    """A possible name of a relation or function, and its position: ``text[start:end]``.
-
-    Attributes:
-        directory: the reference is ``DIRECTORY(VOLUME name)``.
-        takes_alias: an alias may follow, but none does.
-        qualified: the schema is given.
-    """
-
-    name: Name
-    start: int
-    end: int
-    directory: bool = False
-    takes_alias: bool = False
-    qualified: bool = False
-
-
-#: Words that may precede the name of a relation.
-_BEFORE_RELATION = {
-    "FROM",
-    "JOIN",
-    "INTO",
-    "OVERWRITE",
-    "TABLE",
-    "UPDATE",
-    "USING",
-    "EXISTS",
-    "DESCRIBE",
-    "DESC",
-    "HISTORY",
-    "DETAIL",
-    "EXTENDED",
-    "FORMATTED",
-    "OPTIMIZE",
-    "VACUUM",
-    "TBLPROPERTIES",
-    "PARTITIONS",
-}
-
-#: Words before a name after which an alias may follow.
-_BEFORE_ALIAS = {"FROM", "JOIN", "USING"}
-
-#: Words that begin clauses; only FROM lists relations. GROUP BY and the like are one token.
-_CLAUSES = {
-    "FROM",
-    "SELECT",
-    "WHERE",
-    "GROUP BY",
-    "ORDER BY",
-    "SORT BY",
-    "CLUSTER BY",
-    "DISTRIBUTE BY",
-    "PARTITION BY",
-    "HAVING",
-    "QUALIFY",
-    "ON",
-    "SET",
-    "VALUES",
-    "WHEN",
-    "WINDOW",
-    "LATERAL",
-    "LIMIT",
-}
-
-#: Words before a parenthesis in which FROM begins a clause, rather than an argument as in ``trim(a FROM b)``.
-_BEFORE_QUERY = {"EXISTS", "IN", "ANY", "ALL", "SOME", "AS", "FROM", "JOIN", "LATERAL", "USING", "OVER", "FILTER"}
-
-#: Words before a name after which a parenthesis contains columns.
-_BEFORE_COLUMNS = {"INTO", "OVERWRITE", "TABLE", "EXISTS", "TBLPROPERTIES"}
-
-#: Words before a name after which a parenthesis contains columns or parameters: the name is not a call.
-_BEFORE_LISTS = _BEFORE_COLUMNS | {"AS", "FUNCTION", "RECURSIVE", "VIEW", "WITH"}
-
-#: Words that may stand between DESCRIBE and a name.
-_DESCRIBED = {"HISTORY", "DETAIL", "EXTENDED", "FORMATTED"}
 
 #: Statements that write, and so consume the streams that they read.
 _WRITING = ("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "REPLACE", "TRUNCATE")
@@ -116,7 +50,7 @@ def references(statement: str) -> Sequence[Reference]:
 def _references(statement: str) -> Sequence[Reference]:
     tokens = tokenize(statement)
     mentions = _parsed(statement, tokens)
-    return tuple(_by_tokens(statement, tokens) if mentions is None else mentions)
+    return tuple(by_tokens(statement, tokens) if mentions is None else mentions)
 
 
 def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
@@ -140,7 +74,7 @@ def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
         directory = directories.get(start)
         if directory is None and len(parts) == 1 and _is_common_expression(table):
             continue
-        alias = not table.alias and _may_have_alias(table) and _takes_alias(tokens, _index_after(tokens, end))
+        alias = not table.alias and _may_have_alias(table) and alias_may_follow(tokens, index_after(tokens, end))
         if directory is not None:
             mentions.append(replace(directory, takes_alias=alias))
             continue
@@ -187,7 +121,7 @@ def _extensions(statement: str, tokens: list[Token]) -> tuple[dict[int, Referenc
     directories: dict[int, Reference] = {}
     text = statement
     for position in range(len(tokens)):
-        directory = _directory(statement, tokens, position)
+        directory = directory_at(statement, tokens, position)
         if directory is not None:
             reference = directory[0]
             directories[reference.start] = reference
@@ -236,73 +170,6 @@ def _may_have_alias(table: exp.Table) -> bool:
     return isinstance(table.parent, exp.From | exp.Join | exp.Lateral | exp.Subquery | exp.Paren)
 
 
-def _index_after(tokens: list[Token], end: int) -> int:
-    return next((at for at, token in enumerate(tokens) if token.start >= end), len(tokens))
-
-
-def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
-    expressions = _common_expressions(tokens)
-    mentions: list[Reference] = []
-    clauses = [""]  # the current clause of each open parenthesis, and of the statement
-    from_ = True  # the last FROM began a clause
-    of_columns = [token.text.upper() for token in tokens[:3]] == ["SHOW", "COLUMNS", "IN"]
-    if (named := _columns_in_schema(statement, tokens)) is not None:
-        return [named]
-    position = 0
-    while position < len(tokens):
-        word = tokens[position].text.upper()
-        directory = _directory(statement, tokens, position)
-        if directory is not None:
-            reference, position = directory
-            mentions.append(replace(reference, takes_alias=_takes_alias(tokens, position)))
-            continue
-        before = tokens[position - 1].text.upper() if position else ""
-        if before in ("DESCRIBE", "DESC") and word in _DESCRIBED and position + 1 < len(tokens):
-            position += 1
-            continue
-        listed = before == "," and clauses[-1] == "FROM"
-        begins = (before in _BEFORE_RELATION and (before != "FROM" or from_)) or (
-            before == "IN" and position == 3 and of_columns
-        )
-        if (begins or listed) and word != "(" and _is_name(tokens[position]):
-            named, after = _name(statement, tokens, position)
-            is_expression = (
-                named is not None and tokens[after - 1] is tokens[position] and named.name.name in expressions
-            )
-            if named is not None and not is_expression:
-                alias = (before in _BEFORE_ALIAS or listed) and _takes_alias(tokens, after)
-                mentions.append(replace(named, takes_alias=alias))
-            position = after
-            continue
-        if word == "(":
-            called = position > 0 and _is_name(tokens[position - 1]) and before not in _BEFORE_QUERY
-            clauses.append(_ARGUMENTS if called and clauses[-1] != "FROM" else "")
-        elif word == ")" and len(clauses) > 1:
-            clauses.pop()
-        elif word == "FROM":
-            from_ = clauses[-1] != _ARGUMENTS and before not in ("DISTINCT", "CHANGES")
-            clauses[-1] = word if from_ else clauses[-1]
-        elif word in _CLAUSES:
-            clauses[-1] = word
-        position += 1
-    return mentions
-
-
-def _columns_in_schema(statement: str, tokens: list[Token]) -> Reference | None:
-    """Returns the table of ``SHOW COLUMNS IN table IN schema``; None for other statements."""
-    words = [token.text.upper() for token in tokens]
-    if words[:2] != ["SHOW", "COLUMNS"] or len(tokens) != 6 or not {words[2], words[4]} <= {"IN", "FROM"}:
-        return None
-    table, schema = (_name(statement, tokens, position)[0] for position in (3, 5))
-    if table is None or schema is None:
-        return None
-    return replace(table, name=Name(schema.name.name, table.name.name), qualified=True)
-
-
-#: Instead of a clause: a function's arguments, which FROM may separate.
-_ARGUMENTS = "()"
-
-
 def calls(statement: str) -> Sequence[Reference]:
     """Returns possible names of called functions, in order. Raises SqlError."""
     tokens = tokenize(statement)
@@ -310,12 +177,12 @@ def calls(statement: str) -> Sequence[Reference]:
     position = 0
     while position < len(tokens):
         before = tokens[position - 1].text.upper() if position else ""
-        if not _is_name(tokens[position]) or before == "." or before in _BEFORE_LISTS:
+        if not is_name(tokens[position]) or before == "." or before in BEFORE_LISTS:
             position += 1
             continue
         first, last = tokens[position], tokens[position]
         position += 1
-        while position + 1 < len(tokens) and tokens[position].text == "." and _is_name(tokens[position + 1]):
+        while position + 1 < len(tokens) and tokens[position].text == "." and is_name(tokens[position + 1]):
             last = tokens[position + 1]
             position += 2
         if position < len(tokens) and tokens[position].token_type is TokenType.L_PAREN:
@@ -358,7 +225,7 @@ def volume_calls(statement: str) -> Sequence[VolumeCall]:
     for position, word in enumerate(words):
         if word not in VOLUME_FUNCTIONS or words[position + 1 : position + 3] != ["(", "volume"]:
             continue
-        reference, after = _name(statement, tokens, position + 3) if position + 3 < len(tokens) else (None, 0)
+        reference, after = name_at(statement, tokens, position + 3) if position + 3 < len(tokens) else (None, 0)
         if reference is None or words[after : after + 1] != [","]:
             raise SqlError(
                 f"{word}(VOLUME must be followed by the name of a volume, a comma and a path.",
@@ -389,8 +256,8 @@ def targets(statement: str) -> Sequence[Reference]:
         after = position + 1
         while after < len(tokens) and words[after] in _BEFORE_TARGET:
             after += 1
-        if after < len(tokens) and _is_name(tokens[after]):
-            reference = _name(statement, tokens, after, columns=True)[0]
+        if after < len(tokens) and is_name(tokens[after]):
+            reference = name_at(statement, tokens, after, columns=True)[0]
             found += [] if reference is None else [reference]
     return found
 
@@ -411,13 +278,13 @@ def cloned(statement: str) -> Reference | None:
         return None
     for position in range(2, len(tokens)):
         if [token.text.upper() for token in tokens[position - 2 : position]] == ["SHALLOW", "CLONE"]:
-            return _name(statement, tokens, position)[0]
+            return name_at(statement, tokens, position)[0]
     return None
 
 
 def reference_at(statement: str, tokens: Sequence[Token], position: int) -> Reference | None:
     """Returns the table name that begins at a token, with its position; None if the name is invalid."""
-    return _name(statement, list(tokens), position, columns=True)[0]
+    return name_at(statement, list(tokens), position, columns=True)[0]
 
 
 def alias_after(statement: str, end: int) -> str | None:
@@ -425,7 +292,7 @@ def alias_after(statement: str, end: int) -> str | None:
     after = [token for token in tokenize(statement) if token.start >= end]
     if after and after[0].text.upper() == "AS":
         after = after[1:]
-    return after[0].text if after and _is_alias(after, 0) else None
+    return after[0].text if after and is_alias(after, 0) else None
 
 
 def listed_schema(statement: str) -> str | None:
@@ -461,69 +328,3 @@ def writes(statement: str) -> bool:
     if written[:1] in (["WITH"], ["FROM"]):
         return any(word in ("INSERT", "MERGE") for word in written)
     return bool(written) and written[0] in _WRITING
-
-
-def _is_name(token: Token) -> bool:
-    return token.token_type is not TokenType.STRING and (
-        token.token_type is TokenType.IDENTIFIER or token.text.replace("_", "a").isalnum()
-    )
-
-
-def _is_alias(tokens: list[Token], position: int) -> bool:
-    kinds = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.ALIAS)
-    return position < len(tokens) and tokens[position].token_type in kinds
-
-
-def _takes_alias(tokens: list[Token], position: int) -> bool:
-    """True if an alias may be inserted. A sample's alias would follow its clause."""
-    return not _is_alias(tokens, position) and [token.text.upper() for token in tokens[position:][:1]] != [
-        "TABLESAMPLE"
-    ]
-
-
-def _common_expressions(tokens: list[Token]) -> set[str]:
-    """Returns the names that ``WITH name AS (`` or ``, name AS (`` give to queries."""
-    names: set[str] = set()
-    for position, token in enumerate(tokens[:-2]):
-        begins = position > 0 and tokens[position - 1].text.upper() in ("WITH", ",", "RECURSIVE")
-        if begins and tokens[position + 1].text.upper() == "AS" and tokens[position + 2].text == "(":
-            names.add(token.text.lower())
-    return names
-
-
-def _name(statement: str, tokens: list[Token], position: int, *, columns: bool = False) -> tuple[Reference | None, int]:
-    """Returns the name that begins at a token, or None for a call or an invalid name, and the position after it.
-
-    Args:
-        columns: a following parenthesis contains columns; else it may be a call.
-    """
-    first, last = tokens[position], tokens[position]
-    position += 1
-    while (
-        position + 1 < len(tokens)
-        and tokens[position].token_type is TokenType.DOT
-        and _is_name(tokens[position + 1])
-        and tokens[position].start == last.end + 1
-    ):
-        last = tokens[position + 1]
-        position += 2
-    before = tokens[tokens.index(first) - 1].text.upper()
-    called = position < len(tokens) and tokens[position].token_type is TokenType.L_PAREN
-    if called and not columns and before not in _BEFORE_COLUMNS:
-        return None, position  # a function
-    try:
-        name = Name.parse(statement[first.start : last.end + 1])
-    except InvalidValueError:
-        return None, position
-    return Reference(name, first.start, last.end + 1, qualified=last is not first), position
-
-
-def _directory(statement: str, tokens: list[Token], position: int) -> tuple[Reference, int] | None:
-    words = [token.text.upper() for token in tokens[position : position + 3]]
-    if words != ["DIRECTORY", "(", "VOLUME"] or position + 3 >= len(tokens):
-        return None
-    reference, after = _name(statement, tokens, position + 3)
-    if reference is None or after >= len(tokens) or tokens[after].token_type is not TokenType.R_PAREN:
-        raise SqlError("DIRECTORY(VOLUME must be followed by the name of a volume and a closing parenthesis.")
-    start, end = tokens[position].start, tokens[after].end + 1
-    return replace(reference, start=start, end=end, directory=True), after + 1

@@ -22,8 +22,9 @@ from volstream.changes.directory import table
 from volstream.changes.streams import net_files
 from volstream.changes.streams.read import Range
 from volstream.changes.streams.volume_source import VolumeSource
-from volstream.jobs import plan
-from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE, PlanRow
+from volstream.jobs import cutting, plan
+from volstream.jobs.cutting import PlanRow
+from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE
 from volstream.jobs.sizing import Limits
 from volstream.tables.delta import folders
 
@@ -48,7 +49,7 @@ def cut(rows: list[PlanRow], limits: Limits) -> list[list[PlanRow]]:
     """The rows of each batch, by the bounds that were cut."""
     batches: list[list[PlanRow]] = []
     position = 0
-    for group in plan._groups(rows, limits):
+    for group in cutting._groups(rows, limits):
         end = next(index for index, row in enumerate(rows) if row.path == group.until) + 1
         batches.append(rows[position:end])
         position = end
@@ -82,7 +83,7 @@ def test_a_batch_ends_only_when_the_next_row_does_not_fit(rows: list[PlanRow], l
 
 @given(ROWS, LIMITS)
 def test_the_counts_of_a_batch_match_its_content(rows: list[PlanRow], limits: Limits) -> None:
-    for group, batch in zip(plan._groups(rows, limits), cut(rows, limits), strict=True):
+    for group, batch in zip(cutting._groups(rows, limits), cut(rows, limits), strict=True):
         actions = [row.action for row in batch]
         assert group.files == len(batch) - actions.count(REMOVE)
         assert (group.replaced, group.removals) == (actions.count(REPLACE), actions.count(REMOVE))
@@ -100,7 +101,7 @@ def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> N
     source = objects.volume()
     job = objects.job(objects.stream(source))
     covered = Range(directory_of(source), "table", 3, 9, initial=False, append_only=False)
-    made, batches = plan.cut("p", job, PlanKind.STREAM, covered, str(location), Limits(2, 1000))
+    made, batches = cutting.cut("p", job, PlanKind.STREAM, covered, str(location), Limits(2, 1000))
     assert [(batch.number, batch.after_path, batch.until_path, batch.files, batch.replaced) for batch in batches] == [
         (1, None, "b", 2, 2),
         (2, "b", "c", 1, 1),
@@ -153,7 +154,7 @@ def test_the_rest_of_a_plan_is_recut_and_its_bounds_and_numbers_continue(tmp_pat
     names = [f"{number:02}" for number in range(40)]
     location = write_plan(tmp_path / "p", [names[:17], names[17:]])
     made, batches = cut_plan(location, Limits(5, 1000))
-    again = plan.recut(made, batches[3], Limits(11, 1000))
+    again = cutting.recut(made, batches[3], Limits(11, 1000))
     assert [(one.number, one.after_path, one.until_path, one.files) for one in again] == [
         (4, "14", "25", 11),
         (5, "25", "36", 11),
@@ -170,7 +171,7 @@ def cut_plan(location: str, limits: Limits, first: Limits | None = None) -> tupl
     source = objects.volume()
     covered = Range(directory_of(source), "table", 3, 9, initial=False, append_only=False)
     job = objects.job(objects.stream(source))
-    return plan.cut("p", job, PlanKind.STREAM, covered, location, limits, first=first, where="size > 1")
+    return cutting.cut("p", job, PlanKind.STREAM, covered, location, limits, first=first, where="size > 1")
 
 
 def test_a_plan_exists_from_its_last_file_until_it_is_removed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from volstream.errors import InvalidValueError
 from volstream.functions.schema import PROVENANCE
 from volstream.sql.text import quote_column, tree_of
-from volstream.tables.delta.log import Schema
+from volstream.tables.delta.columns import Schema
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from volstream.base.model.names import Name
 from volstream.functions.schema import PROVENANCE
 from volstream.ops.inspection.tables import table_names
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog, Schema
+from volstream.tables.delta.columns import Schema
+from volstream.tables.delta.log import DeltaLog
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home

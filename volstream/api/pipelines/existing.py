@@ -24,7 +24,7 @@ from volstream.base.model.names import Name
 from volstream.jobs.home import Home
 
 if TYPE_CHECKING:
-    from volstream.tables.delta.log import Schema
+    from volstream.tables.delta.columns import Schema
 
 
 def existing(home: Home, tables: Collection[Name] | None = ()) -> Sequence[Definition]:

@@ -187,7 +187,7 @@ def _empty_table(home: Home, name: Name, columns: Any, key: Any, *, tracked: boo
     import pyarrow as pa
 
     from volstream.tables.delta import direct, folders
-    from volstream.tables.delta.log import PRIMARY_KEY
+    from volstream.tables.delta.columns import PRIMARY_KEY
 
     properties = {PRIMARY_KEY: json.dumps([*key])} if key else {}
     schema = pa.schema([pa.field(column, pa.string()) for column in columns])

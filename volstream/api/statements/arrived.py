@@ -11,6 +11,7 @@ from volstream.errors import InvalidStateError
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.sql import names
+from volstream.sql.scanning import Reference
 from volstream.sql.tokens import tokenize, words_of
 from volstream.tables.delta import folders
 from volstream.tables.tails import table
@@ -41,7 +42,7 @@ _READING = (
 _CHANGING = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "RESTORE", "REPLACE")
 
 
-def query(views: Views, statement: str, reference: names.Reference, location: str) -> str | None:
+def query(views: Views, statement: str, reference: Reference, location: str) -> str | None:
     """Returns SQL for a table's rows including arrived ones; None: the statement reads the table itself.
 
     The statement contains arrived rows if they are few: Spark would need half a second to find the tail's newest version.
@@ -117,7 +118,7 @@ def _changed(statement: str, words: list[str]) -> Sequence[Name]:
     return []
 
 
-def _reads(statement: str, reference: names.Reference) -> bool:
+def _reads(statement: str, reference: Reference) -> bool:
     """True if the statement reads rows of a table's newest version at this reference."""
     words = words_of(statement)
     if not words or words[0] not in _READING or (words[0] == "CREATE" and "VIEW" in words[:5]):

@@ -30,6 +30,7 @@ from volstream.spark.jvm.codegen import compile_in
 from volstream.spark.views import Views
 from volstream.sql import adapt, names
 from volstream.sql.changes import Bound, ChangesClause, changes_of, travel_of
+from volstream.sql.scanning import Reference
 from volstream.sql.text import literal, parquet_at, quote_column
 from volstream.tables.delta import folders
 from volstream.tables.delta.places import is_folder, is_table
@@ -123,7 +124,7 @@ class Binding:
                 text = text[: reference.start] + replacement + text[end:]
         return text
 
-    def _check_spelling(self, statement: str, reference: names.Reference) -> None:
+    def _check_spelling(self, statement: str, reference: Reference) -> None:
         """Raises SqlError if a relation does not exist, but one with a similar name does."""
         if not names.must_exist(statement):
             return
@@ -132,7 +133,7 @@ class Binding:
         if near and not self.spark.catalog.tableExists(statement[reference.start : reference.end]):
             raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())
 
-    def _changes_view(self, reference: names.Reference, changes: ChangesClause) -> str:
+    def _changes_view(self, reference: Reference, changes: ChangesClause) -> str:
         """Creates a view of changes. Spark's own would also show the metadata of rows, and does not support directories."""
         options = changes.options
         if not reference.directory:

@@ -22,6 +22,7 @@ from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.jvm.codegen import compile_in
 from volstream.spark.views import Views
 from volstream.sql import incremental, names
+from volstream.sql.scanning import Reference
 from volstream.sql.text import literal, pairs, parquet_at, quote_column, table_at, type_of
 from volstream.sql.tokens import words_of
 from volstream.tables.delta import folders
@@ -267,5 +268,5 @@ def _track(home: Home, location: str) -> None:
         spark.sql(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({pairs(TRACKING)})").collect()
 
 
-def _key(reference: names.Reference) -> tuple[SourceKind, Name]:
+def _key(reference: Reference) -> tuple[SourceKind, Name]:
     return SourceKind.VOLUME if reference.directory else SourceKind.TABLE, reference.name

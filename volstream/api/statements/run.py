@@ -30,8 +30,9 @@ from volstream.sql import adapt, grammar, names
 from volstream.sql.text import literal, pairs
 from volstream.sql.tokens import tokenize, words_of
 from volstream.tables.delta import folders
+from volstream.tables.delta.columns import PRIMARY_KEY
 from volstream.tables.delta.keeper import check_writable, keeper_of
-from volstream.tables.delta.log import PRIMARY_KEY, DeltaLog
+from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.writer import with_retries
 from volstream.tables.tails.snapshot import TailedTable
 

@@ -15,7 +15,8 @@ from volstream.changes.streams.source import TableSource, tracked
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog, Schema
+from volstream.tables.delta.columns import Schema
+from volstream.tables.delta.log import DeltaLog
 
 
 def query(

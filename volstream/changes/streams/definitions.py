@@ -21,7 +21,8 @@ from volstream.errors import (
     ObjectInUseError,
 )
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog, Schema
+from volstream.tables.delta.columns import Schema
+from volstream.tables.delta.log import DeltaLog
 
 #: Columns that a stream adds to its source's.
 CHANGE_COLUMNS = ("__change_type", "__commit_version", "__commit_timestamp")

@@ -25,9 +25,10 @@ from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import DependencyError, InvalidValueError, StreamSchemaChangedError
 from volstream.sql.text import table_at
 from volstream.tables.delta import durable, folders
+from volstream.tables.delta.columns import Schema
 from volstream.tables.delta.history import RETENTION
 from volstream.tables.delta.keeper import INCIDENTAL, UPKEEP, WRITERS
-from volstream.tables.delta.log import Commit, DeltaLog, Schema, is_on, retention
+from volstream.tables.delta.log import Commit, DeltaLog, is_on, retention
 from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.tracking import PROPERTIES as TRACKING
 from volstream.tables.delta.writer import is_large

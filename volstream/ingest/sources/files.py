@@ -48,7 +48,8 @@ from volstream.spark.errors import map_spark_errors, sql_error
 from volstream.spark.views import Views
 from volstream.sql.text import table_at
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import PRIMARY_KEY, DeltaLog
+from volstream.tables.delta.columns import PRIMARY_KEY
+from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.tracking import PROPERTIES as TRACKING
 
 if TYPE_CHECKING:

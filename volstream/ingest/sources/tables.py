@@ -15,7 +15,8 @@ from volstream.base.model.names import Name, check_table
 from volstream.errors import AlreadyExistsError, InvalidStateError
 from volstream.ingest.ending import end
 from volstream.tables.delta import direct, folders
-from volstream.tables.delta.log import PRIMARY_KEY, DeltaLog
+from volstream.tables.delta.columns import PRIMARY_KEY
+from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.places import can_create
 
 if TYPE_CHECKING:

@@ -27,8 +27,9 @@ from deltalake.schema import Schema
 
 from volstream.errors import StorageError
 from volstream.tables.delta import commits
+from volstream.tables.delta.columns import PRIMARY_KEY, has_type
 from volstream.tables.delta.datafile import GROUP_ROWS, AddedFile, FinishedFile, of_rows, statistics_text
-from volstream.tables.delta.log import PRIMARY_KEY, has_type, is_on
+from volstream.tables.delta.log import is_on
 from volstream.tables.delta.lookup import FoundRows, find
 from volstream.tables.delta.marker import Marker
 from volstream.tables.delta.parts import NewFiles

@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,18 +17,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.schema import Schema as DeltaSchema
 from pyarrow import fs
 
 from volstream.base.model.names import Name
 from volstream.errors import DependencyError, InvalidStateError
-from volstream.sql.text import quote_column, type_of
-from volstream.tables.delta import shapes
-from volstream.tables.delta.expressions import expressions_of
+from volstream.tables.delta.columns import Schema, schema_of
 from volstream.tables.delta.places import files_of, filesystem_of, is_remote, is_table, mapped, open_table, read_table
 from volstream.tables.delta.vectors import deleted_rows
 
@@ -104,112 +100,6 @@ _WITHOUT_DATA = frozenset(
 
 #: The operation of a commit that removes data files that cannot be read.
 UNREADABLE = "REMOVE UNREADABLE FILES"
-
-#: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no primary keys.
-PRIMARY_KEY = "volstream.primary_key"
-
-
-#: Metadata of a STRING column that Spark treats as CHAR or VARCHAR: its type, like ``varchar(10)``.
-CHARACTERS = "__CHAR_VARCHAR_TYPE_STRING"
-
-
-def length_of(characters: str | None) -> int | None:
-    """Returns the maximum number of characters that a value of :data:`CHARACTERS` allows; None: unlimited."""
-    limit = re.fullmatch(r"(?:var)?char\((\d+)\)", characters or "")
-    return None if limit is None else int(limit[1])
-
-
-def is_char(characters: str | None) -> bool:
-    """True if a value of :data:`CHARACTERS` ignores trailing blanks, which files may contain or omit."""
-    return (characters or "").startswith("char(")
-
-
-def has_type(kind: Any, *names: str) -> bool:
-    """True if a type in Delta's JSON has one of these names, or contains one that does."""
-    if isinstance(kind, str):
-        return kind in names
-    inside = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
-    inside += [field["type"] for field in kind.get("fields", ())]
-    return kind["type"] in names or any(has_type(inner, *names) for inner in inside)
-
-
-@dataclass(frozen=True)
-class Schema:
-    """A table's columns at a version.
-
-    Attributes:
-        types: Delta's type of each column as JSON, in order.
-        fields: the columns as the log has them, with their numbers if columns are mapped.
-        partitions: partition columns.
-        required: columns that are NOT NULL.
-        expressions: descriptions of what Spark would evaluate when rows are written.
-        chars: columns of type CHAR.
-    """
-
-    types: Mapping[str, str]
-    fields: Sequence[Mapping[str, Any]]
-    partitions: Sequence[str]
-    properties: Mapping[str, str]
-    required: Sequence[str] = ()
-    expressions: Sequence[str] = ()
-    chars: Collection[str] = ()
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """Column names, in order."""
-        return list(self.types)
-
-    @property
-    def comparable(self) -> Sequence[str]:
-        """Columns whose values can be compared in SQL."""
-        return [name for name, type_ in self.types.items() if not has_type(json.loads(type_), "map", "variant")]
-
-    @property
-    def primary_key(self) -> Sequence[str]:
-        """Columns of the primary key; empty: none declared."""
-        return [str(column) for column in json.loads(self.properties.get(PRIMARY_KEY, "[]"))]
-
-    def sql_type(self, column: str) -> str:
-        """Returns the SQL type of a column."""
-        return type_of(json.loads(self.types[column]))
-
-    def accepts_rows_of(self, older: Schema) -> bool:
-        """True if rows of an ``older`` schema fit this one: columns and fields of structs may have been added, renamed by a table
-        with column mapping, or widened."""
-        return shapes.holds(self._row, older._row)
-
-    def reads_rows_of(self, older: Schema) -> bool:
-        """True if Delta reads rows of an ``older`` schema by this one: columns and fields of structs may have been added."""
-        return shapes.reads(self._row, older._row) and self.is_mapped == older.is_mapped
-
-    def has_values_of(self, other: Schema) -> bool:
-        """True if the columns that this schema shares with another one hold its values."""
-        shared = ((field, shapes.same_field(field, other.fields)) for field in self.fields)
-        return all(before is None or shapes.holds(field["type"], before["type"]) for field, before in shared)
-
-    def names_of(self, columns: Sequence[str], other: Schema) -> Sequence[str]:
-        """Returns the names that another schema has for columns of this one; those that it lacks are left out."""
-        mine = (field for field in self.fields if field["name"] in columns)
-        found = (shapes.same_field(field, other.fields) for field in mine)
-        return [field["name"] for field in found if field is not None]
-
-    def values_of(self, older: Schema) -> Mapping[str, str]:
-        """Returns SQL for each column in terms of the columns of an ``older`` schema. Columns that it lacks are NULL."""
-        return {
-            field["name"]: f"CAST(NULL AS {type_of(field['type'])})"
-            if (before := shapes.same_field(field, older.fields)) is None
-            else shapes.converted(quote_column(before["name"]), field["type"], before["type"])
-            for field in self.fields
-        }
-
-    @property
-    def is_mapped(self) -> bool:
-        """True if columns have numbers, which stay when they are renamed."""
-        return self.properties.get("delta.columnMapping.mode", "none") != "none"
-
-    @property
-    def _row(self) -> Mapping[str, Any]:
-        return {"type": "struct", "fields": self.fields}
 
 
 @dataclass(frozen=True)
@@ -298,7 +188,7 @@ class DeltaLog:
         if table is None:
             return None
         with mapped(self.location):
-            return _schema(table)
+            return schema_of(table)
 
     def check_plain(self, table: Name) -> None:
         """Checks a table that a job fills; volstream creates these without expressions.
@@ -359,7 +249,7 @@ class DeltaLog:
             return None
         with mapped(self.location):
             transaction = table.transaction_version(app_id)
-            return TableState(int(table.version()), _schema(table), None if transaction is None else int(transaction))
+            return TableState(int(table.version()), schema_of(table), None if transaction is None else int(transaction))
 
     def has_newer(self, version: int) -> bool:
         """True if a commit follows ``version``, or if the log ends before it, as after a restore. Takes a single request; may be
@@ -546,12 +436,6 @@ def own_file(path: str) -> str | None:
     return None if urlsplit(path).scheme or path.startswith("/") else unquote(path)
 
 
-def types_of(schema: pa.Schema) -> Sequence[str]:
-    """Returns the types of columns as in a table's :attr:`Schema.columns`."""
-    fields = json.loads(DeltaSchema.from_arrow(schema).to_json())["fields"]
-    return [json.dumps(field["type"], sort_keys=True) for field in fields]
-
-
 def actions(location: str, version: int, mentioning: str) -> Sequence[Mapping[str, Any]]:
     """Returns the actions of a commit whose text contains ``mentioning``, in order. Raises FileNotFoundError; DependencyError if
     the log entry is damaged."""
@@ -564,20 +448,6 @@ def actions(location: str, version: int, mentioning: str) -> Sequence[Mapping[st
         raise DependencyError(
             f"The table at {location} is damaged: version {version} of its log cannot be read."
         ) from None
-
-
-def _schema(table: DeltaTable) -> Schema:
-    fields = json.loads(table.schema().to_json())["fields"]
-    metadata = table.metadata()
-    return Schema(
-        {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields},
-        fields,
-        list(metadata.partition_columns),
-        {key: str(value) for key, value in metadata.configuration.items()},
-        [field["name"] for field in fields if not field["nullable"]],
-        list(expressions_of(table)),
-        [field["name"] for field in fields if is_char(field.get("metadata", {}).get(CHARACTERS))],
-    )
 
 
 def _commit(version: int, entry: Mapping[str, Any]) -> Commit:

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.schema import Schema
 
-from volstream.tables.delta.log import CHARACTERS, is_char, is_on, length_of
+from volstream.tables.delta.columns import CHARACTERS, is_char, length_of
+from volstream.tables.delta.log import is_on
 from volstream.tables.delta.parts import can_partition
 from volstream.tables.delta.tracking import FEATURES
 

@@ -19,7 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
 from volstream.errors import DependencyError, InvalidStateError, NotFoundError
-from volstream.tables.delta import log
+from volstream.tables.delta import columns as delta_columns
 from volstream.tables.delta.native import TableSpec
 from volstream.tables.delta.places import filesystem_of, mapped, read_table
 
@@ -70,7 +70,7 @@ def columns_of(target: str) -> pa.Schema:
         with mapped(target):
             opened = read_table(target)
             schema, fields = pa.schema(opened.schema().to_arrow()), json.loads(opened.schema().to_json())["fields"]
-            key = opened.metadata().configuration.get(log.PRIMARY_KEY) or "[]"
+            key = opened.metadata().configuration.get(delta_columns.PRIMARY_KEY) or "[]"
     except TableNotFoundError:
         raise NotFoundError(f"There is no table at {target}.") from None
     taken = {name.lower() for name in schema.names} & {*OWN}
@@ -79,7 +79,7 @@ def columns_of(target: str) -> pa.Schema:
             f"The table at {target} has a column {min(taken)}, which real-time streams use themselves.",
             "Rename the column.",
         )
-    variants = [str(field["name"]) for field in fields if log.has_type(field["type"], "variant")]
+    variants = [str(field["name"]) for field in fields if delta_columns.has_type(field["type"], "variant")]
     if variants:
         raise InvalidStateError(
             f"Column {variants[0]} is a VARIANT, which real-time streams do not support.",
@@ -91,7 +91,7 @@ def columns_of(target: str) -> pa.Schema:
             f"Delta computes the column {computed[0]} of the table at {target}, which real-time streams do not support.",
             "Make it an ordinary column, or write the table by SQL.",
         )
-    limits = [field["metadata"].get(log.CHARACTERS) for field in fields]
+    limits = [field["metadata"].get(delta_columns.CHARACTERS) for field in fields]
     fields = [
         pa.field(field.name, field.type, field.nullable, None if limit is None else {CHARACTERS: limit})
         for field, limit in zip(schema, limits, strict=True)

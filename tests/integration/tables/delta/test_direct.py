@@ -23,8 +23,8 @@ from tests.interrupts import interrupted
 from tests.s3 import bucket
 from tests.servers import SERVERS, each
 from volstream.tables.delta import direct, log, options
+from volstream.tables.delta.columns import CHARACTERS
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.log import CHARACTERS
 from volstream.tables.delta.marker import Marker
 from volstream.tables.delta.places import filesystem_of, open_table
 

@@ -11,9 +11,10 @@ import pytest
 
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import direct, upkeep
+from volstream.tables.delta.columns import PRIMARY_KEY
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.keeper import UPKEEP
-from volstream.tables.delta.log import PRIMARY_KEY, DeltaLog
+from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
 from volstream.tables.delta.tracking import PROPERTIES
 

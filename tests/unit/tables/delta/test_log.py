@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from volstream.tables.delta.log import Schema
+from volstream.tables.delta.columns import Schema
 
 _MAP = {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True}
 

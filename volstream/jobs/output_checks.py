@@ -1,0 +1,130 @@
+"""Which functions may make files, and where: checked when a job is made or changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from volstream.base.definitions import FileJob, Job, Stream, Volume, Write
+from volstream.base.model.locations import local_path, scheme_of
+from volstream.base.model.names import Name
+from volstream.catalog import Catalog
+from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.functions.output import STAGING, has_files
+
+
+def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: Stream) -> None:
+    """Checks where a job's outputs go.
+
+    Args:
+        columns: of its result.
+        stream: the job's.
+
+    Raises:
+        InvalidValueError: a target is missing, or cannot take outputs.
+        InvalidStateError: the outputs would be files of the job itself, or another job writes them to the same folder.
+        NotFoundError: the target volume does not exist.
+    """
+    if job.outputs_to is None:
+        if job.outputs_prefix is not None:
+            raise InvalidValueError(
+                "outputs_prefix is a folder of the volume of outputs_to.", "Give outputs_to as well."
+            )
+        names = [column.name for column in columns if has_files(column.type)]
+        if names:
+            raise InvalidValueError(
+                f"The column {names[0]!r} has files, but the job {job.name} has no volume for them.",
+                "Give outputs_to, the name of a volume.",
+            )
+        return
+    if job.write is Write.APPEND:
+        raise InvalidValueError(
+            "A table that logs every processed version would name outputs that were replaced.",
+            "Leave out write, or outputs_to.",
+        )
+    volume = catalog.volumes.get(Name.parse(job.outputs_to))
+    if job.environment is not None and scheme_of(volume.location) != "file":
+        raise InvalidValueError(
+            f"A function in an environment cannot write to {volume.location}.",
+            "Let outputs_to name a volume of local files, or leave out environment.",
+        )
+    if scheme_of(volume.location) == "memory":
+        raise InvalidValueError(f"The volume {volume.name} is in memory, and cannot take outputs.", "Name another one.")
+    if volume.selection.may_contain(STAGING):
+        raise InvalidValueError(
+            f"The volume {volume.name} would list unfinished outputs.", f"Let it ignore '{STAGING}'."
+        )
+    place = _place_of(volume, job.outputs_prefix)
+    source = catalog.volumes.by_id(stream.source_id)
+    if source is not None and _would_contain(source, place):
+        raise InvalidStateError(
+            f"The outputs of the job {job.name} would be files of the volume {source.name}, which it processes.",
+            "Name another volume or another outputs_prefix; or let the volume ignore that folder: '<outputs_prefix>/**' and "
+            "'<outputs_prefix>'.",
+        )
+    if source is not None and (circle := _way_back(catalog, job, source, place)):
+        raise InvalidStateError(
+            f"The outputs of the job {job.name} would come back to the volume {source.name}, which it processes, by the "
+            f"jobs {', '.join(str(other.name) for other in circle)}.",
+            "Name another volume or another outputs_prefix for one of them.",
+        )
+    for other in catalog.jobs.list(statement=None):
+        if other.name == job.name or not isinstance(other, FileJob) or other.outputs_to is None:
+            continue
+        theirs = catalog.volumes.find(Name.parse(other.outputs_to))
+        if theirs is not None and _overlap(place, _place_of(theirs, other.outputs_prefix)):
+            raise InvalidStateError(
+                f"The job {other.name} writes its outputs to the same folder of the volume {theirs.name}.",
+                "Give each of them an outputs_prefix of its own.",
+            )
+
+
+def _way_back(catalog: Catalog, job: FileJob, source: Volume, place: str) -> Sequence[FileJob]:
+    """Returns the jobs by which the files at a place lead to others in the volume that a job processes; empty: by none."""
+    others: list[tuple[FileJob, Volume, str]] = []
+    for other in catalog.jobs.list(statement=None):
+        if not isinstance(other, FileJob) or other.name == job.name or other.outputs_to is None:
+            continue
+        stream = catalog.streams.by_id(other.stream_id)
+        volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
+        target = catalog.volumes.find(Name.parse(other.outputs_to))
+        if volume is not None and target is not None:
+            others.append((other, volume, _place_of(target, other.outputs_prefix)))
+    ways: list[tuple[tuple[FileJob, ...], str]] = [((), place)]
+    seen: set[str] = set()
+    for way, reached in ways:
+        if way and _would_contain(source, reached):
+            return way
+        for other, volume, target_place in others:
+            if other.id not in seen and _would_contain(volume, reached):
+                seen.add(other.id)
+                ways.append(((*way, other), target_place))
+    return ()
+
+
+def has_outputs(job: Job) -> bool:
+    return isinstance(job, FileJob) and job.outputs_to is not None
+
+
+def _would_contain(source: Volume, place: str) -> bool:
+    root = _place_of(source, None)
+    if root.startswith(place):
+        return True
+    return place.startswith(root) and source.selection.may_contain(place[len(root) :].rstrip("/"))
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def collision_message(path: str, source: str, other: str) -> str:
+    return f"The output {path!r} of the file {source!r} is already that of {other}; give each file's outputs their own paths."
+
+
+def _place_of(volume: Volume, prefix: str | None) -> str:
+    """Returns where outputs go, with a ``/`` at its end."""
+    is_local = scheme_of(volume.location) == "file"
+    root = os.path.realpath(local_path(volume.location)) if is_local else volume.location
+    return f"{root.rstrip('/')}/{prefix}/" if prefix else f"{root.rstrip('/')}/"

@@ -1,0 +1,229 @@
+"""Names in a statement as its tokens show them, also where sqlglot cannot parse it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot.tokenizer_core import TokenType
+
+from volstream.base.model.names import Name
+from volstream.errors import InvalidValueError, SqlError
+from volstream.sql.tokens import Token
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A possible name of a relation or function, and its position: ``text[start:end]``.
+
+    Attributes:
+        directory: the reference is ``DIRECTORY(VOLUME name)``.
+        takes_alias: an alias may follow, but none does.
+        qualified: the schema is given.
+    """
+
+    name: Name
+    start: int
+    end: int
+    directory: bool = False
+    takes_alias: bool = False
+    qualified: bool = False
+
+
+#: Words that may precede the name of a relation.
+_BEFORE_RELATION = {
+    "FROM",
+    "JOIN",
+    "INTO",
+    "OVERWRITE",
+    "TABLE",
+    "UPDATE",
+    "USING",
+    "EXISTS",
+    "DESCRIBE",
+    "DESC",
+    "HISTORY",
+    "DETAIL",
+    "EXTENDED",
+    "FORMATTED",
+    "OPTIMIZE",
+    "VACUUM",
+    "TBLPROPERTIES",
+    "PARTITIONS",
+}
+
+
+#: Words before a name after which an alias may follow.
+_BEFORE_ALIAS = {"FROM", "JOIN", "USING"}
+
+
+#: Words that begin clauses; only FROM lists relations. GROUP BY and the like are one token.
+_CLAUSES = {
+    "FROM",
+    "SELECT",
+    "WHERE",
+    "HAVING",
+    "QUALIFY",
+    "ON",
+    "SET",
+    "VALUES",
+    "WHEN",
+    "WINDOW",
+    "LATERAL",
+    "LIMIT",
+    "GROUP BY",
+    "ORDER BY",
+    "SORT BY",
+    "CLUSTER BY",
+    "DISTRIBUTE BY",
+    "PARTITION BY",
+}
+
+
+#: Words before a parenthesis in which FROM begins a clause, rather than an argument as in ``trim(a FROM b)``.
+_BEFORE_QUERY = {"EXISTS", "IN", "ANY", "ALL", "SOME", "AS", "FROM", "JOIN", "LATERAL", "USING", "OVER", "FILTER"}
+
+
+#: Words before a name after which a parenthesis contains columns.
+_BEFORE_COLUMNS = {"INTO", "OVERWRITE", "TABLE", "EXISTS", "TBLPROPERTIES"}
+
+
+#: Words before a name after which a parenthesis contains columns or parameters: the name is not a call.
+BEFORE_LISTS = _BEFORE_COLUMNS | {"AS", "FUNCTION", "RECURSIVE", "VIEW", "WITH"}
+
+
+#: Words that may stand between DESCRIBE and a name.
+_DESCRIBED = {"HISTORY", "DETAIL", "EXTENDED", "FORMATTED"}
+
+
+def index_after(tokens: list[Token], end: int) -> int:
+    return next((at for at, token in enumerate(tokens) if token.start >= end), len(tokens))
+
+
+def by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
+    expressions = _common_expressions(tokens)
+    mentions: list[Reference] = []
+    clauses = [""]  # the current clause of each open parenthesis, and of the statement
+    from_ = True  # the last FROM began a clause
+    of_columns = [token.text.upper() for token in tokens[:3]] == ["SHOW", "COLUMNS", "IN"]
+    if (named := _columns_in_schema(statement, tokens)) is not None:
+        return [named]
+    position = 0
+    while position < len(tokens):
+        word = tokens[position].text.upper()
+        directory = directory_at(statement, tokens, position)
+        if directory is not None:
+            reference, position = directory
+            mentions.append(replace(reference, takes_alias=alias_may_follow(tokens, position)))
+            continue
+        before = tokens[position - 1].text.upper() if position else ""
+        if before in ("DESCRIBE", "DESC") and word in _DESCRIBED and position + 1 < len(tokens):
+            position += 1
+            continue
+        listed = before == "," and clauses[-1] == "FROM"
+        begins = (before in _BEFORE_RELATION and (before != "FROM" or from_)) or (
+            before == "IN" and position == 3 and of_columns
+        )
+        if (begins or listed) and word != "(" and is_name(tokens[position]):
+            named, after = name_at(statement, tokens, position)
+            is_expression = (
+                named is not None and tokens[after - 1] is tokens[position] and named.name.name in expressions
+            )
+            if named is not None and not is_expression:
+                alias = (before in _BEFORE_ALIAS or listed) and alias_may_follow(tokens, after)
+                mentions.append(replace(named, takes_alias=alias))
+            position = after
+            continue
+        if word == "(":
+            called = position > 0 and is_name(tokens[position - 1]) and before not in _BEFORE_QUERY
+            clauses.append(_ARGUMENTS if called and clauses[-1] != "FROM" else "")
+        elif word == ")" and len(clauses) > 1:
+            clauses.pop()
+        elif word == "FROM":
+            from_ = clauses[-1] != _ARGUMENTS and before not in ("DISTINCT", "CHANGES")
+            clauses[-1] = word if from_ else clauses[-1]
+        elif word in _CLAUSES:
+            clauses[-1] = word
+        position += 1
+    return mentions
+
+
+def _columns_in_schema(statement: str, tokens: list[Token]) -> Reference | None:
+    """Returns the table of ``SHOW COLUMNS IN table IN schema``; None for other statements."""
+    words = [token.text.upper() for token in tokens]
+    if words[:2] != ["SHOW", "COLUMNS"] or len(tokens) != 6 or not {words[2], words[4]} <= {"IN", "FROM"}:
+        return None
+    table, schema = (name_at(statement, tokens, position)[0] for position in (3, 5))
+    if table is None or schema is None:
+        return None
+    return replace(table, name=Name(schema.name.name, table.name.name), qualified=True)
+
+
+def is_name(token: Token) -> bool:
+    return token.token_type is not TokenType.STRING and (
+        token.token_type is TokenType.IDENTIFIER or token.text.replace("_", "a").isalnum()
+    )
+
+
+def is_alias(tokens: list[Token], position: int) -> bool:
+    kinds = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.ALIAS)
+    return position < len(tokens) and tokens[position].token_type in kinds
+
+
+def alias_may_follow(tokens: list[Token], position: int) -> bool:
+    """True if an alias may be inserted. A sample's alias would follow its clause."""
+    return not is_alias(tokens, position) and [token.text.upper() for token in tokens[position:][:1]] != ["TABLESAMPLE"]
+
+
+def _common_expressions(tokens: list[Token]) -> set[str]:
+    """Returns the names that ``WITH name AS (`` or ``, name AS (`` give to queries."""
+    names: set[str] = set()
+    for position, token in enumerate(tokens[:-2]):
+        begins = position > 0 and tokens[position - 1].text.upper() in ("WITH", ",", "RECURSIVE")
+        if begins and tokens[position + 1].text.upper() == "AS" and tokens[position + 2].text == "(":
+            names.add(token.text.lower())
+    return names
+
+
+def name_at(
+    statement: str, tokens: list[Token], position: int, *, columns: bool = False
+) -> tuple[Reference | None, int]:
+    """Returns the name that begins at a token, or None for a call or an invalid name, and the position after it.
+
+    Args:
+        columns: a following parenthesis contains columns; else it may be a call.
+    """
+    first, last = tokens[position], tokens[position]
+    position += 1
+    while (
+        position + 1 < len(tokens)
+        and tokens[position].token_type is TokenType.DOT
+        and is_name(tokens[position + 1])
+        and tokens[position].start == last.end + 1
+    ):
+        last = tokens[position + 1]
+        position += 2
+    before = tokens[tokens.index(first) - 1].text.upper()
+    called = position < len(tokens) and tokens[position].token_type is TokenType.L_PAREN
+    if called and not columns and before not in _BEFORE_COLUMNS:
+        return None, position  # a function
+    try:
+        name = Name.parse(statement[first.start : last.end + 1])
+    except InvalidValueError:
+        return None, position
+    return Reference(name, first.start, last.end + 1, qualified=last is not first), position
+
+
+def directory_at(statement: str, tokens: list[Token], position: int) -> tuple[Reference, int] | None:
+    words = [token.text.upper() for token in tokens[position : position + 3]]
+    if words != ["DIRECTORY", "(", "VOLUME"] or position + 3 >= len(tokens):
+        return None
+    reference, after = name_at(statement, tokens, position + 3)
+    if reference is None or after >= len(tokens) or tokens[after].token_type is not TokenType.R_PAREN:
+        raise SqlError("DIRECTORY(VOLUME must be followed by the name of a volume and a closing parenthesis.")
+    start, end = tokens[position].start, tokens[after].end + 1
+    return replace(reference, start=start, end=end, directory=True), after + 1
+
+
+#: Instead of a clause: a function's arguments, which FROM may separate.
+_ARGUMENTS = "()"
