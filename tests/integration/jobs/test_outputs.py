@@ -72,7 +72,7 @@ class Target:
 
     def check(self) -> None:
         """Checks that there is exactly what rows name, in the state that they name."""
-        store = outputs._store_of(
+        store = outputs.output_store(
             self.place.session.volumes.get("out"), self.place.session.home.catalog, self.place.session.home.settings
         )
         heads = {path: store.head(path) for path in self.named}  # type: ignore[attr-defined]  # a store, too

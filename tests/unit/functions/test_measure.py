@@ -6,7 +6,7 @@ import pytest
 
 from tests.running import BATCH, Runner, run, store
 from volstream.files.storage.memory import MemoryStore
-from volstream.functions.measure import measured
+from volstream.functions.call import measured
 
 __all__ = ["run", "store"]
 

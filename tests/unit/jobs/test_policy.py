@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.model.work import FailureKind
-from volstream.jobs.policy import RetryPolicy
+from volstream.jobs.failing import RetryPolicy
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 POLICY = RetryPolicy(3, Backoff(10, 60), 3600)

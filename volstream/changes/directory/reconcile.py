@@ -7,10 +7,14 @@ or more requires confirmation.
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,13 +27,13 @@ from volstream.base.model.removals import RemovalLimit
 from volstream.base.model.selection import Selection
 from volstream.base.model.work import Completeness, Refresh
 from volstream.catalog import Catalog
+from volstream.changes.directory import table
 from volstream.changes.directory.confirm import Confirm, ConfirmReport, Observations
 from volstream.changes.directory.difference import differences
 from volstream.changes.directory.listing import Listing, list_to, listed_in
-from volstream.changes.directory.removals import Removals
 from volstream.changes.directory.shards import ShardedListing
 from volstream.changes.directory.snapshot import Snapshot
-from volstream.changes.directory.table import DELETE
+from volstream.changes.directory.table import DELETE, INSERT
 from volstream.changes.directory.writer import Counts, DirectoryWriter, RefreshChanges
 from volstream.errors import StorageError
 from volstream.files.storage.base import KeyOrdered, ObjectStore
@@ -259,3 +263,67 @@ def late_in(changes: pa.Table, began: float) -> int:
     since = datetime.fromtimestamp(began, UTC) - timedelta(seconds=LATE_SECONDS)
     recent = pc.greater_equal(changes["last_modified_time"], pa.scalar(since, pa.timestamp("us", tz="UTC")))
     return pc.sum(pc.and_(recent, pc.not_equal(changes["change"], DELETE))).as_py() or 0
+
+
+class Removals:
+    """Removals in the order found, in constant memory. A context manager.
+
+    Args:
+        selection: files that the volume's patterns now exclude were not deleted, and do not count.
+
+    Attributes:
+        count: number of removals.
+        of: number of directory rows compared.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self.count = 0
+        self.of = 0
+        self._new = array("q")  # hash of each new file's content
+        self._file = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `__exit__`
+        self._writer = pa.ipc.new_stream(self._file, table.CHANGE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._writer.close()
+        self._file.close()
+
+    def counted(self, known: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Passes on the directory's rows while counting them."""
+        for rows in known:
+            self.of += rows.num_rows
+            yield rows
+
+    def take(self, changes: pa.Table) -> pa.Table:
+        """Takes the removals out of changes; returns the other changes."""
+        self._new.extend(_contents(changes.filter(pc.equal(changes["change"], INSERT)), "etag", "size"))
+        rows = zip(changes["change"].to_pylist(), changes["relative_path"].to_pylist(), strict=True)
+        gone = pa.array([change == DELETE and self._selection.accepts(path) for change, path in rows], pa.bool_())
+        removed = changes.filter(gone)
+        if not removed.num_rows:
+            return changes
+        self._writer.write_table(removed.cast(table.CHANGE))
+        self.count += removed.num_rows
+        return changes.filter(pc.invert(gone))
+
+    def lost(self) -> int:
+        """Returns the number of removals whose content is in no new file; the others are moves. Call after the last take."""
+        new = {*self._new}
+        return sum(content not in new for removed in self for content in _contents(removed, "old_etag", "old_size"))
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Yields all removals; call after the last take."""
+        self._writer.close()
+        self._file.seek(0)
+        for batch in pa.ipc.open_stream(self._file):
+            yield pa.Table.from_batches([batch])
+
+
+def _contents(rows: pa.Table, etag: str, size: str) -> Iterator[int]:
+    """Yields hashes that identify contents."""
+    return map(hash, zip(rows[etag].to_pylist(), rows[size].to_pylist(), strict=True))

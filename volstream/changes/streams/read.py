@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -13,9 +14,8 @@ from volstream.base.definitions import SourceKind, Stream, StreamMode
 from volstream.base.model.work import Plan
 from volstream.catalog import Catalog
 from volstream.changes.changelog import process
-from volstream.changes.changelog.base import CHANGE_TYPE, OLD_KINDS, Deduplication, quoted
+from volstream.changes.changelog.base import CHANGE_TYPE, NO_TIME, OLD_KINDS, Deduplication, quoted, struct_of
 from volstream.changes.directory import table
-from volstream.changes.streams import net
 from volstream.changes.streams.source import ChangeSource, images, source_of
 from volstream.errors import StreamStaleError
 from volstream.spark.frames import relation
@@ -92,9 +92,7 @@ class Range:
         """
         if self.is_snapshot:
             columns = self.source.columns(self.to_version)
-            return net.present(
-                self.source.rows(self.to_version), columns, self.source.row_version, self.source.row_time
-            )
+            return present(self.source.rows(self.to_version), columns, self.source.row_version, self.source.row_time)
         changelog = self.source.changelog(self.first, self.to_version, append_only=self.append_only)
         # Unless something identifies rows, a changelog reports only inserted rows.
         shape = process.net if changelog.row_id and not self.append_only else process.appended
@@ -201,7 +199,7 @@ class StreamReader:
         source = covered.source
         columns = source.columns(covered.to_version)
         if covered.empty:
-            return net.nothing(source.rows(covered.to_version), columns)
+            return nothing(source.rows(covered.to_version), columns)
         if source.is_large:
             compile_in(views.spark)
         times = source.times()
@@ -211,7 +209,7 @@ class StreamReader:
         content = source.content(covered.to_version) if both and not covered.is_snapshot else None
         if content is not None:
             changes = process.without_repeated(changes, content)
-        return net.stream_rows(changes, columns, view, both_images=both)
+        return stream_rows(changes, columns, view, both_images=both)
 
     def unlisted(self, session: SparkSession) -> DataFrame:
         """Returns the frame of a stream on a volume that was never listed: no rows, but the right columns."""
@@ -253,3 +251,67 @@ def _stale(stream: Stream, reason: str) -> StreamStaleError:
         f"Replace it (create-stream --or-replace), or, on an existing {stream.source_kind}, continue from now (advance-stream) "
         "or from a version (reset-stream --to-version).",
     )
+
+
+_NO_VERSION = "CAST(NULL AS BIGINT)"
+
+
+def present(rows: str, columns: Sequence[str], row_version: str, row_time: str = NO_TIME) -> str:
+    """Returns SQL for existing rows, each as ``new``, in the format of :func:`volstream.changes.changelog.process.net`.
+
+    Args:
+        rows: a relation.
+        row_version, row_time: SQL for the version that wrote a row and the time of that version.
+    """
+    image = f"struct({struct_of(columns)} AS data, {row_version} AS wrote, {row_time} AS wrote_on)"
+    return (
+        f"SELECT CASE WHEN false THEN {image} END AS old, {image} AS new, {_NO_VERSION} AS version, {NO_TIME} AS time "
+        f"FROM {rows}"
+    )
+
+
+def nothing(rows: str, columns: Sequence[str]) -> str:
+    """Returns SQL for no rows, with the columns of a stream on a relation. Reads no data."""
+    shown = ", ".join(map(quoted, columns))
+    return (
+        f"SELECT CAST(NULL AS STRING) AS __change_type, {_NO_VERSION} AS __commit_version, "
+        f"{NO_TIME} AS __commit_timestamp, {shown} FROM {rows} LIMIT 0"
+    )
+
+
+def stream_rows(changes: str, columns: Sequence[str], times: str | None, *, both_images: bool) -> str:
+    """Returns SQL for a stream's rows: change type, version and time of each image, and the source's columns.
+
+    Args:
+        changes: SQL with the columns ``old``, ``new``, ``version``, ``time``.
+        times: name of a view (``version``, ``time``) with the times of versions, NULL for a version that wrote no row; None:
+            each image has its time.
+        both_images: include ``old`` images; else every row is an INSERT.
+    """
+    inserted = _entry("INSERT", "new", "version", "time")
+    if both_images:
+        deleted = _entry("DELETE", "old", _NO_VERSION, NO_TIME)
+        before = _entry("UPDATE_BEFORE", "old", _NO_VERSION, NO_TIME)
+        after = _entry("UPDATE_AFTER", "new", "version", "time")
+        entries = (
+            f"CASE WHEN old IS NULL THEN array({inserted}) WHEN new IS NULL THEN array({deleted}) "
+            f"ELSE array({before}, {after}) END"
+        )
+    else:
+        entries = f"array({inserted})"
+    shown = ", ".join(f"c.image.data.{quoted(name)} AS {quoted(name)}" for name in columns)
+    own = "c.image.wrote_on, CASE WHEN c.version = c.image.wrote THEN c.time END"
+    time, joined = (
+        (own, "") if times is None else (f"r.time, {own}", f" LEFT JOIN {times} r ON r.version = c.image.wrote")
+    )
+    wrote = "c.image.wrote"
+    if times is not None:
+        wrote = f"CASE WHEN r.version IS NULL OR r.time IS NOT NULL THEN {wrote} END"
+    return (
+        f"SELECT c.change_type AS __change_type, {wrote} AS __commit_version, coalesce({time}) AS __commit_timestamp, "
+        f"{shown} FROM (SELECT inline({entries}) FROM ({changes})) c{joined}"
+    )
+
+
+def _entry(change_type: str, image: str, version: str, time: str) -> str:
+    return f"named_struct('change_type', '{change_type}', 'image', {image}, 'version', {version}, 'time', {time})"

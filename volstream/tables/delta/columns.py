@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from deltalake.schema import Schema as DeltaSchema
 
 from volstream.sql.text import quote_column, type_of
 from volstream.tables.delta import shapes
-from volstream.tables.delta.expressions import expressions_of
 
 #: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no primary keys.
 PRIMARY_KEY = "volstream.primary_key"
@@ -141,3 +140,36 @@ def schema_of(table: DeltaTable) -> Schema:
         list(expressions_of(table)),
         [field["name"] for field in fields if is_char(field.get("metadata", {}).get(CHARACTERS))],
     )
+
+
+#: Keys in a column's metadata, and what they are called.
+_OF_COLUMNS = {
+    "delta.generationExpression": "a generation expression",
+    "delta.invariants": "an invariant",
+    "CURRENT_DEFAULT": "a default",
+    "EXISTS_DEFAULT": "a default",
+}
+
+
+_CONSTRAINT = "delta.constraints."
+
+
+def expressions_of(table: DeltaTable) -> Iterator[str]:
+    """Yields what Spark would evaluate in a table's metadata, in words such as ``a generation expression of column a``."""
+    for field in json.loads(table.schema().to_json())["fields"]:
+        kinds = {called for metadata in _metadata(field) for key, called in _OF_COLUMNS.items() if key in metadata}
+        yield from (f"{called} of column {field['name']}" for called in sorted(kinds))
+    for key in sorted(table.metadata().configuration):
+        if key.lower().startswith(_CONSTRAINT):
+            yield f"the constraint {key[len(_CONSTRAINT) :]}"
+
+
+def _metadata(part: Any) -> Iterator[dict[str, Any]]:
+    """Yields the metadata of a column and of the fields inside its type."""
+    if isinstance(part, list):
+        for item in part:
+            yield from _metadata(item)
+    elif isinstance(part, dict):
+        yield part.get("metadata") or {}
+        for key in ("type", "fields", "elementType", "keyType", "valueType"):
+            yield from _metadata(part.get(key))
