@@ -23,7 +23,7 @@ from volstream.changes.directory import table
 from volstream.changes.directory.ordered import PATH
 from volstream.changes.directory.table import DELETE, INSERT
 from volstream.errors import DependencyError, InvalidStateError
-from volstream.sql.text import literal, table_at
+from volstream.sql.text import literal
 from volstream.tables.delta.native import DataFile, View
 
 #: Attempts to read both tables consistently, because a compaction or a trim may commit between the two reads.
@@ -225,7 +225,7 @@ class Snapshot:
     def at_query(self, refresh: int) -> str:
         """Returns SQL for the directory's rows at a refresh, with the columns :data:`IMAGE`. Raises as :meth:`at`."""
         columns = ", ".join(IMAGE)
-        base = f"SELECT {columns} FROM {self._base_at}"
+        base = f"SELECT {columns} FROM {self.base.relation}"
         if refresh == 0:
             return f"{base} LIMIT 0"
         self.check(refresh)
@@ -278,13 +278,8 @@ class Snapshot:
             f"UNION ALL {query}"
         )
 
-    @property
-    def _base_at(self) -> str:
-        return f"{table_at(self.base.spec.location)} VERSION AS OF {self.base.version}"
-
     def _tail_query(self, after: int, until: int) -> str:
-        tail = f"{table_at(self.tail.spec.location)} VERSION AS OF {self.tail.version}"
-        return f"SELECT * FROM {tail} WHERE refresh_id > {after} AND refresh_id <= {until}"
+        return self.tail.query_between("refresh_id", after, until)
 
 
 def old_images(changes: pa.Table) -> pa.Table:

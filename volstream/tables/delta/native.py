@@ -26,6 +26,7 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 
 from volstream.base.model.text import first_line
 from volstream.errors import DependencyError, FencedError
+from volstream.sql.text import table_at
 from volstream.tables.delta import durable
 from volstream.tables.delta.datafile import AddedFile, NewFile, fitted, open_file
 from volstream.tables.delta.log import DeltaLog, last_checkpoint
@@ -159,6 +160,20 @@ class View:
                 numbers = rows[number]
                 rows = rows.filter(pc.and_(pc.greater(numbers, after), pc.less_equal(numbers, until)))
             yield rows
+
+    @property
+    def relation(self) -> str:
+        """SQL for the version as a relation."""
+        return f"{table_at(self.spec.location)} VERSION AS OF {self.version}"
+
+    def query_between(self, number: str, after: int, until: int) -> str:
+        """Returns SQL for the rows of :meth:`between`."""
+        return f"SELECT * FROM {self.relation} WHERE {number} > {after} AND {number} <= {until}"
+
+    def small_files(self, rows: int, at_least: int) -> Sequence[DataFile]:
+        """Returns the files with fewer rows, to be merged; none if there are fewer than ``at_least``."""
+        small = [file for file in self.files if file.rows < rows]
+        return small if len(small) >= at_least else []
 
     def fitted(self, rows: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
         """Converts ``rows`` of one of the files to the table's columns, or some of them."""

@@ -67,8 +67,7 @@ class Tail:
 
     def query(self, after: int, until: int) -> str:
         """Returns SQL for the rows of :meth:`parts`, in no particular order."""
-        relation = f"{table_at(self.view.spec.location)} VERSION AS OF {self.view.version}"
-        return f"SELECT * FROM {relation} WHERE {ARRIVAL} > {after} AND {ARRIVAL} <= {until}"
+        return self.view.query_between(ARRIVAL, after, until)
 
 
 @dataclass(frozen=True)

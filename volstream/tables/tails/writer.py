@@ -207,8 +207,7 @@ class TailWriter:
         try:
             file.write(rows)
             added = [file.close()]
-            small = [file for file in tail.view.files if file.rows < _SMALL_ROWS]
-            removed: Sequence[DataFile] = small if len(small) >= _SMALL_FILES else ()
+            removed = tail.view.small_files(_SMALL_ROWS, _SMALL_FILES)
             if removed:
                 added.append(self._table.merged(tail.view, removed, (ARRIVAL, POSITION)))
         except BaseException:
