@@ -22,9 +22,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from volstream.api.session import Session
+from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.lifecycle.hosts import LOOPBACK, known_hosts, token_of
 from volstream.base.log import get
-from volstream.catalog.audit import AuditEntry
+from volstream.base.model.work import AuditEntry
 from volstream.catalog.database import Database
 from volstream.errors import CatalogError, UserError, VolstreamError
 from volstream.files.volumes import posted
@@ -78,19 +79,29 @@ class Console:
 
     Args:
         ready: whether all moves on that the daemon keeps, and what it knows of itself.
+        cluster: the virtual cluster whose daemons do what takes long.
+        queued: called when there is a task to begin or to cancel.
 
     Attributes:
         app: the application.
     """
 
-    def __init__(self, session: Session, healthy: Probe, ready: Probe, collector: Collector) -> None:
+    def __init__(
+        self,
+        session: Session,
+        healthy: Probe,
+        ready: Probe,
+        collector: Collector,
+        cluster: str = DEFAULT_VIRTUAL_CLUSTER,
+        queued: Callable[[], None] = lambda: None,
+    ) -> None:
         settings = session.home.settings
         self._session = session
         self._ready = ready
         self._probed = lambda: ready()[1]
         self._queries = Queries(session)
         self._live = LiveEvents(Database(settings.database_url), self._probed)
-        self._actions = Actions(session, self._live.tell)
+        self._actions = Actions(session, cluster, queued)
         self._making = CapacityLimiter(_MAX_MAKING)
         self._taking = CapacityLimiter(1)
         self._version = version("volstream")
@@ -98,10 +109,9 @@ class Console:
         self.app = _application([*_probe_routes(healthy, self._readiness, collector), *self._routes()], access)
 
     def stop(self) -> None:
-        """Ends events, queries and what is done in the background. Idempotent."""
+        """Ends events and queries. Idempotent."""
         self._live.stop()
         self._queries.stop()
-        self._actions.background.stop()
 
     def _readiness(self) -> tuple[bool, Mapping[str, Any]]:
         """Returns what the daemon knows of itself, with all that is wrong in the home, which other daemons may keep."""
@@ -140,10 +150,7 @@ class Console:
         return await self._in_thread(make)
 
     def _asked(self, request: Request) -> PageRequest:
-        background = self._actions.background
-        return PageRequest(
-            self._session, self._probed, request.path_params, query_of(request), background, self._queries
-        )
+        return PageRequest(self._session, self._probed, request.path_params, query_of(request), self._queries)
 
     def _shown(self, request: Request, page: Page, facts: dict[str, Any]) -> Response:
         if wants_json(request):

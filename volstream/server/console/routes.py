@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from volstream.api.session import Session
+from volstream.catalog.audit import Audit
 from volstream.errors import NotFoundError
 from volstream.ops.inspection import tables
 from volstream.ops.inspection.settings import shown_settings
-from volstream.server.console.background import Background
 from volstream.server.console.comparisons import MAX_SAMPLE, MAX_SECONDS, SAMPLE
 from volstream.server.console.facts import batches, graph, jobs, overview, volumes
 from volstream.server.console.queries import Queries
@@ -39,8 +39,12 @@ class PageRequest:
     probed: Probed
     names: Mapping[str, str]
     query: Query
-    background: Background
     queries: Queries
+
+    @property
+    def audit(self) -> Audit:
+        """What was done from the console."""
+        return self.session.home.catalog.audit
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ def _overview(asked: PageRequest) -> dict[str, Any]:
 def _volume(asked: PageRequest) -> dict[str, Any]:
     """A volume: its state, a part of its directory, its newest refreshes."""
     facts = volumes.volume(asked.session.home, asked.names["volume"], asked.query, asked.probed())
-    return {**facts, "tasks": asked.background.newest(f"volume {facts['status']['volume']}")[:_FEW_TASKS]}
+    return {**facts, "tasks": asked.audit.tasks(f"volume {facts['status']['volume']}", limit=_FEW_TASKS)}
 
 
 def _file(asked: PageRequest) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def _file(asked: PageRequest) -> dict[str, Any]:
 def _job(asked: PageRequest) -> dict[str, Any]:
     """A job: its run in progress, its newest batches, its failures by cause, and rows of its table."""
     facts = jobs.job(asked.session.home, asked.names["job"], asked.probed())
-    return {**facts, "tasks": asked.background.newest(f"job {facts['status']['job']}")[:_FEW_TASKS]}
+    return {**facts, "tasks": asked.audit.tasks(f"job {facts['status']['job']}", limit=_FEW_TASKS)}
 
 
 def _batches(asked: PageRequest) -> dict[str, Any]:
@@ -104,7 +108,7 @@ def _log(asked: PageRequest) -> dict[str, Any]:
 
 
 def _comparisons(asked: PageRequest) -> dict[str, Any]:
-    """The comparisons of a job's code with other code since the daemon started, newest first. POST starts one."""
+    """The comparisons of a job's code with other code, newest first. POST starts one."""
     job = asked.session.jobs.get(asked.names["job"])
     return {
         "job": str(job.name),
@@ -112,33 +116,28 @@ def _comparisons(asked: PageRequest) -> dict[str, Any]:
         "sample": SAMPLE,
         "max_sample": MAX_SAMPLE,
         "max_seconds": MAX_SECONDS,
-        "comparisons": asked.background.newest(f"job {job.name}", "compare"),
+        "comparisons": asked.audit.tasks(f"job {job.name}", "compare"),
     }
 
 
 def _comparison(asked: PageRequest) -> dict[str, Any]:
     """A comparison: how far it is, and what other code would change."""
-    task = asked.background.get(asked.names["comparison"])
-    name, outcome = str(asked.session.jobs.get(asked.names["job"]).name), task.outcome
+    task = asked.audit.task(asked.names["comparison"])
+    name = str(asked.session.jobs.get(asked.names["job"]).name)
     if (task.action, task.object) != ("compare", f"job {name}"):
         raise NotFoundError(f"There is no comparison {task.id} of the job {name}.")
-    return {
-        "job": name,
-        "task": replace(task, outcome=None),
-        "comparison": outcome and outcome.comparison,
-        "next": outcome and outcome.next,
-    }
+    return {"job": name, "task": task, **(asked.audit.outcome(task.id) or {"comparison": None, "next": None})}
 
 
 def _tasks(asked: PageRequest) -> dict[str, Any]:
-    """Background tasks since the daemon started, with their progress, newest first."""
-    return {"tasks": asked.background.newest()}
+    """The newest background tasks with their progress, newest first."""
+    return {"tasks": asked.audit.tasks()}
 
 
 def _task(asked: PageRequest) -> dict[str, Any]:
     """A background task: how far it is, how it ended, and what a run did, or what ``verify`` found."""
-    task = asked.background.get(asked.names["task"])
-    return {"task": replace(task, outcome=None), "outcome": None if task.action == "compare" else task.outcome}
+    task = asked.audit.task(asked.names["task"])
+    return {"task": task, "outcome": asked.audit.outcome(task.id)}
 
 
 def _tables(asked: PageRequest) -> dict[str, Any]:
@@ -191,7 +190,7 @@ def _doctor(asked: PageRequest) -> dict[str, Any]:
 def _audit(asked: PageRequest) -> dict[str, Any]:
     """What was done from the console, newest first."""
     limit = asked.query.limit
-    entries = asked.session.home.catalog.audit.newest(before=asked.query.number("before"), limit=limit)
+    entries = asked.audit.newest(before=asked.query.number("before"), limit=limit)
     return {"entries": entries, "next": entries[-1].id if len(entries) == limit else None}
 
 
@@ -203,7 +202,7 @@ PAGES = (
         "/volumes/{volume}",
         "volume.html",
         _volume,
-        "volume:{volume}",
+        "volume:{volume} tasks",
         {
             "prefix": "Entries of the directory whose paths begin with this.",
             "search": "Instead: files whose paths contain this.",
@@ -213,7 +212,7 @@ PAGES = (
         },
     ),
     Page("/volumes/{volume}/files", "file.html", _file, "volume:{volume}", {"path": "The path of the file."}),
-    Page("/jobs/{job}", "job.html", _job, "job:{job}"),
+    Page("/jobs/{job}", "job.html", _job, "job:{job} tasks"),
     Page(
         "/jobs/{job}/batches",
         "batches.html",
@@ -242,8 +241,8 @@ PAGES = (
         "job:{job}",
         {"path": "Only what was printed for this file.", "batch": "Only what was printed in this batch."},
     ),
-    Page("/jobs/{job}/compare", "compare.html", _comparisons, "job:{job}"),
-    Page("/jobs/{job}/compare/{comparison}", "comparison.html", _comparison, "job:{job}"),
+    Page("/jobs/{job}/compare", "compare.html", _comparisons, "tasks"),
+    Page("/jobs/{job}/compare/{comparison}", "comparison.html", _comparison, "tasks"),
     Page("/tasks", "tasks.html", _tasks, "tasks"),
     Page("/tasks/{task}", "task.html", _task, "tasks"),
     Page("/tables", "tables.html", _tables),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from tests.integration.server.console.collectors import Empty
+from tests.integration.server.working import working
 from tests.waiting import eventually
 from volstream.base.definitions import QueueType
 from volstream.base.lifecycle.hosts import token_of
@@ -30,6 +32,20 @@ def f(file):
     if "bad" in text:
         raise ValueError(f"{file.relative_path!r} is bad")
     return {"n": len(text)}
+"""
+
+#: Notes each call, and waits in it until it may go on.
+COUNTING = """
+import time
+from pathlib import Path
+
+
+def f(file):
+    with open({called!r}, "a") as called:
+        called.write("1")
+    while not Path({go!r}).exists():
+        time.sleep(0.02)
+    return {{"n": 1}}
 """
 
 #: One by one pixel.
@@ -77,7 +93,8 @@ class Site:
 @pytest.fixture
 def site(place: Place) -> Iterator[Site]:
     made = Site(place)
-    yield made
+    with working(place.session):
+        yield made
     made.console.stop()
 
 
@@ -177,7 +194,7 @@ def test_failures_are_grouped_by_cause_and_retried_by_group(busy: Site) -> None:
 def test_an_action_that_cannot_be_done_says_why(busy: Site, form: dict[str, str], status: int) -> None:
     assert busy.post("/jobs/j/retry", status, **form)["error"]["message"]
     assert busy.post("/jobs/none/retry", 404, all="1")["error"]["type"] == "NotFoundError"
-    assert [entry[2] is not None and entry[2].startswith("failed") for entry in busy.audited()] == [True]
+    assert [entry["state"] for entry in busy.json("/audit")["entries"]] == ["failed"]
 
 
 def test_what_is_requested_while_a_run_is_in_progress_follows_it(busy: Site) -> None:
@@ -185,10 +202,11 @@ def test_what_is_requested_while_a_run_is_in_progress_follows_it(busy: Site) -> 
     job = busy.place.session.jobs.get("j")
     with held(home.catalog, job.id, job.name, 10.0):
         begun = busy.post("/jobs/j/run", 202)
-        eventually(lambda: "Another run of the job j is in progress" in (busy.audited()[0][2] or ""))
-        assert ">Waits<" in busy.page("/audit")
+        eventually(lambda: "Another run of the job j is in progress" in (busy.json(begun["url"])["task"]["step"] or ""))
+        assert ">Queued<" in busy.page("/audit")
         task = busy.json(begun["url"])["task"]
-        assert (task["id"], task["state"], task["step"]) == (begun["audit"], "queued", busy.audited()[0][2])
+        assert (task["id"], task["state"]) == (begun["audit"], "queued")
+        assert busy.json("/audit")["entries"][0] == task
         assert "Another run of the job j is in progress" in busy.page("/jobs/j")
         status, problem = (busy.json("/jobs/j")[key] for key in ("status", "problem"))
         assert (status["running"], status["outcome"], problem["severe"]) == (True, "running", False)
@@ -211,7 +229,7 @@ def test_a_run_that_waits_for_another_one_is_cancelled(busy: Site) -> None:
     job = session.jobs.get("j")
     with held(session.home.catalog, job.id, job.name, 10.0):
         begun = busy.post("/jobs/j/run", 202)
-        eventually(lambda: busy.json("/tasks")["tasks"][0]["step"] != "")
+        eventually(lambda: busy.json("/tasks")["tasks"][0]["step"])
         done = busy.post(f"/tasks/{begun['audit']}/cancel")
         assert (done["action"], done["object"], done["finished"]) == ("cancel", "run job j", True)
         eventually(lambda: busy.json("/tasks")["tasks"][0]["state"] == "cancelled")
@@ -241,6 +259,29 @@ def test_a_job_is_paused_resumed_and_run(busy: Site) -> None:
     assert not begun["finished"]
     eventually(lambda: busy.audited()[0] == ("run", "job j", "1 file processed, 0 failed; 1 row."), timeout=60)
     assert ("new", 3) in busy.place.table()
+
+
+def test_a_replay_goes_on_after_the_end_of_the_daemon_that_began_it(place: Place) -> None:
+    for number in range(3):
+        place.put(str(number), "x")
+    place.refresh()
+    called, go = place.folder.parent / "called", place.folder.parent / "go"
+    place.job(COUNTING.format(called=str(called), go=str(go)), returns="n INT", max_files=1)
+    go.touch()
+    place.run()
+    called.write_text("")
+    go.unlink()
+    site = Site(place)
+    with working(place.session):
+        task = site.post("/jobs/j/replay", 202)["audit"]
+        eventually(lambda: called.read_text() == "1", 60)
+        eventually(lambda: place.session.home.catalog.audit.task(str(task)).plan_id is not None)
+        threading.Timer(1, go.touch).start()
+    before = len(called.read_text())
+    with working(place.session):
+        eventually(lambda: site.json(f"/tasks/{task}")["task"]["state"] == "finished", 60)
+    site.console.stop()
+    assert (before, len(called.read_text())) == (1, 3)
 
 
 def test_a_refresh_and_held_removals_are_done_from_the_page(busy: Site) -> None:
