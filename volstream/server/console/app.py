@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -44,13 +45,14 @@ from volstream.server.console.answers import (
     refusal,
     wants_json,
 )
+from volstream.server.console.facts import PageRequest
 from volstream.server.console.live import LiveEvents
 from volstream.server.console.openapi import document
 from volstream.server.console.pictures import may_be_picture, picture
 from volstream.server.console.queries import Queries
 from volstream.server.console.query import Query
 from volstream.server.console.rendering import STATIC
-from volstream.server.console.routes import PAGES, Page, PageRequest
+from volstream.server.console.routes import PAGES, Page
 
 T = TypeVar("T")
 
@@ -152,12 +154,12 @@ class Console:
     def _asked(self, request: Request) -> PageRequest:
         return PageRequest(self._session, self._probed, request.path_params, query_of(request), self._queries)
 
-    def _shown(self, request: Request, page: Page, facts: dict[str, Any]) -> Response:
+    def _shown(self, request: Request, page: Page, facts: Any) -> Response:
         if wants_json(request):
             return json_answer(facts)
         topics = page.topics.format(**request.path_params)
         more = {"topics": topics, "done": self._done(request), "may_be_picture": may_be_picture}
-        return page_answer(request, page.template, {**facts, **more})
+        return page_answer(request, page.template, {**vars(facts), **more})
 
     def _done(self, request: Request) -> AuditEntry | None:
         """Returns the action after which a page is shown."""
@@ -178,13 +180,14 @@ class Console:
     async def _query(self, request: Request) -> Response:
         form = await form_of(request)
         text, page = form.text("q") or "", next(page for page in PAGES if page.path == "/sql")
-        facts = {**page.facts(self._asked(request)), "query": text}
+        facts = replace(page.facts(self._asked(request)), query=text)
         try:
-            facts["result"] = await anyio.to_thread.run_sync(partial(self._queries.run, text, form.limit))
+            result = await anyio.to_thread.run_sync(partial(self._queries.run, text, form.limit))
+            facts = replace(facts, result=result)
         except VolstreamError as error:
             if wants_json(request):
                 raise
-            facts["error"] = error
+            facts = replace(facts, error=error)
         return self._shown(request, page, facts)
 
     async def _examine(self, request: Request) -> Response:
@@ -194,7 +197,7 @@ class Console:
         def make() -> Response:
             name = form.text("volume")
             checks = list(examine(self._session.home, name))
-            return self._shown(request, page, {**page.facts(self._asked(request)), "volume": name, "checks": checks})
+            return self._shown(request, page, replace(page.facts(self._asked(request)), volume=name, checks=checks))
 
         return await self._in_thread(make)
 

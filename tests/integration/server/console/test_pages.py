@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
@@ -124,8 +124,13 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
         "/volumes/{volume}/files": {"path": "in/bad1"},
         "/volumes/{volume}/content": {"path": "p.png"},
     }
-    comparison = busy.post("/jobs/j/compare", 202, function="f.py:f", sample="1")["audit"]
+    (busy.place.folder.parent / "code" / "other.py").write_text(PICKY)
+    comparison = busy.post("/jobs/j/compare", 202, function="other.py:f", sample="1")["audit"]
+    eventually(lambda: busy.json(f"/tasks/{comparison}")["task"]["state"] == "finished", 60)
     described = busy.json("/openapi.json")
+    schemas = described["components"]["schemas"]
+    for schema in schemas.values():
+        schema["additionalProperties"] = False  # nothing is left out
     for path, methods in described["paths"].items():
         if "get" not in methods or path in ("/events", "/metrics"):
             continue
@@ -135,6 +140,8 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
         assert answer.status_code == 200, (path, answer.text)
         if "content" not in path and "z" not in path:
             assert answer.headers["content-type"] == "application/json"
+            (content,) = methods["get"]["responses"]["200"]["content"].values()
+            jsonschema.validate(answer.json(), {**content["schema"], "components": {"schemas": schemas}})
             page = busy.page(real, **asked.get(path, {}))
             assert page.startswith("<!doctype html>")
             assert "onerror=alert(1)>" not in page.replace("&gt;", ">").replace("&lt;img src=x onerror=alert(1)>", "")
@@ -398,7 +405,7 @@ def test_settings_have_no_secrets(place: Place) -> None:
     settings = place.session.home.settings.model_copy(
         update={"catalog_url": "", "spark_remote": "sc://h/;token=hidden-3", **secret}
     )
-    shown = json.dumps(shown_settings(settings, "postgresql://user@host/db"), default=str)
+    shown = str(shown_settings(settings, "postgresql://user@host/db"))
     assert "hidden" not in shown
     assert "spark.secret" in shown
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,9 +11,10 @@ from volstream.base.definitions import Job
 from volstream.jobs import sizing
 from volstream.jobs.home import Home
 from volstream.ops.inspection import runs
-from volstream.ops.inspection.problems import most_severe, problems
+from volstream.ops.inspection.problems import Problem, most_severe, problems
 from volstream.ops.inspection.status import status
-from volstream.ops.inspection.tables import list_tables
+from volstream.ops.inspection.tables import ListedTable, list_tables
+from volstream.server.console.facts import PageRequest
 from volstream.spark.engine.control import engine_status
 from volstream.tables.delta.places import is_remote
 
@@ -20,12 +22,26 @@ from volstream.tables.delta.places import is_remote
 _MAX_SHOWN, _MAX_TABLES = 200, 20
 
 
-def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the state of all objects of the home, and what is wrong.
+@dataclass(frozen=True)
+class OverviewFacts:
+    """A home: whether all is well, what is wrong, how many objects there are of each kind, and the first of them."""
 
-    Args:
-        probed: what the daemon says about itself; see ``/readyz``.
-    """
+    home: str
+    well: bool
+    problems: Sequence[Problem]
+    engine: Mapping[str, Any]
+    counts: Mapping[str, int]
+    volumes: Sequence[Mapping[str, Any]]
+    streams: Sequence[Mapping[str, Any]]
+    jobs: Sequence[Mapping[str, Any]]
+    tables: Sequence[Mapping[str, Any]]
+    sources: Sequence[Mapping[str, Any]]
+    all_tables: Sequence[ListedTable]
+
+
+def overview(asked: PageRequest) -> OverviewFacts:
+    """The state of all volumes, streams, jobs, tables and sources, and what is wrong."""
+    home, probed = asked.home, asked.probed()
     state = status(home)
     wrong = problems(state, probed)
     now = datetime.now(UTC)
@@ -35,19 +51,19 @@ def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
     def shown(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
         return [{**row, "problem": first.get((kind, row[key or kind]))} for row in state[kinds][:_MAX_SHOWN]]
 
-    return {
-        "home": state["home"],
-        "well": not wrong,
-        "problems": wrong,
-        "engine": probed.get("engine") or _engine(home),
-        "counts": {kind: len(state[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
-        "volumes": [_volume(row, now) for row in shown("volumes", "volume")],
-        "streams": shown("streams", "stream"),
-        "jobs": [{**_plain(row), **_run(home, job)} for job, row in zip(jobs, shown("jobs", "job"), strict=False)],
-        "tables": shown("tables", "table"),
-        "sources": shown("sources", "source", "name"),
-        "all_tables": list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse)),
-    }
+    return OverviewFacts(
+        home=state["home"],
+        well=not wrong,
+        problems=wrong,
+        engine=probed.get("engine") or _engine(home),
+        counts={kind: len(state[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
+        volumes=[_volume(row, now) for row in shown("volumes", "volume")],
+        streams=shown("streams", "stream"),
+        jobs=[{**_plain(row), **_run(home, job)} for job, row in zip(jobs, shown("jobs", "job"), strict=False)],
+        tables=shown("tables", "table"),
+        sources=shown("sources", "source", "name"),
+        all_tables=list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse)),
+    )
 
 
 def _engine(home: Home) -> dict[str, Any]:
