@@ -11,7 +11,7 @@ from volstream.api.session import Session
 from volstream.base.config import Settings
 from volstream.base.definitions import Job, SourceKind
 from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.hosts import address_of
+from volstream.base.lifecycle.hosts import address_of, certificate_of
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import Supervisor, run_loop
 from volstream.base.log import get
@@ -20,7 +20,7 @@ from volstream.errors import CatalogError, InterruptedByUserError
 from volstream.server.console.actions import doing_of
 from volstream.server.console.app import Console
 from volstream.server.console.rendering import url
-from volstream.server.console.server import HttpServer, tls_of
+from volstream.server.console.server import HttpServer
 from volstream.server.daemon.alerts import AlertService
 from volstream.server.daemon.engine import DaemonEngine, EmbeddedEngine, RemoteEngine, asking, watch_of
 from volstream.server.daemon.housekeeping import Housekeeper
@@ -135,7 +135,9 @@ class Daemon:
         tasks = TaskWorker(catalog, self._settings, cluster, partial(doing_of, session), lambda: engine.is_up)
         ready = partial(self._readiness, engine, scheduler)
         console = Console(session, self._healthy, ready, metrics, cluster, tasks.wake)
-        http = HttpServer(console.app, self._settings.http_port, self._settings.console_address, tls_of(self._settings))
+        address = self._settings.console_address
+        tls = certificate_of(self._settings, "console", address)
+        http = HttpServer(console.app, self._settings.http_port, address, tls)
         http.start()
         self._port = http.port
         try:
