@@ -22,6 +22,7 @@ from volstream.ops.inspection.runs import MeasuredBatch, OpenRun
 from volstream.ops.inspection.status import job_status
 from volstream.ops.inspection.tables import Sample, sample_of
 from volstream.server.console.facts import FEW_TASKS, PageRequest
+from volstream.server.console.facts.rows import JobRow, with_plain_keys
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.places import reached
@@ -76,7 +77,7 @@ class JobFacts:
     """
 
     job: Mapping[str, Any]
-    status: Mapping[str, Any]
+    status: JobRow
     problem: Problem | None
     volume: str | None
     comparable: bool
@@ -125,7 +126,7 @@ def job(asked: PageRequest) -> JobFacts:
     status = job_status(home, definition, runs_of(home.catalog, [definition]))
     return JobFacts(
         job=details.described(home, definition),
-        status={key.replace(" ", "_"): value for key, value in status.items()},
+        status=JobRow(**with_plain_keys(status)),
         problem=next(iter(problems({"jobs": [status]}, asked.probed())), None),
         volume=_volume(home, definition),
         comparable=isinstance(definition, FileJob) and not loads(definition),

@@ -21,6 +21,7 @@ from volstream.ops.inspection.file_history import FileEvent, tell
 from volstream.ops.inspection.problems import Problem, problems
 from volstream.ops.inspection.status import volume_status
 from volstream.server.console.facts import FEW_TASKS, PageRequest
+from volstream.server.console.facts.rows import VolumeRow
 from volstream.server.console.query import Query
 
 #: Refreshes, listings and rejected messages that are shown with a volume.
@@ -49,7 +50,7 @@ class VolumeFacts:
     """
 
     volume: Mapping[str, Any]
-    status: Mapping[str, Any]
+    status: VolumeRow
     problem: Problem | None
     lag_seconds: float | None
     jobs: Sequence[str]
@@ -79,7 +80,7 @@ def volume(asked: PageRequest) -> VolumeFacts:
     status = volume_status(home, definition, catalog.conditions.causes(ConditionKind.VOLUME))
     return VolumeFacts(
         volume=details.described(home, definition),
-        status=status,
+        status=VolumeRow(**status),
         problem=next(iter(problems({"volumes": [status]}, asked.probed())), None),
         lag_seconds=None if reconciled is None else (datetime.now(UTC) - reconciled).total_seconds(),
         jobs=[str(job.name) for job in jobs_on(catalog, definition)],
