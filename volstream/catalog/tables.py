@@ -416,6 +416,7 @@ audit = Table(
         Column("cluster", String(200)),
         Column("cancelled", Boolean, nullable=False, server_default=false()),
         Column("step", EscapedText),
+        Column("attempts", Integer, nullable=False, server_default="0"),
         Column("result", EscapedText),
         Column("error", String(100)),
         Column("remedy", EscapedText),

@@ -354,6 +354,7 @@ class AuditEntry:
         cancelled: a user asked for its end.
         step: what is being done, or waited for.
         done, files: how many of how many; None: unknown.
+        attempts: how many daemons have begun it and were killed.
         plan_id: the plan that a replay has made, with which another daemon goes on.
         ended_on: None: it has not ended; if it was done at once, its process died first.
         result: how it ended, in a sentence.
@@ -372,6 +373,7 @@ class AuditEntry:
     step: str | None
     done: int | None
     files: int | None
+    attempts: int
     plan_id: str | None
     began_on: datetime
     ended_on: datetime | None

@@ -31,6 +31,9 @@ _log = get("tasks")
 #: Tasks at once.
 _MAX_WORKING = 4
 
+#: A task during which this many daemons were killed is not begun again: it may be the cause.
+_MAX_ATTEMPTS = 3
+
 #: Interval of checks for new and cancelled tasks if nothing wakes the worker.
 _LOOK_SECONDS = 0.5
 
@@ -89,6 +92,8 @@ class TaskWorker(LeasedWorker):
             join_all(self._threads, _END_SECONDS)
             with suppress(CatalogError):  # they are done again
                 self._collect()
+                for identity, work in self._works.items():
+                    self._audit.note(identity, attempts=work.task.attempts)
             self._works.clear()
 
     def _collect(self) -> None:
@@ -109,11 +114,16 @@ class TaskWorker(LeasedWorker):
             elif task.cancelled:
                 self._audit.end(task.id, ActionState.CANCELLED, CANCELLED)
                 continue
+            elif task.attempts >= _MAX_ATTEMPTS:
+                why = f"The daemon was killed {task.attempts} times while it did this."
+                self._audit.end(task.id, ActionState.FAILED, why, remedy="See its log before you request it again.")
+                continue
             elif queue in busy or len(self._works) >= _MAX_WORKING:
                 self._wait(task, "Waiting for earlier actions.")
             elif task.object.startswith("job ") and not self._engine_is_up():
                 self._wait(task, "Waiting for the Spark engine.")
             else:
+                self._audit.note(task.id, attempts=task.attempts + 1)
                 work = self._works[task.id] = Work(task, self._audit)
                 name = f"{task.action} {task.object}"
                 thread = threading.Thread(target=self._do, args=(work, turn), name=name, daemon=True)
@@ -126,10 +136,11 @@ class TaskWorker(LeasedWorker):
             self._audit.note(task.id, state=ActionState.QUEUED, step=why)
 
     def _do(self, work: Work, turn: Stop) -> None:
-        task, state, error, remedy = work.task, ActionState.FINISHED, None, None
+        task, state, error, remedy, outcome = work.task, ActionState.FINISHED, None, None, None
         try:
             work.observe(None, None)
             result = self._doing_of(task)(work)
+            outcome = json.loads(to_json(work.outcome))
         except Exception as exc:  # noqa: BLE001  # the thread's outermost handler
             state, result = ActionState.FAILED, work.why or in_brief(exc)
             error = type(exc).__name__ if isinstance(exc, VolstreamError) and not work.why else None
@@ -144,6 +155,5 @@ class TaskWorker(LeasedWorker):
             return
         if work.cancelled:
             state = ActionState.CANCELLED
-        outcome = json.loads(to_json(work.outcome))
         work.ended = {"state": state, "result": result, "error": error, "remedy": remedy, "outcome": outcome}
         self.wake()

@@ -132,6 +132,17 @@ def test_what_a_daemon_had_in_hand_or_in_its_queue_when_it_ended_is_done_by_the_
     assert desk.begun.count(third) == 1
 
 
+def test_a_task_is_given_up_if_it_may_be_what_kills_daemons_but_not_because_they_end(desk: Desk) -> None:
+    deadly, other = desk.queue(), desk.queue("run", "job k")
+    desk.audit.note(deadly, attempts=3)  # as daemons leave it that are killed
+    for _ in range(4):
+        with working(desk.session, desk.doing):
+            eventually(lambda: desk.now(other).attempts == 1)
+    assert desk.result(deadly) == "The daemon was killed 3 times while it did this."
+    assert desk.begun.count(other) == 4
+    assert (desk.states(deadly, other), desk.now(other).attempts) == (["failed", "running"], 0)
+
+
 def test_one_of_two_daemons_does_a_task_and_each_does_those_of_its_cluster(desk: Desk) -> None:
     tasks = [desk.queue(object_=f"job j{number}") for number in range(8)]
     elsewhere = desk.audit.queue(desk.audit.begin("run", "job j", "test"), {}, "OTHER").id

@@ -14,6 +14,7 @@ _COLUMNS = [
     sa.Column("step", sa.Text),
     sa.Column("done", sa.BigInteger),
     sa.Column("files", sa.BigInteger),
+    sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("plan_id", sa.String(36)),
     sa.Column("error", sa.String(100)),
     sa.Column("remedy", sa.Text),
