@@ -115,7 +115,7 @@ class Client:
         """Waits for the end of what a POST was answered with as ``audit``; returns its ``task`` and ``outcome``.
 
         Raises:
-            VolstreamError: it failed. InterruptedByUserError: it was cancelled. NotFoundError: the daemon started anew meanwhile.
+            VolstreamError: it failed. InterruptedByUserError: it was cancelled. NotFoundError: there is no such task.
             DependencyError: the daemon has not answered for half a minute.
             TimeoutError: it has not ended in time.
         """

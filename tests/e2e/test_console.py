@@ -352,7 +352,7 @@ def test_other_code_is_compared_on_a_page_which_follows_it(site: Site, browser: 
         expect(page.get_by_text(re.compile("of 30 files would change"))).to_be_visible()
         check(page, "compare")
         page.goto(site.path("/audit"))
-        expect(page.get_by_role("row", name=re.compile("compare job sizes with other.py:measure"))).to_be_visible()
+        expect(page.get_by_role("row", name=re.compile("compare job sizes: function other.py:measure"))).to_be_visible()
 
 
 def test_a_query_runs_by_the_keyboard(site: Site, browser: Browser) -> None:

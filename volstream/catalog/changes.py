@@ -25,8 +25,8 @@ from volstream.catalog.tables import (
     volumes,
 )
 
-#: The topic of everything that belongs to no volume or job.
-HOME = "home"
+#: The topics of everything that belongs to no volume or job, and of what is done in the background.
+HOME, TASKS = "home", "tasks"
 
 
 class Changes:
@@ -38,7 +38,8 @@ class Changes:
         self._marks: Mapping[str, object] = {}
 
     def since_last(self) -> set[str]:
-        """Returns the topics whose facts changed: ``volume:NAME``, ``job:NAME``, :data:`HOME`. The first call returns all.
+        """Returns the topics whose facts changed: ``volume:NAME``, ``job:NAME``, :data:`HOME`,
+        :data:`TASKS`. The first call returns all.
 
         Raises:
             CatalogError: the database failed.
@@ -86,6 +87,8 @@ def _marks(transaction: Connection) -> dict[str, object]:
     }
     acted = rows(select(func.max(audit.c.id), func.max(audit.c.ended_on)))
     marks[HOME] = [elsewhere, acted, *(rows(select(table)) for table in (streams, sources, tails))]
+    progress = select(audit.c.id, audit.c.state, audit.c.step, audit.c.done)
+    marks[TASKS] = [acted, *rows(progress.where(audit.c.cluster.is_not(None), audit.c.ended_on.is_(None)))]
     return {topic: repr(mark) for topic, mark in marks.items()}
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Table, func, insert, select, text
 
-from volstream.catalog.tables import alerts, conditions, identity, leases, metadata, registrations
+from volstream.catalog.tables import alerts, audit, conditions, identity, leases, metadata, registrations
 
 #: Rows in memory at a time.
 _CHUNK = 1000
 
 #: Not copied: leases and conditions, which describe running processes; waiting alerts, which their receivers would get twice;
-#: and the identity and registrations, because a copy is a separate catalog: entries in a metastore stay its original's.
+#: and the identity and registrations, because a copy is a separate catalog: entries in a metastore stay its original's. Of the
+#: audit only what has ended, or a copy would do the tasks, too.
 _COPIED = [
     table for table in metadata.sorted_tables if table not in (leases, conditions, alerts, identity, registrations)
 ]
@@ -24,8 +25,7 @@ Row = Mapping[str, Any]
 def copy(
     source: Connection, target: Connection, changed: Callable[[str, Row], Row] = lambda _, row: row
 ) -> dict[str, int]:
-    """Copies all rows, except leases, conditions, waiting alerts, registrations and the identity, into an empty catalog; returns
-    the number of rows by table.
+    """Copies all rows, except those named above, into an empty catalog; returns the number of rows by table.
 
     Args:
         changed: maps a table's name and a row to the row to write.
@@ -33,7 +33,8 @@ def copy(
     counts: dict[str, int] = {}
     for table in _COPIED:
         counts[table.name] = 0
-        result = source.execute(select(table).execution_options(yield_per=_CHUNK))
+        query = select(table).where(audit.c.ended_on.is_not(None)) if table is audit else select(table)
+        result = source.execute(query.execution_options(yield_per=_CHUNK))
         for part in result.mappings().partitions():
             rows = [dict(changed(table.name, dict(row))) for row in part]
             target.execute(insert(table), rows)

@@ -62,6 +62,11 @@ def of_version(table: str) -> str:
     return f"version:{_digest(table)}"
 
 
+def of_tasks(virtual_cluster: str) -> str:
+    """Returns the name of the lease whose holder does the tasks that the consoles of a cluster's daemons are asked for."""
+    return f"tasks:{virtual_cluster}"
+
+
 def of_daemons(virtual_cluster: str) -> str:
     """Returns the common prefix of the names of the leases of a cluster's daemons."""
     return f"daemon:{virtual_cluster.upper()}:"

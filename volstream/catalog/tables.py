@@ -45,7 +45,7 @@ from volstream.base.definitions import (
     Volume,
 )
 from volstream.base.model.names import Name
-from volstream.base.model.work import Batch, Completeness, Failure, Intent, Plan, Refresh
+from volstream.base.model.work import AuditEntry, Batch, Completeness, Failure, Intent, Plan, Refresh
 from volstream.catalog.rows import columns_of, without_none
 
 
@@ -407,14 +407,24 @@ registrations = Table(
 audit = Table(
     "audit",
     metadata,
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
-    Column("action", String(40), nullable=False),
-    Column("object", EscapedText, nullable=False),
-    Column("who", String(200), nullable=False),
-    Column("began_on", UtcDateTime, nullable=False),
-    Column("ended_on", UtcDateTime),
-    Column("result", EscapedText),
+    *_fields(
+        AuditEntry,
+        Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+        Column("action", String(40), nullable=False),
+        Column("object", EscapedText, nullable=False),
+        Column("who", String(200), nullable=False),
+        Column("cluster", String(200)),
+        Column("cancelled", Boolean, nullable=False, server_default=false()),
+        Column("step", EscapedText),
+        Column("attempts", Integer, nullable=False, server_default="0"),
+        Column("result", EscapedText),
+        Column("error", String(100)),
+        Column("remedy", EscapedText),
+        # What a task found, for its page.
+        Column("outcome", JSON(none_as_null=True)),
+    ),
     Index("ix_audit_began", "began_on"),
+    Index("ix_audit_open", "cluster", "ended_on"),
 )
 
 alert_causes = Table(

@@ -179,9 +179,15 @@ def logs_command(session: Session, output: Output, job: str, lines: int, path: s
 
 def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
+    others = (
+        (done.overtaken, "deleted or changed before their turn"),
+        (done.later, "to be called later, as asked"),
+        (done.held, "held back until complete or quiet"),
+    )
+    more = "".join(f", {number} {what}" for number, what in others if number)
     files = (
         f"{counted(done.processed, report.unit)} processed, {done.failed} failed, {done.removals} removed"
-        f"{_moved(done.moves)}{_overtaken(done.overtaken)}{_later(done.later)}{_held(done.held)}; "
+        f"{_moved(done.moves)}{more}; "
         if done.done_files or done.removals
         else ""
     )
@@ -204,18 +210,6 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
         raise FilesFailedError(
             f"{counted(done.failed, report.unit)} failed.{paused}", f"See: volstream list failures --job {name}"
         )
-
-
-def _overtaken(files: int) -> str:
-    return f", {files} deleted or changed before their turn" if files else ""
-
-
-def _later(files: int) -> str:
-    return f", {files} to be called later, as asked" if files else ""
-
-
-def _held(sets: int) -> str:
-    return f", {sets} held back until complete or quiet" if sets else ""
 
 
 def _moved(moves: int) -> str:

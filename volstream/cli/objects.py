@@ -21,6 +21,7 @@ from volstream.ops.inspection.problems import problems
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
+    from volstream.ops.inspection.tables import DescribedTable
 
 #: Kind -> columns in a list; JSON has all.
 _COLUMNS: Mapping[str, Sequence[str]] = {
@@ -139,10 +140,13 @@ def list_command(
 @common
 def describe_command(session: Session, output: Output, kind: str, name: str, whole: bool) -> None:
     """Show one object in full."""
-    values = _described(session, kind, name)
-    if kind == "table" and not output.as_json:
-        _show_table(output, values)
+    if kind == "table":
+        from volstream.ops.inspection.tables import described_table
+
+        table = described_table(session.home, name)
+        output.result(table, "") if output.as_json else _show_table(output, table)
         return
+    values = _described(session, kind, name)
     output.details(values if output.as_json else _in_order(values, whole=whole), _DOCUMENTS)
 
 
@@ -200,7 +204,7 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
             from volstream.ops.inspection.tables import list_tables
 
             shown = list_tables(session.home, limit)
-            return [{**row, "size": None if row["bytes"] is None else format_size(row["bytes"])} for row in shown]
+            return [{**vars(row), "size": None if row.bytes is None else format_size(row.bytes)} for row in shown]
         case "rejected":
             volume_names = {entry.id: str(entry.name) for entry in session.volumes.list()}
             volume_id = session.volumes.get(volume).id if volume else None
@@ -217,10 +221,6 @@ def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
 
     if kind == "batch":
         return details.described_batch(session.home, session.batches.get(name), session.batches.failures(name))
-    if kind == "table":
-        from volstream.ops.inspection.tables import described_table
-
-        return described_table(session.home, name)
     stored = session.objects.by_kind[kind].get(name)
     described = details.described(session.home, stored)
     if not isinstance(stored, Job):
@@ -256,9 +256,8 @@ def _text(key: str, value: Any) -> Any:
     return ", ".join(value) if isinstance(value, list) and all(isinstance(item, str) for item in value) else value
 
 
-def _show_table(output: Output, table: Mapping[str, Any]) -> None:
+def _show_table(output: Output, table: DescribedTable) -> None:
     """Prints what a table is, its columns, its newest commits, and a few rows."""
-    size = None if table["bytes"] is None else format_size(table["bytes"])
     own = (
         "table",
         "rows",
@@ -271,12 +270,11 @@ def _show_table(output: Output, table: Mapping[str, Any]) -> None:
         "version",
         "location",
     )
-    values = {**table, "size": size}
+    values = {**vars(table), "size": None if table.bytes is None else format_size(table.bytes)}
     output.details({key: values[key] for key in own if values[key] not in (None, [])})
-    output.table(table["columns"], ("column", "type"), "No columns.")
-    output.table(table["history"], ("version", "time", "operation", "rows"), "No commits.")
-    sample = table["sample"]
-    if sample["error"]:
-        output.message(sample["error"])
+    output.table([*map(vars, table.columns)], ("column", "type"), "No columns.")
+    output.table([*map(vars, table.history)], ("version", "time", "operation", "rows"), "No commits.")
+    if table.sample.error:
+        output.message(table.sample.error)
     else:
-        output.table(sample["rows"], sample["columns"], "No rows.")
+        output.table(table.sample.rows, table.sample.columns, "No rows.")

@@ -16,7 +16,7 @@ from volstream.base.model.hints import Rejection
 from volstream.catalog import Catalog
 
 #: Tables that grow with time.
-_HISTORY = ("batches", "failures", "intents", "plans", "refreshes", "rejected_messages")
+_HISTORY = ("audit", "batches", "failures", "intents", "plans", "refreshes", "rejected_messages")
 
 #: Those of which few rows are of work that has not ended: a search without the state reads the others, too.
 _WORK = ("batches", "failures", "intents", "plans")
@@ -29,6 +29,7 @@ QUESTIONS: dict[str, Callable[[Catalog, FileJob, str], object]] = {
     "open batches": lambda catalog, job, _: catalog.reports.waiting(job.id),
     "the newest refresh": lambda catalog, _, volume: catalog.refreshes.last(volume),
     "the history that is needed": lambda catalog, _, volume: catalog.refreshes.needed_after(volume),
+    "open tasks": lambda catalog, _, __: catalog.audit.open("DEFAULT"),
     "messages to forget": lambda catalog, _, volume: catalog.refreshes.reject(volume, [Rejection("odd", "no event")]),
 }
 

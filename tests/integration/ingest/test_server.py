@@ -341,7 +341,7 @@ def test_a_server_with_a_certificate_speaks_tls(settings: Settings, gateway: Spa
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"ingest_address": "0.0.0.0:0"}, "open to the network, but there is no certificate"),
+        ({"ingest_address": "0.0.0.0:0"}, "can be reached from the network, but there is no certificate"),
         ({"ingest_address": "8643"}, "Write host:port"),
         ({"ingest_token": SecretStr("${env:SHORT_TOKEN}")}, "ingest_token has a token of fewer than 16 characters"),
         ({"ingest_token": SecretStr("${env:NO_SUCH_TOKEN}")}, "NO_SUCH_TOKEN is not set"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from urllib.parse import quote
 
 from volstream.base.config import Settings
 from volstream.base.lifecycle.privacy import secret_in
+from volstream.errors import InvalidValueError
 
 #: Names of this host that other hosts cannot reach.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -35,6 +37,25 @@ def address_of(settings: Settings, port: int) -> str:
     host = next(iter(settings.console_hosts), LOOPBACK[0]) if address in _ANY else address
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{shown}:{port}"
+
+
+def certificate_of(settings: Settings, server: str, host: str) -> tuple[Path, Path] | None:
+    """Returns the files of the certificate and the key of a server, ``console`` or ``ingest``; None: it has none.
+
+    Raises:
+        InvalidValueError: there is none, and other hosts can reach it; or there is half of one.
+    """
+    certificate, key = getattr(settings, f"{server}_certificate"), getattr(settings, f"{server}_key")
+    if certificate is not None and key is not None:
+        return certificate, key
+    if certificate is not None or key is not None:
+        raise InvalidValueError(f"{server}_certificate and {server}_key belong together.", "Set both.")
+    if host not in LOOPBACK:
+        raise InvalidValueError(
+            f"{server}_address {host} can be reached from the network, but there is no certificate.",
+            f"Set {server}_certificate and {server}_key, or listen on 127.0.0.1.",
+        )
+    return None
 
 
 def known_hosts(settings: Settings) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Records of the work on definitions: refreshes, plans, batches, intents, failures."""
+"""Records of the work on definitions: refreshes, plans, batches, intents, failures, and what was requested from the console."""
 
 from __future__ import annotations
 
@@ -329,3 +329,61 @@ class Failure:
     attempt: str
     failed_on: datetime
     waiting_since: datetime | None = None
+
+
+class ActionState(StrEnum):
+    """``queued`` is also what waits for another run of its job."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """An action on an object of the home, by a person or program: done at once, or a task, which a daemon does in the background.
+
+    Attributes:
+        action: a verb, such as ``retry``.
+        object: kind and name of the target, such as ``job sizes``.
+        who: origin, such as ``console 127.0.0.1``.
+        cluster: the virtual cluster whose daemons do the task; None: it was done at once.
+        parameters: of the request, those that were given.
+        cancelled: a user asked for its end.
+        step: what is being done, or waited for.
+        done, files: how many of how many; None: unknown.
+        attempts: how many daemons have begun it and were killed.
+        plan_id: the plan that a replay has made, with which another daemon goes on.
+        ended_on: None: it has not ended; if it was done at once, its process died first.
+        result: how it ended, in a sentence.
+        error: the class of the error if it failed by one of volstream's.
+        remedy: what helps if it failed.
+    """
+
+    id: int
+    action: str
+    object: str
+    who: str
+    cluster: str | None
+    parameters: Mapping[str, str] | None
+    state: ActionState
+    cancelled: bool
+    step: str | None
+    done: int | None
+    files: int | None
+    attempts: int
+    plan_id: str | None
+    began_on: datetime
+    ended_on: datetime | None
+    result: str | None
+    error: str | None
+    remedy: str | None
+
+    @property
+    def page(self) -> Sequence[str]:
+        """The parts of the path of a task's page."""
+        if self.action == "compare":
+            return "jobs", self.object.partition(" ")[2], "compare", str(self.id)
+        return "tasks", str(self.id)

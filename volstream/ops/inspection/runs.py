@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from volstream.base.definitions import FileJob, Job, JobState, TriggerKind
 from volstream.base.model.text import first_line
@@ -28,6 +28,7 @@ class OpenRun:
     Attributes:
         files, bytes: of the whole plan.
         left_files, left_bytes, left_batches: not committed yet.
+        done: the share of the files that is done, from 0 to 1.
         seconds_left: by the job's past rate; None: no batch after a first one was measured yet.
     """
 
@@ -40,11 +41,7 @@ class OpenRun:
     left_bytes: int
     left_batches: int
     seconds_left: float | None
-
-    @property
-    def done(self) -> float:
-        """The share of the files that is done, from 0 to 1."""
-        return 1 - self.left_files / self.files if self.files else 0.0
+    done: float
 
 
 def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
@@ -59,16 +56,19 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
     waiting = home.catalog.reports.waiting(job.id)
     # The first batch of a plan is small: it finds out how long a file takes, while workers start and functions are set up.
     rate = sizing.typical_rate(batch for batch in measured if batch.number > 1 or not waiting.batches)
+    left = waiting.files + waiting.removals
+    files = max(plan.files, left)
     return OpenRun(
         plan=plan.id,
         kind=plan.kind,
         created_on=plan.created_on,
-        files=max(plan.files, waiting.files + waiting.removals),
+        files=files,
         bytes=plan.bytes,
-        left_files=waiting.files + waiting.removals,
+        left_files=left,
         left_bytes=waiting.bytes,
         left_batches=waiting.batches,
-        seconds_left=None if rate is None else rate.seconds(waiting.files + waiting.removals, waiting.bytes),
+        seconds_left=None if rate is None else rate.seconds(left, waiting.bytes),
+        done=1 - left / files if files else 0.0,
     )
 
 
@@ -157,18 +157,31 @@ def next_run(home: Home, job: Job) -> tuple[datetime | None, str]:
             return None, "by hand"
 
 
-def history(measured: Sequence[Batch]) -> list[dict[str, Any]]:
-    """Returns throughput and duration of committed batches, oldest first: the points of a chart."""
+@dataclass(frozen=True)
+class MeasuredBatch:
+    """Throughput and duration of a committed batch: a point of a chart."""
+
+    batch: str
+    time: datetime
+    files: int
+    failed: int
+    bytes: int
+    seconds: float | None
+    files_per_second: float | None
+
+
+def history(measured: Sequence[Batch]) -> list[MeasuredBatch]:
+    """Returns the points of a chart, oldest first."""
     return [
-        {
-            "batch": batch.id,
-            "time": batch.committed_on,
-            "files": batch.files + batch.removals,
-            "failed": batch.failed,
-            "bytes": batch.bytes,
-            "seconds": batch.seconds,
-            "files_per_second": batch.rate,
-        }
+        MeasuredBatch(
+            batch=batch.id,
+            time=batch.committed_on,
+            files=batch.files + batch.removals,
+            failed=batch.failed,
+            bytes=batch.bytes,
+            seconds=batch.seconds,
+            files_per_second=batch.rate,
+        )
         for batch in reversed(measured)
         if batch.committed_on is not None
     ]

@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, SecretStr
@@ -17,20 +18,30 @@ from volstream.base.model.code import parsed
 MASK = "********"
 
 
-def shown_settings(settings: Settings, catalog: str) -> list[dict[str, Any]]:
-    """Returns each setting's value, whether it is the default, and its meaning.
+@dataclass(frozen=True)
+class ShownSetting:
+    """A setting: its value, whether it is the default, and its meaning."""
+
+    setting: str
+    value: Any
+    default: bool
+    meaning: str
+
+
+def shown_settings(settings: Settings, catalog: str) -> list[ShownSetting]:
+    """Returns all settings without secrets.
 
     Args:
         catalog: the catalog's URL without its password.
     """
     described = setting_descriptions()
     return [
-        {
-            "setting": name,
-            "value": catalog if name == "catalog_url" else _masked(getattr(settings, name), hidden=not field.repr),
-            "default": name != "home" and getattr(settings, name) == field.default,
-            "meaning": described.get(name, "The folder of the home." if name == "home" else ""),
-        }
+        ShownSetting(
+            setting=name,
+            value=catalog if name == "catalog_url" else _masked(getattr(settings, name), hidden=not field.repr),
+            default=name != "home" and getattr(settings, name) == field.default,
+            meaning=described.get(name, "The folder of the home." if name == "home" else ""),
+        )
         for name, field in Settings.model_fields.items()
     ]
 

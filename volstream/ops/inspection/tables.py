@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +37,70 @@ _MAX_PICTURE = 16 << 10
 _MAX_TABLES = 1000
 
 
-#: What is shown of a table whose log was not read.
-_NO_EXTENT = dict.fromkeys(("rows", "bytes", "written_on", "note"))
+@dataclass(frozen=True)
+class ListedTable:
+    """A table, what fills it, and how large it is. ``note``: why that is not known."""
+
+    table: str
+    job: str | None
+    filled_by: str | None
+    rows: int | None = None
+    bytes: int | None = None
+    written_on: datetime | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class ListedColumn:
+    """A column, with its type in SQL."""
+
+    column: str
+    type: str
+
+
+@dataclass(frozen=True)
+class ListedCommit:
+    """A commit of a table. ``rows``: None: unknown; ``batch``: None: not by a job."""
+
+    version: int
+    time: datetime
+    operation: str
+    rows: int | None
+    batch: str | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A few rows of a table, with long values cut. ``error``: why they cannot be read."""
+
+    columns: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class DescribedTable:
+    """Columns, size, newest commits, a few rows, and the readers of a table.
+
+    Attributes:
+        note: why the size is not known.
+        not_committed: rows that have arrived; None: unknown.
+    """
+
+    table: str
+    location: str
+    version: int
+    rows: int | None
+    bytes: int | None
+    written_on: datetime | None
+    note: str | None
+    not_committed: int | None
+    job: str | None
+    primary_key: Sequence[str]
+    columns: Sequence[ListedColumn]
+    streams: Sequence[str]
+    history: Sequence[ListedCommit]
+    sample: Sample
 
 
 def table_names(home: Home, limit: int = _MAX_TABLES) -> list[Name]:
@@ -45,7 +110,7 @@ def table_names(home: Home, limit: int = _MAX_TABLES) -> list[Name]:
     return sorted({*filled, *catalog.tails.list(), *_found(home)})[:limit]
 
 
-def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True) -> list[dict[str, Any]]:
+def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True) -> list[ListedTable]:
     """Returns the tables of the home by name, with what fills them and how large they are.
 
     Args:
@@ -54,14 +119,17 @@ def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True) -
     jobs = {job.into: job for job in home.catalog.jobs.list()}
     sources = {source.name: source for source in home.catalog.sources.list()}
     return [
-        {
-            "table": str(name),
-            "job": str(jobs[name].name) if name in jobs else None,
-            "filled_by": _filled_by(jobs.get(name)) or (f"source, {sources[name].kind}" if name in sources else None),
-            **(_extent(DeltaLog(folders.table_location(home.warehouse, name))) if extents else _NO_EXTENT),
-        }
+        ListedTable(
+            str(name),
+            str(jobs[name].name) if name in jobs else None,
+            _filled_by(jobs.get(name)) or (f"source, {sources[name].kind}" if name in sources else None),
+            **(_extent(DeltaLog(folders.table_location(home.warehouse, name))) if extents else {}),
+        )
         for name in table_names(home, limit)
     ]
+
+
+_UNKNOWN = dict.fromkeys(("rows", "bytes", "written_on"))
 
 
 def _extent(log: DeltaLog) -> dict[str, Any]:
@@ -69,12 +137,12 @@ def _extent(log: DeltaLog) -> dict[str, Any]:
     try:
         extent = log.extent()
     except VolstreamError as error:
-        return {**_NO_EXTENT, "note": error.message}
-    return {**_NO_EXTENT, "note": "not created yet"} if extent is None else {**vars(extent), "note": None}
+        return {**_UNKNOWN, "note": error.message}
+    return {**_UNKNOWN, "note": "not created yet"} if extent is None else {**vars(extent), "note": None}
 
 
-def described_table(home: Home, text: str) -> dict[str, Any]:
-    """Returns columns, size, newest commits, a few rows, and the readers of a table.
+def described_table(home: Home, text: str) -> DescribedTable:
+    """Returns all about a table.
 
     Raises:
         NotFoundError: there is no such table.
@@ -94,32 +162,26 @@ def described_table(home: Home, text: str) -> dict[str, Any]:
         raise NotFoundError(f"There is no table {name}.", near.rstrip())
     streams = [stream for stream in home.catalog.streams.list() if stream.source_kind is SourceKind.TABLE]
     commits = log.commits_after(max(-1, version - _COMMITS))
-    return {
-        "table": str(name),
-        "location": location,
-        "version": version,
+    return DescribedTable(
+        table=str(name),
+        location=location,
+        version=version,
         **_extent(log),
-        "not_committed": _arrived(home, name),
-        "job": None if job is None else str(job.name),
-        "primary_key": list(schema.primary_key),
-        "columns": [{"column": column, "type": schema.sql_type(column)} for column in schema.types],
-        "streams": [str(stream.name) for stream in streams if stream.source_name == name],
-        "history": [
-            {
-                "version": commit.version,
-                "time": commit.timestamp,
-                "operation": commit.operation,
-                "rows": commit.rows,
-                "batch": commit.metadata.get("batch"),
-            }
+        not_committed=_arrived(home, name),
+        job=None if job is None else str(job.name),
+        primary_key=list(schema.primary_key),
+        columns=[ListedColumn(column, schema.sql_type(column)) for column in schema.types],
+        streams=[str(stream.name) for stream in streams if stream.source_name == name],
+        history=[
+            ListedCommit(commit.version, commit.timestamp, commit.operation, commit.rows, commit.metadata.get("batch"))
             for commit in reversed(commits)
         ],
-        "sample": sample_of(home, location, version),
-    }
+        sample=sample_of(home, location, version),
+    )
 
 
-def sample_of(home: Home, location: str, version: int, equals: tuple[str, str] | None = None) -> dict[str, Any]:
-    """Returns ``columns`` and a few ``rows`` of a table, with long values cut; an ``error`` if they cannot be read.
+def sample_of(home: Home, location: str, version: int, equals: tuple[str, str] | None = None) -> Sample:
+    """Returns a few rows of a table.
 
     Args:
         equals: a column and the text that it must have.
@@ -127,8 +189,8 @@ def sample_of(home: Home, location: str, version: int, equals: tuple[str, str] |
     try:
         rows = sample(location, version, _ROWS, equals, home.gateway.session)
     except VolstreamError as error:
-        return {"columns": [], "rows": [], "error": error.message}
-    return {"columns": rows.column_names, "rows": _cut(rows), "error": None}
+        return Sample([], [], error.message)
+    return Sample(rows.column_names, _cut(rows))
 
 
 def _cut(rows: pa.Table) -> list[dict[str, Any]]:

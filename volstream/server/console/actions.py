@@ -1,33 +1,31 @@
 """What can be done from the console: by the operations that the command line has, each with an entry in the audit.
 
-What takes long is done in the background (``background``).
+What takes long becomes a task, which the daemon does in the background (``daemon.tasks``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from volstream.api.session import Session
 from volstream.base.log import get
 from volstream.base.model.text import counted
+from volstream.base.model.work import ActionState, AuditEntry, PlanKind, PlanState
 from volstream.changes.directory.foreground import RefreshResult
 from volstream.errors import InvalidValueError, in_brief
 from volstream.jobs.conditions import check_where
 from volstream.jobs.lease import RunReport
 from volstream.jobs.progress import Progress
 from volstream.ops.inspection.verification import document, lines
-from volstream.server.console.background import Background, Doing, Work
 from volstream.server.console.comparisons import PARAMETERS, compare
 from volstream.server.console.facts.jobs import paths_of_group
 from volstream.server.console.query import Query
 from volstream.server.console.rendering import url
+from volstream.server.console.work import Doing, Work
 
 _log = get("console")
-
-#: Parameters that the audit shows, after these words.
-_SHOWN = {"function": "with", "where": "where"}
 
 
 @dataclass(frozen=True)
@@ -67,19 +65,18 @@ class ActionResult:
 
 
 class Actions:
-    """Does things in the daemon's process.
+    """Does things in the daemon's process, or queues them.
 
     Args:
-        tell: tells open pages which topics changed.
-
-    Attributes:
-        background: what takes long.
+        cluster: the virtual cluster whose daemons do what takes long.
+        queued: called when there is a task to begin or to cancel.
     """
 
-    def __init__(self, session: Session, tell: Callable[[Collection[str]], None]) -> None:
+    def __init__(self, session: Session, cluster: str, queued: Callable[[], None]) -> None:
         self._session = session
         self._audit = session.home.catalog.audit
-        self.background = Background(self._audit, tell)
+        self._cluster = cluster
+        self._queued = queued
 
     def perform(self, action: Action, name: str, form: Query, who: str) -> ActionResult:
         """Does something, or queues it.
@@ -90,18 +87,18 @@ class Actions:
             VolstreamError: as the operation raises.
         """
         named = f"{action.kind} {self._session.objects.by_kind[action.kind].get(name).name}"
-        asked = {key: form.text(key) for key in action.parameters}
-        shown = [f" {word} {asked[key]}" for key, word in _SHOWN.items() if asked.get(key)]
-        entry = self._audit.begin(action.verb, "".join([named, *shown]), who)
+        entry = self._audit.begin(action.verb, named, who)
         try:
             result = action.work(self._session, name, form)
             if not isinstance(result, str):
-                task = self.background.begin(entry, action.verb, named, asked, result)
-                return ActionResult(action.verb, named, f"It is {task.state}.", False, entry, url(*task.page))
+                given = {key: text for key in action.parameters if (text := form.text(key)) is not None}
+                task = self._audit.queue(entry, given, self._cluster)
+                self._queued()
+                return ActionResult(action.verb, named, "It is queued.", False, entry, url(*task.page))
         except Exception as error:
-            self._audit.end(entry, f"failed: {in_brief(error)}")
+            self._audit.end(entry, ActionState.FAILED, in_brief(error))
             raise
-        self._audit.end(entry, result)
+        self._audit.end(entry, ActionState.FINISHED, result)
         _log.info("action", action=action.verb, object=named, result=result)
         return ActionResult(action.verb, named, result, True, entry)
 
@@ -112,11 +109,21 @@ class Actions:
             NotFoundError: there is no such task.
             InvalidStateError: it has ended.
         """
-        cancelled = self.background.cancel(task)
+        cancelled = self._audit.cancel(task)
+        self._queued()
         result = "It stops after the current piece of work, unless it has finished already."
         entry = self._audit.begin("cancel", f"{cancelled.action} {cancelled.object}", who)
-        self._audit.end(entry, result)
+        self._audit.end(entry, ActionState.FINISHED, result)
         return ActionResult("cancel", f"{cancelled.action} {cancelled.object}", result, True, entry)
+
+
+def doing_of(session: Session, task: AuditEntry) -> Doing:
+    """Returns what does a task. Raises VolstreamError if it cannot be done, or no longer."""
+    kind, _, name = task.object.partition(" ")
+    action = next(action for action in ACTIONS if (action.kind, action.verb) == (kind, task.action))
+    doing = action.work(session, name, Query({key: [text] for key, text in (task.parameters or {}).items()}))
+    assert not isinstance(doing, str), "others are no tasks"
+    return doing
 
 
 def _retry(session: Session, name: str, form: Query) -> str:
@@ -166,17 +173,23 @@ def _replay(session: Session, name: str, form: Query) -> Doing:
     where = form.text("where")
     if where is not None:
         check_where(where)
-    return lambda work: _summary(
-        work,
-        session.jobs.replay(
-            name,
-            where,
-            waits=work.waits,
-            stop=work.stop,
-            observe=partial(_observe, work),
-            is_cancelled=lambda: work.cancelled,
-        ),
-    )
+
+    def do(work: Work) -> str:
+        catalog, stream_id = session.home.catalog, session.jobs.get(name).stream_id
+        begun = None if work.plan_id is None else catalog.reports.plan(work.plan_id)
+        if begun is not None and begun.state is not PlanState.DROPPED:  # what an earlier daemon has committed stays
+            return _run(session, name, form)(work)
+
+        def observe(progress: Progress) -> None:
+            plan = catalog.consumptions.open_plan(stream_id)
+            if plan is not None and plan.kind is PlanKind.REPLAY:  # a replay drops those of others before
+                work.planned(plan.id)
+            _observe(work, progress)
+
+        replay = partial(session.jobs.replay, name, where, is_cancelled=lambda: work.cancelled)
+        return _summary(work, replay(waits=work.waits, stop=work.stop, observe=observe))
+
+    return do
 
 
 def _verify(session: Session, name: str, form: Query) -> Doing:
@@ -186,7 +199,7 @@ def _verify(session: Session, name: str, form: Query) -> Doing:
     def do(work: Work) -> str:
         found = verify(stop=work.stop, observe=partial(_observe, work))
         said = lines(name, found)
-        work.task.outcome = {**document(name, found), "report": "\n".join(said)}
+        work.outcome = {**document(name, found), "report": "\n".join(said)}
         return said[0] if found.fixed is None else f"{said[0]} {said[-1]}"
 
     return do
@@ -198,7 +211,7 @@ def _observe(work: Work, progress: Progress) -> None:
 
 def _summary(work: Work, report: RunReport) -> str:
     done = report.progress
-    work.task.outcome = report.document
+    work.outcome = report.document
     if not done.batches:
         return "There was nothing to do."
     return f"{counted(done.processed, 'file')} processed, {done.failed} failed; {counted(done.rows, 'row')}."

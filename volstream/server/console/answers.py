@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
@@ -40,6 +41,22 @@ _TITLES = {
     500: "A bug in volstream",
     503: "Service unavailable",
 }
+
+
+@dataclass(frozen=True)
+class ErrorDetails:
+    """What went wrong. ``type``: the class of the error."""
+
+    type: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class ErrorAnswer:
+    """The answer to a request that failed."""
+
+    error: ErrorDetails
 
 
 def wants_json(request: Request) -> bool:
@@ -92,7 +109,7 @@ def page_answer(request: Request, template: str, facts: dict[str, Any], status: 
 def refusal(request: Request, status: int, why: str) -> Response:
     """Returns the answer to a request that is not let through."""
     if wants_json(request) or request.method not in ("GET", "HEAD"):
-        return json_answer({"error": {"type": "Refused", "message": why, "remedy": _OPEN}}, status)
+        return json_answer(ErrorAnswer(ErrorDetails("Refused", why, _OPEN)), status)
     title = _TITLES.get(status, "Refused")
     return HTMLResponse(render("locked.html", title=title, why=why, locked=status == 401), status)
 
@@ -112,7 +129,7 @@ def error_answer(request: Request, error: Exception) -> Response:
         kind, message, remedy = "Bug", f"{type(error).__name__}: {error}", "Please report it with the daemon's log."
     posted = request.method == "POST" and "text/html" not in request.headers.get("accept", "")  # not by a form of ours
     if posted or wants_json(request):
-        answer = json_answer({"error": {"type": kind, "message": message, "remedy": remedy}}, status)
+        answer = json_answer(ErrorAnswer(ErrorDetails(kind, message, remedy)), status)
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             answer.headers["retry-after"] = "10"
         return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -22,9 +23,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from volstream.api.session import Session
+from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.lifecycle.hosts import LOOPBACK, known_hosts, token_of
 from volstream.base.log import get
-from volstream.catalog.audit import AuditEntry
+from volstream.base.model.work import AuditEntry
 from volstream.catalog.database import Database
 from volstream.errors import CatalogError, UserError, VolstreamError
 from volstream.files.volumes import posted
@@ -43,13 +45,14 @@ from volstream.server.console.answers import (
     refusal,
     wants_json,
 )
+from volstream.server.console.facts import PageRequest
 from volstream.server.console.live import LiveEvents
 from volstream.server.console.openapi import document
 from volstream.server.console.pictures import may_be_picture, picture
 from volstream.server.console.queries import Queries
 from volstream.server.console.query import Query
 from volstream.server.console.rendering import STATIC
-from volstream.server.console.routes import PAGES, Page, PageRequest
+from volstream.server.console.routes import PAGES, Page
 
 T = TypeVar("T")
 
@@ -78,19 +81,29 @@ class Console:
 
     Args:
         ready: whether all moves on that the daemon keeps, and what it knows of itself.
+        cluster: the virtual cluster whose daemons do what takes long.
+        queued: called when there is a task to begin or to cancel.
 
     Attributes:
         app: the application.
     """
 
-    def __init__(self, session: Session, healthy: Probe, ready: Probe, collector: Collector) -> None:
+    def __init__(
+        self,
+        session: Session,
+        healthy: Probe,
+        ready: Probe,
+        collector: Collector,
+        cluster: str = DEFAULT_VIRTUAL_CLUSTER,
+        queued: Callable[[], None] = lambda: None,
+    ) -> None:
         settings = session.home.settings
         self._session = session
         self._ready = ready
         self._probed = lambda: ready()[1]
         self._queries = Queries(session)
         self._live = LiveEvents(Database(settings.database_url), self._probed)
-        self._actions = Actions(session, self._live.tell)
+        self._actions = Actions(session, cluster, queued)
         self._making = CapacityLimiter(_MAX_MAKING)
         self._taking = CapacityLimiter(1)
         self._version = version("volstream")
@@ -98,10 +111,9 @@ class Console:
         self.app = _application([*_probe_routes(healthy, self._readiness, collector), *self._routes()], access)
 
     def stop(self) -> None:
-        """Ends events, queries and what is done in the background. Idempotent."""
+        """Ends events and queries. Idempotent."""
         self._live.stop()
         self._queries.stop()
-        self._actions.background.stop()
 
     def _readiness(self) -> tuple[bool, Mapping[str, Any]]:
         """Returns what the daemon knows of itself, with all that is wrong in the home, which other daemons may keep."""
@@ -140,17 +152,14 @@ class Console:
         return await self._in_thread(make)
 
     def _asked(self, request: Request) -> PageRequest:
-        background = self._actions.background
-        return PageRequest(
-            self._session, self._probed, request.path_params, query_of(request), background, self._queries
-        )
+        return PageRequest(self._session, self._probed, request.path_params, query_of(request), self._queries)
 
-    def _shown(self, request: Request, page: Page, facts: dict[str, Any]) -> Response:
+    def _shown(self, request: Request, page: Page, facts: Any) -> Response:
         if wants_json(request):
             return json_answer(facts)
         topics = page.topics.format(**request.path_params)
         more = {"topics": topics, "done": self._done(request), "may_be_picture": may_be_picture}
-        return page_answer(request, page.template, {**facts, **more})
+        return page_answer(request, page.template, {**vars(facts), **more})
 
     def _done(self, request: Request) -> AuditEntry | None:
         """Returns the action after which a page is shown."""
@@ -171,13 +180,14 @@ class Console:
     async def _query(self, request: Request) -> Response:
         form = await form_of(request)
         text, page = form.text("q") or "", next(page for page in PAGES if page.path == "/sql")
-        facts = {**page.facts(self._asked(request)), "query": text}
+        facts = replace(page.facts(self._asked(request)), query=text)
         try:
-            facts["result"] = await anyio.to_thread.run_sync(partial(self._queries.run, text, form.limit))
+            result = await anyio.to_thread.run_sync(partial(self._queries.run, text, form.limit))
+            facts = replace(facts, result=result)
         except VolstreamError as error:
             if wants_json(request):
                 raise
-            facts["error"] = error
+            facts = replace(facts, error=error)
         return self._shown(request, page, facts)
 
     async def _examine(self, request: Request) -> Response:
@@ -187,7 +197,7 @@ class Console:
         def make() -> Response:
             name = form.text("volume")
             checks = list(examine(self._session.home, name))
-            return self._shown(request, page, {**page.facts(self._asked(request)), "volume": name, "checks": checks})
+            return self._shown(request, page, replace(page.facts(self._asked(request)), volume=name, checks=checks))
 
         return await self._in_thread(make)
 

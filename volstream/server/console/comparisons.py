@@ -1,6 +1,6 @@
 """Comparisons of code that pages ask for: in the background, with a time limit.
 
-What does not belong here: the comparing (``jobs.compare``), and how it is queued and cancelled (``background``).
+What does not belong here: the comparing (``jobs.compare``), and how it is queued and cancelled (``daemon.tasks``).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from volstream.base.model.units import format_duration
 from volstream.errors import InvalidValueError
 from volstream.jobs.comparison import Comparison, ComparisonProgress
 from volstream.jobs.load import loads
-from volstream.server.console.background import Doing, Work
 from volstream.server.console.query import Query
+from volstream.server.console.work import Doing, Work
 
 #: A comparison that takes longer is ended. A larger one is for `volstream compare`.
 MAX_SECONDS = 600.0
@@ -83,10 +83,11 @@ def compare(session: Session, name: str, form: Query, *, max_seconds: float = MA
         try:
             work.observe(None, None, "Choosing files")
             work.interruptible(session.home.gateway.session().interruptAll)
+            work.check()
             comparison = run(observe=partial(_observe, work))
         finally:
             timer.cancel()
-        work.task.outcome = ComparisonResult(
+        work.outcome = ComparisonResult(
             comparison, comparison.commands_to_switch(comparison.function, form.text("returns"))
         )
         files = comparison.differences.files
@@ -97,5 +98,6 @@ def compare(session: Session, name: str, form: Query, *, max_seconds: float = MA
 
 def _observe(work: Work, progress: ComparisonProgress) -> None:
     code = "the job's own code" if progress.own else "the other code"
+    work.check()
     step = f"Comparing the results of {code}" if progress.compared else f"Running {code}"
     work.observe(progress.compared or None, progress.files, step)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -35,7 +34,7 @@ class _Page:
 
 
 class LiveEvents:
-    """The events of one daemon. All methods but :meth:`tell` and :meth:`stop` are for the server's event loop.
+    """The events of one daemon. All methods but :meth:`stop` are for the server's event loop.
 
     Args:
         database: for this alone.
@@ -81,14 +80,6 @@ class LiveEvents:
                     yield f"event: change\ndata: {json.dumps(sorted(topics))}\n\n"
         finally:
             self._pages.discard(page)
-
-    def tell(self, topics: Collection[str]) -> None:
-        """Tells open pages of changes that are not in the catalog. From any thread."""
-        loop = self._loop
-        if loop is None or self._stopped:
-            return
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(self._wake, {*topics})
 
     def stop(self) -> None:
         """Ends all events. From any thread; idempotent."""

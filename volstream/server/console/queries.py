@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -39,6 +40,17 @@ _RECENT = 20
 _MAX_BYTES = 32 << 20
 
 
+@dataclass(frozen=True)
+class QueryResult:
+    """The first rows of a query. ``more``: there are more; ``cut``: what else is not shown."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    more: bool
+    cut: str | None
+    seconds: float
+
+
 class Queries:
     """Runs the queries of all pages, in a thread whose session Spark keeps warm.
 
@@ -56,7 +68,7 @@ class Queries:
         #: The newest queries of all pages since the daemon began, newest first.
         self.recent: deque[str] = deque(maxlen=_RECENT)
 
-    def run(self, text: str, limit: int) -> dict[str, Any]:
+    def run(self, text: str, limit: int) -> QueryResult:
         """Returns columns and the first rows of a query.
 
         Raises:
@@ -71,7 +83,7 @@ class Queries:
             self.recent.remove(text)
         self.recent.appendleft(text)
         try:
-            working: Future[dict[str, Any]] = self._thread.submit(self._run, statement, limit)
+            working: Future[QueryResult] = self._thread.submit(self._run, statement, limit)
         except RuntimeError:  # the thread has ended
             self._busy.release()
             raise InvalidStateError("The console is stopping.") from None
@@ -101,7 +113,7 @@ class Queries:
             with suppress(Exception):  # the engine may have ended
                 self._spark.interruptAll()
 
-    def _run(self, statement: str, limit: int) -> dict[str, Any]:
+    def _run(self, statement: str, limit: int) -> QueryResult:
         began = time.monotonic()
         with self._session.home.gateway.explaining(), as_sql_errors():
             self._spark = self._session.spark
@@ -115,13 +127,8 @@ class Queries:
             notes.append(f"Values longer than {_MAX_VALUE} characters are truncated.")
         if is_full:
             notes.append(f"Only the first {format_size(self._max_bytes)} of rows are shown.")
-        return {
-            "columns": names,
-            "rows": rows,
-            "more": len(cells) > limit or is_full,
-            "cut": " ".join(notes) or None,
-            "seconds": round(time.monotonic() - began, 3),
-        }
+        seconds = round(time.monotonic() - began, 3)
+        return QueryResult(names, rows, len(cells) > limit or is_full, " ".join(notes) or None, seconds)
 
 
 def _some(parts: Iterator[pa.Table], max_bytes: int) -> tuple[Sequence[pa.Table], bool]:

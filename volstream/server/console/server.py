@@ -9,7 +9,6 @@ import asyncio
 import socket
 import ssl
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from volstream.base.config import Settings
 from volstream.base.lifecycle.descriptors import raise_limit
 from volstream.base.lifecycle.hosts import LOOPBACK
 from volstream.base.log import get
@@ -41,38 +39,12 @@ _BACKLOG = 64
 _QUIET_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Tls:
-    """The files of a certificate and of its private key."""
-
-    certificate: Path
-    key: Path
-
-
-def tls_of(settings: Settings) -> Tls | None:
-    """Returns the console's certificate; None: it speaks HTTP.
-
-    Raises:
-        InvalidValueError: there is none, and other hosts can reach ``console_address``; or there is half of one.
-    """
-    certificate, key = settings.console_certificate, settings.console_key
-    if certificate is None and key is None:
-        if settings.console_address not in LOOPBACK:
-            raise InvalidValueError(
-                f"console_address {settings.console_address} can be reached from the network, but there is no certificate.",
-                "Set console_certificate and console_key, or listen on 127.0.0.1.",
-            )
-        return None
-    if certificate is None or key is None:
-        raise InvalidValueError("console_certificate and console_key belong together.", "Set both.")
-    return Tls(certificate, key)
-
-
 class HttpServer:
     """Serves an application from its own thread.
 
     Args:
         app: an ASGI application.
+        tls: the files of its certificate and key; None: it speaks HTTP.
         port: 0: any free one; :attr:`port` holds it after ``start``.
         silent_seconds: a connection that sends no complete request for this long is closed.
 
@@ -86,7 +58,7 @@ class HttpServer:
         app: Any,
         port: int,
         address: str = LOOPBACK[0],
-        tls: Tls | None = None,
+        tls: tuple[Path, Path] | None = None,
         *,
         silent_seconds: float = _SILENT_SECONDS,
     ) -> None:
@@ -143,7 +115,7 @@ class HttpServer:
         if self._tls is not None:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             try:
-                tls.load_cert_chain(self._tls.certificate, self._tls.key)
+                tls.load_cert_chain(*self._tls)
             except (OSError, ssl.SSLError) as error:
                 raise InvalidValueError(
                     f"The console's certificate cannot be used: {error}.", "See console_certificate and console_key."

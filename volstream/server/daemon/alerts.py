@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -29,6 +28,7 @@ from volstream.jobs.home import Home
 from volstream.ops.alerts import receivers
 from volstream.ops.alerts.evaluator import AlertEvaluator, recipients
 from volstream.ops.alerts.model import Alert
+from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.leased import LeasedWorker
 
 _log = get("alerts")
@@ -126,13 +126,9 @@ class AlertService(LeasedWorker, Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
-        deliveries = CounterMetricFamily(
-            "volstream_alerts", "Deliveries of alerts, by outcome.", labels=["receiver", "outcome"]
-        )
-        waiting = GaugeMetricFamily("volstream_alerts_waiting", "Alerts to be delivered.", labels=["receiver"])
-        failing = GaugeMetricFamily(
-            "volstream_alert_receiver_failing", "1 if the newest delivery failed.", labels=["receiver"]
-        )
+        deliveries = counter("alerts", "Deliveries of alerts, by outcome.", "receiver", "outcome")
+        waiting = gauge("alerts_waiting", "Alerts to be delivered.", "receiver")
+        failing = gauge("alert_receiver_failing", "1 if the newest delivery failed.", "receiver")
         counts = self._home.catalog.alerts.waiting() if self._workers else {}
         for worker in self._workers:
             deliveries.add_metric([worker.name, "delivered"], worker.delivered)

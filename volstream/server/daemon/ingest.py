@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from pyarrow import flight
 
 from volstream.api.session import Session
 from volstream.base.config import Settings
-from volstream.base.lifecycle.hosts import LOOPBACK
+from volstream.base.lifecycle.hosts import certificate_of
 from volstream.base.lifecycle.privacy import check_token, secret_in
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
@@ -27,6 +26,7 @@ from volstream.ingest.local import LocalTable, LocalTables
 from volstream.ingest.wire import COLUMNS, decoded, encoded, to_flight
 from volstream.server.console.app import probes
 from volstream.server.console.server import HttpServer
+from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.strangers import UnauthenticatedConnections
 from volstream.server.daemon.tails import Committer
 from volstream.spark.errors import as_sql_errors
@@ -176,15 +176,16 @@ class _Counts:
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
-        requests = CounterMetricFamily("volstream_ingest_requests", "Acknowledged requests.", labels=["table"])
-        rows = CounterMetricFamily("volstream_ingest_rows", "Rows that have arrived.", labels=["table"])
-        size = CounterMetricFamily("volstream_ingest_bytes", "Bytes of rows that have arrived.", labels=["table"])
-        refused = CounterMetricFamily("volstream_ingest_refused", "Requests that were refused.", labels=["table"])
+        requests = counter("ingest_requests", "Acknowledged requests.", "table")
+        rows = counter("ingest_rows", "Rows that have arrived.", "table")
+        size = counter("ingest_bytes", "Bytes of rows that have arrived.", "table")
+        refused = counter("ingest_refused", "Requests that were refused.", "table")
         with self._lock:
             for table, counts in self._arrived.items():
                 for family, count in zip((requests, rows, size, refused), counts, strict=True):
                     family.add_metric([table], count)
-            clients = GaugeMetricFamily("volstream_ingest_clients", "Clients that are sending rows.", self.clients)
+            clients = gauge("ingest_clients", "Clients that are sending rows.")
+            clients.add_metric([], self.clients)
         yield from (requests, rows, size, refused, clients)
 
 
@@ -198,18 +199,9 @@ def token_of(settings: Settings) -> str:
 
 
 def _certificates(settings: Settings, host: str) -> list[tuple[bytes, bytes]]:
-    files = (settings.ingest_certificate, settings.ingest_key)
-    if files == (None, None):
-        if host not in LOOPBACK:
-            raise InvalidValueError(
-                f"ingest_address {settings.ingest_address} is open to the network, but there is no certificate.",
-                "Set ingest_certificate and ingest_key, or listen on 127.0.0.1.",
-            )
-        return []
-    if files[0] is None or files[1] is None:
-        raise InvalidValueError("ingest_certificate and ingest_key belong together.", "Set both.")
+    files = certificate_of(settings, "ingest", host)
     try:
-        return [(files[0].read_bytes(), files[1].read_bytes())]
+        return [] if files is None else [(files[0].read_bytes(), files[1].read_bytes())]
     except OSError as error:
         raise InvalidValueError(f"{error.filename} cannot be read: {error.strerror}.") from None
 

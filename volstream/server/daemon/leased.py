@@ -64,9 +64,9 @@ class LeasedWorker(ABC):
         self._recorded = False
         self._turn = Stop()
 
-    @abstractmethod
     def is_wanted(self) -> bool:
         """Returns whether there is anything to work on: the object may have been dropped."""
+        return True
 
     @abstractmethod
     def work(self, turn: Stop) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -17,6 +16,7 @@ from volstream.jobs.lease import runs_of
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.runs import backlog
 from volstream.ops.inspection.status import job_health
+from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.jobs import Scheduler
 from volstream.server.daemon.volumes import VolumeWorker
 
@@ -53,28 +53,18 @@ class DaemonMetrics(Collector):
             yield from other.collect()
 
     def _volumes(self) -> Iterator[Metric]:
-        lag = GaugeMetricFamily(
-            "volstream_directory_lag_seconds", "Seconds since the last full listing.", labels=["volume"]
-        )
-        listed = GaugeMetricFamily(
-            "volstream_last_reconcile_timestamp_seconds",
+        lag = gauge("directory_lag_seconds", "Seconds since the last full listing.", "volume")
+        listed = gauge(
+            "last_reconcile_timestamp_seconds",
             "End of the last full listing, or time of the last inventory report.",
-            labels=["volume"],
+            "volume",
         )
-        depth = GaugeMetricFamily("volstream_queue_depth", "Waiting messages.", labels=["volume"])
-        tick = GaugeMetricFamily("volstream_last_refresh_seconds", "Duration of the last refresh.", labels=["volume"])
-        silence = GaugeMetricFamily(
-            "volstream_queue_silence_seconds", "Seconds since the last event.", labels=["volume"]
-        )
-        rows = CounterMetricFamily(
-            "volstream_directory_rows_changed", "Rows that refreshes changed.", labels=["volume"]
-        )
-        failing = GaugeMetricFamily(
-            "volstream_volume_failing", "1 if the volume or its queue is failing.", labels=["volume"]
-        )
-        held = GaugeMetricFamily(
-            "volstream_directory_removals_held", "Removals waiting for confirmation.", labels=["volume"]
-        )
+        depth = gauge("queue_depth", "Waiting messages.", "volume")
+        tick = gauge("last_refresh_seconds", "Duration of the last refresh.", "volume")
+        silence = gauge("queue_silence_seconds", "Seconds since the last event.", "volume")
+        rows = counter("directory_rows_changed", "Rows that refreshes changed.", "volume")
+        failing = gauge("volume_failing", "1 if the volume or its queue is failing.", "volume")
+        held = gauge("directory_removals_held", "Removals waiting for confirmation.", "volume")
         now = datetime.now(UTC)
         for worker in self._workers():
             name = [str(worker.volume.name)]
@@ -93,9 +83,9 @@ class DaemonMetrics(Collector):
         yield from (lag, listed, depth, tick, silence, rows, failing, held)
 
     def _streams(self) -> Iterator[Metric]:
-        files = GaugeMetricFamily("volstream_stream_lag_files", "Changed rows not consumed.", labels=["stream"])
-        size = GaugeMetricFamily("volstream_stream_lag_bytes", "Bytes of new files not consumed.", labels=["stream"])
-        stale = GaugeMetricFamily("volstream_stream_stale", "1 if the stream can no longer be read.", labels=["stream"])
+        files = gauge("stream_lag_files", "Changed rows not consumed.", "stream")
+        size = gauge("stream_lag_bytes", "Bytes of new files not consumed.", "stream")
+        stale = gauge("stream_stale", "1 if the stream can no longer be read.", "stream")
         for stream in self._catalog.streams.list():
             name = [str(stream.name)]
             try:
@@ -112,29 +102,19 @@ class DaemonMetrics(Collector):
         yield from (files, size, stale)
 
     def _jobs(self) -> Iterator[Metric]:
-        waiting = GaugeMetricFamily("volstream_job_waiting_files", "Files of open batches.", labels=["job"])
-        waiting_bytes = GaugeMetricFamily("volstream_job_waiting_bytes", "Bytes of open batches.", labels=["job"])
-        oldest = GaugeMetricFamily(
-            "volstream_job_oldest_waiting_seconds", "Age of the oldest waiting change.", labels=["job"]
+        waiting = gauge("job_waiting_files", "Files of open batches.", "job")
+        waiting_bytes = gauge("job_waiting_bytes", "Bytes of open batches.", "job")
+        oldest = gauge("job_oldest_waiting_seconds", "Age of the oldest waiting change.", "job")
+        done = gauge("job_files_done", "Files of the volume that the job has finished.", "job")
+        failures = gauge("job_failures", "Failed files by state.", "job", "state")
+        files = counter(
+            "job_files", "Files processed, by outcome. A file that is tried again counts again.", "job", "outcome"
         )
-        done = GaugeMetricFamily(
-            "volstream_job_files_done", "Files of the volume that the job has finished.", labels=["job"]
-        )
-        failures = GaugeMetricFamily("volstream_job_failures", "Failed files by state.", labels=["job", "state"])
-        files = CounterMetricFamily(
-            "volstream_job_files",
-            "Files processed, by outcome. A file that is tried again counts again.",
-            labels=["job", "outcome"],
-        )
-        size = CounterMetricFamily("volstream_job_bytes", "Bytes of processed files.", labels=["job"])
-        batches = CounterMetricFamily("volstream_job_batches", "Committed batches.", labels=["job"])
-        counted = CounterMetricFamily(
-            "volstream_job_counted", "What the job's function counted.", labels=["job", "name"]
-        )
-        runs = CounterMetricFamily(
-            "volstream_job_runs", "Runs by outcome since the daemon started.", labels=["job", "outcome"]
-        )
-        failing = GaugeMetricFamily("volstream_job_failing", "1 if the job is failing.", labels=["job"])
+        size = counter("job_bytes", "Bytes of processed files.", "job")
+        batches = counter("job_batches", "Committed batches.", "job")
+        counted = counter("job_counted", "What the job's function counted.", "job", "name")
+        runs = counter("job_runs", "Runs by outcome since the daemon started.", "job", "outcome")
+        failing = gauge("job_failing", "1 if the job is failing.", "job")
         jobs, probed = self._catalog.jobs.list(), {"failing_jobs": dict(self._scheduler.unrecorded)}
         open_runs = runs_of(self._catalog, jobs)
         for job in jobs:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from volstream.api.session import Session
 from volstream.base.config import Settings
 from volstream.base.definitions import Job, SourceKind
 from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.hosts import address_of
+from volstream.base.lifecycle.hosts import address_of, certificate_of
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import Supervisor, run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
 from volstream.errors import CatalogError, InterruptedByUserError
+from volstream.server.console.actions import doing_of
 from volstream.server.console.app import Console
 from volstream.server.console.rendering import url
-from volstream.server.console.server import HttpServer, tls_of
+from volstream.server.console.server import HttpServer
 from volstream.server.daemon.alerts import AlertService
 from volstream.server.daemon.engine import DaemonEngine, EmbeddedEngine, RemoteEngine, asking, watch_of
 from volstream.server.daemon.housekeeping import Housekeeper
@@ -30,6 +32,7 @@ from volstream.server.daemon.registration import Registrar
 from volstream.server.daemon.share import ClusterMembers, Share
 from volstream.server.daemon.sources import SourceWorkers
 from volstream.server.daemon.tails import Committer
+from volstream.server.daemon.tasks import TaskWorker
 from volstream.server.daemon.volumes import VolumeWorker
 from volstream.spark.engine.attach import remote_address
 from volstream.spark.engine.lock import Owner
@@ -128,8 +131,13 @@ class Daemon:
         others = [self._sources, alerts] if ingest is None else [self._sources, alerts, ingest]
         metrics = DaemonMetrics(catalog, session.home.reader, lambda: list(self._workers.values()), scheduler, others)
         self._committer = Committer(session.home, self._settings, self._stop)
-        console = Console(session, self._healthy, lambda: self._readiness(engine, scheduler), metrics)
-        http = HttpServer(console.app, self._settings.http_port, self._settings.console_address, tls_of(self._settings))
+        cluster = self._virtual_cluster.upper()
+        tasks = TaskWorker(catalog, self._settings, cluster, partial(doing_of, session), lambda: engine.is_up)
+        ready = partial(self._readiness, engine, scheduler)
+        console = Console(session, self._healthy, ready, metrics, cluster, tasks.wake)
+        address = self._settings.console_address
+        tls = certificate_of(self._settings, "console", address)
+        http = HttpServer(console.app, self._settings.http_port, address, tls)
         http.start()
         self._port = http.port
         try:
@@ -138,6 +146,7 @@ class Daemon:
             if self._owned is not None:
                 self._owned.announce(http_port=http.port)
             self._threads.run("scheduler", scheduler.run)
+            self._threads.run("tasks", tasks.run)
             self._threads.run("volumes", lambda: self._follow(catalog))
             self._threads.run("sources", self._sources.run)
             self._threads.run("commits", self._committer.run)
@@ -155,6 +164,7 @@ class Daemon:
             self._stop.set()
             scheduler.wake()
             alerts.end()
+            tasks.end()
             if ingest is not None:
                 ingest.stop()
             console.stop()

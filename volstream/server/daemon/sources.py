@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -19,6 +18,7 @@ from volstream.catalog.leases import of_source
 from volstream.errors import TailFullError
 from volstream.ingest.sources.kafka.ingestion import TopicIngestion
 from volstream.jobs.home import Home
+from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.leased import LeasedWorker
 
 _log = get("sources")
@@ -103,8 +103,8 @@ class SourceWorkers(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
-        messages = CounterMetricFamily("volstream_source_messages", "Messages that were read.", labels=["source"])
-        failing = GaugeMetricFamily("volstream_source_failing", "1 if the topic cannot be read.", labels=["source"])
+        messages = counter("source_messages", "Messages that were read.", "source")
+        failing = gauge("source_failing", "1 if the topic cannot be read.", "source")
         for worker in list(self._workers.values()):
             messages.add_metric([str(worker.source.name)], worker.messages)
             failing.add_metric([str(worker.source.name)], int(worker.trouble.reason is not None))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.server.console.collectors import Empty
+from tests.integration.server.working import working
 from tests.waiting import eventually
 from volstream.base.lifecycle.hosts import token_of
 from volstream.client import Client
@@ -48,7 +49,7 @@ def served(place: Place) -> Iterator[Served]:
     server = HttpServer(console.app, 0)
     server.start()
     url = f"http://127.0.0.1:{server.port}"
-    with Client(url, token_of(place.session.home.settings)) as client:
+    with working(place.session), Client(url, token_of(place.session.home.settings)) as client:
         yield Served(place, client, url)
     console.stop()
     server.stop()
@@ -97,10 +98,10 @@ def test_errors_of_the_daemon_are_raised_as_its_own(served: Served) -> None:
         client.replay("j", "no_such_column = 1")
     job = place.session.jobs.get("j")
     with held(place.session.home.catalog, job.id, job.name, 10.0):
-        with pytest.raises(TimeoutError, match="it goes on"):
-            client.run("j", seconds=0.1)
         with pytest.raises(VolstreamError, match="Another run of the job j is in progress"):
             client.verify("j")
+        with pytest.raises(TimeoutError, match="it goes on"):
+            client.run("j", seconds=0.1)
     eventually(lambda: client.job("j")["status"]["done"] == 4, timeout=60)
     with pytest.raises(NotFoundError, match="no task 999"):
         client.wait(999)

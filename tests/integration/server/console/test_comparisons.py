@@ -8,9 +8,10 @@ import pytest
 
 from tests.integration.server.console.test_pages import Site, busy, site
 from tests.waiting import eventually
-from volstream.server.console.background import Background, TaskState
+from volstream.errors import VolstreamError
 from volstream.server.console.comparisons import compare
 from volstream.server.console.query import Query
+from volstream.server.console.work import Work
 
 __all__ = ["busy", "site"]
 
@@ -57,7 +58,7 @@ def test_other_code_is_compared_from_the_page_and_writes_nothing(busy: Site) -> 
     assert found["comparison"]["own"]["files"] == found["comparison"]["own"]["same"]
     assert found["next"][1] == "volstream replay j"
     assert (busy.json("/jobs/j")["preview"], busy.json("/jobs/j")["batches"]) == before
-    assert ("compare", "job j with other.py:f", "5 of 14 files would change; nothing was written.") in busy.audited()
+    assert ("compare", "job j", "5 of 14 files would change; nothing was written.") in busy.audited()
 
     page = busy.page(path)
     for text in ("in/good3", "Healed failures", "volstream alter-job j --function"):
@@ -103,7 +104,7 @@ def test_a_comparison_is_cancelled_while_the_code_runs(busy: Site) -> None:
     busy.post(f"/tasks/{begun['audit']}/cancel")
     found = ended(busy, begun["url"])
     assert (found["task"]["state"], found["comparison"]) == ("cancelled", None)
-    assert ("compare", "job j with slow.py:f", "cancelled: It was cancelled.") in busy.audited()
+    assert ("compare", "job j", "It was cancelled.") in busy.audited()
     assert ">Cancelled<" in busy.page(begun["url"])
     assert busy.post(f"/tasks/{begun['audit']}/cancel", 409)["error"]["message"].endswith("has already ended.")
     other = busy.post("/jobs/j/compare", 202, function=code(busy, OTHER))
@@ -112,12 +113,12 @@ def test_a_comparison_is_cancelled_while_the_code_runs(busy: Site) -> None:
 
 def test_a_comparison_ends_at_its_limit_of_time(busy: Site) -> None:
     session = busy.place.session
-    background = Background(session.home.catalog.audit, lambda _: None)
+    audit = session.home.catalog.audit
     slow = compare(session, "j", Query({"function": [code(busy, SLOW, "slow.py")], "sample": ["2"]}), max_seconds=2)
-    entry = session.home.catalog.audit.begin("compare", "job j", "test")
-    task = background.begin(entry, "compare", "job j", {}, slow)
-    eventually(lambda: task.ended_on is not None, 60)
-    assert (task.state, task.outcome) == (TaskState.FAILED, None)
-    assert task.result == "The comparison took longer than 2s and was stopped."
-    assert task.remedy == "To run it without a time limit: volstream compare j."
-    background.stop()
+    task = audit.queue(audit.begin("compare", "job j", "test"), {}, "ELSEWHERE")
+    work = Work(task, audit)
+    with pytest.raises(VolstreamError):  # the interrupted query's
+        slow(work)
+    work.over.set()
+    assert (work.why, work.outcome) == ("The comparison took longer than 2s and was stopped.", None)
+    assert work.remedy == "To run it without a time limit: volstream compare j."

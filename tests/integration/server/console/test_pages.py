@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from tests.integration.server.console.collectors import Empty
+from tests.integration.server.working import working
 from tests.waiting import eventually
 from volstream.base.definitions import QueueType
 from volstream.base.lifecycle.hosts import token_of
@@ -30,6 +32,20 @@ def f(file):
     if "bad" in text:
         raise ValueError(f"{file.relative_path!r} is bad")
     return {"n": len(text)}
+"""
+
+#: Notes each call, and waits in it until it may go on.
+COUNTING = """
+import time
+from pathlib import Path
+
+
+def f(file):
+    with open({called!r}, "a") as called:
+        called.write("1")
+    while not Path({go!r}).exists():
+        time.sleep(0.02)
+    return {{"n": 1}}
 """
 
 #: One by one pixel.
@@ -77,7 +93,8 @@ class Site:
 @pytest.fixture
 def site(place: Place) -> Iterator[Site]:
     made = Site(place)
-    yield made
+    with working(place.session):
+        yield made
     made.console.stop()
 
 
@@ -107,8 +124,13 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
         "/volumes/{volume}/files": {"path": "in/bad1"},
         "/volumes/{volume}/content": {"path": "p.png"},
     }
-    comparison = busy.post("/jobs/j/compare", 202, function="f.py:f", sample="1")["audit"]
+    (busy.place.folder.parent / "code" / "other.py").write_text(PICKY)
+    comparison = busy.post("/jobs/j/compare", 202, function="other.py:f", sample="1")["audit"]
+    eventually(lambda: busy.json(f"/tasks/{comparison}")["task"]["state"] == "finished", 60)
     described = busy.json("/openapi.json")
+    schemas = described["components"]["schemas"]
+    for schema in schemas.values():
+        schema["additionalProperties"] = False  # nothing is left out
     for path, methods in described["paths"].items():
         if "get" not in methods or path in ("/events", "/metrics"):
             continue
@@ -118,6 +140,8 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
         assert answer.status_code == 200, (path, answer.text)
         if "content" not in path and "z" not in path:
             assert answer.headers["content-type"] == "application/json"
+            (content,) = methods["get"]["responses"]["200"]["content"].values()
+            jsonschema.validate(answer.json(), {**content["schema"], "components": {"schemas": schemas}})
             page = busy.page(real, **asked.get(path, {}))
             assert page.startswith("<!doctype html>")
             assert "onerror=alert(1)>" not in page.replace("&gt;", ">").replace("&lt;img src=x onerror=alert(1)>", "")
@@ -177,7 +201,7 @@ def test_failures_are_grouped_by_cause_and_retried_by_group(busy: Site) -> None:
 def test_an_action_that_cannot_be_done_says_why(busy: Site, form: dict[str, str], status: int) -> None:
     assert busy.post("/jobs/j/retry", status, **form)["error"]["message"]
     assert busy.post("/jobs/none/retry", 404, all="1")["error"]["type"] == "NotFoundError"
-    assert [entry[2] is not None and entry[2].startswith("failed") for entry in busy.audited()] == [True]
+    assert [entry["state"] for entry in busy.json("/audit")["entries"]] == ["failed"]
 
 
 def test_what_is_requested_while_a_run_is_in_progress_follows_it(busy: Site) -> None:
@@ -185,10 +209,11 @@ def test_what_is_requested_while_a_run_is_in_progress_follows_it(busy: Site) -> 
     job = busy.place.session.jobs.get("j")
     with held(home.catalog, job.id, job.name, 10.0):
         begun = busy.post("/jobs/j/run", 202)
-        eventually(lambda: "Another run of the job j is in progress" in (busy.audited()[0][2] or ""))
-        assert ">Waits<" in busy.page("/audit")
+        eventually(lambda: "Another run of the job j is in progress" in (busy.json(begun["url"])["task"]["step"] or ""))
+        assert ">Queued<" in busy.page("/audit")
         task = busy.json(begun["url"])["task"]
-        assert (task["id"], task["state"], task["step"]) == (begun["audit"], "queued", busy.audited()[0][2])
+        assert (task["id"], task["state"]) == (begun["audit"], "queued")
+        assert busy.json("/audit")["entries"][0] == task
         assert "Another run of the job j is in progress" in busy.page("/jobs/j")
         status, problem = (busy.json("/jobs/j")[key] for key in ("status", "problem"))
         assert (status["running"], status["outcome"], problem["severe"]) == (True, "running", False)
@@ -211,7 +236,7 @@ def test_a_run_that_waits_for_another_one_is_cancelled(busy: Site) -> None:
     job = session.jobs.get("j")
     with held(session.home.catalog, job.id, job.name, 10.0):
         begun = busy.post("/jobs/j/run", 202)
-        eventually(lambda: busy.json("/tasks")["tasks"][0]["step"] != "")
+        eventually(lambda: busy.json("/tasks")["tasks"][0]["step"])
         done = busy.post(f"/tasks/{begun['audit']}/cancel")
         assert (done["action"], done["object"], done["finished"]) == ("cancel", "run job j", True)
         eventually(lambda: busy.json("/tasks")["tasks"][0]["state"] == "cancelled")
@@ -241,6 +266,29 @@ def test_a_job_is_paused_resumed_and_run(busy: Site) -> None:
     assert not begun["finished"]
     eventually(lambda: busy.audited()[0] == ("run", "job j", "1 file processed, 0 failed; 1 row."), timeout=60)
     assert ("new", 3) in busy.place.table()
+
+
+def test_a_replay_goes_on_after_the_end_of_the_daemon_that_began_it(place: Place) -> None:
+    for number in range(3):
+        place.put(str(number), "x")
+    place.refresh()
+    called, go = place.folder.parent / "called", place.folder.parent / "go"
+    place.job(COUNTING.format(called=str(called), go=str(go)), returns="n INT", max_files=1)
+    go.touch()
+    place.run()
+    called.write_text("")
+    go.unlink()
+    site = Site(place)
+    with working(place.session):
+        task = site.post("/jobs/j/replay", 202)["audit"]
+        eventually(lambda: called.read_text() == "1", 60)
+        eventually(lambda: place.session.home.catalog.audit.task(str(task)).plan_id is not None)
+        threading.Timer(1, go.touch).start()
+    before = len(called.read_text())
+    with working(place.session):
+        eventually(lambda: site.json(f"/tasks/{task}")["task"]["state"] == "finished", 60)
+    site.console.stop()
+    assert (before, len(called.read_text())) == (1, 3)
 
 
 def test_a_refresh_and_held_removals_are_done_from_the_page(busy: Site) -> None:
@@ -357,7 +405,7 @@ def test_settings_have_no_secrets(place: Place) -> None:
     settings = place.session.home.settings.model_copy(
         update={"catalog_url": "", "spark_remote": "sc://h/;token=hidden-3", **secret}
     )
-    shown = json.dumps(shown_settings(settings, "postgresql://user@host/db"), default=str)
+    shown = str(shown_settings(settings, "postgresql://user@host/db"))
     assert "hidden" not in shown
     assert "spark.secret" in shown
 

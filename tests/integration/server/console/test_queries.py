@@ -30,8 +30,7 @@ class Page:
         self.schema = f"q{uuid.uuid4().hex[:8]}"
 
     def rows(self, query: str) -> list[list[object]]:
-        found: list[list[object]] = self._queries.run(query.replace("$", self.schema), 100)["rows"]
-        return found
+        return [[*row] for row in self._queries.run(query.replace("$", self.schema), 100).rows]
 
 
 @pytest.fixture
@@ -319,15 +318,15 @@ def test_values_are_cut_before_they_arrive(page: Page) -> None:
     queries = Queries(page.place.session, max_bytes=200_000)
     text, inner = "repeat('x', 1000000)", "repeat('é', 1000000)"
     query = f"SELECT {text} AS a, CAST({text} AS BINARY) AS a, array({inner}) AS l, array(1, NULL) AS s, NULL AS n FROM range(20)"
-    assert queries.run("SHOW SCHEMAS", 50)["columns"] == ["namespace"]
-    assert queries.run("""SELECT parse_json('{"k": 1}') AS v""", 50)["rows"]
+    assert queries.run("SHOW SCHEMAS", 50).columns == ["namespace"]
+    assert queries.run("""SELECT parse_json('{"k": 1}') AS v""", 50).rows
     answer = queries.run(query, 50)
-    assert answer["columns"] == ["a", "a", "l", "s", "n"]
+    assert answer.columns == ["a", "a", "l", "s", "n"]
     row = ["x" * 1000 + " ... (1000000 characters)", "(1000000 bytes)", "[" + "é" * 999 + " ... (1000002 characters)"]
-    assert answer["rows"] == [[*row, [1, None], None]] * 20
-    assert (answer["more"], answer["cut"]) == (False, "Values longer than 1000 characters are truncated.")
+    assert answer.rows == [[*row, [1, None], None]] * 20
+    assert (answer.more, answer.cut) == (False, "Values longer than 1000 characters are truncated.")
     small = queries.run("SELECT '' AS a, CAST(NULL AS BINARY) AS b, X'' AS c, map('k', 1) AS m", 50)
-    assert small["rows"] == [["", None, "(0 bytes)", {"k": 1}]]
+    assert small.rows == [["", None, "(0 bytes)", {"k": 1}]]
     queries.stop()
 
 
@@ -335,9 +334,9 @@ def test_rows_end_where_they_are_too_large_and_it_is_said(page: Page) -> None:
     queries = Queries(page.place.session, max_bytes=1 << 20)
     columns = ", ".join(f"repeat('{at % 10}', 1000)" for at in range(30))
     answer = queries.run(f"SELECT {columns} FROM range(500)", 500)
-    assert answer["more"]
-    assert len(answer["rows"]) < 500
-    assert answer["cut"] == "Only the first 1.0 MiB of rows are shown."
+    assert answer.more
+    assert len(answer.rows) < 500
+    assert answer.cut == "Only the first 1.0 MiB of rows are shown."
     queries.stop()
 
 

@@ -21,11 +21,12 @@ from tests.certificates import certificate
 from tests.integration.server.console.collectors import Empty
 from tests.waiting import eventually
 from volstream.base import config
+from volstream.base.lifecycle.hosts import certificate_of
 from volstream.base.log import get
 from volstream.errors import InvalidValueError, PortInUseError
 from volstream.server.console import server as module
 from volstream.server.console.app import probes
-from volstream.server.console.server import HttpServer, Tls, tls_of
+from volstream.server.console.server import HttpServer
 
 
 @pytest.fixture
@@ -183,24 +184,24 @@ def test_a_port_in_use_is_named(server: HttpServer) -> None:
 
 def test_other_hosts_are_served_by_tls_only(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="no certificate"):
-        tls_of(config.load(tmp_path, console_address="0.0.0.0"))
+        certificate_of(config.load(tmp_path), "console", "0.0.0.0")
     with pytest.raises(InvalidValueError, match="belong together"):
-        tls_of(config.load(tmp_path, console_certificate=tmp_path / "c.pem"))
-    made = tls_of(config.load(tmp_path, console_address="0.0.0.0", console_certificate="c.pem", console_key="k.pem"))
-    assert made == Tls(Path("c.pem"), Path("k.pem"))
-    assert tls_of(config.load(tmp_path, console_address="::1")) is None
+        certificate_of(config.load(tmp_path, console_certificate=tmp_path / "c.pem"), "console", "127.0.0.1")
+    made = config.load(tmp_path, console_certificate="c.pem", console_key="k.pem")
+    assert certificate_of(made, "console", "0.0.0.0") == (Path("c.pem"), Path("k.pem"))
+    assert certificate_of(config.load(tmp_path), "console", "::1") is None
 
 
 def test_a_certificate_that_cannot_be_read_is_an_error_at_the_start(tmp_path: Path) -> None:
     app = probes(lambda: (True, {}), lambda: (True, {}), Empty())  # type: ignore[arg-type]  # as one is used
     with pytest.raises(InvalidValueError, match="certificate cannot be used"):
-        HttpServer(app, 0, tls=Tls(tmp_path / "c.pem", tmp_path / "k.pem")).start()
+        HttpServer(app, 0, tls=(tmp_path / "c.pem", tmp_path / "k.pem")).start()
 
 
 def test_a_server_with_a_certificate_speaks_tls(tmp_path: Path) -> None:
     public, private = certificate(tmp_path)
     app = probes(lambda: (True, {"status": "ok"}), lambda: (True, {}), Empty())  # type: ignore[arg-type]  # as one is used
-    server = HttpServer(app, 0, tls=Tls(public, private))
+    server = HttpServer(app, 0, tls=(public, private))
     server.start()
     try:
         trusting = ssl.create_default_context(cafile=str(public))

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import Any
 
-from volstream.jobs.home import Home
 from volstream.ops.inspection.drawing import as_text
 from volstream.ops.inspection.lineage import Edge, Graph, Node, lineage
 from volstream.ops.inspection.problems import Problem, most_severe, problems
 from volstream.ops.inspection.status import status
+from volstream.server.console.facts import PageRequest
 
 #: Pixels: of a box; from one to the next in a column, and from column to column.
 WIDTH, HEIGHT, _DOWN, _ACROSS = 196, 46, 64, 256
@@ -24,31 +23,60 @@ _MAX_DRAWN = 400
 _SWEEPS = 6
 
 
-def graph(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns objects, their arrows, and the picture.
+@dataclass(frozen=True)
+class ShownNode:
+    """An object, and what is wrong with it: of a dynamic table, with the job that keeps it."""
 
-    Args:
-        probed: what the daemon says about itself; see ``/readyz``.
-    """
-    graph = lineage(home)
-    wrong = most_severe(problems(status(home), probed))
-    values = graph.values()
-    return {
-        "nodes": [
-            {**shown, "problem": _problem(node, wrong)}
-            for node, shown in zip(graph.nodes, values["nodes"], strict=True)
-        ],
-        "edges": values["edges"],
-        "picture": _picture(graph) if len(graph.nodes) <= _MAX_DRAWN else None,
-        "text": as_text(graph),
-    }
+    id: str
+    kind: str
+    name: str
+    problem: Problem | None
 
 
-def _problem(node: Node, wrong: Mapping[tuple[str, str], Problem]) -> dict[str, Any] | None:
-    """Returns what is wrong with an object: of a dynamic table, with the job that keeps it."""
+@dataclass(frozen=True)
+class Box:
+    """The upper left corner of an object."""
+
+    x: int
+    y: int
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The corners of boxes, the curves of arrows as SVG writes them, and the size of it all; in pixels."""
+
+    boxes: Mapping[str, Box]
+    arrows: Sequence[str]
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """The lineage. ``picture``: None: it is too large; ``width``, ``height``: of a box; ``text``: for terminals."""
+
+    nodes: Sequence[ShownNode]
+    edges: Sequence[Mapping[str, str]]
+    picture: Picture | None
+    text: str
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def graph(asked: PageRequest) -> GraphFacts:
+    """All objects of the home and the arrows between them, with what is wrong; ``picture`` has pixels."""
+    graph = lineage(asked.home)
+    wrong = most_severe(problems(status(asked.home), asked.probed()))
     kinds = {"dynamic table": "job"}
-    problem = wrong.get((kinds.get(node.kind, str(node.kind)), node.name))
-    return None if problem is None else {"severe": problem.severe, "why": problem.why}
+    return GraphFacts(
+        nodes=[
+            ShownNode(node.id, node.kind, node.name, wrong.get((kinds.get(node.kind, node.kind), node.name)))
+            for node in graph.nodes
+        ],
+        edges=graph.values()["edges"],
+        picture=_picture(graph) if len(graph.nodes) <= _MAX_DRAWN else None,
+        text=as_text(graph),
+    )
 
 
 @dataclass(frozen=True)
@@ -129,17 +157,16 @@ def _boxes(positions: Places) -> dict[Node | Waypoint, tuple[int, int]]:
     }
 
 
-def _picture(graph: Graph) -> dict[str, Any]:
-    """Returns the corners of boxes, the curves of arrows as SVG writes them, and the size of it all; in pixels."""
+def _picture(graph: Graph) -> Picture:
     positions = places(graph)
     corners = _boxes(positions)
     depths = {node: positions[node][0] for node in graph.nodes}
-    return {
-        "boxes": {node.id: {"x": corners[node][0], "y": corners[node][1]} for node in graph.nodes},
-        "arrows": [_curve([corners[point] for point in _route(edge, depths)]) for edge in graph.edges],
-        "width": max((x for x, _ in corners.values()), default=0) + WIDTH + 1,
-        "height": max((y for _, y in corners.values()), default=0) + HEIGHT + 1,
-    }
+    return Picture(
+        boxes={node.id: Box(*corners[node]) for node in graph.nodes},
+        arrows=[_curve([corners[point] for point in _route(edge, depths)]) for edge in graph.edges],
+        width=max((x for x, _ in corners.values()), default=0) + WIDTH + 1,
+        height=max((y for _, y in corners.values()), default=0) + HEIGHT + 1,
+    )
 
 
 def _curve(corners: Sequence[tuple[int, int]]) -> str:

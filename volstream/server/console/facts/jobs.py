@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from volstream.base.definitions import FileJob, Job, SourceKind
-from volstream.base.model.names import Name
-from volstream.base.model.work import Batch, BatchState
+from volstream.base.model.work import AuditEntry, Batch, BatchState
 from volstream.catalog.failures import ANY
 from volstream.errors import NotFoundError, VolstreamError
 from volstream.jobs import logs
@@ -16,11 +17,12 @@ from volstream.jobs.lease import runs_of
 from volstream.jobs.load import loads
 from volstream.ops.inspection import details, runs
 from volstream.ops.inspection.failures import FailureGroup, explained, group_id, grouped
-from volstream.ops.inspection.problems import problems
+from volstream.ops.inspection.problems import Problem, problems
+from volstream.ops.inspection.runs import MeasuredBatch, OpenRun
 from volstream.ops.inspection.status import job_status
-from volstream.ops.inspection.tables import sample_of
-from volstream.server.console.facts.batches import newest
-from volstream.server.console.query import Query
+from volstream.ops.inspection.tables import Sample, sample_of
+from volstream.server.console.facts import FEW_TASKS, PageRequest
+from volstream.server.console.facts.rows import JobRow, with_plain_keys
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.places import reached
@@ -35,74 +37,136 @@ _GROUPED = 5_000
 _FEW_LINES, _MAX_LINES = 15, 500
 
 
-def job(home: Home, name: str, probed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a job's state, its run in progress, its newest batches, its failures by cause, log lines and rows.
+@dataclass(frozen=True)
+class Group:
+    """A group of failures with one cause."""
 
-    Raises:
-        NotFoundError: there is no such job.
+    id: str
+    kind: str
+    why: str
+    files: int
+
+
+@dataclass(frozen=True)
+class ShownGroup(Group):
+    """The same. ``example``: the newest, as ``volstream list failures`` shows it."""
+
+    states: Mapping[str, int]
+    newest: datetime
+    example: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Preview(Sample):
+    """A few rows of a job's table. ``batch``: that all of them are of; None: of any."""
+
+    batch: str | None = None
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """A job.
+
+    Attributes:
+        job: its definition, and what ``volstream describe`` shows.
+        comparable: its code can be compared with other code.
+        next_run: when; ``runs`` says by what.
+        history: batches as points of a chart.
+        more_groups: how many groups of failures are not shown.
+        preview: None: there is no table yet.
     """
-    definition = home.catalog.jobs.get(Name.parse(name))
+
+    job: Mapping[str, Any]
+    status: JobRow
+    problem: Problem | None
+    volume: str | None
+    comparable: bool
+    run: OpenRun | None
+    next_run: datetime | None
+    runs: str
+    history: Sequence[MeasuredBatch]
+    batches: Sequence[Batch]
+    groups: Sequence[ShownGroup]
+    more_groups: int
+    log: Sequence[logs.LogLine]
+    preview: Preview | None
+    tasks: Sequence[AuditEntry]
+
+
+@dataclass(frozen=True)
+class FailuresFacts:
+    """Failed files of a job, of one group or of all: how many there are, some of them, and where the next page begins."""
+
+    job: str
+    volume: str | None
+    group: str | None
+    groups: Sequence[Group]
+    count: int
+    failures: Sequence[Mapping[str, Any]]
+    next: int | None
+
+
+@dataclass(frozen=True)
+class LogFacts:
+    """What a job's function printed: for all files, for one, or in one batch."""
+
+    job: str
+    file: str | None
+    batch: str | None
+    lines: Sequence[logs.LogLine]
+
+
+def job(asked: PageRequest) -> JobFacts:
+    """A job: its run in progress, its newest batches, its failures by cause, and rows of its table."""
+    home, definition = asked.home, asked.job
     measured = home.catalog.reports.measured(definition.id, limit=_CHARTED)
     due, says = runs.next_run(home, definition)
     groups = groups_of(home, definition)
     worked_on = home.catalog.reports.worked_on(definition.id, _BATCHES)
     status = job_status(home, definition, runs_of(home.catalog, [definition]))
-    return {
-        "job": details.described(home, definition),
-        "status": {key.replace(" ", "_"): value for key, value in status.items()},
-        "problem": next(iter(problems({"jobs": [status]}, probed)), None),
-        "volume": _volume(home, definition),
-        "comparable": isinstance(definition, FileJob) and not loads(definition),
-        "run": _run(home, definition, measured[:20]),
-        "next_run": due,
-        "runs": says,
-        "history": runs.history(measured),
-        "batches": worked_on,
-        "groups": _shown(home, definition, groups[:_GROUPS]),
-        "more_groups": max(0, len(groups) - _GROUPS),
-        "log": _lines(home, definition, _FEW_LINES),
-        "preview": _preview(home, definition, worked_on),
-    }
+    return JobFacts(
+        job=details.described(home, definition),
+        status=JobRow(**with_plain_keys(status)),
+        problem=next(iter(problems({"jobs": [status]}, asked.probed())), None),
+        volume=_volume(home, definition),
+        comparable=isinstance(definition, FileJob) and not loads(definition),
+        run=runs.open_run(home, definition, measured[:20]),
+        next_run=due,
+        runs=says,
+        history=runs.history(measured),
+        batches=worked_on,
+        groups=_shown(home, definition, groups[:_GROUPS]),
+        more_groups=max(0, len(groups) - _GROUPS),
+        log=_lines(home, definition, _FEW_LINES),
+        preview=_preview(home, definition, worked_on),
+        tasks=asked.audit.tasks(f"job {definition.name}", limit=FEW_TASKS),
+    )
 
 
-def batches(home: Home, name: str, query: Query) -> dict[str, Any]:
-    """Returns the batches of a job, newest first. Raises NotFoundError."""
-    definition = home.catalog.jobs.get(Name.parse(name))
-    return {"job": str(definition.name), **newest(home, definition, query)}
-
-
-def failures(home: Home, name: str, query: Query) -> dict[str, Any]:
-    """Returns the failed files of a job, newest first: all, or those of one cause. Raises NotFoundError."""
-    definition = home.catalog.jobs.get(Name.parse(name))
+def failures(asked: PageRequest) -> FailuresFacts:
+    """The failed files of a job, newest first: all, or those of one cause."""
+    home, definition, query = asked.home, asked.job, asked.query
     wanted, after, limit = query.text("group"), query.number("after"), query.limit
     groups = groups_of(home, definition)
     chosen = [group for group in groups if wanted is None or group.id == wanted]
     ids = sorted((identity for group in chosen for identity in group.ids), reverse=True)
     page = [identity for identity in ids if after is None or identity < after][:limit]
-    return {
-        "job": str(definition.name),
-        "volume": _volume(home, definition),
-        "group": wanted,
-        "groups": [
-            {"id": group.id, "kind": group.kind, "why": group.why, "files": len(group.ids)}
-            for group in groups[:_GROUPS]
-        ],
-        "count": len(ids) if wanted is not None else home.catalog.failures.count(definition.id, ANY),
-        "failures": explained(home, home.catalog.failures.by_id(definition.id, page)),
-        "next": page[-1] if page and page[-1] != ids[-1] else None,
-    }
+    return FailuresFacts(
+        job=str(definition.name),
+        volume=_volume(home, definition),
+        group=wanted,
+        groups=[Group(group.id, group.kind, group.why, len(group.ids)) for group in groups[:_GROUPS]],
+        count=len(ids) if wanted is not None else home.catalog.failures.count(definition.id, ANY),
+        failures=explained(home, home.catalog.failures.by_id(definition.id, page)),
+        next=page[-1] if page and page[-1] != ids[-1] else None,
+    )
 
 
-def log(home: Home, name: str, query: Query) -> dict[str, Any]:
-    """Returns the last lines that a job's function printed, of all, of one file or of one batch. Raises NotFoundError."""
-    definition = home.catalog.jobs.get(Name.parse(name))
-    path, batch = query.text("path"), query.text("batch")
-    return {
-        "job": str(definition.name),
-        "file": path,
-        "batch": batch,
-        "lines": _lines(home, definition, _MAX_LINES, path=path, batch=batch),
-    }
+def log(asked: PageRequest) -> LogFacts:
+    """The last lines that a job's function printed, of all, of one file or of one batch."""
+    path, batch = asked.query.text("path"), asked.query.text("batch")
+    lines = _lines(asked.home, asked.job, _MAX_LINES, path=path, batch=batch)
+    return LogFacts(str(asked.job.name), path, batch, lines)
 
 
 def groups_of(home: Home, definition: Job) -> list[FailureGroup]:
@@ -122,27 +186,22 @@ def paths_of_group(home: Home, definition: Job, identity: str) -> Sequence[str]:
     return paths
 
 
-def _shown(home: Home, definition: Job, groups: Sequence[FailureGroup]) -> list[dict[str, Any]]:
+def _shown(home: Home, definition: Job, groups: Sequence[FailureGroup]) -> list[ShownGroup]:
     """Returns groups, each with its newest failure as the example."""
     newest = home.catalog.failures.by_id(definition.id, [group.ids[0] for group in groups])
     examples = {failure["path"]: failure for failure in explained(home, newest)}
     return [
-        {
-            "id": group.id,
-            "kind": group.kind,
-            "why": group.why,
-            "files": len(group.ids),
-            "states": group.states,
-            "newest": group.newest,
-            "example": examples.get(group.paths[0]),
-        }
+        ShownGroup(
+            id=group.id,
+            kind=group.kind,
+            why=group.why,
+            files=len(group.ids),
+            states=group.states,
+            newest=group.newest,
+            example=examples.get(group.paths[0]),
+        )
         for group in groups
     ]
-
-
-def _run(home: Home, definition: Job, measured: Sequence[Any]) -> dict[str, Any] | None:
-    work = runs.open_run(home, definition, measured)
-    return None if work is None else {**vars(work), "done": work.done}
 
 
 def _volume(home: Home, definition: Job) -> str | None:
@@ -163,13 +222,13 @@ def _lines(
         return logs.read(logs.location_of(home.warehouse, definition.id), maximum, batch=batch, path=path)
 
 
-def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> dict[str, Any] | None:
+def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> Preview | None:
     """Returns a few rows of the newest batch that wrote some, or of the table; None: there is no table yet."""
     location = folders.table_location(home.warehouse, definition.into)
     try:
         version = DeltaLog(location).latest_version()
     except VolstreamError as error:
-        return {"columns": [], "rows": [], "error": error.message, "batch": None}
+        return Preview([], [], error.message)
     if version is None:
         return None
     batch = next(
@@ -177,6 +236,6 @@ def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> dict[st
     )
     equals = None if batch is None or not isinstance(definition, FileJob) else ("_batch_id", batch)
     shown = sample_of(home, location, version, equals)
-    if not shown["rows"] and equals is not None:  # replaced since by another batch
+    if not shown.rows and equals is not None:  # replaced since by another batch
         shown, batch = sample_of(home, location, version), None
-    return {**shown, "batch": batch}
+    return Preview(**vars(shown), batch=batch)

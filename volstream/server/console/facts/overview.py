@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,9 +11,11 @@ from volstream.base.definitions import Job
 from volstream.jobs import sizing
 from volstream.jobs.home import Home
 from volstream.ops.inspection import runs
-from volstream.ops.inspection.problems import most_severe, problems
+from volstream.ops.inspection.problems import Problem, most_severe, problems
 from volstream.ops.inspection.status import status
-from volstream.ops.inspection.tables import list_tables
+from volstream.ops.inspection.tables import ListedTable, list_tables
+from volstream.server.console.facts import PageRequest
+from volstream.server.console.facts.rows import ListedJob, ListedStream, ListedTail, ListedVolume, with_plain_keys
 from volstream.spark.engine.control import engine_status
 from volstream.tables.delta.places import is_remote
 
@@ -20,12 +23,26 @@ from volstream.tables.delta.places import is_remote
 _MAX_SHOWN, _MAX_TABLES = 200, 20
 
 
-def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the state of all objects of the home, and what is wrong.
+@dataclass(frozen=True)
+class OverviewFacts:
+    """A home: whether all is well, what is wrong, how many objects there are of each kind, and the first of them."""
 
-    Args:
-        probed: what the daemon says about itself; see ``/readyz``.
-    """
+    home: str
+    well: bool
+    problems: Sequence[Problem]
+    engine: Mapping[str, Any]
+    counts: Mapping[str, int]
+    volumes: Sequence[ListedVolume]
+    streams: Sequence[ListedStream]
+    jobs: Sequence[ListedJob]
+    tables: Sequence[ListedTail]
+    sources: Sequence[Mapping[str, Any]]
+    all_tables: Sequence[ListedTable]
+
+
+def overview(asked: PageRequest) -> OverviewFacts:
+    """The state of all volumes, streams, jobs, tables and sources, and what is wrong."""
+    home, probed = asked.home, asked.probed()
     state = status(home)
     wrong = problems(state, probed)
     now = datetime.now(UTC)
@@ -35,19 +52,19 @@ def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
     def shown(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
         return [{**row, "problem": first.get((kind, row[key or kind]))} for row in state[kinds][:_MAX_SHOWN]]
 
-    return {
-        "home": state["home"],
-        "well": not wrong,
-        "problems": wrong,
-        "engine": probed.get("engine") or _engine(home),
-        "counts": {kind: len(state[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
-        "volumes": [_volume(row, now) for row in shown("volumes", "volume")],
-        "streams": shown("streams", "stream"),
-        "jobs": [{**_plain(row), **_run(home, job)} for job, row in zip(jobs, shown("jobs", "job"), strict=False)],
-        "tables": shown("tables", "table"),
-        "sources": shown("sources", "source", "name"),
-        "all_tables": list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse)),
-    }
+    return OverviewFacts(
+        home=state["home"],
+        well=not wrong,
+        problems=wrong,
+        engine=probed.get("engine") or _engine(home),
+        counts={kind: len(state[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
+        volumes=[_volume(row, now) for row in shown("volumes", "volume")],
+        streams=[ListedStream(**row) for row in shown("streams", "stream")],
+        jobs=[_job(home, job, row) for job, row in zip(jobs, shown("jobs", "job"), strict=False)],
+        tables=[ListedTail(**row) for row in shown("tables", "table")],
+        sources=shown("sources", "source", "name"),
+        all_tables=list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse)),
+    )
 
 
 def _engine(home: Home) -> dict[str, Any]:
@@ -57,33 +74,29 @@ def _engine(home: Home) -> dict[str, Any]:
     return {"state": "not running" if engine is None else engine.state}
 
 
-def _volume(row: dict[str, Any], now: datetime) -> dict[str, Any]:
+def _volume(row: Mapping[str, Any], now: datetime) -> ListedVolume:
     """Adds the age of the last full listing, and how many events it missed."""
     reconciled = row["reconciled"]
     counts = [row["missing"], row["changed"], row["phantom"]]
     # What is late may still have been on its way.
     missed = None if None in counts else max(0, sum(counts) - (row["late"] or 0))
     lag = None if reconciled is None else (now - reconciled).total_seconds()
-    return {**row, "missed_events": missed, "lag_seconds": lag}
+    return ListedVolume(**row, missed_events=missed, lag_seconds=lag)
 
 
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the status of a job with keys that templates can name."""
-    return {key.replace(" ", "_"): value for key, value in row.items()}
-
-
-def _run(home: Home, job: Job) -> dict[str, Any]:
-    """Returns how fast a job is, and when it runs next."""
+def _job(home: Home, job: Job, row: Mapping[str, Any]) -> ListedJob:
+    """Adds how fast a job is, and when it runs next."""
     measured = home.catalog.reports.measured(job.id)
     rate = sizing.typical_rate(measured)
     due, says = runs.next_run(home, job)
     work = runs.open_run(home, job, measured)
-    return {
-        "into": str(job.into),
-        "last_ended": job.last_ended,
-        "files_per_second": None if rate is None else rate.files,
-        "next_run": due,
-        "runs": says,
-        "run_done": None if work is None else work.done,
-        "seconds_left": None if work is None else work.seconds_left,
-    }
+    return ListedJob(
+        **with_plain_keys(row),
+        into=str(job.into),
+        last_ended=job.last_ended,
+        files_per_second=None if rate is None else rate.files,
+        next_run=due,
+        runs=says,
+        run_done=None if work is None else work.done,
+        seconds_left=None if work is None else work.seconds_left,
+    )

@@ -1,0 +1,125 @@
+"""The state of volumes, streams, jobs and tables, as ``ops.inspection.status`` finds it, with names that templates can use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from volstream.base.definitions import JobState, QueueType, TriggerKind
+from volstream.base.model.work import FailureState
+from volstream.ops.inspection.problems import Problem
+
+
+@dataclass(frozen=True)
+class VolumeRow:
+    """How complete a volume's directory is. ``quiet``: for how many seconds no file has come, if that is too long."""
+
+    volume: str
+    location: str
+    queue: QueueType
+    files: int
+    reconciled: datetime | None
+    listed: int | None
+    listed_bytes: int | None
+    missing: int | None
+    changed: int | None
+    phantom: int | None
+    late: int | None
+    rejected: int
+    held_removals: int
+    trouble: str | None
+    quiet: float | None
+    expect_every: float | None
+    note: str | None
+
+
+@dataclass(frozen=True)
+class ListedVolume(VolumeRow):
+    """The same on the overview. ``lag_seconds``: since the last full listing, of which ``missed_events`` is a result."""
+
+    problem: Problem | None
+    missed_events: int | None
+    lag_seconds: float | None
+
+
+@dataclass(frozen=True)
+class ListedStream:
+    """How far a stream is behind its source. ``note``: why it cannot be read; ``stale``: it never will again."""
+
+    stream: str
+    source: str
+    offset: int | None
+    unread: int | None
+    unread_bytes: int | None
+    has_data: bool | None
+    note: str | None
+    stale: bool
+    stale_after: datetime | None
+    stale_soon: bool
+    problem: Problem | None
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """What waits for a job, what failed, and how its last run went.
+
+    Attributes:
+        unit: what the numbers of failures count.
+        files, done, share: of the volume; None: it is not about files, or unknown.
+        reason, trouble, code, wrong: why it paused itself, why its last run failed, why its function cannot be found, what the
+            last verification found.
+    """
+
+    job: str
+    state: JobState
+    reason: str | None
+    unit: str | None
+    trigger: TriggerKind
+    schedule: str
+    running: bool
+    trouble: str | None
+    interrupted: bool
+    code: str | None
+    wrong: str | None
+    files: int | None
+    done: int | None
+    share: float | None
+    waiting_since: datetime | None
+    waiting: int
+    failed: int
+    skipped: int
+    failures: Mapping[FailureState, int]
+    last_run: datetime | None
+    outcome: str | None
+    next_retry: datetime | None
+
+
+@dataclass(frozen=True)
+class ListedJob(JobRow):
+    """The same on the overview, with how fast it is, and when it runs next."""
+
+    problem: Problem | None
+    into: str
+    last_ended: datetime | None
+    files_per_second: float | None
+    next_run: datetime | None
+    runs: str
+    run_done: float | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class ListedTail:
+    """How many rows have arrived for a table and are not committed. ``note``: why not."""
+
+    table: str
+    not_committed: int | None
+    note: str | None
+    problem: Problem | None
+
+
+def with_plain_keys(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the status of a job by the names of :class:`JobRow`."""
+    return {key.replace(" ", "_"): value for key, value in row.items()}

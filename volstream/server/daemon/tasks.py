@@ -1,0 +1,159 @@
+"""Does the tasks that the console was asked for: a few at once, and those of an object one after the other.
+
+Each is a row of the catalog until it has ended. So a daemon that starts takes up what an earlier one left, from its beginning:
+what a run committed is committed, and a comparison writes nothing.
+
+What does not belong here: what is done (``console.actions``), and when jobs are due (``daemon.jobs``).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from volstream.base.config import Settings
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.lifecycle.supervisor import join_all, run_loop
+from volstream.base.log import get
+from volstream.base.model.documents import to_json
+from volstream.base.model.work import ActionState, AuditEntry
+from volstream.catalog import Catalog
+from volstream.catalog.leases import of_tasks
+from volstream.errors import CatalogError, VolstreamError, in_brief, unexpected
+from volstream.server.console.work import CANCELLED, Doing, Work
+from volstream.server.daemon.leased import LeasedWorker
+
+_log = get("tasks")
+
+#: Tasks at once.
+_MAX_WORKING = 4
+
+#: A task during which this many daemons were killed is not begun again: it may be the cause.
+_MAX_ATTEMPTS = 3
+
+#: Interval of checks for new and cancelled tasks if nothing wakes the worker.
+_LOOK_SECONDS = 0.5
+
+#: Seconds for all of them to end when the daemon stops.
+_END_SECONDS = 5.0
+
+
+class TaskWorker(LeasedWorker):
+    """Does the tasks of a virtual cluster while it holds their lease.
+
+    Args:
+        doing_of: returns what does a task. Raises VolstreamError if its object has gone.
+        engine_is_up: whether tasks that need it can begin.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: Settings,
+        cluster: str,
+        doing_of: Callable[[AuditEntry], Doing],
+        engine_is_up: Callable[[], bool],
+    ) -> None:
+        super().__init__("tasks", of_tasks(cluster), catalog, settings, _log)
+        self._audit = catalog.audit
+        self._cluster = cluster
+        self._doing_of = doing_of
+        self._engine_is_up = engine_is_up
+        self._wake = threading.Event()
+        self._works: dict[int, Work] = {}
+        self._threads: list[threading.Thread] = []
+
+    def wake(self) -> None:
+        """Makes it look for tasks now, because something changed."""
+        self._wake.set()
+
+    def end(self) -> None:
+        """See :meth:`LeasedWorker.end`."""
+        super().end()
+        self.wake()
+
+    def work(self, turn: Stop) -> None:
+        """See :meth:`LeasedWorker.work`. What has not ended when it returns stays in the catalog, for the next holder."""
+
+        def look() -> None:
+            self._wake.clear()
+            self._collect()
+            self._follow(turn)
+            self._wake.wait(_LOOK_SECONDS)
+
+        try:
+            run_loop("tasks", look, turn, _log, Backoff(), survives=lambda error: isinstance(error, CatalogError))
+        finally:
+            for work in self._works.values():
+                work.end("The daemon has stopped.")
+            join_all(self._threads, _END_SECONDS)
+            with suppress(CatalogError):  # they are done again
+                self._collect()
+                for identity, work in self._works.items():
+                    self._audit.note(identity, attempts=work.task.attempts)
+            self._works.clear()
+
+    def _collect(self) -> None:
+        """Records how tasks ended. Until the catalog has it, they have not."""
+        for identity, work in [*self._works.items()]:
+            if work.ended is not None:
+                self._audit.end(identity, **work.ended)
+                del self._works[identity]
+
+    def _follow(self, turn: Stop) -> None:
+        """Begins tasks whose turn it is, and ends those that were cancelled."""
+        busy: set[tuple[str, bool]] = set()
+        for task in self._audit.open(self._cluster):
+            queue = (task.object, task.action == "compare")  # a comparison writes nothing: it waits for others only
+            if task.id in self._works:
+                if task.cancelled:
+                    self._works[task.id].cancel()
+            elif task.cancelled:
+                self._audit.end(task.id, ActionState.CANCELLED, CANCELLED)
+                continue
+            elif task.attempts >= _MAX_ATTEMPTS:
+                why = f"The daemon was killed {task.attempts} times while it did this."
+                self._audit.end(task.id, ActionState.FAILED, why, remedy="See its log before you request it again.")
+                continue
+            elif queue in busy or len(self._works) >= _MAX_WORKING:
+                self._wait(task, "Waiting for earlier actions.")
+            elif task.object.startswith("job ") and not self._engine_is_up():
+                self._wait(task, "Waiting for the Spark engine.")
+            else:
+                self._audit.note(task.id, attempts=task.attempts + 1)
+                work = self._works[task.id] = Work(task, self._audit)
+                name = f"{task.action} {task.object}"
+                thread = threading.Thread(target=self._do, args=(work, turn), name=name, daemon=True)
+                self._threads = [*(running for running in self._threads if running.is_alive()), thread]
+                thread.start()
+            busy.add(queue)
+
+    def _wait(self, task: AuditEntry, why: str) -> None:
+        if (task.state, task.step) != (ActionState.QUEUED, why):
+            self._audit.note(task.id, state=ActionState.QUEUED, step=why)
+
+    def _do(self, work: Work, turn: Stop) -> None:
+        task, state, error, remedy, outcome = work.task, ActionState.FINISHED, None, None, None
+        try:
+            work.observe(None, None)
+            result = self._doing_of(task)(work)
+            outcome = json.loads(to_json(work.outcome))
+        except Exception as exc:  # noqa: BLE001  # the thread's outermost handler
+            state, result = ActionState.FAILED, work.why or in_brief(exc)
+            error = type(exc).__name__ if isinstance(exc, VolstreamError) and not work.why else None
+            remedy = work.remedy if work.why else getattr(exc, "remedy", "")
+            if not turn:
+                trace = None if work.why else unexpected(exc)
+                _log.warning("action_failed", action=task.action, object=task.object, error=result, exc_info=trace)
+        else:
+            _log.info("action", action=task.action, object=task.object, result=result)
+        work.over.set()
+        if turn:  # it may have been cut short
+            return
+        if work.cancelled:
+            state = ActionState.CANCELLED
+        work.ended = {"state": state, "result": result, "error": error, "remedy": remedy, "outcome": outcome}
+        self.wake()
