@@ -69,7 +69,7 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "failures": ((attempt, "earlier_failures"), (BatchExecutor, "_note")),
     "ledger": ((ledger, "record"),),
     "commit to the table": ((attempt, "changes_of"), (Consumer, "write")),
-    "upkeep of the table": ((ResultTables, "keep_light"),),
+    "upkeep of the table": ((ResultTables, "compact"),),
 }
 
 _FETCHED, _REST, _ALL = "replies: fetched through Spark", "all else", "all"

@@ -31,7 +31,7 @@ from volstream.files.queues import oss_events, s3_events
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.jobs.conditions import check_where
 from volstream.jobs.schedule import check_cron, next_due
-from volstream.sql import adapt, foreign, grammar, incremental, names
+from volstream.sql import adapt, dialects, grammar, incremental, names
 from volstream.sql.changes import changes_of
 from volstream.sql.tokens import split, words_of
 
@@ -77,7 +77,7 @@ def _for_spark(text: str) -> None:
         names.writes(one)
         names.last(one)
         adapt.create_table(one, "key", {"change_tracking": lambda value: {"tracked": value}})
-        foreign.found_in(one)
+        dialects.found_in(one)
         adapt.insert_all_columns(one, ["a", "b`c"])
         adapt.as_insert(one)
         match words_of(one)[:1]:

@@ -109,7 +109,7 @@ class Outputs:
         query = _OUTPUTS.where(outputs.c.attempt == attempt, _is(OutputState.PENDING)).order_by(outputs.c.id)
         return self._database.all(query, Output)
 
-    def settle(self, table: str) -> None:
+    def resolve_attempts(self, table: str) -> None:
         """Applies what attempts noted that have ended since: of a committed one its outputs are live, of any other they are dead.
 
         An attempt that the catalog no longer knows, because its job was dropped by force, may have been committed: all of its

@@ -21,10 +21,10 @@ from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError
 from volstream.files.storage.base import HasLocalPaths, ObjectStore
 from volstream.functions.environment import starting
-from volstream.functions.lent import lend
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import CapturedOutput, Line
 from volstream.functions.processes import end_of, last_line, receive, send
+from volstream.functions.proxied_store import lend
 from volstream.functions.schema import check_declared, of_declaration
 from volstream.functions.source import FunctionSource
 

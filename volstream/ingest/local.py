@@ -17,7 +17,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.leases import lease, of_commits
 from volstream.errors import DependencyError, NotFoundError, TailFullError, VolstreamError, in_brief
 from volstream.tables.delta import folders
-from volstream.tables.delta.keeper import check_writable
+from volstream.tables.delta.ownership import check_writable
 from volstream.tables.tails import table
 from volstream.tables.tails.commit import commit_tail
 from volstream.tables.tails.writer import Flush, TailWriter

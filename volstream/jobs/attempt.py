@@ -119,7 +119,7 @@ class BatchExecutor:
         outcome = self._note(open_plan, batch, intent, done, earlier)
         if self._outputs is not None:
             self._outputs.note(open_plan, batch, intent, done.staged)
-            self._outputs.place(intent)
+            self._outputs.publish(intent)
         counted_before = [failure.kind for failure in earlier.values() if failure.batch_id in self._committed]
         faults.point("batch.staged")
         if self._stop:

@@ -36,7 +36,7 @@ from volstream.jobs.comparison import (
     SampleSelection,
 )
 from volstream.jobs.differences import CodeOutcome, Comparer, Differences, Percentiles, Row
-from volstream.jobs.environments import equipped
+from volstream.jobs.environments import with_environment
 from volstream.jobs.services import JobServices
 from volstream.jobs.staged import Staged
 from volstream.jobs.stager import stage, target_of_rows, work_on
@@ -83,8 +83,8 @@ def compare(
         StreamStaleError: the delivered files are no longer known.
     """
     environments = services.settings.environments_directory
-    source = equipped(code_of(other), other.environment, environments)
-    own = equipped(code_of(job), job.environment, environments) if both else None
+    source = with_environment(code_of(other), other.environment, environments)
+    own = with_environment(code_of(job), job.environment, environments) if both else None
     with services.gateway.explaining(), as_sql_errors(), reached(services.warehouse):
         run = _Run(services, job, chosen, observe)
         differences, cost = run.differences(other, source)

@@ -52,7 +52,7 @@ from volstream.functions.pickled import code_of, resolved
 from volstream.functions.schema import as_declared, check_names, from_ddl, of_job, of_table
 from volstream.functions.source import FunctionSource
 from volstream.jobs.conditions import check_expectations, check_sets, check_where
-from volstream.jobs.environments import equipped, located
+from volstream.jobs.environments import resolve_environment, with_environment
 from volstream.jobs.home import Home
 from volstream.jobs.infer import Infer
 from volstream.jobs.load import loads, with_rescued
@@ -108,8 +108,8 @@ def create_job(
         _check_idle(catalog, existing)
     function: dict[str, Any] = {}
     if isinstance(spec, FileJobSpec):
-        environment = located(spec.environment, directory)
-        equip = partial(equipped, path=environment, folder=home.settings.environments_directory)
+        environment = resolve_environment(spec.environment, directory)
+        equip = partial(with_environment, path=environment, folder=home.settings.environments_directory)
         function = function_of(vars(spec), spec.returns, spec.arguments, equip=equip, infer=infer, directory=directory)
         function |= {"arguments": dict(spec.arguments), "environment": environment}
     own_streams = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
@@ -202,9 +202,9 @@ def alter_job(
         changes = _load_changes(job, changes)
         arguments = changes.get("arguments", job.arguments)
     if "environment" in changes:
-        changes["environment"] = located(changes["environment"], directory)
+        changes["environment"] = resolve_environment(changes["environment"], directory)
     environment = changes.get("environment", job.environment)
-    equip = partial(equipped, path=environment, folder=home.settings.environments_directory)
+    equip = partial(with_environment, path=environment, folder=home.settings.environments_directory)
     if "function" in changes or "returns" in changes:
         changes |= function_of(
             changes if "function" in changes else vars(job),
@@ -315,7 +315,7 @@ def with_function(
     if loads(job):
         _load_changes(job, given)
     chosen = job.arguments if arguments is None else arguments
-    equip = partial(equipped, path=job.environment, folder=environments)
+    equip = partial(with_environment, path=job.environment, folder=environments)
     attributes = function_of(given, returns, chosen, job=job, equip=equip, directory=directory, declared=declared_apart)
     return dataclasses.replace(job, **attributes, arguments=chosen)
 

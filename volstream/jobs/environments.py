@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from volstream.jobs.services import JobServices
 
 
-def located(path: str | None, directory: Path | None) -> str | None:
+def resolve_environment(path: str | None, directory: Path | None) -> str | None:
     """Returns the absolute path of what defines an environment; None, or an empty path: the function has none.
 
     Args:
@@ -25,7 +25,7 @@ def located(path: str | None, directory: Path | None) -> str | None:
     return os.path.abspath((directory or Path.cwd()) / os.path.expanduser(path)) if path else None
 
 
-def equipped(source: FunctionSource, path: str | None, folder: Path) -> FunctionSource:
+def with_environment(source: FunctionSource, path: str | None, folder: Path) -> FunctionSource:
     """Returns a function in the environment at ``path``, which is made if it is missing; None: in volstream's own.
 
     Args:
@@ -39,7 +39,7 @@ def equipped(source: FunctionSource, path: str | None, folder: Path) -> Function
     return replace(source, environment=EnvironmentStore(folder).at(path))
 
 
-def brought(services: JobServices, session: SparkSession, source: FunctionSource) -> FunctionSource:
+def ship(services: JobServices, session: SparkSession, source: FunctionSource) -> FunctionSource:
     """Returns a function whose environment the session's workers have.
 
     On a Spark that others started, they get a copy; except of a folder, which they must see under the same path.

@@ -42,7 +42,7 @@ class Home(Closeable):
 
     def __init__(self, settings: Settings, connect: Callable[[], SparkGateway] | None = None) -> None:
         self.settings = settings
-        options.know(settings.warehouse_path, settings.warehouse_storage)
+        options.register(settings.warehouse_path, settings.warehouse_storage)
         self.catalog = Catalog(settings.database_url)
         owners.belongs_to(self.warehouse, self.catalog.identity, str(settings.home), self.catalog.links.list)
         self._connect = connect or self._to_engine

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from volstream.tables.delta import direct, upkeep
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.keeper import UPKEEP
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.ownership import UPKEEP
 from volstream.tables.delta.places import can_create
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None
     exists = DeltaLog(location).exists()
     gone = [*empty[KEY].to_pylist()]
     if exists:
-        entries = direct.rows_of(location, KEY, staged.settled(), [KEY])
+        entries = direct.rows_of(location, KEY, staged.replaced_paths(), [KEY])
         gone += [] if entries is None else entries[KEY].to_pylist()
     if not gone or not (exists or direct.create(location, SCHEMA, {UPKEEP: "on"})):
         return

@@ -93,7 +93,7 @@ class JobOutputs:
 
     def sweep(self) -> None:
         """Removes what earlier runs left. Called before the run's first worker writes, with an intent open: no other process can
-        begin an attempt before this one ends, and one that resumes later fails in :meth:`place`, because its files are missing.
+        begin an attempt before this one ends, and one that resumes later fails in :meth:`publish`, because its files are missing.
         """
         if not self._swept:
             left = files_listed(self._reader.list(f"{self._folder}/", _EVERYTHING))
@@ -109,7 +109,7 @@ class JobOutputs:
         made = list(staged.outputs())
         if not made:
             return staged
-        gone = {*plan.removed_paths(open_plan.location, batch), *staged.settled()}
+        gone = {*plan.removed_paths(open_plan.location, batch), *staged.replaced_paths()}
         taken = self._catalog.outputs.at(self._volume.id, (output.path for _, output in made))
         fresh = sorted({output.path for _, output in made} - taken.keys())
         blocked = {
@@ -195,7 +195,7 @@ class JobOutputs:
                     state=OutputState.PENDING,
                 )
             )
-        replaced = [*removed, *staged.settled(), *following.values()]
+        replaced = [*removed, *staged.replaced_paths(), *following.values()]
         if new or replaced:
             self._catalog.outputs.note(self._table, str(intent.attempt), new, replaced)
         faults.point("outputs.noted")
@@ -207,7 +207,7 @@ class JobOutputs:
         called = staged.paths()
         return {file.old_path: file.path for file in plan.moved(open_plan.location, batch) if file.path not in called}
 
-    def place(self, intent: Intent) -> None:
+    def publish(self, intent: Intent) -> None:
         """Moves the contents of new paths there, and checks that those which have to wait are there.
 
         Raises:
@@ -256,7 +256,7 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
     Args:
         placed: etags of staged outputs that are known to be at their paths.
     """
-    catalog.outputs.settle(table)
+    catalog.outputs.resolve_attempts(table)
     unfinished = sorted(catalog.outputs.unfinished(table), key=lambda output: output.volume_id)
     for volume_id, some in groupby(unfinished, lambda output: output.volume_id):
         outputs = list(some)
@@ -266,7 +266,7 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
             continue
         store = output_store(volume, catalog, settings)
         live = [output for output in outputs if output.state is OutputState.LIVE]
-        etags = _each(partial(_place, store, placed or {}), live)
+        etags = _each(partial(_publish, store, placed or {}), live)
         dead = [output for output in outputs if output.state is OutputState.DEAD]
         taken = catalog.outputs.at(volume_id, (output.path for output in dead))
         faults.point("outputs.moved")
@@ -330,7 +330,7 @@ def _left_by(outputs: Iterable[Output]) -> Iterator[str]:
             yield attempt.rpartition("/")[0] if output.state is OutputState.LIVE else attempt
 
 
-def _place(store: TakesOutputs, placed: Mapping[str, str], output: Output) -> str:
+def _publish(store: TakesOutputs, placed: Mapping[str, str], output: Output) -> str:
     """Moves an output that was committed to its path, unless that was done before; returns its etag there."""
     assert output.staged is not None, "it waits"
     if output.staged in placed:

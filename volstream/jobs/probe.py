@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 from volstream.base.lifecycle.disks import user_name
-from volstream.tables.delta.options import know
+from volstream.tables.delta.options import register
 from volstream.tables.delta.places import try_writing
 
 #: Packages that workers need for volumes in a store, by its scheme.
@@ -21,7 +21,7 @@ def look(warehouse: str, options: Mapping[str, str], folders: Sequence[str], sch
     """Runs in a worker; returns its answer as JSON."""
     host, user, problems = socket.gethostname(), user_name(), list[str]()
     if options:
-        know(warehouse, options)
+        register(warehouse, options)
     try:
         try_writing(warehouse)
     except OSError as error:

@@ -61,7 +61,7 @@ class VerifyRun(Run):
         planned: Planned | None = None
         with self.services.session() as session, folders.staged(self.services.warehouse, "verify") as folder:
             comparison = compared(
-                self.services, session, self.job, covered, unfinished, folder, made, again=kind is PlanKind.STREAM
+                self.services, session, self.job, covered, unfinished, folder, made, recreated=kind is PlanKind.STREAM
             )
             found = comparison.found
             if fix and (found.count or kind is PlanKind.STREAM):

@@ -30,9 +30,9 @@ from volstream.tables.delta import direct, folders, foreign, upkeep
 from volstream.tables.delta.columns import types_of
 from volstream.tables.delta.damage import Damage, damage_of, drop_checkpoints, remove_files
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.keeper import UPKEEP, is_open, keeper_of
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.ownership import UPKEEP, is_open, owner_of
 from volstream.tables.delta.writer import DeltaWriter
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class ResultTables:
                 )
             folders.remove(f"{location}/_delta_log")
 
-    def keep_light(self, job: FileJob, commits: int, stop: Stop) -> None:
+    def compact(self, job: FileJob, commits: int, stop: Stop) -> None:
         """Puts small files of the table together, if there are many, and begins with no more after a second. A failure is logged.
 
         Args:
@@ -172,7 +172,7 @@ class ResultTables:
         versions = [offset for offset in offsets if offset is not None]
         versions += self._catalog.consumptions.open_versions(location)
         until = min(versions, default=None)
-        owner = keeper_of(self._catalog, location)
+        owner = owner_of(self._catalog, location)
         if owner is None:
             upkeep.clean(location, until, lambda *_: True)
             return
@@ -262,7 +262,7 @@ def changes_of(job: FileJob, plan: Plan, batch: Batch, staged: Staged) -> RowCha
     follow: dict[str, Mapping[str, Any]] = {}
     # Otherwise it only adds rows: the table has none of its files.
     if job.write is not Write.APPEND and (not job.clean or batch.replaced or batch.removals or batch.moves):
-        gone = [*removed_paths(plan.location, batch), *staged.settled()]
+        gone = [*removed_paths(plan.location, batch), *staged.replaced_paths()]
         called = staged.paths() if batch.moves else set()
         for file in moved(plan.location, batch) if batch.moves and job.on_move is OnMove.REKEY else ():
             if file.path not in called:

@@ -137,11 +137,11 @@ class FileRunner:
         ):
             services.consumer.settle(self._job.stream_id)
 
-    def keep_light(self, stop: Stop) -> None:
+    def compact(self, stop: Stop) -> None:
         """Puts the result table's small files together, and removes old ones, while the job rests. A failure is logged."""
         services = self._services
         with reached(services.warehouse):
-            services.results.keep_light(self._job, 0, stop)
+            services.results.compact(self._job, 0, stop)
 
     def has_work(self) -> bool:
         """See :class:`Runner`."""

@@ -22,7 +22,7 @@ from volstream.errors import (
 from volstream.functions.pickled import code_of
 from volstream.jobs.ahead import LONG_WAIT_SECONDS
 from volstream.jobs.attempt import BatchExecutor
-from volstream.jobs.environments import equipped
+from volstream.jobs.environments import with_environment
 from volstream.jobs.failing import recover
 from volstream.jobs.lease import RunReport
 from volstream.jobs.outputs import finish
@@ -62,7 +62,7 @@ class Run:
         if self.job.outputs_to is not None:
             finish(self.services.catalog, self.services.settings, str(self.job.into))
         environments = self.services.settings.environments_directory
-        self.source = equipped(code_of(self.job), self.job.environment, environments)
+        self.source = with_environment(code_of(self.job), self.job.environment, environments)
         self.report.progress.code_changed = self.source.fingerprint != self.job.fingerprint
         self.volume = self._volume_of(self.services.stream(self.job))
         if self.services.results.exists(self.job):

@@ -181,7 +181,7 @@ class Staged:
         """Returns whether some rows may be as large as a row group should be."""
         return any(file.large for file in self._written)
 
-    def settled(self) -> list[str]:
+    def replaced_paths(self) -> list[str]:
         """Returns the paths whose earlier rows go: those of success, and of sets that are no longer complete; all in memory."""
         incomplete = (pc.field("error_kind") == FailureKind.HELD.value) & pc.field("retry_after").is_null()
         gone = pc.field("rows").is_valid() & (pc.field("error_kind").is_null() | incomplete)

@@ -32,7 +32,7 @@ from volstream.functions.source import FunctionSource
 from volstream.functions.worker import Work
 from volstream.jobs import logs, plan
 from volstream.jobs.definitions import FUNCTION_BROKEN
-from volstream.jobs.environments import brought
+from volstream.jobs.environments import ship
 from volstream.jobs.load import arguments_of
 from volstream.jobs.needs import gpus_of, most_workers, profile_of
 from volstream.jobs.outputs import JobOutputs, target_of
@@ -300,7 +300,7 @@ def stage(
         files = files.repartition(workers)
         work = replace(work, pace=work.pace and replace(work.pace, workers=workers))
     session = cast("SparkSession", files.sparkSession)
-    work = replace(work, source=brought(services, session, work.source))
+    work = replace(work, source=ship(services, session, work.source))
     profile = profile_of(job, services.settings)
     try:
         return Staged.run(location, target, files, work, profile)

@@ -154,7 +154,7 @@ class _Rows:
         if self._file is None:
             folder = self._target.folder
             if self._target.options:
-                options.know(folder, dict(self._target.options))
+                options.register(folder, dict(self._target.options))
             make_folder(folder)
             self._file = datafile.of_rows(folder, self._target.schema, self._target.key)
         rows = pa.concat_tables(self._held)

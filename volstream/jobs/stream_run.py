@@ -34,7 +34,7 @@ class StreamRun(Run):
             if not (worked and until_empty):
                 break
         if batches := self.report.progress.batches:
-            self.services.results.keep_light(self.job, batches, self.stop)
+            self.services.results.compact(self.job, batches, self.stop)
 
     def _plan_strays(self) -> None:
         """Plans and processes the removal of rows whose files no longer exist, if the stream cannot report them."""

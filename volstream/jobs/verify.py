@@ -156,7 +156,7 @@ def compared(
     folder: str,
     outputs: ComparedOutputs | None,
     *,
-    again: bool = False,
+    recreated: bool = False,
 ) -> Comparison:
     """Compares the files that were delivered with the table.
 
@@ -165,7 +165,7 @@ def compared(
         unfinished: an open plan, whose files are not compared.
         folder: for intermediate results; the caller removes it, after a repair.
         outputs: of the job; None: they are not compared.
-        again: the directory may have been made again, so that its versions say nothing of the stream's beginning.
+        recreated: the directory may have been made again, so that its versions say nothing of the stream's beginning.
     """
     stream, location, key = services.stream(job), services.table_of(job), key_column(job)
     log = DeltaLog(location)
@@ -192,7 +192,7 @@ def compared(
     touched.createOrReplaceTempView("volstream_touched")
     if stream.began_after is not None:
         began = f"commit_version > {stream.began_after}"
-        if again:
+        if recreated:
             began = f"last_modified_time > {_moment(stream.created_on)}"
         delivered.createOrReplaceTempView("volstream_all")
         delivered = session.sql(

@@ -22,7 +22,7 @@ from volstream.spark.jvm.address import Address
 from volstream.spark.jvm.channel import ClientChannelBuilder, builder_for, policy_for
 
 if TYPE_CHECKING:
-    from volstream.spark.left import Left
+    from volstream.spark.reusable import ReusableSession
 
 #: Errors that a call may raise when the engine disappears. gRPC raises ValueError for a closed channel.
 BROKEN = (PySparkException, grpc.RpcError, ValueError)
@@ -41,7 +41,7 @@ class SparkConnection:
 
     session: SparkSession
     builder: ClientChannelBuilder
-    left: Left | None = None
+    left: ReusableSession | None = None
 
     def release(self) -> None:
         """Ends the session on the server, or only its statements if another process takes it over, and closes the channel.

@@ -161,7 +161,7 @@ class SparkGateway:
 
     def take_over(self, path: Path) -> None:
         """Makes this thread's session the one that an earlier process left, and leaves it to the next one; see
-        :mod:`volstream.spark.left`. Call before :meth:`session`. Without effect on a server that others started.
+        :mod:`volstream.spark.reusable`. Call before :meth:`session`. Without effect on a server that others started.
         """
         self._left[threading.current_thread()] = path
 
@@ -281,9 +281,9 @@ class SparkGateway:
     def _new(self, left: Path | None = None) -> SparkConnection:
         address = self._found()
         if isinstance(address, EngineAddress) and left is not None:
-            from volstream.spark.left import taken_over
+            from volstream.spark.reusable import reattach
 
-            return self._keep(taken_over(address, left), address)
+            return self._keep(reattach(address, left), address)
         from volstream.spark.connection import opened
 
         connection = self._keep(opened(address), address)

@@ -64,7 +64,7 @@ def found(catalog: Catalog) -> dict[str, tuple[str, str]]:
 def test_outputs_of_an_open_attempt_do_not_count(catalog: Catalog, job: Job) -> None:
     intent = attempt(catalog, job)
     catalog.outputs.note("public.t", str(intent.attempt), [output(intent, "x", "a")], ["a"])
-    catalog.outputs.settle("public.t")
+    catalog.outputs.resolve_attempts("public.t")
     assert catalog.outputs.live("public.t") == []
     assert catalog.outputs.unfinished("public.t") == []
     assert catalog.outputs.unfinished_tables() == ["public.t"]
@@ -75,11 +75,11 @@ def test_a_committed_attempt_replaces_the_outputs_of_its_files_and_keeps_paths_t
     catalog: Catalog, job: Job
 ) -> None:
     make(catalog, job, {"x": "a", "y": "a", "z": "b"})
-    catalog.outputs.settle("public.t")
+    catalog.outputs.resolve_attempts("public.t")
     catalog.outputs.placed([(one, "changed") for one in catalog.outputs.unfinished("public.t")])
     assert {one.etag for one in catalog.outputs.live("public.t")} == {"changed"}
     make(catalog, job, {"x": "a", "z": "a"}, ("a", "b"))
-    catalog.outputs.settle("public.t")
+    catalog.outputs.resolve_attempts("public.t")
     assert found(catalog) == {"x": ("a", "live"), "y": ("a", "dead"), "z": ("a", "live")}
     assert [one.state for one in catalog.outputs.unfinished("public.t")] == ["live", "live", "dead"]
     catalog.outputs.forget([one for one in catalog.outputs.unfinished("public.t") if one.state == "dead"])
@@ -88,9 +88,9 @@ def test_a_committed_attempt_replaces_the_outputs_of_its_files_and_keeps_paths_t
 
 def test_an_aborted_attempt_leaves_what_was_live_and_its_own_paths_are_dead(catalog: Catalog, job: Job) -> None:
     make(catalog, job, {"x": "a", "y": "b"})
-    catalog.outputs.settle("public.t")
+    catalog.outputs.resolve_attempts("public.t")
     make(catalog, job, {"x": "a", "new": "a"}, ("a", "b"), commit=False)
-    catalog.outputs.settle("public.t")
+    catalog.outputs.resolve_attempts("public.t")
     assert found(catalog) == {"x": ("a", "live"), "y": ("b", "live"), "new": ("a", "dead")}
     assert {path: one.source for path, one in catalog.outputs.at("v", ["x", "new", "none"]).items()} == {"x": "a"}
     assert [one.path for one in catalog.outputs.of_sources("public.t", ["b", "c"])] == ["y"]
@@ -98,7 +98,7 @@ def test_an_aborted_attempt_leaves_what_was_live_and_its_own_paths_are_dead(cata
 
 def test_an_attempt_that_the_catalog_no_longer_knows_takes_nothing_away(catalog: Catalog, job: Job) -> None:
     make(catalog, job, {"x": "a", "y": "b"})
-    catalog.outputs.settle("public.t")
+    catalog.outputs.resolve_attempts("public.t")
     intent = attempt(catalog, job)
     catalog.outputs.note(
         "public.t", str(intent.attempt), [output(intent, "new", "a"), output(intent, "x", "a")], ["a", "b"]
@@ -109,7 +109,7 @@ def test_an_attempt_that_the_catalog_no_longer_knows_takes_nothing_away(catalog:
         catalog.consumptions.forget(transaction, job.id)
         catalog.jobs.remove(transaction, job)
         catalog.streams.remove(transaction, stream)
-    catalog.outputs.settle("public.t")
+    catalog.outputs.resolve_attempts("public.t")
     assert found(catalog) == {"x": ("a", "live"), "y": ("b", "live"), "new": ("a", "live")}
 
 
@@ -121,7 +121,7 @@ def test_an_attempt_that_was_ended_notes_nothing(catalog: Catalog, job: Job) -> 
 
 def test_all_outputs_of_a_table_can_be_ended(catalog: Catalog, job: Job) -> None:
     make(catalog, job, {"x": "a"})
-    catalog.outputs.settle("public.t")
+    catalog.outputs.resolve_attempts("public.t")
     assert catalog.outputs.unfinished_tables() == ["public.t"]
     catalog.outputs.end("public.t")
     assert found(catalog) == {"x": ("a", "dead")}

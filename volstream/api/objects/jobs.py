@@ -525,7 +525,7 @@ class Jobs(Collection[Job]):
                 if self._home.catalog.consumptions.open_intent(job.stream_id) is not None:
                     self.file_runner(job).free()
                 if job.outputs_to is not None:  # while the catalog knows which attempts were committed
-                    self._home.catalog.outputs.settle(str(job.into))
+                    self._home.catalog.outputs.resolve_attempts(str(job.into))
                 return
             for stream in map(self._home.catalog.streams.by_id, job.stream_ids):
                 if stream is not None:

@@ -134,10 +134,10 @@ def _renewed(
 ) -> FileJob:
     """Returns the job as the call says, and active. Rows of earlier code stay, and the job knows that they are of it."""
     from volstream.functions.pickled import function_attributes
-    from volstream.jobs.environments import located
+    from volstream.jobs.environments import resolve_environment
 
     wanted = read(FileJobSpec, options)
-    wanted["environment"] = located(wanted.get("environment"), None)
+    wanted["environment"] = resolve_environment(wanted.get("environment"), None)
     allowed = {**keys(FileJobOptions), **keys(SetOptions), **keys(FunctionOptions)}
     changes = {name: wanted.get(name, key.default) for name, key in allowed.items() if name != "returns"}
     changes = {name: value for name, value in changes.items() if value != getattr(job, name)}

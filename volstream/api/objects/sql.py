@@ -19,7 +19,7 @@ from volstream.functions.types.text import document_values
 from volstream.jobs.home import Home
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
-from volstream.sql import foreign, grammar, names
+from volstream.sql import dialects, grammar, names
 from volstream.sql.readonly import one_query
 from volstream.sql.tokens import only, words_of
 
@@ -109,7 +109,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def _run(objects: Objects, text: str, *, read_only: bool = False) -> DataFrame | Result:
     statement = one_query(text) if read_only else only(text)
-    foreign.check(statement)
+    dialects.check(statement)
     words = words_of(statement)
     if grammar.owned(words) or _drops_function(objects.home, statement, words):
         done: DataFrame | Result = Ddl(objects).run(grammar.parse(statement))

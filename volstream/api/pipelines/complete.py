@@ -141,11 +141,11 @@ def _job(written: str, values: Mapping[str, Any], given: Collection[str], folder
         load = values["load"]
         return {"load": dataclasses.replace(load, schema=_columns(load.schema)), CODE: None}
     from volstream.functions.finding import absolute, find
-    from volstream.jobs.environments import located
+    from volstream.jobs.environments import resolve_environment
 
     function = absolute(values["function"], folder)
     code = find(function, str(folder)).fingerprint
-    environment = located(values["environment"], folder)
+    environment = resolve_environment(values["environment"], folder)
     return {"function": function, "returns": _columns(values["returns"]), "environment": environment, CODE: code}
 
 

@@ -26,9 +26,9 @@ from volstream.sql.scanning import Reference
 from volstream.sql.text import literal, pairs, parquet_at, quote_column, table_at, type_of
 from volstream.sql.tokens import words_of
 from volstream.tables.delta import folders
-from volstream.tables.delta.keeper import keeper_of
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.ownership import owner_of
 from volstream.tables.delta.tracking import PROPERTIES as TRACKING
 from volstream.tables.delta.writer import with_retries
 
@@ -262,7 +262,7 @@ def _track(home: Home, location: str) -> None:
     """Makes a table that a job of this home keeps track its changes."""
     log = DeltaLog(location)
     schema = log.schema()
-    if schema is None or tracked(schema) or keeper_of(home.catalog, location) is None:
+    if schema is None or tracked(schema) or owner_of(home.catalog, location) is None:
         return
     with map_spark_errors(), home.gateway.pooled() as spark:
         spark.sql(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({pairs(TRACKING)})").collect()

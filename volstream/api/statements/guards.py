@@ -14,8 +14,8 @@ from volstream.errors import InvalidStateError
 from volstream.sql import names
 from volstream.sql.tokens import tokenize
 from volstream.tables.delta import folders
-from volstream.tables.delta.keeper import check_writable
 from volstream.tables.delta.log import DeltaLog, retention
+from volstream.tables.delta.ownership import check_writable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -31,8 +31,8 @@ from volstream.sql.text import literal, pairs
 from volstream.sql.tokens import tokenize, words_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import PRIMARY_KEY
-from volstream.tables.delta.keeper import check_writable, keeper_of
 from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.ownership import check_writable, owner_of
 from volstream.tables.delta.writer import with_retries
 from volstream.tables.tails.snapshot import TailedTable
 
@@ -308,7 +308,7 @@ class SparkStatements:
         """Drops a table with its data. Spark treats attached tables as external, and would keep the files."""
         name = Name.parse(names.last(statement))
         location = folders.table_location(self._home.warehouse, name)
-        self._end_owner(name, keeper_of(self._home.catalog, location))
+        self._end_owner(name, owner_of(self._home.catalog, location))
         return self._drop_table(spark, name, text)
 
     def _damaged(self, name: Name) -> Name | None:

@@ -16,7 +16,7 @@ from typing import Self
 import pyarrow as pa
 
 from volstream.changes.directory.ordered import PATH
-from volstream.changes.directory.snapshot import Snapshot, combined, there
+from volstream.changes.directory.snapshot import Snapshot, combined, existing_rows
 from volstream.tables.delta.datafile import AddedFile
 from volstream.tables.delta.native import DataFile, NativeTable
 
@@ -133,5 +133,5 @@ def _compact_into(files: BaseFiles, snapshot: Snapshot, changed: pa.Table, few_r
             files.flush()
         begin = end
     if not listed:
-        files.write(there(changed))
+        files.write(existing_rows(changed))
     return removed

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from volstream.changes.directory.ordered import PATH
-from volstream.changes.directory.snapshot import Snapshot, there
+from volstream.changes.directory.snapshot import Snapshot, existing_rows
 from volstream.tables.delta.native import DataFile
 
 #: The displayed attributes of a file.
@@ -131,7 +131,7 @@ class _Rows:
         self._snapshot = snapshot
         overlay = snapshot.overlay(snapshot.newest if refresh is None else refresh)
         self._touched: set[str] = set(overlay[PATH].to_pylist())
-        self._changed = there(overlay).select(_COLUMNS)
+        self._changed = existing_rows(overlay).select(_COLUMNS)
         self._lasts = [str(file.maximum[PATH]) for file in snapshot.base_files]
         self._opened: tuple[int, pq.ParquetFile] | None = None
         self._group: tuple[int, int, pa.Table, list[str]] | None = None

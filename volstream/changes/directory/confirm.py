@@ -14,7 +14,7 @@ from volstream.base.model.files import FileInfo
 from volstream.base.model.selection import Selection
 from volstream.changes.directory import table
 from volstream.changes.directory.difference import compare
-from volstream.changes.directory.snapshot import old_images, there
+from volstream.changes.directory.snapshot import existing_rows, old_images
 from volstream.changes.directory.table import DELETE
 from volstream.errors import StorageError
 from volstream.files.storage.base import PROBE, ObjectStore
@@ -150,7 +150,7 @@ class ConfirmReport:
                     f"{self.store.url(self.covers)}.",
                     "Give a report of an inventory whose filter includes all of the volume. Nothing was changed.",
                 )
-        known = there(old_images(proposed))
+        known = existing_rows(old_images(proposed))
         checked = pc.is_in(known["relative_path"], value_set=pa.array(list(now), pa.string()))
         return compare(table.rows(files, self.store.url), known.filter(checked))
 

@@ -199,7 +199,7 @@ class Snapshot:
             begin = end
             yield _beginning_with(rows, prefixes)
         if not files:
-            yield _beginning_with(there(changed), prefixes)
+            yield _beginning_with(existing_rows(changed), prefixes)
 
     def _find_in_base(self, wanted: Sequence[str]) -> list[pa.Table]:
         lasts = [str(file.maximum[PATH]) for file in self.base_files]
@@ -288,7 +288,7 @@ def old_images(changes: pa.Table) -> pa.Table:
     return pa.table(columns, schema=table.FILES)
 
 
-def there(changed: pa.Table) -> pa.Table:
+def existing_rows(changed: pa.Table) -> pa.Table:
     """Returns the rows of existing files in an overlay from :meth:`Snapshot.overlay`."""
     return changed.filter(pc.is_valid(changed["refresh_id"]))
 
@@ -296,7 +296,7 @@ def there(changed: pa.Table) -> pa.Table:
 def combined(rows: pa.Table, changed: pa.Table) -> pa.Table:
     """Merges rows of the base with an overlay of their range, in order."""
     kept = rows.filter(pc.invert(pc.is_in(rows[PATH], value_set=_array(changed[PATH]))))
-    new = there(changed)
+    new = existing_rows(changed)
     if not new.num_rows:
         return kept
     return pa.concat_tables([kept, new]).sort_by(PATH)

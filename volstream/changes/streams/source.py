@@ -27,9 +27,9 @@ from volstream.sql.text import table_at
 from volstream.tables.delta import durable, folders
 from volstream.tables.delta.columns import Schema
 from volstream.tables.delta.history import RETENTION
-from volstream.tables.delta.keeper import INCIDENTAL, UPKEEP, WRITERS
 from volstream.tables.delta.log import Commit, DeltaLog, is_on, retention
 from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.ownership import INCIDENTAL, UPKEEP, WRITERS
 from volstream.tables.delta.tracking import PROPERTIES as TRACKING
 from volstream.tables.delta.writer import is_large
 

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.functions.loading.numbers import DECODER, with_faithful
+from volstream.functions.loading.numbers import DECODER, null_if_inexact
 from volstream.functions.loading.options import LoadOptions
-from volstream.functions.loading.texts import fit_text, halved, of_text
+from volstream.functions.loading.texts import cast_or_null, fit_text, of_text
 from volstream.functions.types import convert
 from volstream.functions.types.convert import is_too_fine, python_values
 from volstream.functions.types.kinds import is_number, of_arrow
@@ -140,7 +140,7 @@ class ArrowColumn:
             return JsonColumn(self.name, plain(values)).fit(kind)
         if values.type != own:
             # Nanoseconds are cut, as Spark cuts them.
-            values = values.cast(own, safe=False) if _has_nanoseconds(values.type) else halved(values, own)
+            values = values.cast(own, safe=False) if _has_nanoseconds(values.type) else cast_or_null(values, own)
         lost = _lost(self.values, values)
         if own == kind:
             return Fitted(values, lost)
@@ -182,11 +182,11 @@ class JsonColumn:
             read = fit_text(pa.array(texts.values(), pa.string()), kind)
             for at, value in zip(texts, read, strict=True):
                 values[at] = value
-        return self._kept(halved(values, kind, pa.array))
+        return self._kept(cast_or_null(values, kind, pa.array))
 
     def _kept(self, values: pa.Array) -> Fitted:
         """Returns values, without floats that are not what was written; the others are misfits."""
-        fitting = with_faithful(values, self.values) if pa.types.is_floating(values.type) else values
+        fitting = null_if_inexact(values, self.values) if pa.types.is_floating(values.type) else values
         lost = pc.indices_nonzero(fitting.is_null()).to_pylist() if fitting.null_count else ()
         return Fitted(fitting, {at: self.values[at] for at in lost if self.values[at] is not None})
 
@@ -363,8 +363,8 @@ def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_floating(values.type) and pa.types.is_decimal(kind):  # PyArrow rounds
         written = values.cast(pa.string()).to_pylist()
         return JsonColumn("", [None if text is None else Decimal(text) for text in written]).fit(kind).values
-    converted = halved(values, kind)
-    return with_faithful(converted, values) if pa.types.is_floating(kind) else converted
+    converted = cast_or_null(values, kind)
+    return null_if_inexact(converted, values) if pa.types.is_floating(kind) else converted
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:

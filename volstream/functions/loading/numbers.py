@@ -31,7 +31,7 @@ def number(text: str) -> float | Decimal:
 DECODER = json.JSONDecoder(parse_float=number)
 
 
-def with_faithful(values: pa.Array, given: pa.Array | Sequence[Any]) -> pa.Array:
+def null_if_inexact(values: pa.Array, given: pa.Array | Sequence[Any]) -> pa.Array:
     """Returns values of FLOAT or DOUBLE; NULL in place of those that differ from the number by more than a rounded fraction.
 
     0.1 is kept, though binary fractions only come near it. Whole numbers from 2**24 (FLOAT) or 2**53 (DOUBLE) on, and numbers

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.functions.loading.numbers import with_faithful
+from volstream.functions.loading.numbers import null_if_inexact
 from volstream.functions.types.kinds import TIMESTAMP
 
 #: Texts that read as the most specific type, in the order in which they are tried. Numbers with leading zeros are codes, and
@@ -48,11 +48,11 @@ def fit_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     trimmed = pc.utf8_trim_whitespace(texts)
     pattern, prepared = next((text, prepared) for is_one, text, prepared in _READINGS if is_one(kind))
     fitting = pc.if_else(pc.match_substring_regex(trimmed, pattern), trimmed, pa.scalar(None, pa.string()))
-    values = halved(prepared(fitting, kind), kind)
-    return with_faithful(values, fitting) if pa.types.is_floating(kind) else values
+    values = cast_or_null(prepared(fitting, kind), kind)
+    return null_if_inexact(values, fitting) if pa.types.is_floating(kind) else values
 
 
-def halved(values: Any, kind: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array] = pc.cast) -> pa.Array:
+def cast_or_null(values: Any, kind: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array] = pc.cast) -> pa.Array:
     """Converts values; NULL for those that cannot be converted, which halving finds: PyArrow gives up at the first one."""
     try:
         return convert(values, kind)
@@ -60,7 +60,7 @@ def halved(values: Any, kind: pa.DataType, convert: Callable[[Any, pa.DataType],
         if len(values) == 1:
             return pa.nulls(1, kind)
     half = len(values) // 2
-    return pa.concat_arrays([halved(values[:half], kind, convert), halved(values[half:], kind, convert)])
+    return pa.concat_arrays([cast_or_null(values[:half], kind, convert), cast_or_null(values[half:], kind, convert)])
 
 
 def _as_written(texts: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -27,8 +27,8 @@ from volstream.ingest.wire import COLUMNS, decoded, encoded, to_flight
 from volstream.server.console.app import probes
 from volstream.server.console.server import HttpServer
 from volstream.server.daemon.families import counter, gauge
-from volstream.server.daemon.strangers import UnauthenticatedConnections
 from volstream.server.daemon.tails import Committer
+from volstream.server.daemon.unauthenticated import UnauthenticatedConnections
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches
 from volstream.sql.parameters import in_schema

@@ -156,13 +156,13 @@ class Scheduler:
         for job in jobs:
             if self._has_room(job) and self._rests_enough(job):
                 self._kept_light = job.id
-                self._begin(pool, job, self._keep_light)
+                self._begin(pool, job, self._compact)
                 return
 
-    def _keep_light(self, job: Job) -> None:
+    def _compact(self, job: Job) -> None:
         runner = self._runner_of(job)
         assert isinstance(runner, FileRunner), "only these rest"
-        runner.keep_light(self._stop)
+        runner.compact(self._stop)
 
     def _rests_enough(self, job: Job) -> bool:
         """Returns whether the job's table is to be looked after now. A job that is new to this daemon counts as having run."""

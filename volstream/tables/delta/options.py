@@ -7,7 +7,7 @@ from collections.abc import Mapping
 _known: dict[str, dict[str, str]] = {}
 
 
-def know(warehouse: str, options: Mapping[str, str]) -> None:
+def register(warehouse: str, options: Mapping[str, str]) -> None:
     """Registers options, named as in deltalake's ``storage_options``, for everything in the warehouse."""
     _known[warehouse] = dict(options)
 

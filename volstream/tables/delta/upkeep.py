@@ -26,9 +26,9 @@ from pyarrow import fs
 from volstream.tables.delta import commits, direct, history
 from volstream.tables.delta.datafile import fitted, of_rows, open_file
 from volstream.tables.delta.history import MayGo
-from volstream.tables.delta.keeper import UPKEEP
 from volstream.tables.delta.log import DeltaLog, files_kept, own_file
 from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.ownership import UPKEEP
 from volstream.tables.delta.places import (
     can_create,
     files_of,

@@ -47,10 +47,10 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     place = str(tmp_path / "t")
     if request.param != "folder":
         place = f"{_WAREHOUSE}/{uuid.uuid4().hex}"
-        options.know(_WAREHOUSE, request.getfixturevalue("buckets")(request.param))
+        options.register(_WAREHOUSE, request.getfixturevalue("buckets")(request.param))
     assert direct.create(place, SCHEMA, {"volstream.job": "j"})
     yield place
-    options.know(_WAREHOUSE, {})
+    options.register(_WAREHOUSE, {})
 
 
 def files(location: str) -> set[str]:
@@ -135,7 +135,7 @@ def _try_to_commit(location: str, number: int, who: int) -> None:
 
 @EVERYWHERE
 def test_exactly_one_of_two_processes_makes_each_commit(location: str) -> None:
-    know = partial(options.know, _WAREHOUSE, options.options_of(location))
+    know = partial(options.register, _WAREHOUSE, options.options_of(location))
     with ProcessPoolExecutor(2, get_context("spawn"), know) as pool:
         for number in range(1, 26):
             for future in [pool.submit(_try_to_commit, location, number, who) for who in (0, 1)]:

@@ -13,9 +13,9 @@ from volstream.spark.session import SparkGateway
 from volstream.tables.delta import direct, upkeep
 from volstream.tables.delta.columns import PRIMARY_KEY
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.keeper import UPKEEP
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.ownership import UPKEEP
 from volstream.tables.delta.tracking import PROPERTIES
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("n", pa.int64())])

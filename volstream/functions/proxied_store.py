@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _BUFFER = 256 << 10
 
 
-def lend(store: ObjectStore) -> tuple[LentStore, socket.socket]:
+def lend(store: ObjectStore) -> tuple[ProxiedStore, socket.socket]:
     """Returns what a child that inherits the socket uses as the store. Close the socket once it has it."""
     here, there = socket.socketpair()
     threading.Thread(target=_lend, args=(here, store), name="lent store", daemon=True).start()
-    return LentStore(there.fileno()), there
+    return ProxiedStore(there.fileno()), there
 
 
 def _lend(control: socket.socket, store: ObjectStore) -> None:
@@ -67,7 +67,7 @@ def _portable(error: Exception) -> Exception:
     return StorageError(reason_of(error))
 
 
-class LentStore:
+class ProxiedStore:
     """The parent's store, in the child. Thread-safe.
 
     Args:
@@ -79,7 +79,7 @@ class LentStore:
         self._own = threading.local()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (LentStore, (self._control,))
+        return (ProxiedStore, (self._control,))
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
         """See :meth:`ObjectStore.list`. A function lists nothing."""

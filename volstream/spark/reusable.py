@@ -38,7 +38,7 @@ _SESSION_VARIABLE = "SPARK_JOB_ARTIFACT_UUID"
 _ENDED_SECONDS = 2.0
 
 
-class Left:
+class ReusableSession:
     """The file of a session, locked by the process that uses it; its content is complete while no process does."""
 
     def __init__(self, file: TextIO) -> None:
@@ -75,7 +75,7 @@ class Left:
         self._file.flush()
 
 
-def taken_over(address: EngineAddress, path: Path) -> SparkConnection:
+def reattach(address: EngineAddress, path: Path) -> SparkConnection:
     """Returns the session that an earlier process left at ``path``, or a new one, which is left there.
 
     Raises:
@@ -88,7 +88,7 @@ def taken_over(address: EngineAddress, path: Path) -> SparkConnection:
         return connection.opened(address)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return _taken_over(address, Left(file))
+        return _reattach(address, ReusableSession(file))
     except OSError:  # another process has it, or the disk is full
         file.close()
         return connection.opened(address)
@@ -97,7 +97,7 @@ def taken_over(address: EngineAddress, path: Path) -> SparkConnection:
         raise
 
 
-def _taken_over(address: EngineAddress, left: Left) -> SparkConnection:
+def _reattach(address: EngineAddress, left: ReusableSession) -> SparkConnection:
     session_id, is_usable = left.read()
     if session_id is not None and not is_usable:
         connection.opened(address, session_id).release()

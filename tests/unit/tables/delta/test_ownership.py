@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from volstream.functions.schema import PROVENANCE
-from volstream.tables.delta.keeper import INCIDENTAL
+from volstream.tables.delta.ownership import INCIDENTAL
 
 
 def test_all_but_the_path_of_a_rows_provenance_is_incidental() -> None:

@@ -21,9 +21,9 @@ UPKEEP = "volstream.upkeep"
 INCIDENTAL = frozenset({"_file_version", "_refresh_id", "_batch_id", "_processed_at"})
 
 
-def keeper_of(catalog: Catalog, location: str) -> Job | None:
+def owner_of(catalog: Catalog, location: str) -> Job | None:
     """Returns the job that maintains the table at a location; None: no such table or job. Raises DependencyError."""
-    return _keeper(catalog, DeltaLog(location).properties().get(OWNER))
+    return _owner(catalog, DeltaLog(location).properties().get(OWNER))
 
 
 def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) -> None:
@@ -35,7 +35,7 @@ def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) 
         DependencyError: the table cannot be read.
     """
     properties = DeltaLog(location).properties()
-    job = _keeper(catalog, properties.get(OWNER))
+    job = _owner(catalog, properties.get(OWNER))
     if is_open(properties):
         if isinstance(job, FileJob) and job.clean:
             catalog.jobs.change(job, clean=False)
@@ -54,5 +54,5 @@ def is_open(properties: Mapping[str, str]) -> bool:
     return properties.get(WRITERS, "").lower() == "any"
 
 
-def _keeper(catalog: Catalog, owner: str | None) -> Job | None:
+def _owner(catalog: Catalog, owner: str | None) -> Job | None:
     return catalog.jobs.by_id(owner) if owner else None
