@@ -1,6 +1,6 @@
 """A provider's queue: threads request messages and keep them invisible to other consumers until they are acknowledged.
 
-What does not belong here: requests to a provider (``sqs``, ``mns``), what messages mean (the parsers).
+What does not belong here: requests to a provider, and what its messages mean (see its folder).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from pyarrow import fs
 from volstream.base.lifecycle.disks import disk_error, sync
 from volstream.base.model.text import first_line
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, StorageError
-from volstream.files.cloud.access import Access, Keys
+from volstream.files.providers.access import Access, Keys
 from volstream.tables.delta.options import options_of
 
 if TYPE_CHECKING:
@@ -279,12 +279,12 @@ def create_file(location: str, content: bytes) -> bool:
         DependencyError: an object store cannot be reached. The file may be there nevertheless.
     """
     if is_remote(location):
-        from volstream.files.cloud import aws
+        from volstream.files.providers.aws import credentials
 
         place = urlsplit(location)
-        with aws.errors(f"Writing {location}"):
+        with credentials.errors(f"Writing {location}"):
             access = _access(location)
-            return aws.create_object(access, place.netloc, place.path.lstrip("/"), content)
+            return credentials.create_object(access, place.netloc, place.path.lstrip("/"), content)
     filesystem, path = filesystem_of(location)
     draft = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}.tmp"
     try:
@@ -373,10 +373,10 @@ def _check_conditions(access: Access, bucket: str, folder: str) -> None:
     """
     if _is_amazon_s(access.endpoint):
         return
-    from volstream.files.cloud import aws
+    from volstream.files.providers.aws import credentials
 
-    with aws.errors(f"The warehouse's store at {access.endpoint}"):
-        safe = aws.supports_conditional_writes(access, bucket, f"{folder}/_probe-{uuid.uuid4().hex}")
+    with credentials.errors(f"The warehouse's store at {access.endpoint}"):
+        safe = credentials.supports_conditional_writes(access, bucket, f"{folder}/_probe-{uuid.uuid4().hex}")
     if not safe:
         raise InvalidStateError(
             f"The store at {access.endpoint} ignores If-None-Match on PUT requests, so two writers could overwrite each "

@@ -7,6 +7,7 @@ an unchanged object costs one HEAD request, whereas a missed change leaves the d
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -57,6 +58,14 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
     if len(readable) < len(spellings):
         return reject(body, "The message has an event without a name, a bucket's name and an object's key.")
     return tuple(hint for hints in readable for hint in hints if not hint.key.endswith("/"))
+
+
+def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
+    """See :meth:`~volstream.files.providers.base.Provider.hints_of`."""
+    match event:
+        case {"events": list()} | {"specversion": str(), "data": {"oss": dict()}}:
+            return parse(json.dumps(event).encode())
+    return None
 
 
 def _read(text: bytes) -> Any:

@@ -6,6 +6,7 @@ whereas a missed change leaves the directory stale. What does not belong here: w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote_plus
@@ -48,6 +49,20 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
     if not all(spellings):
         return reject(body, "The message has a record without a bucket's name and an object's key.")
     return tuple(hint for hints in spellings for hint in hints if not hint.key.endswith("/"))
+
+
+def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
+    """See :meth:`~volstream.files.providers.base.Provider.hints_of`. CloudEvents may have one of S3's inside."""
+    match event:
+        case {"specversion": str(), "data": {"s3": dict()} as record}:
+            event = {"Records": [record]}
+        case {"specversion": str(), "data": {"Records": list()} as records}:
+            event = records
+        case {"Records": list()} | {"detail-type": str()} | {"Type": str()} | {"Event": str()} | {"s3Bucket": str()}:
+            pass
+        case _:
+            return None
+    return parse(json.dumps(event).encode())
 
 
 def _record(record: Any) -> Sequence[ObjectHint]:

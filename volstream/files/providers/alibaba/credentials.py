@@ -1,4 +1,4 @@
-"""Alibaba Cloud's side of an :class:`Access`: currently valid keys, and the addresses of its services.
+"""Credentials for Alibaba Cloud: currently valid keys of an :class:`Access`, those for tasks, and the region.
 
 Signing is done by the store or queue, because each SDK does it in its own way.
 """
@@ -13,6 +13,7 @@ import re
 import threading
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,8 @@ from urllib.parse import quote, urlsplit
 import requests
 
 from volstream.base import config
-from volstream.errors import DependencyError, StorageDeniedError, StorageError
-from volstream.files.cloud.access import Access, Keys
+from volstream.errors import DependencyError, InvalidValueError, StorageDeniedError, StorageError
+from volstream.files.providers.access import Access, DayKeys, Keys
 
 if TYPE_CHECKING:
     from alibabacloud_credentials_api import ICredentialsProvider
@@ -58,6 +59,30 @@ def keys(
         if held is None or held.expires is None or held.expires - datetime.now(UTC) < _RENEW:
             held = _assumed[access] = _assume(access, _source_keys(access, passing, denied), passing, denied)
         return held
+
+
+def for_tasks(access: Access) -> Access:
+    """Returns the access for a task: with temporary keys or, if there are only long-lived ones and no role, with derived keys
+    that sign requests only to OSS in this region, today and tomorrow."""
+    place = required_region(access)
+    given = replace(access, region=place, role_arn=None, external_id=None, credentials="static", keys=None)
+    if access.days is not None:
+        return given
+    own = keys(access)
+    if own.token is not None:
+        return replace(given, keys=own)
+    return replace(given, days=DayKeys.of(own, "aliyun_v4", place, "oss", "aliyun_v4_request"))
+
+
+def required_region(access: Access) -> str:
+    """Returns the region. Raises InvalidValueError if nothing determines it."""
+    place = region(access)
+    if place is None:
+        raise InvalidValueError(
+            "The region of the buckets is unknown.",
+            "Use a connection with --region, such as cn-hangzhou, or set ALIBABA_CLOUD_REGION_ID.",
+        )
+    return place
 
 
 def region(access: Access) -> str | None:

@@ -1,6 +1,6 @@
-"""Amazon's side of an :class:`Access`: signing clients, temporary keys for tasks, and the meaning of its errors.
+"""Amazon's services: clients that sign for an :class:`Access`, temporary keys for tasks, and the meaning of errors.
 
-The only module that imports boto3. The requests themselves are made by stores and queues.
+The only module that imports boto3. What does not belong here: the requests of the store and of the queue.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from botocore.utils import parse_timestamp
 from urllib3.exceptions import HTTPError
 
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
-from volstream.files.cloud.access import Access, DayKeys, Keys
+from volstream.files.providers.access import Access, DayKeys, Keys
 
 #: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
 _SESSION_SECONDS = 3600
@@ -122,14 +122,10 @@ def client(access: Access, service: str, endpoint: str | None = None) -> Any:
 
 def for_tasks(access: Access) -> Access:
     """Returns the access for a task, without long-lived keys: with the role's keys, else existing temporary ones, else those of
-    a new session; at a store that is not Amazon's, which rarely has sessions, with keys that sign for a day or two.
-
-    Raises:
-        The vendor's exceptions: call it inside :func:`errors`.
-    """
+    a new session; at a store that is not Amazon's, which rarely has sessions, with keys that sign for a day or two."""
     if access.days is not None:
         return access
-    with _lock:
+    with errors("The credentials"), _lock:
         credentials = _session(access).get_credentials()
         if credentials is None:
             raise NoCredentialsError
@@ -151,16 +147,6 @@ def region(access: Access) -> str | None:
     with _lock:
         name: str | None = _session(access).region_name
     return name
-
-
-def notifications(access: Access, bucket: str) -> Mapping[str, Any]:
-    """Returns the notification configuration of a bucket, as from S3's GetBucketNotificationConfiguration.
-
-    Raises:
-        The vendor's exceptions: call it inside :func:`errors`.
-    """
-    answer: Mapping[str, Any] = client(access, "s3").get_bucket_notification_configuration(Bucket=bucket)
-    return answer
 
 
 def supports_conditional_writes(access: Access, bucket: str, key: str) -> bool:
