@@ -23,7 +23,7 @@ __all__ = ["own", "provider_by", "provider_of"]
 _ALIASES = {alias: scheme for scheme, words in PROVIDERS.items() for alias in words.aliases}
 
 #: Schemes without a provider, for which no plug-in is looked for.
-_NONE = ("file", "memory")
+_NONE = ("file", "memory", "hdfs", "viewfs")
 
 
 def provider_of(location: str) -> Provider | None:

@@ -7,15 +7,17 @@ What does not belong here: what all providers' buckets have in common (``storage
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from re import Pattern
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from volstream.base.model.providers import PROVIDERS
 from volstream.errors import DependencyError
 
 if TYPE_CHECKING:
+    from pyarrow import fs
+
     from volstream.base.definitions import Connection
     from volstream.base.model.checks import Check
     from volstream.base.model.hints import ObjectHint, Rejection
@@ -41,6 +43,24 @@ class RequiredAccess:
     writes: bool = False
 
 
+class TableStore(Protocol):
+    """What Delta tables in a provider's buckets need, besides deltalake. ``options`` are those of deltalake for the store."""
+
+    def filesystem(self, options: Mapping[str, str]) -> fs.FileSystem:
+        """Returns pyarrow's filesystem of the store, whose paths begin with the bucket."""
+
+    def can_create(self, location: str, options: Mapping[str, str]) -> bool:
+        """True if :meth:`create_file` is possible below a location; False if a package for it is missing.
+
+        Raises:
+            InvalidStateError: the store would overwrite, so that nothing may be committed to it.
+            DependencyError: the store cannot be asked.
+        """
+
+    def create_file(self, location: str, options: Mapping[str, str], content: bytes) -> bool:
+        """Writes a small file unless it exists; returns False if another one is there. Raises DependencyError."""
+
+
 @dataclass(frozen=True)
 class Provider:
     """A provider of buckets. Its folder has a module for each part, and in it a function for each of the methods below.
@@ -55,6 +75,7 @@ class Provider:
         package: the package that workers need for its stores.
         buckets: pattern of the names of buckets.
         role: an example of a role's name.
+        keeps_tables: whether Delta tables can be in its buckets; if so, the folder has ``tables``, too.
         takes_dots: its packages can ask for keys with a part that is ``.`` or ``..``; others resolve these like paths.
     """
 
@@ -65,6 +86,12 @@ class Provider:
     buckets: Pattern[str]
     role: str
     takes_dots: bool = True
+    keeps_tables: bool = False
+
+    @property
+    def tables(self) -> TableStore | None:
+        """``tables``: how Delta tables are kept in its buckets; None: they cannot be."""
+        return cast("TableStore", self._part("tables")) if self.keeps_tables else None
 
     def open_store(self, location: str, access: Access) -> ObjectStore:
         """``store``: returns the store of a bucket or a part of it. Does no I/O."""

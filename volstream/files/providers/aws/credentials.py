@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import random
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +15,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 import boto3
 import botocore.loaders
@@ -42,6 +39,7 @@ from urllib3.exceptions import HTTPError
 
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, DayKeys, Keys
+from volstream.files.providers.aws import is_own
 
 #: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
 _SESSION_SECONDS = 3600
@@ -54,9 +52,6 @@ _ANY_REGION = "us-east-1"
 
 #: A long-lived worker receives new keys again and again, each with an access of its own.
 _MAX_HELD = 64
-
-#: How often a store may refuse two requests that create one object, before it is an error.
-_CONFLICTS = 10
 
 _OPTIONS: Mapping[str, Any] = {
     "connect_timeout": 5,
@@ -149,46 +144,6 @@ def region(access: Access) -> str | None:
     return name
 
 
-def supports_conditional_writes(access: Access, bucket: str, key: str) -> bool:
-    """True if a store refuses a conditional write of an object that already exists. Writes and deletes ``key``."""
-    store = client(access, "s3")
-    store.put_object(Bucket=bucket, Key=key, Body=b"")
-    try:
-        store.put_object(Bucket=bucket, Key=key, Body=b"", IfNoneMatch="*")
-    except ClientError as error:
-        if status(error) not in (400, 409, 412, 501):
-            raise
-        return status(error) in (409, 412)  # any other status: conditions are not supported
-    finally:
-        store.delete_object(Bucket=bucket, Key=key)
-    return False
-
-
-def create_object(access: Access, bucket: str, key: str, content: bytes) -> bool:
-    """Writes a small object unless it exists; returns False if another one is there.
-
-    A repeated request finds what the first one wrote, whose answer was lost: equal content is ours. Of two requests at once a
-    store may refuse both; then it is asked again.
-    """
-    store = client(access, "s3")
-    attempt = 1
-    while True:
-        try:
-            store.put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
-            return True
-        except ClientError as error:
-            if status(error) not in (409, 412):
-                raise
-            refused = error
-        try:
-            return bool(store.get_object(Bucket=bucket, Key=key)["Body"].read() == content)
-        except ClientError as missing:
-            if status(missing) != 404 or attempt == _CONFLICTS:
-                raise refused from missing
-        time.sleep(random.uniform(0.02, 0.2) * attempt)  # not for security
-        attempt += 1
-
-
 @contextmanager
 def errors(
     what: str,
@@ -232,12 +187,6 @@ def status(error: Exception) -> int:
     if not isinstance(error, ClientError):
         return 0
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def is_own(endpoint: str | None) -> bool:
-    """True if ``endpoint`` is Amazon's; its other services are then at addresses of their own."""
-    host = urlsplit(endpoint or "").hostname or ""
-    return endpoint is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
 @lru_cache(_MAX_HELD)
