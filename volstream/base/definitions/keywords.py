@@ -50,19 +50,20 @@ class StreamKeywords(TypedDict, total=False):
     comment: str | None
 
 
-class JobKeywords(TypedDict, total=False):
-    """Options of a new job."""
+class DynamicTableKeywords(TypedDict, total=False):
+    """Options of a new dynamic table."""
 
-    returns: str | None
-    arguments: Mapping[str, str | int | float]
-    environment: str | None
-    outputs_to: str | None
-    outputs_prefix: str | None
-    group_by: str | None
-    group_complete: str | None
-    group_quiet: float | str | timedelta | None
+    comment: str | None
+    on_change: bool
+    every: float | str | timedelta | None
+    cron: str | None
+    priority: int
+
+
+class FileJobChanges(DynamicTableKeywords, total=False):
+    """What can be changed of any job on files."""
+
     where: str | None
-    write: Write | Literal["upsert", "append"]
     on_move: OnMove | Literal["rerun", "rekey"]
     retries: int
     pause_after: int
@@ -80,14 +81,9 @@ class JobKeywords(TypedDict, total=False):
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None
-    comment: str | None
-    on_change: bool
-    every: float | str | timedelta | None
-    cron: str | None
-    priority: int
 
 
-class JobChanges(TypedDict, total=False):
+class JobChanges(FileJobChanges, total=False):
     """What can be changed of a job."""
 
     returns: str | None
@@ -95,32 +91,18 @@ class JobChanges(TypedDict, total=False):
     environment: str | None
     group_complete: str | None
     group_quiet: float | str | timedelta | None
-    where: str | None
-    on_move: OnMove | Literal["rerun", "rekey"]
-    retries: int
-    pause_after: int
-    timeout: float | str | timedelta | None
-    isolate: bool
-    concurrency: int | None
-    rate: str | None
-    parallel: int | None
-    cpus: int | None
-    memory: int | str | None
-    gpus: int | None
-    expect: Sequence[str] | str
-    expect_warn: Sequence[str] | str
-    verify_every: float | str | timedelta | None
-    max_files: int | None
-    max_bytes: int | str | None
-    alert: Sequence[str] | str | None
-    comment: str | None
-    on_change: bool
-    every: float | str | timedelta | None
-    cron: str | None
-    priority: int
 
 
-class LoadKeywords(TypedDict, total=False):
+class JobKeywords(JobChanges, total=False):
+    """Options of a new job."""
+
+    outputs_to: str | None
+    outputs_prefix: str | None
+    group_by: str | None
+    write: Write | Literal["upsert", "append"]
+
+
+class LoadKeywords(FileJobChanges, total=False):
     """Options of a new job that loads files."""
 
     format: FileFormat | Literal["csv", "json", "parquet", "avro", "orc"] | None
@@ -130,40 +112,7 @@ class LoadKeywords(TypedDict, total=False):
     schema: str | None
     infer_types: bool
     new_columns: NewColumns | Literal["add", "rescue", "fail"]
-    where: str | None
     write: Write | Literal["upsert", "append"]
-    on_move: OnMove | Literal["rerun", "rekey"]
-    retries: int
-    pause_after: int
-    timeout: float | str | timedelta | None
-    isolate: bool
-    concurrency: int | None
-    rate: str | None
-    parallel: int | None
-    cpus: int | None
-    memory: int | str | None
-    gpus: int | None
-    expect: Sequence[str] | str
-    expect_warn: Sequence[str] | str
-    verify_every: float | str | timedelta | None
-    max_files: int | None
-    max_bytes: int | str | None
-    alert: Sequence[str] | str | None
-    comment: str | None
-    on_change: bool
-    every: float | str | timedelta | None
-    cron: str | None
-    priority: int
-
-
-class DynamicTableKeywords(TypedDict, total=False):
-    """Options of a new dynamic table."""
-
-    comment: str | None
-    on_change: bool
-    every: float | str | timedelta | None
-    cron: str | None
-    priority: int
 
 
 class SourceChanges(TypedDict, total=False):
