@@ -13,6 +13,8 @@ from tests.clouds import Answers, Cloud
 from volstream.errors import QueueError, StorageDeniedError, StorageError
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.alibaba import credentials
+from volstream.files.providers.alibaba.queue import MnsService
+from volstream.files.queues.base import QueueSpec
 
 ROLE = "acs:ram::1234567890:role/reader"
 
@@ -83,11 +85,14 @@ def test_a_refusal_by_sts_is_explained_in_plain_words(oss: Cloud) -> None:
     assert "mistyped-secret" not in str(error.value)
 
 
-def test_transient_sts_errors_have_the_requested_error_class(answers: Answers) -> None:
+def test_transient_errors_of_sts_are_those_of_the_store_or_the_queue_that_wants_keys(answers: Answers) -> None:
     access = Access("oss", "cn-hangzhou", answers.url, ROLE, "external", "static", Keys("id", "secret"))
     answers.answer = lambda *_: (503, {}, b'{"Code": "ServiceUnavailable", "Message": "Later."}')
+    with pytest.raises(StorageError, match=r"Later\. \(ServiceUnavailable\)") as error:
+        credentials.keys(access)
+    assert error.value.transient
     with pytest.raises(QueueError, match=r"Later\. \(ServiceUnavailable\)"):
-        credentials.keys(access, QueueError, StorageDeniedError)
+        MnsService(QueueSpec("oss://b/in", name="http://127.0.0.1:1/queues/q", access=access)).describe()
     answers.answer = lambda *_: (502, {}, b"<html>")
     with pytest.raises(StorageError, match="cannot be assumed") as error:
         credentials.keys(access)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.model.selection import Selection
 from volstream.changes.directory import table
 from volstream.changes.directory.table import DELETE, INSERT
 
 
-class Removals:
+class Removals(Closeable):
     """Removals in the order found, in constant memory. A context manager.
 
     Args:
@@ -32,15 +31,11 @@ class Removals:
         self.count = 0
         self.of = 0
         self._new = array("q")  # hash of each new file's content
-        self._file = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `__exit__`
+        self._file = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `close`
         self._writer = pa.ipc.new_stream(self._file, table.CHANGE)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Removes the file that keeps the removals."""
         self._writer.close()
         self._file.close()
 

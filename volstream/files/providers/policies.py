@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from volstream.files.providers.base import RequiredAccess
 
@@ -19,6 +20,12 @@ def by_bucket(needs: Sequence[RequiredAccess]) -> Iterator[tuple[str, list[str],
     for bucket in sorted({need.bucket for need in needs}):
         here = [need for need in needs if need.bucket == bucket]
         yield bucket, _outermost(need.root for need in here), _outermost(need.root for need in here if need.writes)
+
+
+def allowed(actions: Sequence[str], resources: Sequence[str], condition: Any = None) -> dict[str, Any]:
+    """Returns a statement that allows these actions."""
+    statement = {"Effect": "Allow", "Action": list(actions), "Resource": list(resources)}
+    return statement if condition is None else {**statement, "Condition": condition}
 
 
 def queues_of(needs: Sequence[RequiredAccess]) -> list[str]:

@@ -100,9 +100,7 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
         As :func:`create_volume`.
     """
     volume = catalog.volumes.get(name)
-    connection: Connection | None = None
-    if volume.connection_id is not None:
-        connection = catalog.connections.by_id(volume.connection_id)
+    connection = catalog.connections.by_id(volume.connection_id) if volume.connection_id else None
     if "connection" in changes:
         asked_for: Name | None = changes.pop("connection")
         connection = None if asked_for is None else catalog.connections.get(asked_for)

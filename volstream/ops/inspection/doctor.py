@@ -140,11 +140,10 @@ class _ExaminedVolume:
         store = store_of(self._volume, self._home.catalog, self._home.settings)
         listing = _try("listing", lambda: self._listing(store))
         yield listing
-        yield (
-            _try("reading", lambda: self._reading(store))
-            if self._found
-            else Check("reading", CheckState.SKIPPED, "There is no file to read.")
-        )
+        if self._found:
+            yield _try("reading", lambda: self._reading(store))
+        else:
+            yield Check("reading", CheckState.SKIPPED, "There is no file to read.")
         yield from self._queue()
         yield self._check_notifications()
         yield self._writer()
@@ -209,26 +208,16 @@ class _ExaminedVolume:
 
     def _queue_settings(self, state: QueueState) -> Iterator[Check]:
         if state.retention_seconds is not None and state.retention_seconds < 2 * self._home.settings.reconcile_seconds:
-            yield Check(
-                "retention",
-                CheckState.WARNING,
-                f"Messages are lost after {format_duration(state.retention_seconds)}.",
-                "Raise the retention to days: messages wait in the queue while no daemon is running.",
-            )
+            said = f"Messages are lost after {format_duration(state.retention_seconds)}."
+            fix = "Raise the retention to days: messages wait in the queue while no daemon is running."
+            yield Check("retention", CheckState.WARNING, said, fix)
         if state.visibility_seconds is not None and state.visibility_seconds < _LEAST_VISIBILITY:
-            yield Check(
-                "visibility",
-                CheckState.WARNING,
-                f"Messages are redelivered after {format_duration(state.visibility_seconds)}.",
-                "Set the queue's visibility time-out to a minute.",
-            )
+            said = f"Messages are redelivered after {format_duration(state.visibility_seconds)}."
+            fix = "Set the queue's visibility time-out to a minute."
+            yield Check("visibility", CheckState.WARNING, said, fix)
         if state.dead_letter_queue == "":
-            yield Check(
-                "dead letters",
-                CheckState.WARNING,
-                "The queue has no dead-letter queue.",
-                "Add one: otherwise a message that always fails is retried until it expires.",
-            )
+            fix = "Add one: otherwise a message that always fails is retried until it expires."
+            yield Check("dead letters", CheckState.WARNING, "The queue has no dead-letter queue.", fix)
 
     def _check_notifications(self) -> Check:
         """Checks that the bucket reports its changes to the queue."""
@@ -251,12 +240,10 @@ class _ExaminedVolume:
         if holder is not None:
             return Check("writer", CheckState.OK, f"{holder.purpose}, on {host_of(holder.owner)}")
         cluster = self._volume.virtual_cluster
-        return Check(
-            "writer",
-            CheckState.WARNING,
-            "No daemon is keeping the volume.",
-            f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon.",
+        fix = (
+            f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon."
         )
+        return Check("writer", CheckState.WARNING, "No daemon is keeping the volume.", fix)
 
     def _completeness(self) -> Check:
         listing = next(iter(self._home.catalog.refreshes.reconciles(self._volume.id)), None)
@@ -265,12 +252,9 @@ class _ExaminedVolume:
             return Check("completeness", CheckState.WARNING, "The volume was never listed.", fix)
         current = self._home.catalog.volumes.by_id(self._volume.id)
         if current is not None and current.held_removals:
-            return Check(
-                "completeness",
-                CheckState.WARNING,
-                f"{counted(current.held_removals, 'file')} missing from the store; the removal is on hold.",
-                f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals.",
-            )
+            said = f"{counted(current.held_removals, 'file')} missing from the store; the removal is on hold."
+            fix = f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals."
+            return Check("completeness", CheckState.WARNING, said, fix)
         unreported = listing.missing + listing.changed + listing.phantom - listing.late
         said = (
             f"{listing.began_on:%F %T}: {counted(listing.listed, 'file')} listed, {listing.missing} missing, "
@@ -279,23 +263,16 @@ class _ExaminedVolume:
         # Without an event source, listings are the regular way in which files arrive.
         if unreported <= 0 or listing.cause == "bootstrap" or not self._volume.queue_type.has_events:
             return Check("completeness", CheckState.OK, said)
-        return Check(
-            "completeness",
-            CheckState.WARNING,
-            f"{said}: {counted(unreported, 'change')} came without an event.",
-            "If a daemon was running all the time, events are being lost: check the wiring, and its prefix and event types.",
-        )
+        said += f": {counted(unreported, 'change')} came without an event."
+        fix = "If a daemon was running all the time, events are being lost: check the wiring, and its prefix and event types."
+        return Check("completeness", CheckState.WARNING, said, fix)
 
     def _rejected(self) -> Check:
         count = self._home.catalog.refreshes.rejected_count(self._volume.id)
         if not count:
             return Check("rejected", CheckState.OK, "none")
-        return Check(
-            "rejected",
-            CheckState.WARNING,
-            f"{counted(count, 'message or name', 'messages or names')} could not be used.",
-            "See: volstream list rejected.",
-        )
+        said = f"{counted(count, 'message or name', 'messages or names')} could not be used."
+        return Check("rejected", CheckState.WARNING, said, "See: volstream list rejected.")
 
     def _canary(self, store: ObjectStore) -> Check:
         path = f"volstream-canary-{uuid.uuid4().hex[:12]}"
@@ -317,12 +294,9 @@ class _ExaminedVolume:
                 time.sleep(0.1)
         finally:
             store.remove(path)
-        return Check(
-            "canary",
-            CheckState.FAILED,
-            f"It did not appear in the directory within {_CANARY_SECONDS:.0f} s.",
-            "Is a daemon running, and does the bucket notify the volume's queue?",
-        )
+        said = f"It did not appear in the directory within {_CANARY_SECONDS:.0f} s."
+        fix = "Is a daemon running, and does the bucket notify the volume's queue?"
+        return Check("canary", CheckState.FAILED, said, fix)
 
     def _is_there(self, path: str) -> bool:
         directory = VolumeSource(self._home.catalog, self._home.warehouse, self._volume.id).find()

@@ -9,7 +9,6 @@ import attr
 from openlineage.client import facet_v2
 from openlineage.client.event_v2 import InputDataset, OutputDataset
 from openlineage.client.generated.base import DatasetFacet
-from openlineage.client.naming.dataset import LocalFileSystem
 
 from volstream.base.model.work import Batch, Plan
 from volstream.files.providers import provider_of
@@ -41,8 +40,7 @@ def name_of(location: str) -> tuple[str, str]:
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
         path = parts.path if parts.scheme == "" else unquote(parts.path)
-        naming = LocalFileSystem(path.rstrip("/") or "/")
-        return naming.get_namespace(), naming.get_name()
+        return "file", path.rstrip("/") or "/"
     key = parts.path.strip("/") or "/"
     provider = provider_of(location)  # the specification names buckets like this, of those stores of ours that it has
     return f"{provider.scheme if provider else parts.scheme}://{parts.netloc}", key

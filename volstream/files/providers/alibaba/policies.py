@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from volstream.files.providers.base import RequiredAccess
-from volstream.files.providers.policies import ACCOUNT, account_of, by_bucket, last_part, queues_of
+from volstream.files.providers.policies import ACCOUNT, account_of, allowed, by_bucket, last_part, queues_of
 
 _MNS_HOST = re.compile(r"(\d+)\.mns\.([a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com")
 
@@ -36,26 +36,18 @@ def permission_policy(needs: Sequence[RequiredAccess], region: str | None, role_
     statements: list[dict[str, Any]] = []
     for bucket, roots, written in by_bucket(needs):
         resource = f"acs:oss:*:{account}:{bucket}"
-        limited = {"Condition": {"StringLike": {"oss:Prefix": [f"{root}*" for root in roots]}}} if all(roots) else {}
-        statements += [
-            {"Effect": "Allow", "Action": ["oss:ListObjects"], "Resource": [resource], **limited},
-            {"Effect": "Allow", "Action": ["oss:GetObject"], "Resource": [f"{resource}/{root}*" for root in roots]},
-        ]
+        limited = {"StringLike": {"oss:Prefix": [f"{root}*" for root in roots]}} if all(roots) else None
+        statements.append(allowed(["oss:ListObjects"], [resource], limited))
+        statements.append(allowed(["oss:GetObject"], [f"{resource}/{root}*" for root in roots]))
         if written:
-            actions = ["oss:PutObject", "oss:DeleteObject", "oss:AbortMultipartUpload"]
             places = [f"{resource}/{root}*" for root in written]
-            statements.append({"Effect": "Allow", "Action": actions, "Resource": places})
-            statements.append({"Effect": "Allow", "Action": ["oss:ListMultipartUploads"], "Resource": [resource]})
+            statements.append(allowed(["oss:PutObject", "oss:DeleteObject", "oss:AbortMultipartUpload"], places))
+            statements.append(allowed(["oss:ListMultipartUploads"], [resource]))
     queues = [_mns_name(queue, region or "*", account) for queue in queues_of(needs)]
     if queues:
-        statements += [
-            {"Effect": "Allow", "Action": ["mns:GetQueueAttributes"], "Resource": queues},
-            {
-                "Effect": "Allow",
-                "Action": ["mns:ReceiveMessage", "mns:DeleteMessage", "mns:ChangeMessageVisibility"],
-                "Resource": [f"{queue}/messages" for queue in queues],
-            },
-        ]
+        statements.append(allowed(["mns:GetQueueAttributes"], queues))
+        actions = ["mns:ReceiveMessage", "mns:DeleteMessage", "mns:ChangeMessageVisibility"]
+        statements.append(allowed(actions, [f"{queue}/messages" for queue in queues]))
     return {"Version": "1", "Statement": statements}
 
 

@@ -23,7 +23,7 @@ from mns.mns_http import RequestInternal
 from mns.mns_request import GetQueueAttributesRequest, GetQueueAttributesResponse
 
 from volstream.base.model.locations import without_secrets
-from volstream.errors import InvalidValueError, QueueError
+from volstream.errors import InvalidValueError, QueueError, StorageError
 from volstream.files.providers.access import Access
 from volstream.files.providers.alibaba import credentials, events
 from volstream.files.queues.base import QueueSpec, QueueState
@@ -170,6 +170,8 @@ class MnsService:
         subject = f"The MNS queue {self._name!r} at {self._endpoint} {what}"
         try:
             yield
+        except StorageError as exc:  # of the keys
+            raise QueueError(exc.message, exc.remedy) from exc
         except MNSServerException as exc:
             text = f"{subject}: {exc.message} ({exc.type})."
             raise QueueError(text, _remedy(exc.type)) from exc
@@ -186,7 +188,7 @@ class _Provider(CredentialsProvider):  # type: ignore[misc]  # the SDK has no ty
         self._access = access
 
     def get_credentials(self) -> Credentials:
-        keys = credentials.keys(self._access, QueueError, QueueError)
+        keys = credentials.keys(self._access)
         return Credentials(keys.id, keys.secret, keys.token or "")
 
 

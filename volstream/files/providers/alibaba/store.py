@@ -102,20 +102,10 @@ class OssStore(BucketStore):
         return str(self._ask(path, complete, self._place.key(path), upload, parts).etag)
 
     def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
-        root, marker, upload_marker = self._place.root, "", ""
-        while True:
-            page = self._ask(
-                prefix,
-                self._bucket.list_multipart_uploads,
-                prefix=root + prefix,
-                key_marker=marker,
-                upload_id_marker=upload_marker,
-            )
-            for upload in page.upload_list:
+        root = self._place.root
+        with self._errors(prefix):
+            for upload in oss2.MultipartUploadIterator(self._bucket, prefix=root + prefix, max_retries=_ATTEMPTS):
                 yield upload.key.removeprefix(root), upload.upload_id
-            if not page.is_truncated:
-                return
-            marker, upload_marker = page.next_key_marker, page.next_upload_id_marker
 
     def _abort_parts(self, path: str, upload: str) -> None:
         self._ask(path, self._bucket.abort_multipart_upload, self._place.key(path), upload)

@@ -25,7 +25,6 @@ from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
-    CredentialRetrievalError,
     InvalidConfigError,
     NoCredentialsError,
     NoRegionError,
@@ -176,8 +175,6 @@ def errors(
         ) from exc
     except (ProfileNotFound, InvalidConfigError, SSOError, NoRegionError) as exc:
         raise denied(f"{what}: {exc}", "Correct the connection, or ~/.aws/config.") from exc
-    except CredentialRetrievalError as exc:
-        raise passing(f"{what}: {exc}") from exc
     except (BotoCoreError, HTTPError) as exc:
         raise passing(f"{what}: {exc}") from exc
 
@@ -210,7 +207,12 @@ def _made(session: boto3.Session, access: Access, service: str, endpoint: str | 
 @lru_cache(_MAX_HELD)
 def _session(access: Access) -> boto3.Session:
     """Returns the session that signs, with the role's keys if there is a role."""
-    return _source(access) if access.role_arn is None else _session_with(_assumed(access), access)
+    source = _source(access)
+    if access.role_arn is None:
+        return source
+    core = _core()
+    core.register_component("credential_provider", _Given(_assumed(access)))
+    return boto3.Session(botocore_session=core, region_name=access.region or source.region_name)
 
 
 def _source(access: Access) -> boto3.Session:
@@ -223,12 +225,6 @@ def _source(access: Access) -> boto3.Session:
         return boto3.Session(keys.id, keys.secret, keys.token, access.region, botocore_session=_core())
     profile = access.credentials.partition(":")[2] or None
     return boto3.Session(profile_name=profile, region_name=access.region, botocore_session=_core())
-
-
-def _session_with(credentials: RefreshableCredentials, access: Access) -> boto3.Session:
-    core = _core()
-    core.register_component("credential_provider", _Given(credentials))
-    return boto3.Session(botocore_session=core, region_name=access.region or _source(access).region_name)
 
 
 def _core() -> botocore.session.Session:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from volstream.files.providers.base import RequiredAccess
-from volstream.files.providers.policies import ACCOUNT, account_of, by_bucket, last_part, queues_of
+from volstream.files.providers.policies import ACCOUNT, account_of, allowed, by_bucket, last_part, queues_of
 
 #: Region prefixes of other partitions.
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
@@ -42,49 +42,30 @@ def permission_policy(needs: Sequence[RequiredAccess], region: str | None, role_
     encrypted: dict[str, list[str]] = {"s3": [], "sqs": []}
     for bucket, roots, written in by_bucket(needs):
         resource = f"arn:{partition}:s3:::{bucket}"
-        limited = (
-            {"Condition": {"StringLike": {"s3:prefix": [f"{_literal(root)}*" for root in roots]}}} if all(roots) else {}
-        )
+        limited = {"StringLike": {"s3:prefix": [f"{_literal(root)}*" for root in roots]}} if all(roots) else None
         read = [f"{resource}/{_literal(root)}*" for root in roots]
-        statements += [
-            {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [resource], **limited},
-            {"Effect": "Allow", "Action": ["s3:GetObject", "s3:GetObjectVersion"], "Resource": read},
-        ]
+        statements.append(allowed(["s3:ListBucket"], [resource], limited))
+        statements.append(allowed(["s3:GetObject", "s3:GetObjectVersion"], read))
         if written:
-            actions = ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
             places = [f"{resource}/{_literal(root)}*" for root in written]
-            statements.append({"Effect": "Allow", "Action": actions, "Resource": places})
+            statements.append(allowed(["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"], places))
             # The parts that killed workers left. AWS cannot limit it to a prefix.
-            statements.append({"Effect": "Allow", "Action": ["s3:ListBucketMultipartUploads"], "Resource": [resource]})
+            statements.append(allowed(["s3:ListBucketMultipartUploads"], [resource]))
         # For a bucket with a key of its own, the bucket alone stands for all of its objects.
         encrypted["s3"] += [resource, *read]
     queues = encrypted["sqs"] = [
         _sqs_arn(queue, partition, region or "*", account_of(role_arn, 4)) for queue in queues_of(needs)
     ]
     if queues:
-        actions = [
-            "sqs:ReceiveMessage",
-            "sqs:DeleteMessage",
-            "sqs:ChangeMessageVisibility",
-            "sqs:GetQueueAttributes",
-            "sqs:GetQueueUrl",
-        ]
-        statements.append({"Effect": "Allow", "Action": actions, "Resource": queues})
-    statements += [_decryption(service, arns) for service, arns in encrypted.items() if arns]
+        actions = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl")
+        statements.append(allowed([f"sqs:{action}" for action in actions], queues))
+    # Of KMS keys, which are not known here. But what they encrypt is: a service states it with each use.
+    statements += [
+        allowed(["kms:Decrypt"], ["*"], {"StringLike": {f"kms:EncryptionContext:aws:{service}:arn": arns}})
+        for service, arns in encrypted.items()
+        if arns
+    ]
     return {"Version": _VERSION, "Statement": statements}
-
-
-def _decryption(service: str, arns: Sequence[str]) -> dict[str, Any]:
-    """Returns the permission to use KMS keys for exactly these objects or messages, if they are encrypted.
-
-    The keys are not known here, but what they encrypt is: a service states it with each use.
-    """
-    return {
-        "Effect": "Allow",
-        "Action": ["kms:Decrypt"],
-        "Resource": ["*"],
-        "Condition": {"StringLike": {f"kms:EncryptionContext:aws:{service}:arn": list(arns)}},
-    }
 
 
 def _sqs_arn(queue: str, partition: str, region: str, account: str) -> str:

@@ -40,15 +40,10 @@ def notification_check(configuration: Mapping[str, Any], queue: str, root: str) 
     ]
     if not mine:
         if configuration.get("TopicConfigurations"):
-            return Check(
-                "wiring", CheckState.OK, "The bucket notifies SNS topics, whose subscriptions are not checked."
-            )
-        return Check(
-            "wiring",
-            CheckState.FAILED,
-            f"The bucket does not notify the queue {name}.",
-            "Add a notification of s3:ObjectCreated:* and s3:ObjectRemoved:* to it, as deploy/aws does.",
-        )
+            said = "The bucket notifies SNS topics, whose subscriptions are not checked."
+            return Check("wiring", CheckState.OK, said)
+        fix = "Add a notification of s3:ObjectCreated:* and s3:ObjectRemoved:* to it, as deploy/aws does."
+        return Check("wiring", CheckState.FAILED, f"The bucket does not notify the queue {name}.", fix)
     covering = [notification for notification in mine if _covers(notification.get("Filter", {}), root)]
     if not covering:
         fix = "Remove the notification's filter, or set its prefix to one that covers the volume."
