@@ -61,6 +61,19 @@ class TableStore(Protocol):
         """Writes a small file unless it exists; returns False if another one is there. Raises DependencyError."""
 
 
+class Engine(Protocol):
+    """What Spark needs for tables in a provider's buckets.
+
+    Attributes:
+        JARS: SHA-256 of jars by their coordinates at Maven Central, ``organisation:artifact:revision``.
+    """
+
+    JARS: Mapping[str, str]
+
+    def spark_settings(self, options: Mapping[str, str]) -> dict[str, str]:
+        """Returns Spark's settings for options of deltalake; they may contain secrets."""
+
+
 @dataclass(frozen=True)
 class Provider:
     """A provider of buckets. Its folder has a module for each part, and in it a function for each of the methods below.
@@ -75,7 +88,7 @@ class Provider:
         package: the package that workers need for its stores.
         buckets: pattern of the names of buckets.
         role: an example of a role's name.
-        keeps_tables: whether Delta tables can be in its buckets; if so, the folder has ``tables``, too.
+        keeps_tables: whether Delta tables can be in its buckets; if so, the folder has ``tables`` and ``engine``, too.
         takes_dots: its packages can ask for keys with a part that is ``.`` or ``..``; others resolve these like paths.
     """
 
@@ -92,6 +105,11 @@ class Provider:
     def tables(self) -> TableStore | None:
         """``tables``: how Delta tables are kept in its buckets; None: they cannot be."""
         return cast("TableStore", self._part("tables")) if self.keeps_tables else None
+
+    @property
+    def engine(self) -> Engine | None:
+        """``engine``: what Spark needs for these tables; None: there cannot be any."""
+        return cast("Engine", self._part("engine")) if self.keeps_tables else None
 
     def open_store(self, location: str, access: Access) -> ObjectStore:
         """``store``: returns the store of a bucket or a part of it. Does no I/O."""
