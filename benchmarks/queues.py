@@ -31,8 +31,8 @@ from volstream.base.model.hint_set import HintSet
 from volstream.base.model.hints import Hint, ObjectHint
 from volstream.base.model.names import Name
 from volstream.changes.directory.confirm import HEADS_AT_ONCE
-from volstream.files.cloud import aws
-from volstream.files.cloud.access import Access, Keys
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.aws import credentials
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSettings, QueueSpec, SelfDescribing
 from volstream.files.volumes.access import queue_of
@@ -48,9 +48,7 @@ _PATIENCE_SECONDS = 300.0
 _KEYS = Keys("test", "test")
 
 #: Credentials of the connections, which are named like their volumes' queue types.
-CREDENTIALS = {
-    str(kind): {"access_key_id": _KEYS.id, "access_key_secret": _KEYS.secret} for kind in (QueueType.SQS, QueueType.MNS)
-}
+CREDENTIALS = {str(kind): {"access_key_id": _KEYS.id, "access_key_secret": _KEYS.secret} for kind in ("sqs", "mns")}
 
 #: Numbers of the daemon's queue threads to measure.
 _POLLERS = (1, 4)
@@ -205,7 +203,7 @@ def _await(check: Callable[[], bool]) -> None:
 def _sqs() -> Iterator[Place]:
     with _up("s3") as said:
         access = Access("s3", "us-east-1", _endpoint(said), credentials="static", keys=_KEYS)
-        client = aws.client(access, "sqs")
+        client = credentials.client(access, "sqs")
         urls: dict[str, str] = {}
 
         def make(name: str) -> str:
@@ -232,9 +230,9 @@ def _sqs() -> Iterator[Place]:
                 count -= len(given)
 
         urls[_HEARD] = client.get_queue_url(QueueName=_HEARD)["QueueUrl"]
-        s3 = aws.client(access, "s3")
+        s3 = credentials.client(access, "s3")
         yield Place(
-            QueueType.SQS,
+            QueueType("sqs"),
             access,
             make,
             body,
@@ -283,7 +281,7 @@ def _mns() -> Iterator[Place]:
         signed = oss2.AuthV4(_KEYS.id, _KEYS.secret)
         bucket = oss2.Bucket(signed, access.endpoint, _BUCKET, region=access.region)
         yield Place(
-            QueueType.MNS,
+            QueueType("mns"),
             access,
             make,
             body,

@@ -15,7 +15,7 @@ import click
 from volstream.api.pipelines.keys import KEYS
 from volstream.base import config, definitions
 from volstream.base.definitions.forms import as_text
-from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
+from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS, FileJobOptions
 from volstream.base.definitions.options import Key, keys, to_alter, to_create
 from volstream.cli.main import GROUPS, volstream
 from volstream.ops.inspection.settings import setting_descriptions
@@ -201,10 +201,11 @@ _KEYWORDS: Sequence[tuple[str, Mapping[str, Key], str]] = [
     ("ConnectionKeywords", to_create(definitions.ConnectionOptions, "type"), "Options of a connection."),
     ("VolumeKeywords", to_create(definitions.VolumeSpec, "location"), "Options of a volume."),
     ("StreamKeywords", to_create(definitions.StreamSpec, "volume", "table"), "Options of a new stream."),
-    ("JobKeywords", to_create(definitions.FileJobSpec, *JOB_ARGUMENTS), "Options of a new job."),
-    ("JobChanges", to_alter(definitions.FileJobSpec, "function"), "What can be changed of a job."),
-    ("LoadKeywords", LOAD_OPTIONS, "Options of a new job that loads files."),
     ("DynamicTableKeywords", to_create(definitions.DynamicTableOptions, "query"), "Options of a new dynamic table."),
+    ("FileJobChanges", to_alter(FileJobOptions), "What can be changed of any job on files."),
+    ("JobChanges", to_alter(definitions.FileJobSpec, "function"), "What can be changed of a job."),
+    ("JobKeywords", to_create(definitions.FileJobSpec, *JOB_ARGUMENTS), "Options of a new job."),
+    ("LoadKeywords", LOAD_OPTIONS, "Options of a new job that loads files."),
     ("SourceChanges", to_alter(definitions.SourceDefinition), "What can be changed of a source."),
 ]
 
@@ -225,14 +226,15 @@ from volstream.base.model.names import Name
 
 
 def keywords() -> str:
-    """The module of keyword arguments. A class that has all keywords of another one inherits them."""
-    text, lines = _KEYWORDS_MODULE, dict[str, set[str]]()
-    for name, options, said in sorted(_KEYWORDS, key=lambda one: len(one[1])):
-        own = [f"    {key}: {_typed(one)}\n" for key, one in options.items()]
-        base = max((one for one in lines if lines[one] <= {*own}), key=lambda one: len(lines[one]), default="TypedDict")
+    """The module of keyword arguments. A class inherits from the one before it that has most of its options."""
+    text = _KEYWORDS_MODULE
+    made: list[tuple[str, Mapping[str, str]]] = [("TypedDict", {})]
+    for name, options, said in _KEYWORDS:
+        fields = {key: _typed(one) for key, one in options.items()}
+        base, inherited = max((one for one in made if one[1].items() <= fields.items()), key=lambda one: len(one[1]))
         text += f'\n\nclass {name}({base}, total=False):\n    """{said}"""\n\n'
-        text += "".join(line for line in own if line not in lines.get(base, ()))
-        lines[name] = {*own}
+        text += "".join(f"    {key}: {type_}\n" for key, type_ in fields.items() if key not in inherited)
+        made.append((name, fields))
     return text
 
 

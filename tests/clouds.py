@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from tests.servers import KEY_ID, SECRET, each, served
-from volstream.files.cloud import aws
-from volstream.files.cloud.access import Access, Keys
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.aws import credentials
 
 STANDINS = Path(__file__).parent.parent / "localstack"
 
@@ -77,7 +77,7 @@ def serving(server: ThreadingHTTPServer) -> Iterator[str]:
 def _s3(server: str) -> Iterator[Cloud]:
     with served(server) as url:
         access = Access("s3", "eu-west-1", url, credentials="static", keys=Keys(KEY_ID, SECRET))
-        client = aws.client(access, "s3")
+        client = credentials.client(access, "s3")
         where = {"LocationConstraint": "eu-west-1"}
         unknown = "binary/octet-stream"  # as Amazon says of what has no type; others guess one
         yield Cloud(

@@ -1,30 +1,49 @@
-"""What a package needs to add a queue, a store or a receiver of alerts. The guide is ``docs/guides/plugins.md``; suites of tests
-are in ``volstream.testing``, errors in ``volstream.errors``.
+"""What a package needs to add a queue, a store, a provider or a receiver of alerts. The guide is ``docs/guides/plugins.md``;
+suites of tests are in ``volstream.testing``, errors in ``volstream.errors``.
 """
 
 from __future__ import annotations
 
+from volstream.base.model.checks import Check, CheckState
 from volstream.base.model.files import FileInfo, Finding, is_utf8, printable
 from volstream.base.model.hints import KeyHint, ObjectHint, Rejection, SubtreeHint
 from volstream.base.model.selection import Selection
 from volstream.base.references import resolve
-from volstream.files.queues.base import EventQueue, Message, QueueSpec
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.base import Provider, RequiredAccess
+from volstream.files.queues.base import EventQueue, Message, QueueSpec, QueueState
+from volstream.files.queues.received import Delivery
+from volstream.files.queues.remote import RemoteQueue
 from volstream.files.queues.webhook import parse
 from volstream.files.storage.base import HasDetails, KeyOrdered, ObjectStore, TakesOutputs, Writable
+from volstream.files.storage.bucket_store import BucketStore, Found
+from volstream.files.storage.ranged import Content
 from volstream.files.storage.types import content_type
 
 __all__ = [
+    "Access",
+    "BucketStore",
+    "Check",
+    "CheckState",
+    "Content",
+    "Delivery",
     "EventQueue",
     "FileInfo",
     "Finding",
+    "Found",
     "HasDetails",
     "KeyHint",
     "KeyOrdered",
+    "Keys",
     "Message",
     "ObjectHint",
     "ObjectStore",
+    "Provider",
     "QueueSpec",
+    "QueueState",
     "Rejection",
+    "RemoteQueue",
+    "RequiredAccess",
     "Selection",
     "SubtreeHint",
     "TakesOutputs",

@@ -27,7 +27,8 @@ from volstream.base.model.units import format_duration, format_size, parse_durat
 from volstream.cli.main import run
 from volstream.cli.options import TIMESTAMP
 from volstream.errors import VolstreamError
-from volstream.files.queues import oss_events, s3_events
+from volstream.files.providers.alibaba import events as oss_events
+from volstream.files.providers.aws import events as s3_events
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.jobs.conditions import check_where
 from volstream.jobs.schedule import check_cron, next_due

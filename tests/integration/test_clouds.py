@@ -20,7 +20,8 @@ from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.definitions import QueueType, Volume
-from volstream.ops.inspection.doctor import CheckState, examine
+from volstream.base.model.checks import CheckState
+from volstream.ops.inspection.doctor import examine
 from volstream.server.daemon.share import Share
 from volstream.server.daemon.volumes import VolumeWorker
 from volstream.spark.session import SparkGateway
@@ -56,7 +57,7 @@ class Bucket:
             name,
             f"oss://{self.name}/{prefix}",
             connection="c",
-            queue_type=QueueType.MNS,
+            queue_type=QueueType("mns"),
             queue_name=self.queue_url,
             **options,
         )

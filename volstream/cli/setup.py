@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from volstream.cli.output import Output
+from volstream.files.providers import own
+
+
+def _for_warehouses(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds a flag for each provider that keeps tables."""
+    for provider in own():
+        if provider.keeps_tables:
+            said = f"Also for a warehouse in {provider.scheme.upper()}."
+            command = click.option(f"--{provider.scheme}", is_flag=True, help=said)(command)
+    return command
 
 
 @click.command("setup")
-@click.option("--s3", is_flag=True, help="Also for a warehouse in S3.")
-def setup_command(s3: bool) -> None:
+@_for_warehouses
+def setup_command(**warehouses: bool) -> None:
     """Prepare this machine's engine: find Java, fetch the jars, and make an archive of classes for a quick start.
 
     Commands fetch missing jars on demand; only this command makes the archive. Existing files are kept.
@@ -17,7 +29,7 @@ def setup_command(s3: bool) -> None:
     from volstream.spark.engine.setup import set_up
 
     output = Output(as_json=False)
-    set_up(lambda line: output.result(None, line), s3=s3)
+    set_up(lambda line: output.result(None, line), [scheme for scheme, asked in warehouses.items() if asked])
 
 
 @click.command("completion")

@@ -41,7 +41,7 @@ def create_volume_command(
     or_replace: bool,
     if_not_exists: bool,
 ) -> None:
-    """Make a directory, s3://bucket/prefix or oss://bucket/prefix a volume.
+    """Make a directory, or a place in a bucket such as s3://bucket/prefix, a volume.
 
     Its files are kept as a table and can be streamed.
     """

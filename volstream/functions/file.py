@@ -117,7 +117,7 @@ class File:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The user's metadata of the object: ``x-amz-meta-``, ``x-oss-meta-``, or a local file's extended attributes ``user.``.
+        """The user's metadata of the object: such as ``x-amz-meta-``, or a local file's extended attributes ``user.``.
 
         Fetched on first access, in one request with :attr:`storage_class`; :attr:`tags` take another one. Raises
         FileNotFoundError if the object no longer exists.

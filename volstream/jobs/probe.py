@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 from volstream.base.lifecycle.disks import user_name
+from volstream.files.providers import provider_by
 from volstream.tables.delta.options import register
 from volstream.tables.delta.places import try_writing
-
-#: Packages that workers need for volumes in a store, by its scheme.
-_PACKAGES = {"s3": "boto3", "oss": "oss2"}
 
 
 def look(warehouse: str, options: Mapping[str, str], folders: Sequence[str], schemes: Sequence[str]) -> str:
@@ -33,8 +31,8 @@ def look(warehouse: str, options: Mapping[str, str], folders: Sequence[str], sch
         except OSError as error:
             problems.append(f"user {user} on {host} cannot read the volume {folder}: {error.strerror}.")
     problems += [
-        f"the Python of {host} lacks {_PACKAGES[scheme]}, for volumes in {scheme}://."
-        for scheme in schemes
-        if scheme in _PACKAGES and find_spec(_PACKAGES[scheme]) is None
+        f"the Python of {host} lacks {provider.package}, for volumes in {provider.scheme}://."
+        for provider in map(provider_by, schemes)
+        if provider is not None and find_spec(provider.package) is None
     ]
     return json.dumps({"host": host, "user": user, "python": platform.python_version(), "problems": problems})

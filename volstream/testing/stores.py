@@ -15,7 +15,7 @@ from volstream.base.model.selection import Selection
 from volstream.errors import StorageError
 from volstream.files.storage import open_store
 from volstream.files.storage.base import HasDetails, ObjectStore, TakesOutputs
-from volstream.files.storage.outputs import PART_BYTES
+from volstream.files.storage.bucket_store import PART_BYTES
 
 ALL = Selection(ignores=())
 

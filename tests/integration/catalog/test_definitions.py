@@ -42,7 +42,7 @@ def test_stored_objects_are_read_back_equal(catalog: Catalog) -> None:
     connection = Connection(
         id=objects.new_id(),
         name=Name("media", "s3 main"),
-        type=ConnectionType.S3,
+        type=ConnectionType("s3"),
         region="eu-west-1",
         role_arn="arn:aws:iam::1:role/r",
         external_id="external",

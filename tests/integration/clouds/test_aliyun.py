@@ -11,8 +11,10 @@ import pytest
 
 from tests.clouds import Answers, Cloud
 from volstream.errors import QueueError, StorageDeniedError, StorageError
-from volstream.files.cloud import aliyun
-from volstream.files.cloud.access import Access, Keys
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.alibaba import credentials
+from volstream.files.providers.alibaba.queue import MnsService
+from volstream.files.queues.base import QueueSpec
 
 ROLE = "acs:ram::1234567890:role/reader"
 
@@ -38,9 +40,9 @@ def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, prefix: str, token: str) -> None:
     monkeypatch.setenv(f"{prefix}_ACCESS_KEY_ID", "id")
     monkeypatch.setenv(f"{prefix}_ACCESS_KEY_SECRET", "secret")
-    assert aliyun.keys(Access("oss")) == Keys("id", "secret")
+    assert credentials.keys(Access("oss")) == Keys("id", "secret")
     monkeypatch.setenv(f"{prefix}_{token}", "token")
-    assert aliyun.keys(Access("oss")) == Keys("id", "secret", "token")
+    assert credentials.keys(Access("oss")) == Keys("id", "secret", "token")
 
 
 def test_keys_come_from_a_profile_of_the_vendors_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -52,51 +54,57 @@ def test_keys_come_from_a_profile_of_the_vendors_command_line(monkeypatch: pytes
     monkeypatch.setattr(cli_profile.ac, "HOME", str(tmp_path))
     (tmp_path / ".aliyun").mkdir()
     file.rename(tmp_path / ".aliyun" / "config.json")
-    aliyun._provider.cache_clear()
-    assert aliyun.keys(Access("oss", credentials="profile:work")) == Keys("P", "s", "t")
+    credentials._provider.cache_clear()
+    assert credentials.keys(Access("oss", credentials="profile:work")) == Keys("P", "s", "t")
     with pytest.raises(StorageDeniedError, match="profile 'nobody'"):
-        aliyun.keys(Access("oss", credentials="profile:nobody"))
+        credentials.keys(Access("oss", credentials="profile:nobody"))
 
 
 def test_role_keys_are_renewed_before_they_expire(oss: Cloud) -> None:
     oss.service.roles[ROLE] = "external"
     access = replace(oss.access, role_arn=ROLE, external_id="external")
     oss.service.session_seconds = 60
-    first = aliyun.keys(access)
+    first = credentials.keys(access)
     oss.service.session_seconds = None
-    second = aliyun.keys(access)
+    second = credentials.keys(access)
     assert first.token != second.token
     assert second.expires is not None
     assert second.expires - datetime.now(UTC) > timedelta(minutes=55)
-    assert aliyun.keys(access) is second
+    assert credentials.keys(access) is second
 
 
 def test_a_refusal_by_sts_is_explained_in_plain_words(oss: Cloud) -> None:
     oss.service.roles[ROLE] = "external"
     access = replace(oss.access, role_arn=ROLE, external_id="wrong")
     with pytest.raises(StorageDeniedError, match=r"reader cannot be assumed: .*NoPermission.*describe connection"):
-        aliyun.keys(access)
+        credentials.keys(access)
     with pytest.raises(StorageDeniedError, match=r"EntityNotExist\.Role"):
-        aliyun.keys(replace(access, role_arn=f"{ROLE}-of-nobody"))
+        credentials.keys(replace(access, role_arn=f"{ROLE}-of-nobody"))
     with pytest.raises(StorageDeniedError, match="SignatureDoesNotMatch") as error:
-        aliyun.keys(replace(access, keys=Keys("LTAITEST", "mistyped-secret")))
+        credentials.keys(replace(access, keys=Keys("LTAITEST", "mistyped-secret")))
     assert "mistyped-secret" not in str(error.value)
 
 
-def test_transient_sts_errors_have_the_requested_error_class(answers: Answers) -> None:
+def test_transient_errors_of_sts_are_those_of_the_store_or_the_queue_that_wants_keys(answers: Answers) -> None:
     access = Access("oss", "cn-hangzhou", answers.url, ROLE, "external", "static", Keys("id", "secret"))
     answers.answer = lambda *_: (503, {}, b'{"Code": "ServiceUnavailable", "Message": "Later."}')
+    with pytest.raises(StorageError, match=r"Later\. \(ServiceUnavailable\)") as error:
+        credentials.keys(access)
+    assert error.value.transient
     with pytest.raises(QueueError, match=r"Later\. \(ServiceUnavailable\)"):
-        aliyun.keys(access, QueueError, StorageDeniedError)
+        MnsService(QueueSpec("oss://b/in", name="http://127.0.0.1:1/queues/q", access=access)).describe()
     answers.answer = lambda *_: (502, {}, b"<html>")
     with pytest.raises(StorageError, match="cannot be assumed") as error:
-        aliyun.keys(access)
+        credentials.keys(access)
     assert error.value.transient
 
 
 def test_the_region_is_explicit_or_taken_from_the_endpoint_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert aliyun.region(Access("oss", "oss-cn-beijing")) == "cn-beijing"
-    assert aliyun.region(Access("oss", endpoint="https://oss-ap-southeast-1-internal.aliyuncs.com")) == "ap-southeast-1"
-    assert aliyun.region(Access("oss", endpoint="http://127.0.0.1:9100")) is None
+    assert credentials.region(Access("oss", "oss-cn-beijing")) == "cn-beijing"
+    assert (
+        credentials.region(Access("oss", endpoint="https://oss-ap-southeast-1-internal.aliyuncs.com"))
+        == "ap-southeast-1"
+    )
+    assert credentials.region(Access("oss", endpoint="http://127.0.0.1:9100")) is None
     monkeypatch.setenv("OSS_REGION", "cn-shanghai")
-    assert aliyun.region(Access("oss")) == "cn-shanghai"
+    assert credentials.region(Access("oss")) == "cn-shanghai"

@@ -18,8 +18,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tests.clouds import Answers, Cloud, unused_name
 from tests.waiting import eventually
 from volstream.errors import DependencyError, QueueError, StorageDeniedError, StorageError, StorageThrottledError
-from volstream.files.cloud import aws
-from volstream.files.cloud.access import Access, Keys
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.aws import credentials
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 
@@ -27,7 +27,7 @@ ROLE = "arn:aws:iam::123456789012:role/reader"
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     """No client that was made in another environment."""
-    for cache in (aws._client, aws._session, aws._session_of_keys):
+    for cache in (credentials._client, credentials._session, credentials._session_of_keys):
         cache.cache_clear()
 
 
@@ -64,7 +64,7 @@ def access(answers: Answers, role: str | None = None, token: str | None = None) 
 
 
 def keys_of(one: Access) -> Keys:
-    keys = aws.for_tasks(one).keys
+    keys = credentials.for_tasks(one).keys
     assert keys is not None
     return keys
 
@@ -97,8 +97,8 @@ def test_tasks_at_another_store_sign_for_a_day_without_the_keys_and_without_sess
     if by == "environment":
         one = replace(one, endpoint=None)
         monkeypatch.setenv("AWS_ENDPOINT_URL", answers.url)
-    given = aws.for_tasks(one)
-    assert aws.for_tasks(given) == given
+    given = credentials.for_tasks(one)
+    assert credentials.for_tasks(given) == given
     assert given.days is not None
     travelled = pickle.dumps(given)
     assert b"long-lived" not in travelled
@@ -112,11 +112,11 @@ def test_tasks_at_another_store_sign_for_a_day_without_the_keys_and_without_sess
     answers.answer = answer
     asked = {"Bucket": "b", "Key": "k \u00e9"}
     secret = {"aws_access_key_id": "AKIA", "aws_secret_access_key": "long-lived", "region_name": "eu-west-1"}
-    config = aws.client(one, "s3").meta.config.merge(Config(signature_version="s3v4"))
+    config = credentials.client(one, "s3").meta.config.merge(Config(signature_version="s3v4"))
     by_secret = boto3.client("s3", endpoint_url=answers.url, config=config, **secret)
 
     def same() -> bool:  # if they sign within the same second
-        clients = aws.client(pickle.loads(travelled), "s3"), by_secret
+        clients = credentials.client(pickle.loads(travelled), "s3"), by_secret
         urls = [client.generate_presigned_url("get_object", Params=asked, ExpiresIn=60) for client in clients]
         for client in clients:
             client.put_object(**asked, Body=b"x", ContentType="text/plain", Metadata={"a": "b"})
@@ -131,35 +131,35 @@ def test_keys_come_from_the_environment_or_a_profile(no_credentials: Path, monke
     )
     profile = Access("s3", credentials="profile:work")
     assert keys_of(profile).id == "P"
-    assert aws.region(profile) == "eu-north-1"
+    assert credentials.region(profile) == "eu-north-1"
     for name, value in (("ACCESS_KEY_ID", "E"), ("SECRET_ACCESS_KEY", "s"), ("SESSION_TOKEN", "t")):
         monkeypatch.setenv(f"AWS_{name}", value)
     assert keys_of(Access("s3")).id == "E"
 
 
 def test_missing_credentials_say_what_to_do(no_credentials: Path) -> None:
-    with pytest.raises(StorageDeniedError, match="AWS_ACCESS_KEY_ID"), aws.errors("s3://bucket"):
-        aws.for_tasks(Access("s3"))
-    with pytest.raises(StorageDeniedError, match=r"nobody.*could not be found"), aws.errors("s3://bucket"):
-        aws.client(Access("s3", credentials="profile:nobody"), "s3")
-    with pytest.raises(StorageDeniedError, match="region"), aws.errors("the queue q"):
-        aws.client(Access("s3", credentials="static", keys=Keys("a", "b")), "sqs")
+    with pytest.raises(StorageDeniedError, match="AWS_ACCESS_KEY_ID"), credentials.errors("s3://bucket"):
+        credentials.for_tasks(Access("s3"))
+    with pytest.raises(StorageDeniedError, match=r"nobody.*could not be found"), credentials.errors("s3://bucket"):
+        credentials.client(Access("s3", credentials="profile:nobody"), "s3")
+    with pytest.raises(StorageDeniedError, match="region"), credentials.errors("the queue q"):
+        credentials.client(Access("s3", credentials="static", keys=Keys("a", "b")), "sqs")
 
 
 def test_other_services_share_the_endpoint_of_a_store_that_is_not_amazons() -> None:
     keys = Keys("a", "b", "c")
     own = Access("s3", "eu-west-1", "https://s3.dualstack.eu-west-1.amazonaws.com", credentials="static", keys=keys)
     foreign = Access("s3", None, "http://minio:9000", credentials="static", keys=keys)
-    places = [aws.client(one, service).meta.endpoint_url for one in (own, foreign) for service in ("s3", "sqs")]
+    places = [credentials.client(one, service).meta.endpoint_url for one in (own, foreign) for service in ("s3", "sqs")]
     assert places == [own.endpoint, "https://sqs.eu-west-1.amazonaws.com", foreign.endpoint, foreign.endpoint]
-    assert aws.client(own, "sqs", "http://elsewhere:1").meta.endpoint_url == "http://elsewhere:1"
+    assert credentials.client(own, "sqs", "http://elsewhere:1").meta.endpoint_url == "http://elsewhere:1"
 
 
 def test_clients_of_s3_and_sqs_work(sqs: Cloud) -> None:
-    client = aws.client(sqs.access, "sqs")
+    client = credentials.client(sqs.access, "sqs")
     url = client.create_queue(QueueName=unused_name())["QueueUrl"]
     assert url in client.list_queues()["QueueUrls"]
-    with pytest.raises(QueueError) as error, aws.errors("the queue x", QueueError, DependencyError):
+    with pytest.raises(QueueError) as error, credentials.errors("the queue x", QueueError, DependencyError):
         client.get_queue_url(QueueName=unused_name())
     assert error.value.transient
 
@@ -178,7 +178,7 @@ def test_clients_of_s3_and_sqs_work(sqs: Cloud) -> None:
 )
 def test_responses_are_classified_as_refusals_or_transient(status: int, code: str, kind: type[StorageError]) -> None:
     said = {"Error": {"Code": code, "Message": "Because."}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    with pytest.raises(StorageError, match=rf"s3://b: Because\. \({code}\)") as error, aws.errors("s3://b"):
+    with pytest.raises(StorageError, match=rf"s3://b: Because\. \({code}\)") as error, credentials.errors("s3://b"):
         raise ClientError(said, "GetObject")
     assert type(error.value) is kind
 
@@ -186,8 +186,8 @@ def test_responses_are_classified_as_refusals_or_transient(status: int, code: st
 def test_an_answer_of_another_kind_of_service_is_an_error_with_what_it_says(answers: Answers) -> None:
     said = b"<Error><Code>NotImplemented</Code><Message>A header implies something.</Message></Error>"
     answers.answer = lambda *_: (501, {"Content-Type": "application/xml"}, said)
-    with pytest.raises(StorageError, match=r"x: A header implies something\. \(NotImplemented\)"), aws.errors("x"):
-        aws.for_tasks(access(answers, ROLE))
+    with pytest.raises(StorageError, match=r"The credentials: A header implies something\. \(NotImplemented\)"):
+        credentials.for_tasks(access(answers, ROLE))
 
 
 def test_no_vendor_exception_escapes() -> None:
@@ -197,5 +197,5 @@ def test_no_vendor_exception_escapes() -> None:
     assert len(kinds) > 50
     for kind in kinds:
         made: Any = kind.__new__(kind, "text")  # their constructors all want something else
-        with pytest.raises(StorageError), aws.errors("s3://b"):
+        with pytest.raises(StorageError), credentials.errors("s3://b"):
             raise made

@@ -13,7 +13,7 @@ from tests.running import Runner, failed, results
 from volstream.base.model.files import FileInfo
 from volstream.base.model.selection import Selection
 from volstream.base.model.work import FailureKind
-from volstream.files.cloud import aws
+from volstream.files.providers.aws import credentials
 from volstream.files.storage import open_store
 from volstream.files.storage.base import HasDetails
 from volstream.functions.volume import FileContent, PresignedUrl
@@ -58,7 +58,7 @@ def test_a_function_may_ask_what_the_store_knows_of_a_file(cloud: Cloud, run: Ru
     bucket = f"asked-{isolate}".lower()
     cloud.make_bucket(bucket)
     if cloud.access.provider == "s3":
-        client = aws.client(cloud.access, "s3")
+        client = credentials.client(cloud.access, "s3")
         client.put_object(
             Bucket=bucket, Key="in/ü+a.txt", Body=b"01234", Metadata={"camera": "left"}, Tagging="a=1&b=%C3%BC"
         )

@@ -18,12 +18,12 @@ from tests.servers import each
 from volstream.base.model.files import FileInfo, Finding
 from volstream.base.model.selection import Selection
 from volstream.errors import StorageDeniedError, StorageError
-from volstream.files.cloud import aws
-from volstream.files.cloud.access import Access, DayKeys, Keys
+from volstream.files.providers.access import Access, DayKeys, Keys
+from volstream.files.providers.alibaba.store import OssStore
+from volstream.files.providers.aws import credentials
+from volstream.files.providers.aws.store import S3Store
 from volstream.files.storage import open_store
 from volstream.files.storage.base import KeyOrdered, ObjectStore
-from volstream.files.storage.oss import OssStore
-from volstream.files.storage.s3 import S3Store
 
 ALL = Selection(ignores=())
 
@@ -305,4 +305,4 @@ def test_threads_can_share_a_store(s3: Cloud) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(read, range(4))) == [b"x"] * 4
-    assert aws.client(s3.access, "s3") is aws.client(replace(s3.access), "s3")
+    assert credentials.client(s3.access, "s3") is credentials.client(replace(s3.access), "s3")

@@ -92,9 +92,9 @@ def test_wrong_keys_are_rejected_when_the_volume_is_created(home: Path, cloud: C
 def test_a_queue_must_belong_to_the_provider_and_have_a_name(session: Session, s3: Cloud) -> None:
     connect(session, s3)
     with pytest.raises(InvalidValueError, match="Choose one of sqs, kafka, webhook, poll, none"):
-        session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType.MNS)
+        session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType("mns"))
     with pytest.raises(InvalidValueError, match="queue_name"):
-        session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType.SQS)
+        session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType("sqs"))
 
 
 def test_an_endpoint_may_be_a_bare_host_name(session: Session) -> None:
@@ -129,9 +129,9 @@ def test_describe_prints_the_external_id_and_policies_to_paste(session: Session,
     sqs.make_bucket("described")
     connection = connect(session, sqs, role_arn="arn:aws:iam::123456789012:role/r")
     with pytest.raises(QueueError, match="does not exist"):
-        session.volumes.create("v", "s3://described/in", connection="c", queue_type=QueueType.SQS, queue_name="q")
+        session.volumes.create("v", "s3://described/in", connection="c", queue_type=QueueType("sqs"), queue_name="q")
     session.volumes.create(
-        "v", "s3://described/in", connection="c", queue_type=QueueType.SQS, queue_name="q", check=False
+        "v", "s3://described/in", connection="c", queue_type=QueueType("sqs"), queue_name="q", check=False
     )
     text = CliRunner().invoke(describe_command, ["connection", "c", "--home", str(session.home.settings.home)]).output
     said = CliRunner().invoke(

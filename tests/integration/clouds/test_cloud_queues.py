@@ -21,13 +21,13 @@ from tests.servers import each
 from tests.waiting import eventually
 from volstream.base.model.hints import ObjectHint
 from volstream.errors import InvalidValueError, QueueError
-from volstream.files.cloud import aws
-from volstream.files.cloud.access import Access, Keys
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.alibaba.queue import MnsService, address
+from volstream.files.providers.aws import credentials
+from volstream.files.providers.aws.queue import SqsService
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import Message, QueueSettings, QueueSpec, SelfDescribing
-from volstream.files.queues.mns import MnsService, address
 from volstream.files.queues.remote import RemoteQueue
-from volstream.files.queues.sqs import SqsService
 
 SHORT = QueueSettings(visibility_seconds=1, wait_seconds=1)
 LONG = QueueSettings(visibility_seconds=600, wait_seconds=1)
@@ -64,7 +64,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     kind = "mns" if request.param == "mns" else "sqs"
     if kind == "sqs":
         cloud: Cloud = request.getfixturevalue(request.param)
-        client = aws.client(cloud.access, "sqs")
+        client = credentials.client(cloud.access, "sqs")
         address = client.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "1"})["QueueUrl"]
         spec = QueueSpec("s3://photos/in", name=name, access=cloud.access)
     else:
@@ -193,7 +193,7 @@ def test_a_volume_without_a_queue_or_a_connection_is_rejected(kind: str) -> None
 
 
 def test_a_dead_letter_queue_is_reported(sqs: Cloud) -> None:
-    client, name = aws.client(sqs.access, "sqs"), unused_name()
+    client, name = credentials.client(sqs.access, "sqs"), unused_name()
     dead = client.create_queue(QueueName=f"{name}-dead")["QueueUrl"]
     arn = client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": "20"})
@@ -203,7 +203,7 @@ def test_a_dead_letter_queue_is_reported(sqs: Cloud) -> None:
 
 
 def test_a_queue_of_sqs_may_be_given_by_its_url(sqs: Cloud) -> None:
-    url = aws.client(sqs.access, "sqs").create_queue(QueueName=unused_name())["QueueUrl"]
+    url = credentials.client(sqs.access, "sqs").create_queue(QueueName=unused_name())["QueueUrl"]
     access = dataclasses.replace(sqs.access, endpoint="http://127.0.0.1:1")
     SqsService(QueueSpec("s3://photos/in", name=url, access=access)).open()
 
@@ -349,13 +349,15 @@ def test_each_thread_has_its_own_mns_connection_that_ends_with_it(oss: Cloud, mn
 
 
 def test_an_s3_event_travels_all_the_way_from_the_bucket(sqs: Cloud) -> None:
-    client, name = aws.client(sqs.access, "sqs"), unused_name()
+    client, name = credentials.client(sqs.access, "sqs"), unused_name()
     url = client.create_queue(QueueName=name)["QueueUrl"]
     arn = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     sqs.make_bucket(name)
     events = ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
     wiring = {"QueueConfigurations": [{"QueueArn": arn, "Events": events}]}
-    aws.client(sqs.access, "s3").put_bucket_notification_configuration(Bucket=name, NotificationConfiguration=wiring)
+    credentials.client(sqs.access, "s3").put_bucket_notification_configuration(
+        Bucket=name, NotificationConfiguration=wiring
+    )
     keys = ["in/sp ace", "in/a+b%41", "in/日本", "in/"]
     for key in keys:
         sqs.put(name, key, b"x")

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ import pytest
 import yaml
 
 from volstream.base.config import Settings
-from volstream.files.cloud.policies import RequiredAccess, permission_policy, trust_policy
-from volstream.files.queues import oss_events
+from volstream.base.definitions import Connection, ConnectionType
+from volstream.base.model.names import Name
+from volstream.files.providers import provider_by
+from volstream.files.providers.alibaba import events as oss_events
+from volstream.files.providers.base import RequiredAccess
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -54,9 +58,14 @@ def test_the_cloudformation_template_passes_its_linter() -> None:
 def test_the_roles_in_the_templates_grant_what_the_policies_of_the_connection_say(provider: str) -> None:
     (template,) = documents(DEPLOY / "alicloud" / "volstream.yml") if provider == "oss" else (cloudformation(),)
     role = template["Resources"]["Role"]["Properties"]
-    needed = permission_policy(provider, [RequiredAccess("b", "in/", "q")], None, None)
-    assert _actions(role["Policies"][0]["PolicyDocument"]) == _actions(needed)
-    (trust,) = trust_policy(provider, "x", None)["Statement"]
+    connection = Connection(
+        type=ConnectionType(provider), id="1", name=Name.parse("c"), external_id="x", created_on=datetime.now(UTC)
+    )
+    asked = provider_by(provider)
+    assert asked is not None
+    policies = asked.policies(connection, [RequiredAccess("b", "in/", "q")])
+    assert _actions(role["Policies"][0]["PolicyDocument"]) == _actions(policies["permission_policy"])
+    (trust,) = policies["trust_policy"]["Statement"]
     (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trusted["Action"] == trust["Action"]
     assert [*trusted["Condition"]["StringEquals"]] == [*trust["Condition"]["StringEquals"]]

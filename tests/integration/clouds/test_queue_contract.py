@@ -17,8 +17,8 @@ from tests.clouds import Cloud, unused_name
 from tests.servers import each
 from volstream.base.model.hints import KeyHint
 from volstream.errors import InvalidValueError
-from volstream.files.cloud import aws
-from volstream.files.cloud.access import Access
+from volstream.files.providers.access import Access
+from volstream.files.providers.aws import credentials
 from volstream.files.queues import QUEUE_TYPES, open_queue
 from volstream.files.queues.base import EventQueue, QueueSettings, QueueSpec
 from volstream.files.queues.memory import MemoryQueue
@@ -58,7 +58,7 @@ class TestQueues(QueueContract):
 
 
 def _sqs(cloud: Cloud, spec: QueueSpec) -> QueueBench:
-    client, name = aws.client(cloud.access, "sqs"), unused_name()
+    client, name = credentials.client(cloud.access, "sqs"), unused_name()
     address = client.create_queue(QueueName=name)["QueueUrl"]
     queue = open_queue("sqs", dataclasses.replace(spec, name=name, access=cloud.access))
     return QueueBench(queue, lambda path: client.send_message(QueueUrl=address, MessageBody=s3_body(path).decode()))

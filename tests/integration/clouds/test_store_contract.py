@@ -14,8 +14,8 @@ from tests.servers import each
 from volstream.errors import InvalidValueError
 from volstream.files.storage import open_store
 from volstream.files.storage.base import HasDetails, TakesOutputs
+from volstream.files.storage.bucket_store import BucketStore
 from volstream.files.storage.memory import MemoryStore
-from volstream.files.storage.outputs import BucketOutputs
 from volstream.testing import Place, StoreContract
 
 
@@ -55,7 +55,7 @@ class TestStores(StoreContract):
             )
 
     def test_unfinished_uploads_are_forgotten_with_their_folder(self, place: Place, outputs: TakesOutputs) -> None:
-        if not isinstance(outputs, BucketOutputs):
+        if not isinstance(outputs, BucketStore):
             pytest.skip("only buckets have uploads")
         for path in ("a/b/ü 1", "a/b/2", "a/bc"):
             upload = outputs._begin_parts(path, None)

@@ -15,8 +15,8 @@ import yaml
 from tests.clouds import STANDINS
 from tests.waiting import eventually
 from volstream.base.model.hints import ObjectHint
-from volstream.files.cloud import aws
-from volstream.files.cloud.access import Access, Keys
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.aws import credentials
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSettings, QueueSpec
 
@@ -73,7 +73,7 @@ def test_both_clouds_start_with_a_bucket_that_notifies_a_queue() -> None:
         names = re.findall(r"--queue-name (\S+)", said)
         assert "create-volume oss_files oss://demo/in" in said
         access = Access("s3", "us-east-1", s3, credentials="static", keys=TEST)
-        aws.client(access, "s3").put_object(Bucket="demo", Key="in/a b", Body=b"x")
+        credentials.client(access, "s3").put_object(Bucket="demo", Key="in/a b", Body=b"x")
         assert told("sqs", names[0], access) == [ObjectHint("demo", "in/a b")]
         oss_put(oss, "in/a b")
         found = told("mns", names[1], Access("oss", "cn-hangzhou", oss, credentials="static", keys=TEST))

@@ -39,7 +39,7 @@ class Connectors:
         """Copies the rows of a file into an immutable table, as a version of it.
 
         Args:
-            uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, or ``https://`` if the setting ``upload_hosts`` has the host.
+            uri: a path, a bucket's URI, ``hdfs://``, or ``https://`` if the setting ``upload_hosts`` has the host.
             primary_key: column with a value of its own in each row.
             version: number of the version to create; default: the next one, unless the newest has the same rows.
             format: csv, json (an array, or a value per line), parquet, avro or orc; default: by the name.

@@ -15,6 +15,7 @@ from volstream.base.definitions import FileJobSpec, LoadKeys, StreamSpec, forms
 from volstream.base.definitions.options import Key, keys
 from volstream.base.model.documents import to_json
 from volstream.base.model.names import Name
+from volstream.base.model.providers import PROVIDERS
 from volstream.base.model.text import nearest
 from volstream.base.model.units import local
 from volstream.changes.directory.table import COLUMNS
@@ -24,7 +25,7 @@ from volstream.ops.inspection import details
 from volstream.sql.grammar import Statement, Text
 from volstream.sql.text import literal
 
-_QUEUES = {"ALICLOUD_MNS": "mns", "AWS_SQS": "sqs"}
+_QUEUES = {words.sql_queue_type: words.queue_type for words in PROVIDERS.values()}
 
 _CONNECTION_KEYS = {
     "external_id": "externalId",

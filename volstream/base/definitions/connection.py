@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any
 
 from volstream.base.definitions import forms
 from volstream.base.definitions.options import Option
+from volstream.base.definitions.words import OpenWords, of_plugins
 from volstream.base.model.names import Name
+from volstream.base.model.providers import PROVIDERS
+from volstream.base.plugins import Group
 
 
-class ConnectionType(StrEnum):
-    """The kind of a store."""
+class ConnectionType(OpenWords):
+    """The kind of a store: local, a provider's, or that of a plug-in's provider by its name."""
 
     LOCAL = "local"
-    OSS = "oss"
-    S3 = "s3"
+    vars().update({scheme.upper(): scheme for scheme in PROVIDERS})
+
+
+#: Also of a plug-in's provider that is installed here.
+_TYPE = forms.words(ConnectionType, others=of_plugins(Group.PROVIDERS))
 
 
 def _endpoint(value: Any) -> str:
@@ -33,7 +38,7 @@ _ENDPOINT = forms.form("a URL", "str", _endpoint, metavar="URL")
 class ConnectionOptions:
     """What a user says of a connection. Credentials by reference only: no secret is stored."""
 
-    type: Annotated[ConnectionType, Option("The kind of store.", alterable=False, clause=True)]
+    type: Annotated[ConnectionType, Option("The kind of store.", alterable=False, clause=True, form=_TYPE)]
     region: Annotated[str | None, Option("The provider's region, such as eu-west-1.")] = None
     endpoint: Annotated[
         str | None, Option("Of a compatible store; HTTPS is assumed for a bare host.", form=_ENDPOINT)

@@ -12,13 +12,6 @@ from volstream.base.definitions.volume import QueueType
 from volstream.base.model.names import Name
 
 
-class SourceChanges(TypedDict, total=False):
-    """What can be changed of a source."""
-
-    retention_policy: str | timedelta | None
-    comment: str | None
-
-
 class ConnectionKeywords(TypedDict, total=False):
     """Options of a connection."""
 
@@ -26,27 +19,6 @@ class ConnectionKeywords(TypedDict, total=False):
     endpoint: str | None
     role_arn: str | None
     credentials: str
-    comment: str | None
-
-
-class DynamicTableKeywords(TypedDict, total=False):
-    """Options of a new dynamic table."""
-
-    comment: str | None
-    on_change: bool
-    every: float | str | timedelta | None
-    cron: str | None
-    priority: int
-
-
-class StreamKeywords(TypedDict, total=False):
-    """Options of a new stream."""
-
-    show_initial_rows: bool
-    at_version: int | None
-    at_timestamp: datetime | str | None
-    mode: StreamMode | Literal["standard", "append-only"]
-    identity: Sequence[str] | str
     comment: str | None
 
 
@@ -67,7 +39,51 @@ class VolumeKeywords(TypedDict, total=False):
     comment: str | None
 
 
-class JobChanges(DynamicTableKeywords, total=False):
+class StreamKeywords(TypedDict, total=False):
+    """Options of a new stream."""
+
+    show_initial_rows: bool
+    at_version: int | None
+    at_timestamp: datetime | str | None
+    mode: StreamMode | Literal["standard", "append-only"]
+    identity: Sequence[str] | str
+    comment: str | None
+
+
+class DynamicTableKeywords(TypedDict, total=False):
+    """Options of a new dynamic table."""
+
+    comment: str | None
+    on_change: bool
+    every: float | str | timedelta | None
+    cron: str | None
+    priority: int
+
+
+class FileJobChanges(DynamicTableKeywords, total=False):
+    """What can be changed of any job on files."""
+
+    where: str | None
+    on_move: OnMove | Literal["rerun", "rekey"]
+    retries: int
+    pause_after: int
+    timeout: float | str | timedelta | None
+    isolate: bool
+    concurrency: int | None
+    rate: str | None
+    parallel: int | None
+    cpus: int | None
+    memory: int | str | None
+    gpus: int | None
+    expect: Sequence[str] | str
+    expect_warn: Sequence[str] | str
+    verify_every: float | str | timedelta | None
+    max_files: int | None
+    max_bytes: int | str | None
+    alert: Sequence[str] | str | None
+
+
+class JobChanges(FileJobChanges, total=False):
     """What can be changed of a job."""
 
     returns: str | None
@@ -75,55 +91,6 @@ class JobChanges(DynamicTableKeywords, total=False):
     environment: str | None
     group_complete: str | None
     group_quiet: float | str | timedelta | None
-    where: str | None
-    on_move: OnMove | Literal["rerun", "rekey"]
-    retries: int
-    pause_after: int
-    timeout: float | str | timedelta | None
-    isolate: bool
-    concurrency: int | None
-    rate: str | None
-    parallel: int | None
-    cpus: int | None
-    memory: int | str | None
-    gpus: int | None
-    expect: Sequence[str] | str
-    expect_warn: Sequence[str] | str
-    verify_every: float | str | timedelta | None
-    max_files: int | None
-    max_bytes: int | str | None
-    alert: Sequence[str] | str | None
-
-
-class LoadKeywords(DynamicTableKeywords, total=False):
-    """Options of a new job that loads files."""
-
-    format: FileFormat | Literal["csv", "json", "parquet", "avro", "orc"] | None
-    header: bool
-    delimiter: str | None
-    encoding: str
-    schema: str | None
-    infer_types: bool
-    new_columns: NewColumns | Literal["add", "rescue", "fail"]
-    where: str | None
-    write: Write | Literal["upsert", "append"]
-    on_move: OnMove | Literal["rerun", "rekey"]
-    retries: int
-    pause_after: int
-    timeout: float | str | timedelta | None
-    isolate: bool
-    concurrency: int | None
-    rate: str | None
-    parallel: int | None
-    cpus: int | None
-    memory: int | str | None
-    gpus: int | None
-    expect: Sequence[str] | str
-    expect_warn: Sequence[str] | str
-    verify_every: float | str | timedelta | None
-    max_files: int | None
-    max_bytes: int | str | None
-    alert: Sequence[str] | str | None
 
 
 class JobKeywords(JobChanges, total=False):
@@ -133,3 +100,23 @@ class JobKeywords(JobChanges, total=False):
     outputs_prefix: str | None
     group_by: str | None
     write: Write | Literal["upsert", "append"]
+
+
+class LoadKeywords(FileJobChanges, total=False):
+    """Options of a new job that loads files."""
+
+    format: FileFormat | Literal["csv", "json", "parquet", "avro", "orc"] | None
+    header: bool
+    delimiter: str | None
+    encoding: str
+    schema: str | None
+    infer_types: bool
+    new_columns: NewColumns | Literal["add", "rescue", "fail"]
+    write: Write | Literal["upsert", "append"]
+
+
+class SourceChanges(TypedDict, total=False):
+    """What can be changed of a source."""
+
+    retention_policy: str | timedelta | None
+    comment: str | None

@@ -2,49 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated
 
-from volstream.base import plugins
 from volstream.base.definitions import forms
 from volstream.base.definitions.options import Option
+from volstream.base.definitions.words import OpenWords, of_plugins
 from volstream.base.model.names import Name
+from volstream.base.model.providers import PROVIDERS
 from volstream.base.model.selection import DEFAULT_IGNORES, Selection
 from volstream.base.plugins import Group
 
-#: Names of plug-ins' types of queues: the catalog has room for twenty characters.
-_PLUGINS = re.compile(r"[a-z][a-z0-9_-]{0,19}")
 
-
-class QueueType(StrEnum):
-    """The mechanism that notifies a volume of changes: one of these, or a plug-in's by its name."""
+class QueueType(OpenWords):
+    """The mechanism that notifies a volume of changes: one of these, a provider's, or a plug-in's by its name."""
 
     LOCAL = "local"
     POLL = "poll"
-    SQS = "sqs"
-    MNS = "mns"
+    vars().update({words.queue_type.upper(): words.queue_type for words in PROVIDERS.values()})
     KAFKA = "kafka"
     MEMORY = "memory"
     WEBHOOK = "webhook"
     NONE = "none"
-
-    @classmethod
-    def _missing_(cls, value: object) -> QueueType | None:
-        """Returns a plug-in's type. Whether it is installed is a question of where the queue is opened."""
-        if not isinstance(value, str) or not _PLUGINS.fullmatch(value):
-            return None
-        other = str.__new__(cls, value)
-        other._name_ = other._value_ = value
-        return other
-
-    @property
-    def is_plugin(self) -> bool:
-        """True if it is the name of a plug-in's type."""
-        return self not in QueueType.__members__.values()
 
     @property
     def has_events(self) -> bool:
@@ -53,7 +34,7 @@ class QueueType(StrEnum):
 
 
 #: A type of queue, also of a plug-in that is installed here.
-_QUEUE_TYPE = forms.words(QueueType, others=lambda: [*filter(_PLUGINS.fullmatch, plugins.names(Group.QUEUES))])
+_QUEUE_TYPE = forms.words(QueueType, others=of_plugins(Group.QUEUES))
 
 #: The virtual cluster of a volume if the user names none.
 DEFAULT_VIRTUAL_CLUSTER = "DEFAULT"
@@ -108,7 +89,9 @@ class VolumeSpec(VolumeOptions):
     """A volume to be created."""
 
     name: Name
-    location: Annotated[str, Option("A directory, s3://bucket/prefix or oss://bucket/prefix.", alterable=False)]
+    location: Annotated[
+        str, Option("A directory, or a place in a bucket, such as s3://bucket/prefix.", alterable=False)
+    ]
     connection: Annotated[Name | None, Option("How to reach the bucket.", names="connection")] = None
     queue_type: Annotated[
         QueueType | None,

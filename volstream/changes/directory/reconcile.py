@@ -13,13 +13,12 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.base.definitions import Volume
+from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.log import get
 from volstream.base.model.files import printable
 from volstream.base.model.hints import Rejection
@@ -265,7 +264,7 @@ def late_in(changes: pa.Table, began: float) -> int:
     return pc.sum(pc.and_(recent, pc.not_equal(changes["change"], DELETE))).as_py() or 0
 
 
-class Removals:
+class Removals(Closeable):
     """Removals in the order found, in constant memory. A context manager.
 
     Args:
@@ -281,15 +280,11 @@ class Removals:
         self.count = 0
         self.of = 0
         self._new = array("q")  # hash of each new file's content
-        self._file = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `__exit__`
+        self._file = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `close`
         self._writer = pa.ipc.new_stream(self._file, table.CHANGE)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Removes the file that keeps the removals."""
         self._writer.close()
         self._file.close()
 

@@ -1,4 +1,4 @@
-"""Event queues by type: the one table of backends, imported late so that a missing extra costs nothing.
+"""Event queues by type: the one table of backends, imported late; a provider's type of queue is in its folder.
 
 What does not belong here: the protocol (``base``), and its implementations (one file each, beside this one).
 """
@@ -9,8 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, cast
 
 from volstream.base import plugins
+from volstream.base.model.providers import PROVIDERS
 from volstream.base.plugins import Group
-from volstream.errors import DependencyError, InvalidValueError
+from volstream.errors import InvalidValueError
+from volstream.files.providers import provider_by
 
 if TYPE_CHECKING:
     from volstream.files.queues.base import EventQueue, QueueSpec
@@ -22,18 +24,13 @@ _BACKENDS = {
     "local": "volstream.files.queues.local:LocalQueue",
     "poll": "volstream.files.queues.poll:PollQueue",
     "memory": "volstream.files.queues.memory:MemoryQueue",
-    "sqs": "volstream.files.queues.sqs:sqs_queue",
-    "mns": "volstream.files.queues.mns:mns_queue",
     "kafka": "volstream.files.queues.kafka:KafkaQueue",
     "webhook": "volstream.files.queues.silent:SilentQueue",
     "none": "volstream.files.queues.silent:SilentQueue",
 }
 
-#: Extra that installs the packages of a type of queue.
-_EXTRAS = {"sqs": "s3", "mns": "oss"}
-
 #: The types that users may specify, besides those of plug-ins.
-QUEUE_TYPES = tuple(sorted(_BACKENDS))
+QUEUE_TYPES = tuple(sorted({*_BACKENDS, *(words.queue_type for words in PROVIDERS.values())}))
 
 
 def open_queue(queue_type: str, spec: QueueSpec) -> EventQueue:
@@ -44,24 +41,24 @@ def open_queue(queue_type: str, spec: QueueSpec) -> EventQueue:
         spec: the queue's volume, and how to connect to the queue.
 
     Raises:
-        InvalidValueError: this version does not have the queue type, or the type cannot serve the location.
+        InvalidValueError: this version does not have the queue type, or the type cannot serve the location; a provider's queue
+            has no name or access.
         DependencyError: a package that the queue needs is not installed, or a plug-in is broken.
     """
-    if queue_type not in _BACKENDS:
-        if plugins.has(Group.QUEUES, queue_type):
-            return cast("EventQueue", plugins.call(Group.QUEUES, queue_type, spec))
+    if queue_type in _BACKENDS:
+        module, _, name = _BACKENDS[queue_type].partition(":")
+        return cast("EventQueue", getattr(importlib.import_module(module), name)(spec))
+    if plugins.has(Group.QUEUES, queue_type):
+        return cast("EventQueue", plugins.call(Group.QUEUES, queue_type, spec))
+    provider = provider_by(spec.access.provider) if spec.access is not None else None
+    if provider is not None and provider.queue_type == queue_type and spec.name:
+        return provider.open_queue(spec)
+    if queue_type in QUEUE_TYPES:
         raise InvalidValueError(
-            f"Queues of the type {queue_type!r} are not available in this version.",
-            f"Available: {', '.join(QUEUE_TYPES)}, and those of installed plug-ins.",
+            f"The volume at {spec.location!r} has a queue of the type {queue_type!r} and no name or connection for it.",
+            "Give the volume a connection and the name or URL of a queue.",
         )
-    module, _, name = _BACKENDS[queue_type].partition(":")
-    try:
-        make = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as exc:
-        if queue_type not in _EXTRAS:
-            raise
-        raise DependencyError(
-            f"Queues of the type {queue_type!r} need the Python package {exc.name!r}, which is not installed.",
-            f"Install it: pip install 'volstream[{_EXTRAS[queue_type]}]'.",
-        ) from exc
-    return cast("EventQueue", make(spec))
+    raise InvalidValueError(
+        f"Queues of the type {queue_type!r} are not available in this version.",
+        f"Available: {', '.join(QUEUE_TYPES)}, and those of installed plug-ins.",
+    )

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from volstream.base.model.hints import Hint, ObjectHint, Rejection
 from volstream.base.model.selection import Selection
-from volstream.files.cloud.access import Access
+from volstream.files.providers.access import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class QueueSettings:
         debounce_seconds: local: how long a path must be quiet, and its size and time unchanged, before it is reported.
         check_seconds: local: interval of checks that the watch still works, and so how long a failure may go unnoticed.
         poll_seconds: poll: interval of listings of the whole volume.
-        visibility_seconds: local, poll, memory: an unacknowledged message is redelivered after this time; sqs, mns: this long
-            after this process ends.
-        pollers: sqs, mns: threads that request messages.
-        wait_seconds: sqs, mns: how long one request waits for a message; the providers allow 20 and 30 at most.
+        visibility_seconds: local, poll, memory: an unacknowledged message is redelivered after this time; at a provider: this
+            long after this process ends.
+        pollers: at a provider: threads that request messages.
+        wait_seconds: at a provider: how long one request waits for a message; providers have limits, such as 20.
     """
 
     debounce_seconds: float = 0.2
@@ -65,8 +65,8 @@ class QueueSpec:
         location: the volume's URI.
         selection: the paths to report.
         settings: waiting times.
-        name: sqs, mns: the queue's name or URL; kafka: the topic.
-        access: sqs, mns: credentials for requests to the provider.
+        name: at a provider: the queue's name or URL; kafka: the topic.
+        access: credentials for requests to the volume's provider, if it has one.
         properties: what a queue needs besides: kafka's brokers, security and the like. Secrets may be references
             (:mod:`volstream.base.references`).
         consumer: the volume's id, for queues that know their consumers.

@@ -6,9 +6,10 @@ The providers' formats are in the files beside this one. Pure.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from volstream.base.model.hints import Rejection
+from volstream.base.model.hints import ObjectHint, Rejection
 
 #: Maximum length of an unreadable body in its rejection.
 _SUBJECT_CHARACTERS = 4096
@@ -39,6 +40,28 @@ def is_key(value: object) -> bool:
 def reject(body: bytes, reason: str) -> Rejection:
     """Returns the rejection of a whole body, truncated and printable."""
     return Rejection(body.decode("utf-8", "backslashreplace")[:_SUBJECT_CHARACTERS], reason)
+
+
+def hints_in(events: Iterable[Sequence[ObjectHint] | None], missing: str) -> Sequence[ObjectHint] | Rejection:
+    """Returns the hints of the events of a message. One that cannot be read (None) rejects them all: otherwise it would be lost
+    silently. Keys that end in ``/`` stand for directories and give no hint.
+
+    Args:
+        missing: what such an event lacks.
+    """
+    found = [*events]
+    if None in found:
+        return Rejection("", missing)
+    return tuple(hint for hints in found for hint in hints or () if not hint.key.endswith("/"))
+
+
+def answer(
+    body: bytes, document: Any, hints: Sequence[ObjectHint] | Rejection | None, kind: str
+) -> Sequence[ObjectHint] | Rejection:
+    """Returns the hints of a message, or its rejection; None: it is not of the kind that was expected."""
+    if hints is None:
+        return reject(body, f"The message is JSON, but not {kind}: {shape(document)}.")
+    return reject(body, hints.reason) if isinstance(hints, Rejection) else hints
 
 
 def shape(document: Any) -> str:

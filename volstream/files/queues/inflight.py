@@ -1,12 +1,15 @@
-"""Delivered but unacknowledged messages of queues that live in this process.
+"""Queues that live in this process, and their delivered but unacknowledged messages.
 
-What does not belong here: messages waiting for their first delivery. Not thread-safe: callers hold their lock.
+What does not belong here: messages waiting for their first delivery (``memory``, ``poll``, ``local``).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from volstream.base.model.hints import Hint
@@ -25,7 +28,8 @@ class _Delivery:
 class InFlight:
     """Redelivers messages that are not acknowledged within ``visibility_seconds``.
 
-    A message keeps its receipt across deliveries, so a late acknowledgement still counts. Callers pass the times.
+    A message keeps its receipt across deliveries, so a late acknowledgement still counts. Callers pass the times, and
+    hold their lock.
     """
 
     def __init__(self, visibility_seconds: float) -> None:
@@ -75,3 +79,53 @@ class InFlight:
         """Makes all messages due now, because their consumer has ended."""
         for delivery in self._deliveries.values():
             delivery.due = float("-inf")
+
+
+class InProcessQueue(ABC):
+    """An :class:`~.base.EventQueue`; a subclass says what is new. ``_changed`` guards it."""
+
+    def __init__(self, visibility_seconds: float) -> None:
+        self._changed = threading.Condition()
+        self._in_flight = InFlight(visibility_seconds)
+        self._listening = False
+
+    def start(self) -> None:
+        """See :meth:`EventQueue.start`."""
+        with self._changed:
+            self._in_flight.expire_all()
+            self._listening = True
+
+    def stop(self) -> None:
+        """See :meth:`EventQueue.stop`."""
+        with self._changed:
+            self._listening = False
+            self._changed.notify_all()
+
+    def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
+        """See :meth:`EventQueue.receive`."""
+        deadline = time.monotonic() + wait_seconds
+        with self._changed:
+            while self._listening:
+                now = time.monotonic()
+                messages = self._in_flight.redeliver(now, limit)
+                messages += self._new(now, limit - len(messages))
+                if messages or now >= deadline:
+                    return messages
+                dues = (self._in_flight.next_due, self._next_due, deadline)
+                self._changed.wait(min(due for due in dues if due is not None) - now)
+        return ()
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """See :meth:`EventQueue.acknowledge`."""
+        with self._changed:
+            self._in_flight.acknowledge(messages)
+            self._changed.notify_all()
+
+    @property
+    def _next_due(self) -> float | None:
+        """When there may be something new; None: not before :attr:`_changed` is notified."""
+        return None
+
+    @abstractmethod
+    def _new(self, now: float, limit: int) -> list[Message]:
+        """Returns messages that are delivered for the first time."""

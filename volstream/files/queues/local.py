@@ -17,11 +17,11 @@ from volstream.base.model.locations import local_path, scheme_of
 from volstream.errors import InvalidValueError, QueueError
 from volstream.files.queues.base import Message, QueueSpec
 from volstream.files.queues.debounce import Debouncer, PathChange, PathChangeKind
-from volstream.files.queues.inflight import InFlight
+from volstream.files.queues.inflight import InProcessQueue
 from volstream.files.queues.watch import DirectoryWatch
 
 
-class LocalQueue:
+class LocalQueue(InProcessQueue):
     """Delivers hints about the files of a directory.
 
     While the directory is missing, ``receive`` raises :class:`~volstream.errors.QueueError` at each check and at the end of
@@ -36,6 +36,7 @@ class LocalQueue:
                 f"A queue of the type 'local' cannot watch {spec.location!r}.",
                 "Use it for a directory, or another type.",
             )
+        super().__init__(spec.settings.visibility_seconds)
         self._root = local_path(spec.location)
         self._selection = spec.selection
         self._arming = threading.Lock()
@@ -45,13 +46,10 @@ class LocalQueue:
         self._deaf = ""  # why the watch must be re-armed; empty while it works
         self._check_seconds = spec.settings.check_seconds
         self._check_due = 0.0
-        self._changed = threading.Condition()
-        self._listening = False
         self._wakes_at = 0.0
         self._overflowed = False
         self._directories_added = False
         self._settler = Debouncer(spec.settings.debounce_seconds, self._look)
-        self._in_flight = InFlight(spec.settings.visibility_seconds)
 
     def start(self) -> None:
         """See :meth:`EventQueue.start`."""
@@ -62,14 +60,11 @@ class LocalQueue:
             self._deaf, self._refused = "", None
             with self._changed:
                 self._overflowed = self._directories_added = False
-                self._in_flight.expire_all()
-                self._listening = True
+            super().start()
 
     def stop(self) -> None:
         """See :meth:`EventQueue.stop`."""
-        with self._changed:
-            self._listening = False
-            self._changed.notify_all()
+        super().stop()
         with self._arming:
             self._watch.disarm()
 
@@ -81,8 +76,7 @@ class LocalQueue:
             with self._changed:
                 now = time.monotonic()
                 messages = self._in_flight.redeliver(now, limit)
-                room = min(limit - len(messages), self._in_flight.room)
-                messages += [self._in_flight.deliver(hint, now) for hint in self._settler.release(now, room)]
+                messages += self._new(now, limit - len(messages))
                 if messages:
                     return messages
                 if now >= deadline:
@@ -95,11 +89,6 @@ class LocalQueue:
                     self._changed.wait(max(0.0, self._wakes_at - now))
         return ()
 
-    def acknowledge(self, messages: Sequence[Message]) -> None:
-        """See :meth:`EventQueue.acknowledge`."""
-        with self._changed:
-            self._in_flight.acknowledge(messages)
-
     def depth(self) -> int:
         """See :meth:`EventQueue.depth`."""
         with self._changed:
@@ -108,6 +97,10 @@ class LocalQueue:
     def is_settled(self) -> bool:
         """See :meth:`Settling.is_settled`."""
         return self.depth() == 0
+
+    def _new(self, now: float, limit: int) -> list[Message]:
+        released = self._settler.release(now, min(limit, self._in_flight.room))
+        return [self._in_flight.deliver(hint, now) for hint in released]
 
     def _keep_hearing(self) -> None:
         """Re-arms the watch if it was lost; raises QueueError if that fails."""

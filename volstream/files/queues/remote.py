@@ -1,6 +1,6 @@
 """A provider's queue: threads request messages and keep them invisible to other consumers until they are acknowledged.
 
-What does not belong here: requests to a provider (``sqs``, ``mns``), what messages mean (the parsers).
+What does not belong here: requests to a provider, and what its messages mean (see its folder).
 """
 
 from __future__ import annotations
@@ -91,12 +91,8 @@ class RemoteQueue:
         visibility = self._service.open()
         stopping = Stop()
         with self._changed:
-            self._received, self._failure, self._unanswered, self._broken = (
-                ReceivedMessages(self._parse),
-                None,
-                None,
-                None,
-            )
+            self._received = ReceivedMessages(self._parse)
+            self._failure = self._unanswered = self._broken = None
             self._stopping = stopping
         parts: list[Callable[[], None]] = [lambda: self._poll(stopping, visibility)] * self._pollers
         parts.append(lambda: self._keep(stopping, min(visibility, self._visibility)))

@@ -1,14 +1,13 @@
-"""Parses what senders post to a volume into hints: events of S3's and OSS's kind, CloudEvents with either inside, and plain
+"""Parses what senders post to a volume into hints: events of the providers' kinds, CloudEvents with these inside, and plain
 paths. Pure."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from volstream.base.model.hints import Hint, KeyHint, ObjectHint, Rejection, SubtreeHint
-from volstream.files.queues import oss_events, s3_events
+from volstream.files.providers import own
 from volstream.files.queues.bodies import NOT_JSON, is_key, read_json, reject, shape
 
 
@@ -39,23 +38,14 @@ def _hints(event: Any) -> Sequence[Hint | ObjectHint] | Rejection:
             return _of_paths([path])
         case {"specversion": str(), "data": {"paths": list(paths)}}:
             return _of_paths(paths)
-        case {"specversion": str(), "data": {"s3": dict()} as record}:
-            return s3_events.parse(_body({"Records": [record]}))
-        case {"specversion": str(), "data": {"Records": list()} as records}:
-            return s3_events.parse(_body(records))
-        case {"events": list()} | {"specversion": str(), "data": {"oss": dict()}}:
-            return oss_events.parse(_body(event))
-        case {"Records": list()} | {"detail-type": str()} | {"Type": str()} | {"Event": str()} | {"s3Bucket": str()}:
-            return s3_events.parse(_body(event))
-        case _:
-            return Rejection("", f"The body is JSON, but not an event that volstream knows: {shape(event)}.")
+    for provider in own():
+        hints = provider.hints_of(event)
+        if hints is not None:
+            return hints
+    return Rejection("", f"The body is JSON, but not an event that volstream knows: {shape(event)}.")
 
 
 def _of_paths(paths: Sequence[Any]) -> Sequence[Hint] | Rejection:
     if not all(is_key(path) and path != "/" for path in paths):
         return Rejection("", "A path must be a non-empty string.")
     return [SubtreeHint(path, "asked") if path.endswith("/") else KeyHint(path) for path in paths]
-
-
-def _body(document: Any) -> bytes:
-    return json.dumps(document).encode()

@@ -1,4 +1,4 @@
-"""Object stores by URI scheme: a table of backends, imported late so that a missing extra costs nothing.
+"""Object stores by URI scheme: a table of backends, imported late; a provider's store is in its folder.
 
 What does not belong here: the interface of a store (``base``), its implementations (one file per backend).
 """
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, cast
 
 from volstream.base import plugins
 from volstream.base.model.locations import file_uri, local_path, scheme_of, without_secrets
+from volstream.base.model.providers import PROVIDERS
 from volstream.base.plugins import Group
-from volstream.errors import DependencyError, InvalidValueError
-from volstream.files.cloud.access import PROVIDERS, Access
+from volstream.errors import InvalidValueError
+from volstream.files.providers import provider_by
+from volstream.files.providers.access import Access
 from volstream.files.storage.bucket import BucketPlace
 
 if TYPE_CHECKING:
@@ -23,12 +25,7 @@ __all__ = ["normalise_location", "open_store", "place_of_reports"]
 _BACKENDS = {
     "file": "volstream.files.storage.local:LocalStore",
     "memory": "volstream.files.storage.memory:MemoryStore",
-    "oss": "volstream.files.storage.oss:OssStore",
-    "s3": "volstream.files.storage.s3:S3Store",
 }
-
-#: Hadoop's aliases of schemes.
-_ALIASES = {"s3a": "s3"}
 
 
 def open_store(location: str, access: Access | None = None) -> ObjectStore:
@@ -43,18 +40,13 @@ def open_store(location: str, access: Access | None = None) -> ObjectStore:
     """
     normal = normalise_location(location)
     scheme = scheme_of(normal)
+    provider = provider_by(scheme)
+    if provider is not None:
+        return provider.open_store(normal, access or Access(scheme))
     if scheme not in _BACKENDS:
         return cast("ObjectStore", plugins.call(Group.STORES, scheme, normal))
     module, _, name = _BACKENDS[scheme].partition(":")
-    try:
-        store = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as exc:
-        raise DependencyError(
-            f"{scheme}:// needs the package {exc.name}, which is not installed.",
-            f"Install it: pip install 'volstream[{scheme}]'.",
-        ) from None
-    arguments = (access or Access(scheme),) if scheme in PROVIDERS else ()
-    return cast("ObjectStore", store(normal, *arguments))
+    return cast("ObjectStore", getattr(importlib.import_module(module), name)(normal))
 
 
 def normalise_location(text: str) -> str:
@@ -72,7 +64,7 @@ def normalise_location(text: str) -> str:
     if not name:
         raise InvalidValueError(f"{text!r} is not a location.", f"Write {scheme}://name.")
     normal = f"{scheme}://{name}"
-    if scheme in PROVIDERS:
+    if provider_by(scheme) is not None:
         BucketPlace.of(normal)
     return normal
 
@@ -86,7 +78,7 @@ def place_of_reports(uri: str, location: str) -> BucketPlace:
     Raises:
         InvalidValueError: it is not in a bucket at the same provider.
     """
-    place = BucketPlace.of(normalise_location(uri)) if _scheme(uri) in PROVIDERS else None
+    place = BucketPlace.of(normalise_location(uri)) if provider_by(_scheme(uri)) is not None else None
     if place is None or place.scheme != scheme_of(location):
         raise InvalidValueError(
             f"{without_secrets(uri)} cannot be an inventory of {location}.",
@@ -98,11 +90,15 @@ def place_of_reports(uri: str, location: str) -> BucketPlace:
 def _scheme(location: str) -> str:
     """Returns the scheme of a location. Raises InvalidValueError if there is no store for it."""
     scheme = scheme_of(location)
-    scheme = _ALIASES.get(scheme, scheme)
+    provider = provider_by(scheme)
+    if provider is not None:
+        return provider.scheme
     if scheme not in _BACKENDS and not plugins.has(Group.STORES, scheme):
-        schemes = [f"{name}://" for name in (*sorted(_BACKENDS), *plugins.names(Group.STORES))]
+        schemes = sorted({*_BACKENDS, *PROVIDERS}) + sorted(
+            {*plugins.names(Group.STORES), *plugins.names(Group.PROVIDERS)}
+        )
         raise InvalidValueError(
             f"{without_secrets(location)!r}: locations with the scheme {scheme!r} are not supported.",
-            f"Supported: {', '.join(schemes)} and plain paths.",
+            f"Supported: {', '.join(f'{name}://' for name in schemes)} and plain paths.",
         )
     return scheme

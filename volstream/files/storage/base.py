@@ -48,7 +48,7 @@ class Details:
     """What a store knows about an object beyond its listing.
 
     Attributes:
-        metadata: set by the user: ``x-amz-meta-``, ``x-oss-meta-``; for a local file, extended attributes ``user.``.
+        metadata: set by the user, such as ``x-amz-meta-``; for a local file, extended attributes ``user.``.
         storage_class: None: the store has no classes.
         version_id: the store's own version; None: the bucket keeps no versions.
     """

@@ -10,15 +10,11 @@ from volstream.base.model.files import FileInfo, Finding, is_utf8, printable
 from volstream.base.model.locations import quote_path, without_secrets
 from volstream.base.model.selection import Selection
 from volstream.errors import InvalidValueError
+from volstream.files.providers import provider_of
+from volstream.files.providers.base import Provider
 from volstream.files.storage.types import content_type
 
 _LOCATION = re.compile(r"([a-z0-9]+)://([^/]+)(?:/(.*))?", re.DOTALL)
-
-#: Valid names, by scheme. Old S3 buckets may have names that are no longer allowed.
-_NAMES = {
-    "oss": re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]"),
-    "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}"),
-}
 
 #: Maximum length of a key, in UTF-8. OSS allows one byte less.
 _MAX_BYTES = 1024
@@ -39,7 +35,7 @@ class BucketPlace:
         root: prefix of all keys; empty, or ending in ``/``.
     """
 
-    scheme: str
+    provider: Provider
     bucket: str
     root: str
 
@@ -51,19 +47,25 @@ class BucketPlace:
             InvalidValueError: the bucket name is not valid.
         """
         match = _LOCATION.fullmatch(location)
-        if match is None or not _NAMES[match[1]].fullmatch(match[2]):
+        provider = provider_of(location)
+        if match is None or provider is None or not provider.buckets.fullmatch(match[2]):
             raise InvalidValueError(
                 f"{without_secrets(location)!r} does not name a bucket.",
-                "Write for example s3://my-bucket or oss://my-bucket/some/prefix.",
+                "Write for example s3://my-bucket or s3://my-bucket/some/prefix.",
             )
-        return cls(match[1], match[2], f"{match[3]}/" if match[3] else "")
+        return cls(provider, match[2], f"{match[3]}/" if match[3] else "")
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of its location."""
+        return self.provider.scheme
 
     def key(self, path: str) -> str | None:
         """Returns the key at ``path``, or None if no file can be there."""
         key = self.root + path
         if not path or path.endswith("/") or "\0" in path or not is_utf8(key) or len(key.encode()) > _MAX_BYTES:
             return None
-        return key
+        return key if self._is_askable(key) else None
 
     def path(self, key: str) -> str:
         """Returns the path of a key in this bucket or prefix."""
@@ -87,7 +89,7 @@ class BucketPlace:
             return Finding(path or key, _FOLDER) if is_folder else None
         if not selection.accepts(path):
             return None
-        if self.scheme == "oss" and not is_askable(key):
+        if not self._is_askable(key):
             return Finding(path, _UNASKABLE)
         return Finding(path, _NUL) if "\0" in path else self.file(path, size, modified, etag)
 
@@ -100,7 +102,5 @@ class BucketPlace:
         type_ = content_type(path) if said_type in _UNTOLD else said_type
         return FileInfo(path, size, modified.replace(microsecond=0), etag.strip('"'), content_type=type_)
 
-
-def is_askable(key: str) -> bool:
-    """True if OSS's SDK can ask for the key: its HTTP library resolves ``.`` and ``..``, and would request another key."""
-    return not any(part in (".", "..") for part in key.split("/"))
+    def _is_askable(self, key: str) -> bool:
+        return self.provider.takes_dots or not any(part in (".", "..") for part in key.split("/"))

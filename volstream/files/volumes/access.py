@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from volstream.base.config import Settings
-from volstream.base.definitions import Connection, QueueType, Volume
-from volstream.base.model.locations import scheme_of
+from volstream.base.definitions import Connection, Volume
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError
-from volstream.files.cloud.access import PROVIDERS, Access, Keys
-from volstream.files.cloud.policies import RequiredAccess, permission_policy, trust_policy
+from volstream.files.providers import provider_by, provider_of
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.base import RequiredAccess
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import EventQueue, QueueSettings, QueueSpec
 from volstream.files.storage import open_store, place_of_reports
@@ -32,13 +32,13 @@ def access_of(volume: Volume, catalog: Catalog, settings: Settings) -> Access | 
 
 def access_by(connection: Connection | None, location: str, settings: Settings) -> Access | None:
     """Returns the access to the provider of a location. See :func:`access_of`."""
-    scheme = scheme_of(location)
-    if scheme not in PROVIDERS:
+    provider = provider_of(location)
+    if provider is None:
         return None
     if connection is None:
-        return Access(scheme)
+        return Access(provider.scheme)
     return Access(
-        scheme,
+        provider.scheme,
         connection.region,
         connection.endpoint,
         connection.role_arn,
@@ -81,24 +81,19 @@ def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
 
     The permissions cover the volumes that use the connection. Empty for a local connection.
     """
-    if connection.type not in PROVIDERS:
+    provider = provider_by(connection.type)
+    if provider is None:
         return {}
-    volumes = catalog.volumes.list(connection_id=connection.id)
-    needs = [_need(volume, writes=catalog.jobs.first(outputs_to=str(volume.name)) is not None) for volume in volumes]
-    for volume in volumes:
+    needs: list[RequiredAccess] = []
+    for volume in catalog.volumes.list(connection_id=connection.id):
+        place = BucketPlace.of(volume.location)
+        queue = volume.queue_name if volume.queue_type == provider.queue_type else None
+        writes = catalog.jobs.first(outputs_to=str(volume.name)) is not None
+        needs.append(RequiredAccess(place.bucket, place.root, queue, writes))
         if volume.inventory is not None:
-            place = place_of_reports(volume.inventory, volume.location)
-            needs.append(RequiredAccess(place.bucket, place.root))
-    return {
-        "trust_policy": trust_policy(connection.type, connection.external_id, connection.role_arn),
-        "permission_policy": permission_policy(connection.type, needs, connection.region, connection.role_arn),
-    }
-
-
-def _need(volume: Volume, *, writes: bool) -> RequiredAccess:
-    place = BucketPlace.of(volume.location)
-    queue = volume.queue_name if volume.queue_type in (QueueType.SQS, QueueType.MNS) else None
-    return RequiredAccess(place.bucket, place.root, queue, writes)
+            reports = place_of_reports(volume.inventory, volume.location)
+            needs.append(RequiredAccess(reports.bucket, reports.root))
+    return provider.policies(connection, needs)
 
 
 def _keys(connection: Connection, settings: Settings) -> Keys:

@@ -14,19 +14,13 @@ from volstream.base.definitions import Connection, ConnectionOptions
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError, ObjectInUseError
+from volstream.files.providers import provider_by
 
 #: No path, no query and, above all, no user or password, because the catalog stores no secrets.
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?/?|https?://\[[0-9a-fA-F:]+\](:\d+)?/?")
 
 
 _REGION = re.compile(r"[a-z0-9-]+")
-
-
-#: By provider: the pattern of a role's ARN, and an example.
-_ROLES = {
-    "s3": (re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+"), "arn:aws:iam::123456789012:role/volstream"),
-    "oss": (re.compile(r"acs:ram::\d+:role/[\w.-]+"), "acs:ram::1234567890123456:role/volstream"),
-}
 
 
 def create_connection(
@@ -86,16 +80,9 @@ def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) ->
 
 
 def _check(connection: Connection) -> None:
-    _check_credentials(connection.credentials)
-    _check_place(connection.type, connection.region, connection.endpoint, connection.role_arn)
-
-
-def _check_credentials(credentials: str) -> None:
+    credentials, region, endpoint = connection.credentials, connection.region, connection.endpoint
     if not re.fullmatch(r"env|static|profile:.+", credentials):
         raise InvalidValueError(f"{credentials!r} is not a credential source.", "Write env, static or profile:NAME.")
-
-
-def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn: str | None) -> None:
     if region is not None and not _REGION.fullmatch(region):
         raise InvalidValueError(f"{region!r} is not a region.", "Write for example eu-west-1 or cn-hangzhou.")
     if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
@@ -103,15 +90,14 @@ def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn:
         raise InvalidValueError(
             "The endpoint is not the URL of a server.", "Write for example https://minio.example:9000."
         )
-    if role_arn is None:
+    if connection.role_arn is None:
         return
-    if type_ not in _ROLES:
-        raise InvalidValueError(f"A connection of the type {type_} has no role.", "Leave --role-arn out.")
-    pattern, example = _ROLES[type_]
-    # S3-compatible stores have their own role ARNs.
-    foreign = type_ == "s3" and endpoint is not None and re.fullmatch(r"arn:\S+", role_arn)
-    if not foreign and not pattern.fullmatch(role_arn):
-        raise InvalidValueError(f"{role_arn!r} is not a role of type {type_}.", f"Write for example {example}.")
+    provider = provider_by(connection.type)
+    if provider is None:
+        raise InvalidValueError(f"A connection of the type {connection.type} has no role.", "Leave --role-arn out.")
+    if not provider.is_role(connection.role_arn, endpoint):
+        said = f"{connection.role_arn!r} is not a role of type {connection.type}."
+        raise InvalidValueError(said, f"Write for example {provider.role}.")
 
 
 def _has_port(endpoint: str) -> bool:

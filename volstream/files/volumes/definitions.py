@@ -24,7 +24,7 @@ from volstream.base.model.removals import RemovalLimit
 from volstream.base.model.selection import Selection
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
-from volstream.files.cloud.access import PROVIDERS
+from volstream.files.providers import provider_of
 from volstream.files.queues.base import SelfDescribing
 from volstream.files.queues.kafka import address_of
 from volstream.files.storage import normalise_location, place_of_reports
@@ -100,9 +100,7 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
         As :func:`create_volume`.
     """
     volume = catalog.volumes.get(name)
-    connection: Connection | None = None
-    if volume.connection_id is not None:
-        connection = catalog.connections.by_id(volume.connection_id)
+    connection = catalog.connections.by_id(volume.connection_id) if volume.connection_id else None
     if "connection" in changes:
         asked_for: Name | None = changes.pop("connection")
         connection = None if asked_for is None else catalog.connections.get(asked_for)
@@ -174,16 +172,17 @@ def jobs_into(catalog: Catalog, volume: Volume) -> Sequence[Job]:
 def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
     """Returns the requested queue type, or the location's default; raises InvalidValueError if the type is unsuitable."""
     scheme = scheme_of(location)
-    usual = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY, "s3": QueueType.SQS, "oss": QueueType.MNS}
-    own = usual.get(scheme, QueueType.POLL)
+    provider = provider_of(location)
+    usual = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY}
+    own = usual.get(scheme, QueueType.POLL) if provider is None else QueueType(provider.queue_type)
     suitable = dict.fromkeys((own, QueueType.KAFKA, QueueType.WEBHOOK, QueueType.POLL, QueueType.NONE))
-    named = scheme not in PROVIDERS or spec.queue_name
+    named = provider is None or spec.queue_name
     chosen = spec.queue_type or (own if named else QueueType.POLL)
     if chosen not in suitable and not chosen.is_plugin:
         raise InvalidValueError(
             f"A volume at {scheme}: cannot use the queue type {chosen}.", f"Choose one of {', '.join(suitable)}."
         )
-    if chosen is own and not named:
+    if chosen == own and not named:
         raise InvalidValueError(f"The queue type {chosen} requires a queue name.", "Give its queue_name.")
     if spec.queue_name and "://" in spec.queue_name and "@" in urlsplit(spec.queue_name).netloc:
         # Does not repeat the URL, whose password must not be shown.
@@ -195,8 +194,8 @@ def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
 
 
 def _check_type(connection: Connection | None, location: str) -> None:
-    scheme = scheme_of(location)
-    needed = scheme if scheme in PROVIDERS else "local"
+    provider = provider_of(location)
+    needed = "local" if provider is None else provider.scheme
     if connection is not None and connection.type != needed:
         raise InvalidValueError(
             f"The connection {connection.name} has the type {connection.type}, but {location} requires the type "

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from volstream.base.definitions import Volume
 from volstream.base.model.hints import Hint, KeyHint, ObjectHint, Rejection
 from volstream.base.model.locations import scheme_of
-from volstream.files.cloud.access import PROVIDERS
+from volstream.files.providers import provider_by
 from volstream.files.storage.bucket import BucketPlace
 
 
@@ -31,7 +31,7 @@ def route(volume: Volume, volumes: Sequence[Volume], hints: Iterable[Hint | Obje
     """Divides hints from the queue of ``volume`` among ``volumes``, which may share it."""
     routed = RoutedHints()
     scheme = scheme_of(volume.location)
-    same = [other for other in volumes if scheme_of(other.location) == scheme] if scheme in PROVIDERS else []
+    same = [other for other in volumes if scheme_of(other.location) == scheme] if provider_by(scheme) else []
     places = [(other, BucketPlace.of(other.location)) for other in same]
     for hint in hints:
         if not isinstance(hint, ObjectHint):

@@ -24,10 +24,12 @@ from volstream.base.definitions.options import keys, read
 from volstream.base.lifecycle.disks import disk_error
 from volstream.base.model.locations import without_secrets
 from volstream.base.model.names import quote
+from volstream.base.model.providers import PROVIDERS
 from volstream.base.model.text import nearest
 from volstream.base.model.units import format_size
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError, StorageError
+from volstream.files.providers import provider_of
 from volstream.files.storage import open_store
 from volstream.files.volumes.access import access_by
 from volstream.functions.child import ChildWorker
@@ -75,7 +77,7 @@ class Upload:
     """A file to upload.
 
     Attributes:
-        uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, ``https://``. It may sign itself; :attr:`shown` does not.
+        uri: a path, or the URI of a bucket, ``hdfs://`` or ``https://``. It may sign itself; :attr:`shown` does not.
         name: the last part of its path, by which its format is known.
         load: how it is read.
         connection: how to reach its object store; None: with the provider's own settings.
@@ -278,8 +280,8 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
                 raise InvalidValueError(f"{path} cannot be read: {error.strerror}.") from None
         case _ if place.scheme in _SPARKS:
             yield io.BytesIO(_read_by_spark(home, upload))
-        case "s3" | "s3a" | "oss":
-            parent, _, name = uri.replace("s3a://", "s3://").rpartition("/")
+        case _ if provider_of(uri) is not None:
+            parent, _, name = uri.rpartition("/")
             store = open_store(parent, access_by(upload.connection, parent, home.settings))
             try:
                 with store.open(name) as file:
@@ -305,7 +307,8 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
         case "http" | "https":
             raise _not_allowed(place.hostname)
         case other:
-            raise InvalidValueError(f"{other}:// is not supported.", "Use a path, s3://, oss://, hdfs:// or https://.")
+            buckets = "".join(f" {scheme}://," for scheme in PROVIDERS)
+            raise InvalidValueError(f"{other}:// is not supported.", f"Use a path,{buckets} hdfs:// or https://.")
 
 
 def _fetcher(home: Home) -> urllib.request.OpenerDirector:

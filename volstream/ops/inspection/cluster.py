@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from volstream.base.model.checks import Check, CheckState
 from volstream.base.model.text import counted
 from volstream.errors import InvalidStateError, VolstreamError
 from volstream.jobs import handshake
 from volstream.jobs.handshake import Answer
-from volstream.ops.inspection.doctor import Check, CheckState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.tasks import given_up
 

@@ -9,18 +9,16 @@ from __future__ import annotations
 import shlex
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 from volstream.base.definitions import QueueType, Volume
 from volstream.base.lifecycle.identity import host_of
+from volstream.base.model.checks import Check, CheckState
 from volstream.base.model.files import FileInfo, printable
-from volstream.base.model.locations import scheme_of
 from volstream.base.model.names import Name
 from volstream.base.model.text import counted
 from volstream.base.model.units import about, format_duration
@@ -28,6 +26,8 @@ from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import CatalogError, DependencyError, StorageError, VolstreamError
+from volstream.files.providers import provider_of
+from volstream.files.providers.access import Access
 from volstream.files.queues.base import QueueState, SelfDescribing
 from volstream.files.storage.base import ObjectStore, Writable
 from volstream.files.storage.bucket import BucketPlace
@@ -37,7 +37,6 @@ from volstream.ops.inspection.status import health
 from volstream.spark.engine.control import engine_status
 
 if TYPE_CHECKING:
-    from volstream.files.cloud.access import Access, Keys
     from volstream.jobs.home import Home
 
 #: Number of listed files that are tried until one exists and can be read.
@@ -51,31 +50,6 @@ _ANSWER_SECONDS = 2.0
 
 #: With a shorter time-out, messages could be redelivered while their effect is being committed, if this process stalls.
 _LEAST_VISIBILITY = 30.0
-
-
-class CheckState(StrEnum):
-    """The result of a check."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check.
-
-    Attributes:
-        what: subject, such as ``queue``.
-        said: the finding.
-        fix: what to do about it; empty if nothing is wrong.
-    """
-
-    what: str
-    state: CheckState
-    said: str
-    fix: str = ""
 
 
 def examine(home: Home, volume_name: str | None = None, *, canary: bool = False) -> Iterator[Check]:
@@ -148,36 +122,28 @@ def _writes(warehouse: str) -> str:
     return warehouse
 
 
-#: Queues that cannot be asked who sends to them: why, and where to look.
-_UNTOLD = {
-    QueueType.MNS: ("OSS does not report its event rules.", "the bucket's event notifications in the console"),
-    QueueType.KAFKA: ("A topic does not know who sends to it.", "the store's notifications"),
-}
-
-
 class _ExaminedVolume:
     """A volume under examination."""
 
     def __init__(self, home: Home, volume: Volume) -> None:
         self._home = home
         self._volume = volume
-        self._scheme = scheme_of(volume.location)
+        self._provider = provider_of(volume.location)
         self._found: list[FileInfo] = []
 
     def checks(self, *, canary: bool) -> Iterator[Check]:
-        access: Check | None = self._access()
-        if access is not None:
-            yield access
-            if access.state is CheckState.FAILED:
+        credentials = self._credentials()
+        if credentials is not None:
+            yield credentials
+            if credentials.state is CheckState.FAILED:
                 return
         store = store_of(self._volume, self._home.catalog, self._home.settings)
         listing = _try("listing", lambda: self._listing(store))
         yield listing
-        yield (
-            _try("reading", lambda: self._reading(store))
-            if self._found
-            else Check("reading", CheckState.SKIPPED, "There is no file to read.")
-        )
+        if self._found:
+            yield _try("reading", lambda: self._reading(store))
+        else:
+            yield Check("reading", CheckState.SKIPPED, "There is no file to read.")
         yield from self._queue()
         yield self._check_notifications()
         yield self._writer()
@@ -186,28 +152,24 @@ class _ExaminedVolume:
         if canary and listing.state is CheckState.OK:
             yield self._canary(store)
 
-    def _access(self) -> Check | None:
+    def _credentials(self) -> Check | None:
         """Checks that there are keys, that the role can be assumed, and that keys for tasks can be obtained."""
+        provider = self._provider
+        if provider is None:
+            return None
 
-        def s3() -> str:
-            from volstream.files.cloud import aws
+        def ask() -> str:
+            access = self._access()
+            keys = provider.for_tasks(access).keys
+            given = "signing keys of a day" if keys is None else f"the temporary key {keys.id}"
+            return f"{access.credentials}, {access.role_arn or 'no role'}; tasks get {given}"
 
-            access = access_of(self._volume, self._home.catalog, self._home.settings)
-            assert access is not None, "S3 needs access"
-            with aws.errors("The credentials"):
-                given = aws.for_tasks(access)
-            return _said(access, given.keys)
+        return _try("credentials", ask)
 
-        def oss() -> str:
-            from volstream.files.cloud import aliyun
-
-            access = access_of(self._volume, self._home.catalog, self._home.settings)
-            assert access is not None, "OSS needs access"
-            keys = aliyun.keys(access)
-            return _said(access, keys if keys.token is not None else None)
-
-        ask = {"s3": s3, "oss": oss}.get(self._scheme)
-        return None if ask is None else _try("credentials", ask)
+    def _access(self) -> Access:
+        access = access_of(self._volume, self._home.catalog, self._home.settings)
+        assert access is not None, "a provider needs access"
+        return access
 
     def _listing(self, store: ObjectStore) -> str:
         listed = store.list("", self._volume.selection)
@@ -246,46 +208,27 @@ class _ExaminedVolume:
 
     def _queue_settings(self, state: QueueState) -> Iterator[Check]:
         if state.retention_seconds is not None and state.retention_seconds < 2 * self._home.settings.reconcile_seconds:
-            yield Check(
-                "retention",
-                CheckState.WARNING,
-                f"Messages are lost after {format_duration(state.retention_seconds)}.",
-                "Raise the retention to days: messages wait in the queue while no daemon is running.",
-            )
+            said = f"Messages are lost after {format_duration(state.retention_seconds)}."
+            fix = "Raise the retention to days: messages wait in the queue while no daemon is running."
+            yield Check("retention", CheckState.WARNING, said, fix)
         if state.visibility_seconds is not None and state.visibility_seconds < _LEAST_VISIBILITY:
-            yield Check(
-                "visibility",
-                CheckState.WARNING,
-                f"Messages are redelivered after {format_duration(state.visibility_seconds)}.",
-                "Set the queue's visibility time-out to a minute.",
-            )
+            said = f"Messages are redelivered after {format_duration(state.visibility_seconds)}."
+            fix = "Set the queue's visibility time-out to a minute."
+            yield Check("visibility", CheckState.WARNING, said, fix)
         if state.dead_letter_queue == "":
-            yield Check(
-                "dead letters",
-                CheckState.WARNING,
-                "The queue has no dead-letter queue.",
-                "Add one: otherwise a message that always fails is retried until it expires.",
-            )
+            fix = "Add one: otherwise a message that always fails is retried until it expires."
+            yield Check("dead letters", CheckState.WARNING, "The queue has no dead-letter queue.", fix)
 
     def _check_notifications(self) -> Check:
         """Checks that the bucket reports its changes to the queue."""
-        if self._volume.queue_type in _UNTOLD:
-            why, where = _UNTOLD[self._volume.queue_type]
-            return Check("wiring", CheckState.SKIPPED, why, f"Look at {where}, or use --canary.")
-        if self._volume.queue_type is not QueueType.SQS:
+        provider, type_ = self._provider, self._volume.queue_type
+        if type_ is QueueType.KAFKA:
+            fix = "Look at the store's notifications, or use --canary."
+            return Check("wiring", CheckState.SKIPPED, "A topic does not know who sends to it.", fix)
+        if provider is None or type_ != provider.queue_type:
             return Check("wiring", CheckState.OK, "not needed")
-        from volstream.files.cloud import aws
-
-        access = access_of(self._volume, self._home.catalog, self._home.settings)
-        assert access is not None, "S3 needs access"
         place = BucketPlace.of(self._volume.location)
-        try:
-            with aws.errors("The notifications of the bucket"):
-                configuration = aws.notifications(access, place.bucket)
-        except DependencyError as error:
-            fix = "Allow s3:GetBucketNotification to have this checked, or use --canary."
-            return Check("wiring", CheckState.SKIPPED, error.message, fix)
-        return notification_check(configuration, self._volume.queue_name or "", place.root)
+        return provider.check_wiring(self._access(), place, self._volume.queue_name or "")
 
     def _writer(self) -> Check:
         name = of_volume(self._volume.id)
@@ -297,12 +240,10 @@ class _ExaminedVolume:
         if holder is not None:
             return Check("writer", CheckState.OK, f"{holder.purpose}, on {host_of(holder.owner)}")
         cluster = self._volume.virtual_cluster
-        return Check(
-            "writer",
-            CheckState.WARNING,
-            "No daemon is keeping the volume.",
-            f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon.",
+        fix = (
+            f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon."
         )
+        return Check("writer", CheckState.WARNING, "No daemon is keeping the volume.", fix)
 
     def _completeness(self) -> Check:
         listing = next(iter(self._home.catalog.refreshes.reconciles(self._volume.id)), None)
@@ -311,12 +252,9 @@ class _ExaminedVolume:
             return Check("completeness", CheckState.WARNING, "The volume was never listed.", fix)
         current = self._home.catalog.volumes.by_id(self._volume.id)
         if current is not None and current.held_removals:
-            return Check(
-                "completeness",
-                CheckState.WARNING,
-                f"{counted(current.held_removals, 'file')} missing from the store; the removal is on hold.",
-                f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals.",
-            )
+            said = f"{counted(current.held_removals, 'file')} missing from the store; the removal is on hold."
+            fix = f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals."
+            return Check("completeness", CheckState.WARNING, said, fix)
         unreported = listing.missing + listing.changed + listing.phantom - listing.late
         said = (
             f"{listing.began_on:%F %T}: {counted(listing.listed, 'file')} listed, {listing.missing} missing, "
@@ -325,23 +263,16 @@ class _ExaminedVolume:
         # Without an event source, listings are the regular way in which files arrive.
         if unreported <= 0 or listing.cause == "bootstrap" or not self._volume.queue_type.has_events:
             return Check("completeness", CheckState.OK, said)
-        return Check(
-            "completeness",
-            CheckState.WARNING,
-            f"{said}: {counted(unreported, 'change')} came without an event.",
-            "If a daemon was running all the time, events are being lost: check the wiring, and its prefix and event types.",
-        )
+        said += f": {counted(unreported, 'change')} came without an event."
+        fix = "If a daemon was running all the time, events are being lost: check the wiring, and its prefix and event types."
+        return Check("completeness", CheckState.WARNING, said, fix)
 
     def _rejected(self) -> Check:
         count = self._home.catalog.refreshes.rejected_count(self._volume.id)
         if not count:
             return Check("rejected", CheckState.OK, "none")
-        return Check(
-            "rejected",
-            CheckState.WARNING,
-            f"{counted(count, 'message or name', 'messages or names')} could not be used.",
-            "See: volstream list rejected.",
-        )
+        said = f"{counted(count, 'message or name', 'messages or names')} could not be used."
+        return Check("rejected", CheckState.WARNING, said, "See: volstream list rejected.")
 
     def _canary(self, store: ObjectStore) -> Check:
         path = f"volstream-canary-{uuid.uuid4().hex[:12]}"
@@ -363,65 +294,13 @@ class _ExaminedVolume:
                 time.sleep(0.1)
         finally:
             store.remove(path)
-        return Check(
-            "canary",
-            CheckState.FAILED,
-            f"It did not appear in the directory within {_CANARY_SECONDS:.0f} s.",
-            "Is a daemon running, and does the bucket notify the volume's queue?",
-        )
+        said = f"It did not appear in the directory within {_CANARY_SECONDS:.0f} s."
+        fix = "Is a daemon running, and does the bucket notify the volume's queue?"
+        return Check("canary", CheckState.FAILED, said, fix)
 
     def _is_there(self, path: str) -> bool:
         directory = VolumeSource(self._home.catalog, self._home.warehouse, self._volume.id).find()
         return directory is not None and bool(directory.find([path]).num_rows)
-
-
-def notification_check(configuration: Mapping[str, Any], queue: str, root: str) -> Check:
-    """Checks that a bucket's notifications for everything below ``root`` reach a queue. Pure.
-
-    Args:
-        configuration: the notification configuration, as reported by S3.
-        queue: name or URL.
-    """
-    if "EventBridgeConfiguration" in configuration:
-        return Check("wiring", CheckState.OK, "The bucket notifies EventBridge, whose rules are not checked.")
-    name = queue.rpartition("/")[2]
-    mine = [
-        notification
-        for notification in configuration.get("QueueConfigurations", ())
-        if notification["QueueArn"].rpartition(":")[2] == name
-    ]
-    if not mine:
-        if configuration.get("TopicConfigurations"):
-            return Check(
-                "wiring", CheckState.OK, "The bucket notifies SNS topics, whose subscriptions are not checked."
-            )
-        return Check(
-            "wiring",
-            CheckState.FAILED,
-            f"The bucket does not notify the queue {name}.",
-            "Add a notification of s3:ObjectCreated:* and s3:ObjectRemoved:* to it, as deploy/aws does.",
-        )
-    covering = [notification for notification in mine if _covers(notification.get("Filter", {}), root)]
-    if not covering:
-        fix = "Remove the notification's filter, or set its prefix to one that covers the volume."
-        return Check("wiring", CheckState.FAILED, "The notification is for other prefixes or suffixes.", fix)
-    events = {event for notification in covering for event in notification["Events"]}
-    missing = [kind for kind in ("ObjectCreated", "ObjectRemoved") if f"s3:{kind}:*" not in events]
-    if missing:
-        listed = ", ".join(f"s3:{kind}:*" for kind in missing)
-        return Check("wiring", CheckState.WARNING, f"The notification lacks {listed}.", f"Add {listed}.")
-    return Check("wiring", CheckState.OK, f"The bucket notifies the queue {name}.")
-
-
-def _covers(filter_: Mapping[str, Any], root: str) -> bool:
-    """True if a notification's filter accepts all keys below ``root``."""
-    rules = {rule["Name"].lower(): rule["Value"] for rule in filter_.get("Key", {}).get("FilterRules", ())}
-    return root.startswith(rules.get("prefix", "")) and not rules.get("suffix")
-
-
-def _said(access: Access, temporary: Keys | None) -> str:
-    tasks = "signing keys of a day" if temporary is None else f"the temporary key {temporary.id}"
-    return f"{access.credentials}, {access.role_arn or 'no role'}; tasks get {tasks}"
 
 
 def _try(what: str, ask: Callable[[], str]) -> Check:

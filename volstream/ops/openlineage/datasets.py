@@ -9,9 +9,9 @@ import attr
 from openlineage.client import facet_v2
 from openlineage.client.event_v2 import InputDataset, OutputDataset
 from openlineage.client.generated.base import DatasetFacet
-from openlineage.client.naming.dataset import S3, DatasetNaming, LocalFileSystem
 
 from volstream.base.model.work import Batch, Plan
+from volstream.files.providers import provider_of
 from volstream.tables.delta.log import DeltaLog
 
 
@@ -40,13 +40,10 @@ def name_of(location: str) -> tuple[str, str]:
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
         path = parts.path if parts.scheme == "" else unquote(parts.path)
-        naming: DatasetNaming = LocalFileSystem(path.rstrip("/") or "/")
-        return naming.get_namespace(), naming.get_name()
+        return "file", path.rstrip("/") or "/"
     key = parts.path.strip("/") or "/"
-    if parts.scheme in ("s3", "s3a"):
-        naming = S3(parts.netloc, key)
-        return naming.get_namespace(), naming.get_name()
-    return f"{parts.scheme}://{parts.netloc}", key  # the specification has no other store of ours
+    provider = provider_of(location)  # the specification names buckets like this, of those stores of ours that it has
+    return f"{provider.scheme if provider else parts.scheme}://{parts.netloc}", key
 
 
 def input_of(location: str, facets: dict[str, Any], batch: Batch, *, of_files: bool) -> InputDataset:

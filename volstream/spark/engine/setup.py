@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _ARCHIVE_SECONDS = 300.0
 
 
-def set_up(say: Callable[[str], None], *, s3: bool = False) -> None:
+def set_up(say: Callable[[str], None], warehouses: Sequence[str] = ()) -> None:
     """Prepares an engine for this user; reports each step in one line.
 
     Args:
-        s3: also prepare a warehouse in S3.
+        warehouses: also prepare warehouses of these schemes.
 
     Raises:
         JavaError: no Java, or the cache cannot be created, or the jars cannot be fetched.
@@ -41,9 +41,9 @@ def set_up(say: Callable[[str], None], *, s3: bool = False) -> None:
     say(f"Java {runtime.major}: {runtime.executable}")
     fetched = jars.resolve(cache, runtime)
     say(f"Delta {jars.DELTA_VERSION} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
-    if s3:
-        fetched = jars.resolve(cache, runtime, connectors.S3)
-        say(f"S3 jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
+    for scheme in warehouses:
+        fetched = jars.resolve(cache, runtime, connectors.jars_of(f"{scheme}://"))
+        say(f"{scheme.upper()} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
     classes = command.class_path(jars.installed(cache), jars.pyspark_directory())
     with tempfile.TemporaryDirectory(prefix="volstream-setup-") as scratch:
         options = config.load(scratch).jvm_options

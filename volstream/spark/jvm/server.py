@@ -113,10 +113,7 @@ def start_jvm(
     else:
         archiving = archive.use(archive.path_of(config.cache_directory(), runtime, settings.jvm_options, classes))
     # Last, so that the archive of the classes before them still matches.
-    classes += [
-        *jars.installed(config.cache_directory(), connectors.jars_of(settings), connectors.SET_UP),
-        jars.EXTENSION,
-    ]
+    classes += [*connectors.of_warehouse(settings), jars.EXTENSION]
     files = Files.of(settings)
     line = command.java_command(runtime, settings, files, classes, archiving)
     stop = Stop() if stop is None else stop

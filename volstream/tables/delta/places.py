@@ -9,7 +9,6 @@ may lack deltalake: it is imported late.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import stat
@@ -18,34 +17,29 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from volstream.base.lifecycle.disks import disk_error, sync
 from volstream.base.model.text import first_line
-from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, StorageError
-from volstream.files.cloud.access import Access, Keys
+from volstream.errors import DependencyError, InvalidValueError, StorageError
+from volstream.files.providers import provider_of
 from volstream.tables.delta.options import options_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import CommitProperties, PostCommitHookProperties
 
-_S3 = ("s3", "s3a")
+    from volstream.files.providers.base import TableStore
 
 #: Characters that libraries read differently in the URI of an object.
 _NO_MARKS = frozenset("?#%")
 
 #: What deltalake reads as something else in a path, or does not find all of a table with.
 _UNFIT = re.compile(r"[#?\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
-
-#: Buckets, with what reaches them, whose store writes on a condition.
-_safe: set[tuple[str, Access]] = set()
 
 #: Tables that were read, the latest opened at the end, by the folders of their logs.
 _read: dict[str, _Read] = {}
@@ -67,12 +61,11 @@ def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
     Raises:
         InvalidValueError: the location is neither a path nor the URI of a filesystem.
     """
-    place = urlsplit(location)
-    if place.scheme in _S3 and is_remote(location):
+    tables = _tables_of(location)
+    if tables is not None:
         if not _NO_MARKS.isdisjoint(location):
             raise InvalidValueError(f"{location} is not a valid location for tables.", "Name it without ?, # and %.")
-        options = tuple(sorted(options_of(location).items()))
-        return _s3(options), f"{place.netloc}{place.path}".rstrip("/")
+        return tables.filesystem(options_of(location)), location.partition("://")[2].rstrip("/")
     if _UNFIT.search(location) is not None:
         raise InvalidValueError(
             f"{location!r} is not a valid location for tables.",
@@ -191,8 +184,11 @@ def create_table(
     """Creates an empty table. Raises deltalake's exceptions, and InvalidStateError for an unsafe store."""
     from deltalake import DeltaTable
 
-    if urlsplit(location).scheme in _S3 and not can_create(location):
-        raise DependencyError(f"Commits to {location} require boto3.", "Run: pip install 'volstream[s3]'.")
+    provider = provider_of(location)
+    if provider is not None and provider.tables is not None and not can_create(location):
+        raise DependencyError(
+            f"Commits to {location} require {provider.package}.", f"Run: pip install 'volstream[{provider.scheme}]'."
+        )
     make_folder(location)
     return DeltaTable.create(
         location,
@@ -252,9 +248,9 @@ def replace_file(location: str, content: bytes) -> None:
 
 
 def can_create(location: str) -> bool:
-    """True if :func:`create_file` is possible below ``location``: on a local file system, and in a store of S3's kind.
+    """True if :func:`create_file` is possible below ``location``: on a local file system, and where a provider keeps tables.
 
-    The first call for a store that is not Amazon's sends it a few requests.
+    The first call for a store may send it a few requests.
 
     Raises:
         InvalidStateError: the store ignores the condition, so that nothing may be committed to it.
@@ -262,14 +258,8 @@ def can_create(location: str) -> bool:
     """
     if not is_remote(location):
         return True
-    place = urlsplit(location)
-    if place.scheme not in _S3 or find_spec("boto3") is None:
-        return False
-    access = _access(location)
-    if (place.netloc, access) not in _safe:
-        _check_conditions(access, place.netloc, place.path.strip("/"))
-        _safe.add((place.netloc, access))
-    return True
+    tables = _tables_of(location)
+    return tables is not None and tables.can_create(location, options_of(location))
 
 
 def create_file(location: str, content: bytes) -> bool:
@@ -279,12 +269,9 @@ def create_file(location: str, content: bytes) -> bool:
         DependencyError: an object store cannot be reached. The file may be there nevertheless.
     """
     if is_remote(location):
-        from volstream.files.cloud import aws
-
-        place = urlsplit(location)
-        with aws.errors(f"Writing {location}"):
-            access = _access(location)
-            return aws.create_object(access, place.netloc, place.path.lstrip("/"), content)
+        tables = _tables_of(location)
+        assert tables is not None, "can_create said so"
+        return tables.create_file(location, options_of(location), content)
     filesystem, path = filesystem_of(location)
     draft = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}.tmp"
     try:
@@ -366,55 +353,7 @@ def _has_folders(location: str) -> bool:
     return not is_remote(location) or location.startswith(("hdfs://", "viewfs://"))
 
 
-def _check_conditions(access: Access, bucket: str, folder: str) -> None:
-    """Raises InvalidStateError if a store lets one writer overwrite another one's commit.
-
-    Each commit is written on the condition that it does not exist. Some S3-compatible stores silently ignore that.
-    """
-    if _is_amazon_s(access.endpoint):
-        return
-    from volstream.files.cloud import aws
-
-    with aws.errors(f"The warehouse's store at {access.endpoint}"):
-        safe = aws.supports_conditional_writes(access, bucket, f"{folder}/_probe-{uuid.uuid4().hex}")
-    if not safe:
-        raise InvalidStateError(
-            f"The store at {access.endpoint} ignores If-None-Match on PUT requests, so two writers could overwrite each "
-            "other's commits.",
-            "Keep the warehouse on a file system, or in a store that supports it.",
-        )
-
-
-def _access(location: str) -> Access:
-    """Returns what reaches the store of a location."""
-    settings = options_of(location)
-    keys = None
-    if "AWS_ACCESS_KEY_ID" in settings:
-        keys = Keys(
-            settings["AWS_ACCESS_KEY_ID"], settings.get("AWS_SECRET_ACCESS_KEY", ""), settings.get("AWS_SESSION_TOKEN")
-        )
-    endpoint, source = settings.get("AWS_ENDPOINT_URL"), "static" if keys else "env"
-    return Access("s3", settings.get("AWS_REGION"), endpoint, credentials=source, keys=keys)
-
-
-def _is_amazon_s(endpoint: str | None) -> bool:
-    return endpoint is None or (urlsplit(endpoint).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
-
-
-@functools.cache
-def _s3(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
-    settings = dict(options)
-    if not _is_amazon_s(settings.get("AWS_ENDPOINT_URL")):
-        # Other stores do not support the trailing checksums of Amazon's SDK, nor the encoding that these need; pyarrow takes
-        # this option only from the environment.
-        os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
-    return fs.S3FileSystem(
-        access_key=settings.get("AWS_ACCESS_KEY_ID"),
-        secret_key=settings.get("AWS_SECRET_ACCESS_KEY"),
-        session_token=settings.get("AWS_SESSION_TOKEN"),
-        region=settings.get("AWS_REGION"),
-        endpoint_override=settings.get("AWS_ENDPOINT_URL"),
-        # One request for a small file instead of three.
-        allow_delayed_open=True,
-        force_virtual_addressing=settings.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true",
-    )
+def _tables_of(location: str) -> TableStore | None:
+    """Returns how tables are kept at a location's provider; None: it has no provider, or none that keeps tables."""
+    provider = provider_of(location)
+    return None if provider is None else provider.tables

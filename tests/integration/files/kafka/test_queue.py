@@ -15,11 +15,12 @@ from tests.broker import Broker, running
 from tests.integration.files.kafka.conftest import Kept
 from tests.waiting import eventually
 from volstream.api.objects.sql import rows as rows_of
+from volstream.base.model.checks import CheckState
 from volstream.base.model.hints import KeyHint, ObjectHint, SubtreeHint
 from volstream.errors import InvalidValueError, QueueError
 from volstream.files.queues.base import Message, QueueSpec
 from volstream.files.queues.kafka import KafkaQueue
-from volstream.ops.inspection.doctor import CheckState, examine
+from volstream.ops.inspection.doctor import examine
 
 GROUP = "volstream-c"
 

@@ -16,8 +16,8 @@ from tests.tails import no_spark
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
-from volstream.files.cloud import aws
-from volstream.files.cloud.access import Access
+from volstream.files.providers.access import Access
+from volstream.files.providers.aws import conditional
 from volstream.tables.delta.places import is_table, open_table
 
 
@@ -90,8 +90,8 @@ def test_a_store_may_refuse_what_is_there_with_either_status(answer: int) -> Non
             return {"Body": io.BytesIO(self.there)}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(aws, "client", lambda *_: Store())
+        patch.setattr(conditional, "client", lambda *_: Store())
         Store.there = b"theirs"
-        assert not aws.create_object(Access("s3"), "b", "k", b"ours")
+        assert not conditional.create_object(Access("s3"), "b", "k", b"ours")
         Store.there = b"ours"
-        assert aws.create_object(Access("s3"), "b", "k", b"ours"), "the first request had arrived"
+        assert conditional.create_object(Access("s3"), "b", "k", b"ours"), "the first request had arrived"

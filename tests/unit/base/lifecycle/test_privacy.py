@@ -11,9 +11,10 @@ import pytest
 
 from volstream.base import config
 from volstream.base.lifecycle.privacy import keep_private, make_directory
+from volstream.base.model.checks import CheckState
 from volstream.catalog import Catalog
 from volstream.cli.main import run
-from volstream.ops.inspection.doctor import CheckState, home_check
+from volstream.ops.inspection.doctor import home_check
 
 
 @pytest.fixture(autouse=True)

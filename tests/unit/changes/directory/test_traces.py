@@ -24,7 +24,8 @@ from volstream.base.model.names import Name
 from volstream.changes.directory import table
 from volstream.changes.directory.confirm import Confirm, Observations
 from volstream.changes.directory.difference import compare
-from volstream.files.queues import oss_events, s3_events
+from volstream.files.providers.alibaba import events as oss_events
+from volstream.files.providers.aws import events as s3_events
 from volstream.files.storage.memory import MemoryStore
 from volstream.files.volumes.route import route
 
@@ -71,7 +72,7 @@ class World:
             name=Name("public", "v"),
             location=f"{scheme}://bucket/in",
             connection_id=None,
-            queue_type=QueueType.SQS,
+            queue_type=QueueType("sqs"),
             queue_name="q",
             virtual_cluster="DEFAULT",
             recursive=True,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from volstream.base.model.locations import file_uri, local_path, meant, quote_path, without_secrets
 from volstream.errors import DependencyError, InvalidValueError
+from volstream.files.providers.alibaba.store import OssStore
+from volstream.files.providers.aws.store import S3Store
 from volstream.files.storage import normalise_location, open_store
 from volstream.files.storage.local import LocalStore
 from volstream.files.storage.memory import MemoryStore
-from volstream.files.storage.oss import OssStore
-from volstream.files.storage.s3 import S3Store
 
 NAMES = st.binary(min_size=1).map(os.fsdecode).filter(lambda name: "\0" not in name)
 
@@ -107,7 +107,7 @@ def test_the_scheme_determines_the_store() -> None:
 
 
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "volstream.files.storage.oss", raising=False)
+    monkeypatch.delitem(sys.modules, "volstream.files.providers.alibaba.store", raising=False)
     monkeypatch.setitem(sys.modules, "oss2", None)
     with pytest.raises(DependencyError, match=r"pip install 'volstream\[oss\]'"):
         open_store("oss://bucket")

@@ -37,7 +37,7 @@ def test_a_volume_on_a_directory_watches_it(catalog: Catalog, folder: Path) -> N
 
 def test_a_queue_that_cannot_serve_the_location_is_rejected(catalog: Catalog, folder: Path) -> None:
     with pytest.raises(InvalidValueError, match="Choose one of local, kafka, webhook, poll, none"):
-        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder), queue_type=QueueType.SQS))
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder), queue_type=QueueType("sqs")))
     assert (
         create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder), queue_type=QueueType.POLL)).queue_type
         is QueueType.POLL

@@ -17,7 +17,7 @@ def volume(name: str, location: str, **more: object) -> Volume:
         name=Name("public", name),
         location=location,
         connection_id=None,
-        queue_type=QueueType.SQS,
+        queue_type=QueueType("sqs"),
         queue_name="q",
         virtual_cluster="DEFAULT",
         created_on=datetime.now(UTC),

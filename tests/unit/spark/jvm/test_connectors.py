@@ -8,7 +8,7 @@ import pytest
 
 from volstream.base import config
 from volstream.errors import JavaError
-from volstream.spark.jvm import connectors, jars
+from volstream.spark.jvm import connectors
 
 _ENDPOINT = {
     "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
@@ -20,7 +20,7 @@ _ENDPOINT = {
 
 def test_a_warehouse_on_a_file_system_needs_no_connector(tmp_path: Path) -> None:
     settings = config.load(tmp_path, warehouse="/mnt/warehouse", warehouse_options=_ENDPOINT)
-    assert connectors.jars_of(settings) == ()
+    assert connectors.jars_of(settings.warehouse_path) == ()
     assert connectors.properties(settings) == {}
 
 
@@ -50,8 +50,11 @@ def test_on_amazon_itself_keys_and_region_are_found_as_by_amazons_own_tools(
     }
 
 
-def test_a_missing_connector_is_named_with_the_command_that_fetches_it(tmp_path: Path) -> None:
+def test_a_missing_connector_is_named_with_the_command_that_fetches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOLSTREAM_CACHE", str(tmp_path))
     settings = config.load(tmp_path, warehouse="s3://bucket")
     with pytest.raises(JavaError, match="hadoop-aws") as caught:
-        jars.installed(tmp_path, connectors.jars_of(settings), connectors.SET_UP)
+        connectors.of_warehouse(settings)
     assert "volstream setup --s3" in caught.value.remedy

@@ -1,7 +1,7 @@
 """Alibaba Cloud's MNS (Simple Message Queue) as a :class:`~volstream.files.queues.remote.Service`.
 
 The only module that imports its SDK. What does not belong here: pollers and the messages they hold (``remote``), credentials
-(``cloud.aliyun``), the base64 encoding of OSS events (``oss_events``).
+(``credentials``), the base64 encoding of OSS events (``events``).
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from mns.mns_http import RequestInternal
 from mns.mns_request import GetQueueAttributesRequest, GetQueueAttributesResponse
 
 from volstream.base.model.locations import without_secrets
-from volstream.errors import InvalidValueError, QueueError
-from volstream.files.cloud import aliyun
-from volstream.files.cloud.access import Access
-from volstream.files.queues import oss_events
+from volstream.errors import InvalidValueError, QueueError, StorageError
+from volstream.files.providers.access import Access
+from volstream.files.providers.alibaba import credentials, events
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.received import Delivery
 from volstream.files.queues.remote import RemoteQueue
@@ -48,14 +47,13 @@ _QUEUE_PATH = re.compile(r"/queues/([^/]+)/?")
 _Result = TypeVar("_Result")
 
 
-def mns_queue(spec: QueueSpec) -> RemoteQueue:
+def open_queue(spec: QueueSpec) -> RemoteQueue:
     """Returns a volume's queue.
 
     Raises:
-        InvalidValueError: the volume names no queue, or has no connection; or the queue's address cannot be derived from a bare
-            name.
+        InvalidValueError: the queue's address cannot be derived from a bare name.
     """
-    return RemoteQueue(MnsService(spec), spec.settings, oss_events.parse)
+    return RemoteQueue(MnsService(spec), spec.settings, events.parse)
 
 
 class MnsService:
@@ -64,11 +62,8 @@ class MnsService:
     batch = 16
 
     def __init__(self, spec: QueueSpec) -> None:
-        if not spec.name or spec.access is None:
-            raise InvalidValueError(
-                f"The volume at {spec.location!r} has a queue of the type 'mns' and no name or connection for it.",
-                "Give the volume a connection and the name or URL of an MNS queue.",
-            )
+        assert spec.name, "open_queue has checked it"
+        assert spec.access is not None, "as above"
         self._endpoint, self._name = address(spec.name, spec.access)
         self._provider = _Provider(spec.access)
         self._own = threading.local()
@@ -175,6 +170,8 @@ class MnsService:
         subject = f"The MNS queue {self._name!r} at {self._endpoint} {what}"
         try:
             yield
+        except StorageError as exc:  # of the keys
+            raise QueueError(exc.message, exc.remedy) from exc
         except MNSServerException as exc:
             text = f"{subject}: {exc.message} ({exc.type})."
             raise QueueError(text, _remedy(exc.type)) from exc
@@ -191,7 +188,7 @@ class _Provider(CredentialsProvider):  # type: ignore[misc]  # the SDK has no ty
         self._access = access
 
     def get_credentials(self) -> Credentials:
-        keys = aliyun.keys(self._access, QueueError, QueueError)
+        keys = credentials.keys(self._access)
         return Credentials(keys.id, keys.secret, keys.token or "")
 
 
@@ -210,7 +207,7 @@ def address(name: str, access: Access) -> tuple[str, str]:
                 "Write https://ACCOUNT.mns.REGION.aliyuncs.com/queues/NAME, or the bare name.",
             )
         return f"{parts.scheme}://{parts.netloc}", path[1]
-    role, region = _ROLE.fullmatch(access.role_arn or ""), aliyun.region(access)
+    role, region = _ROLE.fullmatch(access.role_arn or ""), credentials.region(access)
     if role is None or region is None:
         raise InvalidValueError(
             f"The address of the MNS queue {name!r} cannot be determined: the connection names no "

@@ -1,7 +1,4 @@
-"""Access to a provider, as values: the contents of a connection, and the keys that the settings hold for it.
-
-What does not belong here: requests to a provider (see the file named after it).
-"""
+"""Access to a provider, as values: the contents of a connection, and the keys that the settings hold for it."""
 
 from __future__ import annotations
 
@@ -11,9 +8,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from volstream.errors import StorageError
-
-#: Types of connection that refer to a provider, by URI scheme.
-PROVIDERS = ("oss", "s3")
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ class Access:
     """The location of a provider's services, and the identity that is used with them.
 
     Attributes:
-        provider: one of :data:`PROVIDERS`.
+        provider: the scheme of its locations.
         region: None: taken from the provider's own settings (environment, profile, instance).
         endpoint: URL of the store; None: the provider's own. An S3-compatible server is expected to serve queues
             given by name, and STS if there is a role, at the same URL.

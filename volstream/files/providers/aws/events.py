@@ -11,26 +11,27 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from volstream.base.model.hints import ObjectHint, Rejection
-from volstream.files.queues.bodies import NOT_JSON, is_key, read_json, reject, shape
+from volstream.files.queues.bodies import NOT_JSON, answer, hints_in, is_key, read_json, reject
 
 #: Nested SNS envelopes do not occur; this bounds forged ones.
 _ENVELOPES = 2
 
 
 def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
-    """See :class:`~volstream.files.queues.base.Parser`.
+    """See :class:`~volstream.files.queues.base.Parser`. S3 sends one record per message."""
+    document = _unwrapped(read_json(body))
+    if document is NOT_JSON:
+        return reject(body, "The message is not JSON, or what SNS wrapped is not.")
+    return answer(body, document, hints_of(document), "an S3 event")
 
-    One unreadable record rejects the whole message: otherwise the record would be lost silently. S3 sends one record per
-    message. Keys that end in ``/`` stand for directories and give no hint.
-    """
-    document = read_json(body)
-    for _ in range(_ENVELOPES):
-        match document:
-            case {"Type": "Notification", "Message": str(text)}:
-                document = read_json(text)
-    match document:
-        case {"Records": list(records)}:
+
+def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
+    """See :meth:`~volstream.files.providers.base.Provider.hints_of`. CloudEvents may have one of S3's inside."""
+    match _unwrapped(event):
+        case {"Records": list(records)} | {"specversion": str(), "data": {"Records": list(records)}}:
             spellings = [_record(record) for record in records]
+        case {"specversion": str(), "data": {"s3": dict()} as record}:
+            spellings = [_record(record)]
         case {"detail-type": str(), "detail": dict(detail)}:
             spellings = [_event(detail)]
         case {"s3Bucket": str(bucket), "s3ObjectKey": [*keys]} if all(isinstance(key, str) for key in keys):
@@ -38,46 +39,45 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
         case {"Event": "s3:TestEvent"}:
             return ()
         case {"Type": "SubscriptionConfirmation" | "UnsubscribeConfirmation" as kind}:
-            return reject(
-                body, f"SNS sent a {kind}: open its SubscribeURL, or subscribe the queue from its own account."
-            )
-        case _ if document is NOT_JSON:
-            return reject(body, "The message is not JSON, or what SNS wrapped is not.")
+            said = f"SNS sent a {kind}: open its SubscribeURL, or subscribe the queue from its own account."
+            return Rejection("", said)
         case _:
-            return reject(body, f"The message is JSON, but not an S3 event: {shape(document)}.")
-    if not all(spellings):
-        return reject(body, "The message has a record without a bucket's name and an object's key.")
-    return tuple(hint for hints in spellings for hint in hints if not hint.key.endswith("/"))
+            return None
+    return hints_in(spellings, "The message has a record without a bucket's name and an object's key.")
 
 
-def _record(record: Any) -> Sequence[ObjectHint]:
+def _unwrapped(document: Any) -> Any:
+    for _ in range(_ENVELOPES):
+        match document:
+            case {"Type": "Notification", "Message": str(text)}:
+                document = read_json(text)
+    return document
+
+
+def _record(record: Any) -> Sequence[ObjectHint] | None:
     """Returns the hints of one record of S3's own format."""
     match record:
         case {"s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}}} if _decoded(key) is not None:
             return _hints(bucket, key)
-    return ()
+    return None
 
 
-def _event(detail: dict[str, Any]) -> Sequence[ObjectHint]:
+def _event(detail: dict[str, Any]) -> Sequence[ObjectHint] | None:
     """Returns the hints of an EventBridge event, of S3 or of a call that CloudTrail saw."""
     match detail:
-        case {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}}:
+        case {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}} | {
+            "requestParameters": {"bucketName": str(bucket), "key": str(key)}
+        }:
             return _hints(bucket, key)
-        case {"requestParameters": {"bucketName": str(bucket), "key": str(key)}}:
-            return _hints(bucket, key)
-    return ()
+    return None
 
 
-def _hints(bucket: str, key: str) -> Sequence[ObjectHint]:
+def _hints(bucket: str, key: str) -> Sequence[ObjectHint] | None:
     """Returns a hint for each spelling that a key can stand for: S3 form-encodes it (``+`` is a space), Ceph and CloudTrail do
     not, and AWS does not document what EventBridge does. A sender that encodes even slashes does encode keys."""
     decoded = _decoded(key) or key
     spellings = dict.fromkeys((decoded, decoded if "%2F" in key.upper() else key))
-    return [ObjectHint(bucket, spelling) for spelling in spellings] if _could_be(bucket, key) else ()
-
-
-def _could_be(bucket: str, key: str) -> bool:
-    return is_key(bucket) and is_key(key)
+    return [ObjectHint(bucket, spelling) for spelling in spellings] if is_key(bucket) and is_key(key) else None
 
 
 def _decoded(key: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Alibaba Cloud's side of an :class:`Access`: currently valid keys, and the addresses of its services.
+"""Credentials for Alibaba Cloud: currently valid keys of an :class:`Access`, those for tasks, and the region.
 
 Signing is done by the store or queue, because each SDK does it in its own way.
 """
@@ -13,6 +13,7 @@ import re
 import threading
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,8 @@ from urllib.parse import quote, urlsplit
 import requests
 
 from volstream.base import config
-from volstream.errors import DependencyError, StorageDeniedError, StorageError
-from volstream.files.cloud.access import Access, Keys
+from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
+from volstream.files.providers.access import Access, DayKeys, Keys
 
 if TYPE_CHECKING:
     from alibabacloud_credentials_api import ICredentialsProvider
@@ -40,24 +41,43 @@ _lock = threading.RLock()
 _assumed: dict[Access, Keys] = {}
 
 
-def keys(
-    access: Access,
-    passing: type[DependencyError] = StorageError,
-    denied: type[DependencyError] = StorageDeniedError,
-) -> Keys:
+def keys(access: Access) -> Keys:
     """Returns currently valid keys: the role's, if there is one, renewed before they expire. Call again for each request.
 
-    Args:
-        passing: raised for temporary problems.
-        denied: raised for permanent ones: no credentials, a role that refuses.
+    Raises:
+        StorageError: temporary problems; StorageDeniedError: there are no credentials, or a role refuses.
     """
     if access.role_arn is None:
-        return _source_keys(access, passing, denied)
+        return _source_keys(access)
     with _lock:
         held = _assumed.get(access)
         if held is None or held.expires is None or held.expires - datetime.now(UTC) < _RENEW:
-            held = _assumed[access] = _assume(access, _source_keys(access, passing, denied), passing, denied)
+            held = _assumed[access] = _assume(access, _source_keys(access))
         return held
+
+
+def for_tasks(access: Access) -> Access:
+    """Returns the access for a task: with temporary keys or, if there are only long-lived ones and no role, with derived keys
+    that sign requests only to OSS in this region, today and tomorrow."""
+    place = required_region(access)
+    given = replace(access, region=place, role_arn=None, external_id=None, credentials="static", keys=None)
+    if access.days is not None:
+        return given
+    own = keys(access)
+    if own.token is not None:
+        return replace(given, keys=own)
+    return replace(given, days=DayKeys.of(own, "aliyun_v4", place, "oss", "aliyun_v4_request"))
+
+
+def required_region(access: Access) -> str:
+    """Returns the region. Raises InvalidValueError if nothing determines it."""
+    place = region(access)
+    if place is None:
+        raise InvalidValueError(
+            "The region of the buckets is unknown.",
+            "Use a connection with --region, such as cn-hangzhou, or set ALIBABA_CLOUD_REGION_ID.",
+        )
+    return place
 
 
 def region(access: Access) -> str | None:
@@ -78,11 +98,13 @@ def is_denied(status: int, code: str) -> bool:
     return status in (401, 403) and not expired and not code.startswith("Throttling")
 
 
-def _source_keys(access: Access, passing: type[DependencyError], denied: type[DependencyError]) -> Keys:
+def _source_keys(access: Access) -> Keys:
     """Returns the keys of the connection's credentials, before any role is assumed."""
     if access.credentials == "static":
         if access.keys is None:
-            raise denied("The connection's keys are not in the settings.", "See [credentials.NAME] in volstream.toml.")
+            raise StorageDeniedError(
+                "The connection's keys are not in the settings.", "See [credentials.NAME] in volstream.toml."
+            )
         return access.keys
     profile = access.credentials.partition(":")[2]
     if not profile:
@@ -97,10 +119,10 @@ def _source_keys(access: Access, passing: type[DependencyError], denied: type[De
     try:
         credentials = _provider(profile).get_credentials()
     except RetryError as exc:
-        raise passing(f"The credentials of Alibaba Cloud cannot be fetched: {exc}.") from exc
+        raise StorageError(f"The credentials of Alibaba Cloud cannot be fetched: {exc}.") from exc
     except (CredentialException, OSError, ValueError, KeyError) as exc:
         where = f"the profile {profile!r} of ~/.aliyun/config.json" if profile else "the environment or this machine"
-        raise denied(
+        raise StorageDeniedError(
             f"There are no Alibaba Cloud credentials in {where}.",
             "Set ALIBABA_CLOUD_ACCESS_KEY_ID and ALIBABA_CLOUD_ACCESS_KEY_SECRET, or correct the connection.",
         ) from exc
@@ -119,7 +141,7 @@ def _provider(profile: str) -> ICredentialsProvider:
     return CLIProfileCredentialsProvider(profile_name=profile) if profile else DefaultCredentialsProvider()
 
 
-def _assume(access: Access, source: Keys, passing: type[DependencyError], denied: type[DependencyError]) -> Keys:
+def _assume(access: Access, source: Keys) -> Keys:
     what = f"The role {access.role_arn} cannot be assumed"
     asked = {"RoleArn": access.role_arn or "", "RoleSessionName": "volstream", "DurationSeconds": str(_SESSION_SECONDS)}
     if access.external_id is not None:
@@ -128,11 +150,11 @@ def _assume(access: Access, source: Keys, passing: type[DependencyError], denied
         answer = requests.post(_sts(access), data=signed("AssumeRole", asked, source), timeout=_TIMEOUTS)
         said = answer.json()
     except (requests.RequestException, ValueError) as exc:
-        raise passing(f"{what}: {type(exc).__name__} at {_sts(access)}.") from exc
+        raise StorageError(f"{what}: {type(exc).__name__} at {_sts(access)}.") from exc
     if not answer.ok:
         # A missing role gives 404, an invalid role name 400; both are permanent.
-        kind = passing if answer.status_code >= 500 or said.get("Code", "").startswith("Throttling") else denied
-        raise kind(
+        passes = answer.status_code >= 500 or said.get("Code", "").startswith("Throttling")
+        raise (StorageError if passes else StorageDeniedError)(
             f"{what}: {said.get('Message')} ({said.get('Code')}).",
             "Compare the role's trust policy with what `volstream describe connection NAME` prints.",
         )

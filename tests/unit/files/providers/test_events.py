@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from tests.bodies import oss_body, s3_body
 from volstream.base.model.hints import ObjectHint, Rejection
-from volstream.files.queues import oss_events, s3_events
+from volstream.files.providers.alibaba import events as oss_events
+from volstream.files.providers.aws import events as s3_events
 
 Parse = Callable[[bytes], Sequence[ObjectHint] | Rejection]
 

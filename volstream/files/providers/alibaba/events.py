@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from volstream.base.model.hints import ObjectHint, Rejection
-from volstream.files.queues.bodies import NOT_JSON, is_key, read_json, reject, shape
+from volstream.files.queues.bodies import NOT_JSON, answer, hints_in, is_key, read_json, reject
 
 #: ``ObjectCreated:`` and ``ObjectRemoved:`` also cover uploads that are not objects yet.
 _NO_NEWS = frozenset(
@@ -30,33 +30,31 @@ _WRAPPERS = 2
 
 
 def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
-    """See :class:`~volstream.files.queues.base.Parser`.
-
-    One unreadable event rejects the whole message: otherwise the event would be lost silently. Keys that end in ``/``
-    stand for directories and give no hint.
-    """
+    """See :class:`~volstream.files.queues.base.Parser`."""
     document = _read(body)
     for _ in range(_WRAPPERS):
         match document:
             case {"Message": str(text)}:
                 document = _read(text.encode("utf-8", "surrogatepass"))
-    match document:
+    if document is NOT_JSON and body.lstrip()[:1] == b"<":
+        return reject(
+            body, "The message is XML: set the NotifyContentFormat of the topic's subscription to SIMPLIFIED."
+        )
+    if document is NOT_JSON:
+        return reject(body, "The message is neither JSON nor base64 of JSON.")
+    return answer(body, document, hints_of(document), "an OSS event")
+
+
+def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
+    """See :meth:`~volstream.files.providers.base.Provider.hints_of`. CloudEvents, such as EventBridge's, have one inside."""
+    match event:
         case {"events": list(events)}:
-            spellings = [_hints(event) for event in events]
-        case {"specversion": str(), "data": dict(event)}:  # from EventBridge
-            spellings = [_hints(event)]
-        case _ if document is NOT_JSON and body.lstrip()[:1] == b"<":
-            return reject(
-                body, "The message is XML: set the NotifyContentFormat of the topic's subscription to SIMPLIFIED."
-            )
-        case _ if document is NOT_JSON:
-            return reject(body, "The message is neither JSON nor base64 of JSON.")
+            spellings = [_hints(one) for one in events]
+        case {"specversion": str(), "data": {"oss": _} as one}:
+            spellings = [_hints(one)]
         case _:
-            return reject(body, f"The message is JSON, but not an OSS event: {shape(document)}.")
-    readable = [hints for hints in spellings if hints is not None]
-    if len(readable) < len(spellings):
-        return reject(body, "The message has an event without a name, a bucket's name and an object's key.")
-    return tuple(hint for hints in readable for hint in hints if not hint.key.endswith("/"))
+            return None
+    return hints_in(spellings, "The message has an event without a name, a bucket's name and an object's key.")
 
 
 def _read(text: bytes) -> Any:

@@ -6,7 +6,7 @@ import pytest
 from oss2.exceptions import ServerError
 
 from volstream.errors import StorageError, StorageThrottledError
-from volstream.files.storage.oss import _errors
+from volstream.files.providers.alibaba.store import _errors
 
 
 @pytest.mark.parametrize("status", [404, 403, 503, 520, 599])

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from volstream.files.cloud.policies import RequiredAccess, permission_policy, trust_policy
+from volstream.files.providers.alibaba import policies as alibaba
+from volstream.files.providers.aws import policies as aws
+from volstream.files.providers.base import RequiredAccess
 
 AWS_ROLE = "arn:aws-cn:iam::123456789012:role/r"
 OSS_ROLE = "acs:ram::1234567890:role/r"
 
 
 def test_a_role_trusts_only_callers_that_present_the_external_id() -> None:
-    (aws,) = trust_policy("s3", "x1", AWS_ROLE)["Statement"]
-    (oss,) = trust_policy("oss", "x1", None)["Statement"]
-    assert aws["Principal"] == {"AWS": "arn:aws-cn:iam::ACCOUNT_ID:root"}
+    (s3,) = aws.trust_policy("x1", AWS_ROLE)["Statement"]
+    (oss,) = alibaba.trust_policy("x1", None)["Statement"]
+    assert s3["Principal"] == {"AWS": "arn:aws-cn:iam::ACCOUNT_ID:root"}
     assert oss["Principal"] == {"RAM": ["acs:ram::ACCOUNT_ID:root"]}
-    assert aws["Condition"] == oss["Condition"] == {"StringEquals": {"sts:ExternalId": "x1"}}
+    assert s3["Condition"] == oss["Condition"] == {"StringEquals": {"sts:ExternalId": "x1"}}
 
 
 def test_an_s3_volume_may_list_its_prefix_read_below_it_and_receive_from_its_queue() -> None:
     needs = [RequiredAccess("b", "in/", "q"), RequiredAccess("b", "in/more/", "q"), RequiredAccess("b", "a*b/")]
-    listing, reading, queue, objects, messages = permission_policy("s3", needs, "cn-north-1", AWS_ROLE)["Statement"]
+    listing, reading, queue, objects, messages = aws.permission_policy(needs, "cn-north-1", AWS_ROLE)["Statement"]
     assert (listing["Action"], listing["Resource"]) == (["s3:ListBucket"], ["arn:aws-cn:s3:::b"])
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["a${*}b/*", "in/*"]}}
     assert reading["Action"] == ["s3:GetObject", "s3:GetObjectVersion"]
@@ -38,26 +40,26 @@ def test_an_s3_volume_may_list_its_prefix_read_below_it_and_receive_from_its_que
 
 def test_the_url_of_a_queue_determines_its_arn() -> None:
     url = "https://sqs.eu-west-1.amazonaws.com/210987654321/q"
-    (_, _, queue, *_) = permission_policy("s3", [RequiredAccess("b", "", url)], None, None)["Statement"]
+    (_, _, queue, *_) = aws.permission_policy([RequiredAccess("b", "", url)], None, None)["Statement"]
     assert queue["Resource"] == ["arn:aws:sqs:eu-west-1:210987654321:q"]
     url = "https://1234567890.mns.cn-beijing-internal.aliyuncs.com/queues/q"
-    (_, _, queue, _) = permission_policy("oss", [RequiredAccess("b", "", url)], None, None)["Statement"]
+    (_, _, queue, _) = alibaba.permission_policy([RequiredAccess("b", "", url)], None, None)["Statement"]
     assert queue["Resource"] == ["acs:mns:cn-beijing:1234567890:/queues/q"]
 
 
 def test_a_whole_bucket_and_a_connection_without_volumes_have_no_prefix() -> None:
     for needs, bucket in (([RequiredAccess("b", ""), RequiredAccess("b", "in/")], "b"), ([], "BUCKET")):
-        listing, reading, _ = permission_policy("s3", needs, None, None)["Statement"]
+        listing, reading, _ = aws.permission_policy(needs, None, None)["Statement"]
         assert "Condition" not in listing
         assert reading["Resource"] == [f"arn:aws:s3:::{bucket}/*"]
-        listing, reading = permission_policy("oss", needs, None, None)["Statement"]
+        listing, reading = alibaba.permission_policy(needs, None, None)["Statement"]
         assert "Condition" not in listing
         assert reading["Resource"] == [f"acs:oss:*:*:{bucket}/*"]
 
 
 def test_an_oss_volume_may_list_its_prefix_read_below_it_and_receive_from_its_queue() -> None:
     needs = [RequiredAccess("b", "in/", "q")]
-    listing, reading, queue, messages = permission_policy("oss", needs, "cn-hangzhou", OSS_ROLE)["Statement"]
+    listing, reading, queue, messages = alibaba.permission_policy(needs, "cn-hangzhou", OSS_ROLE)["Statement"]
     assert (listing["Action"], listing["Resource"]) == (["oss:ListObjects"], ["acs:oss:*:1234567890:b"])
     assert listing["Condition"] == {"StringLike": {"oss:Prefix": ["in/*"]}}
     assert (reading["Action"], reading["Resource"]) == (["oss:GetObject"], ["acs:oss:*:1234567890:b/in/*"])
@@ -70,14 +72,15 @@ def test_an_oss_volume_may_list_its_prefix_read_below_it_and_receive_from_its_qu
     [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"), ("eu-west-1", "aws"), (None, "aws")],
 )
 def test_without_a_role_the_region_determines_the_partition(region: str | None, partition: str) -> None:
-    listing, *_ = permission_policy("s3", [RequiredAccess("b", "", "q")], region, None)["Statement"]
+    listing, *_ = aws.permission_policy([RequiredAccess("b", "", "q")], region, None)["Statement"]
     assert listing["Resource"] == [f"arn:{partition}:s3:::b"]
 
 
 @pytest.mark.parametrize(("provider", "resource"), [("s3", "arn:aws:s3:::b/out/*"), ("oss", "acs:oss:*:*:b/out/*")])
 def test_outputs_may_be_written_where_jobs_write_them_and_nowhere_else(provider: str, resource: str) -> None:
     needs = [RequiredAccess("b", "in/"), RequiredAccess("b", "out/", writes=True)]
-    statements = permission_policy(provider, needs, None, None)["Statement"]
+    policies = {"s3": aws, "oss": alibaba}[provider]
+    statements = policies.permission_policy(needs, None, None)["Statement"]
     [writing] = [one for one in statements if f"{provider}:PutObject" in one["Action"]]
     assert writing["Resource"] == [resource]
     assert f"{provider}:DeleteObject" in writing["Action"]

@@ -1,6 +1,6 @@
 """Amazon's SQS as a :class:`~volstream.files.queues.remote.Service`.
 
-What does not belong here: pollers and the messages they hold (``remote``), credentials and error mapping (``cloud.aws``).
+What does not belong here: pollers and the messages they hold (``remote``), credentials and error mapping (``credentials``).
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import urlsplit
 
-from volstream.errors import InvalidValueError, QueueError
-from volstream.files.cloud import aws
-from volstream.files.cloud.access import Access
-from volstream.files.queues import s3_events
+from volstream.errors import QueueError
+from volstream.files.providers.access import Access
+from volstream.files.providers.aws import credentials, events
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.received import Delivery
 from volstream.files.queues.remote import RemoteQueue
@@ -28,13 +27,9 @@ _MAX_WAIT_SECONDS, _MAX_VISIBILITY = 20, 43_200
 _OWN_HOST = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.amazonaws\.com(?:\.cn)?")
 
 
-def sqs_queue(spec: QueueSpec) -> RemoteQueue:
-    """Returns a volume's queue.
-
-    Raises:
-        InvalidValueError: the volume names no queue, or has no connection.
-    """
-    return RemoteQueue(SqsService(spec), spec.settings, s3_events.parse)
+def open_queue(spec: QueueSpec) -> RemoteQueue:
+    """Returns a volume's queue."""
+    return RemoteQueue(SqsService(spec), spec.settings, events.parse)
 
 
 class SqsService:
@@ -43,11 +38,8 @@ class SqsService:
     batch = 10
 
     def __init__(self, spec: QueueSpec) -> None:
-        if not spec.name or spec.access is None:
-            raise InvalidValueError(
-                f"The volume at {spec.location!r} has a queue of the type 'sqs' and no name or connection for it.",
-                "Give the volume a connection and the name or URL of an SQS queue.",
-            )
+        assert spec.name, "open_queue has checked it"
+        assert spec.access is not None, "as above"
         self._name = spec.name
         self._access, self._endpoint = _place(spec.name, spec.access)
         self._visibility = min(_MAX_VISIBILITY, max(1, math.ceil(spec.settings.visibility_seconds)))
@@ -117,10 +109,10 @@ class SqsService:
 
     @property
     def _client(self) -> Any:
-        return aws.client(self._access, "sqs", self._endpoint)
+        return credentials.client(self._access, "sqs", self._endpoint)
 
     def _errors(self, what: str) -> AbstractContextManager[None]:
-        return aws.errors(f"The SQS queue {self._name!r} {what}", QueueError, QueueError)
+        return credentials.errors(f"The SQS queue {self._name!r} {what}", QueueError, QueueError)
 
 
 def _place(name: str, access: Access) -> tuple[Access, str | None]:

@@ -1,18 +1,18 @@
 """The objects of an Alibaba Cloud OSS bucket. The only module that imports oss2.
 
-What does not belong here: the source of keys (``cloud.aliyun``), the rules of object keys (``bucket``).
+What does not belong here: what all providers' buckets have in common (``storage.bucket_store``), the source of keys
+(``credentials``).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from http import HTTPStatus
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import oss2
 import requests
@@ -21,20 +21,14 @@ from oss2.credentials import Credentials
 from oss2.exceptions import OssError
 from urllib3.exceptions import HTTPError
 
-from volstream.base.model.files import FileInfo, Finding
-from volstream.base.model.selection import Selection
-from volstream.errors import InvalidValueError, StorageDeniedError, StorageError, StorageThrottledError
-from volstream.files.cloud import aliyun
-from volstream.files.cloud.access import Access, DayKeys
+from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
+from volstream.files.providers.access import Access, DayKeys
+from volstream.files.providers.alibaba import credentials
 from volstream.files.storage.base import Details
-from volstream.files.storage.bucket import BucketPlace, is_askable
-from volstream.files.storage.outputs import BucketOutputs
-from volstream.files.storage.ranged import Content, ranged
+from volstream.files.storage.bucket_store import BucketStore, Found, Listed
+from volstream.files.storage.ranged import Content
 
 T = TypeVar("T")
-
-#: For this long after the bucket was seen, a missing key counts as a missing object without checking the bucket.
-_SEEN_SECONDS = 60.0
 
 _CONNECTIONS = 64
 
@@ -58,79 +52,8 @@ class _NotThereError(StorageError):
     """The requested object is missing, while the bucket exists."""
 
 
-class OssStore(BucketOutputs):
-    """The objects of ``oss://bucket[/prefix]``.
-
-    A pickled store has temporary keys instead of its credentials. If the keys are long-lived and there is no role, it has
-    derived keys, which sign requests only to OSS in this region, today and tomorrow.
-
-    Args:
-        page: keys per listing request.
-    """
-
-    def __init__(self, location: str, access: Access, *, page: int = 1000) -> None:
-        self._location = location
-        self._place = BucketPlace.of(location)
-        self._access = access
-        self._page = page
-        self._seen = float("-inf")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        place = self._region
-        access = replace(self._access, region=place, role_arn=None, external_id=None, credentials="static", keys=None)
-        if access.days is None:
-            keys = aliyun.keys(self._access)
-            if keys.token is None:
-                access = replace(access, days=DayKeys.of(keys, "aliyun_v4", place, "oss", "aliyun_v4_request"))
-            else:
-                access = replace(access, keys=keys)
-        return (OssStore, (self._location, access))
-
-    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
-        """See :meth:`ObjectStore.list`. In key order."""
-        return self.list_after(prefix, selection, "")
-
-    def list_after(
-        self, prefix: str, selection: Selection, after: str, *, deep: bool = True
-    ) -> Iterator[FileInfo | Finding]:
-        """See :meth:`KeyOrdered.list_after`."""
-        if not selection.may_contain(prefix[:-1]) or (prefix and not selection.recursive):
-            return
-        for page in self._pages(prefix, after, deep=deep and selection.recursive):
-            for obj in page.object_list:
-                modified = datetime.fromtimestamp(obj.last_modified, UTC)
-                entry = self._place.entry(obj.key, obj.size, modified, obj.etag, selection)
-                if entry is not None:
-                    yield entry
-
-    def prefixes(self, prefix: str) -> Iterator[str]:
-        """See :meth:`KeyOrdered.prefixes`."""
-        for page in self._pages(prefix, "", deep=False):
-            yield from map(self._place.path, page.prefix_list)
-
-    def head(self, path: str) -> FileInfo | None:
-        """See :meth:`ObjectStore.head`."""
-        key = self._place.key(path)
-        answer = None
-        if key is not None and is_askable(key):
-            with suppress(_NotThereError):
-                answer = self._ask(path, self._bucket.head_object, key)
-        if answer is None:
-            self._check_bucket()
-            return None
-        self._seen = time.monotonic()
-        modified = datetime.fromtimestamp(answer.last_modified, UTC)
-        return self._place.file(path, answer.content_length, modified, answer.etag, answer.content_type)
-
-    def open(self, path: str) -> BinaryIO:
-        """See :meth:`ObjectStore.open`. Reading to the end takes one request."""
-
-        def fetch(start: int) -> Content:
-            got = self._of_object(path, self._bucket.get_object, (start, None) if start else None)
-            # The SDK's reader would decompress objects with a Content-Encoding.
-            return Content(start + got.content_length, got.headers["etag"], got.resp.response.raw)
-
-        return ranged(self._place.name(path), fetch, lambda: _errors(self._place.name(path)))
+class OssStore(BucketStore):
+    """The objects of ``oss://bucket[/prefix]``."""
 
     def details(self, path: str) -> Details:
         """See :meth:`HasDetails.details`."""
@@ -145,22 +68,10 @@ class OssStore(BucketOutputs):
         rules: dict[str, str] = self._of_object(path, self._bucket.get_object_tagging).tag_set.tagging_rule
         return rules
 
-    def read_range(self, path: str, start: int, length: int) -> bytes:
-        """See :meth:`HasDetails.read_range`."""
-        reply = self._of_object(path, self._bucket.get_object, (start, start + length - 1))
-        with _errors(self._place.name(path)):
-            content: bytes = reply.resp.response.raw.read()
-        return content
-
     def presigned_url(self, path: str, seconds: int) -> str:
         """See :meth:`HasDetails.presigned_url`."""
-        with _errors(self._place.name(path)):
-            url: str = self._bucket.sign_url("GET", self._place.key(path), seconds, slash_safe=True)
-        return url
-
-    def write(self, path: str, content: bytes) -> None:
-        """See :meth:`Writable.write`."""
-        self._ask(path, self._bucket.put_object, self._place.key(path), content)
+        with self._errors(path):
+            return str(self._bucket.sign_url("GET", self._place.key(path), seconds, slash_safe=True))
 
     def remove(self, path: str) -> None:
         """See :meth:`Writable.remove`."""
@@ -168,12 +79,7 @@ class OssStore(BucketOutputs):
 
     def _put(self, path: str, content: bytes, content_type: str | None) -> str:
         headers = _typed(content_type)
-        etag: str = self._ask(path, self._bucket.put_object, self._place.key(path), content, headers=headers).etag
-        return etag
-
-    def _stored(self, path: str) -> tuple[int, str, str | None]:
-        found = self._of_object(path, self._bucket.head_object)
-        return found.content_length, found.etag, found.content_type
+        return str(self._ask(path, self._bucket.put_object, self._place.key(path), content, headers=headers).etag)
 
     def _copy(self, path: str, to: str, etag: str) -> str:
         source = (self._place.bucket, self._place.key(path))
@@ -182,52 +88,34 @@ class OssStore(BucketOutputs):
 
     def _begin_parts(self, path: str, content_type: str | None) -> str:
         begin, headers = self._bucket.init_multipart_upload, _typed(content_type)
-        upload: str = self._ask(path, begin, self._place.key(path), headers=headers).upload_id
-        return upload
+        return str(self._ask(path, begin, self._place.key(path), headers=headers).upload_id)
 
     def _put_part(self, path: str, upload: str, number: int, part: bytes) -> str:
-        etag: str = self._ask(path, self._bucket.upload_part, self._place.key(path), upload, number, part).etag
-        return etag
+        return str(self._ask(path, self._bucket.upload_part, self._place.key(path), upload, number, part).etag)
 
     def _copy_part(self, path: str, to: str, upload: str, number: int, extent: tuple[int, int]) -> str:
         copy, source = self._bucket.upload_part_copy, (self._place.bucket, self._place.key(path))
-        etag: str = self._ask(to, copy, *source, extent, self._place.key(to), upload, number).etag
-        return etag
+        return str(self._ask(to, copy, *source, extent, self._place.key(to), upload, number).etag)
 
     def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]]) -> str:
         complete, parts = self._bucket.complete_multipart_upload, [oss2.models.PartInfo(*part) for part in etags]
-        etag: str = self._ask(path, complete, self._place.key(path), upload, parts).etag
-        return etag
+        return str(self._ask(path, complete, self._place.key(path), upload, parts).etag)
 
     def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
-        root, marker, upload_marker = self._place.root, "", ""
-        while True:
-            page = self._ask(
-                prefix,
-                self._bucket.list_multipart_uploads,
-                prefix=root + prefix,
-                key_marker=marker,
-                upload_id_marker=upload_marker,
-            )
-            for upload in page.upload_list:
+        root = self._place.root
+        with self._errors(prefix):
+            for upload in oss2.MultipartUploadIterator(self._bucket, prefix=root + prefix, max_retries=_ATTEMPTS):
                 yield upload.key.removeprefix(root), upload.upload_id
-            if not page.is_truncated:
-                return
-            marker, upload_marker = page.next_key_marker, page.next_upload_id_marker
 
     def _abort_parts(self, path: str, upload: str) -> None:
         self._ask(path, self._bucket.abort_multipart_upload, self._place.key(path), upload)
 
-    def url(self, path: str) -> str:
-        """See :meth:`ObjectStore.url`."""
-        return self._place.url(path)
-
     @cached_property
     def _bucket(self) -> Any:
-        place = self._region
+        place = credentials.required_region(self._access)
         endpoint = self._access.endpoint or f"https://oss-{place}.aliyuncs.com"
         auth = _DayAuth(self._access.days) if self._access.days else oss2.ProviderAuthV4(_Source(self._access))
-        with _errors(self._place.name("")):
+        with self._errors(""):
             return oss2.Bucket(
                 auth,
                 endpoint,
@@ -239,17 +127,7 @@ class OssStore(BucketOutputs):
                 is_verify_object_strict=False,
             )
 
-    @property
-    def _region(self) -> str:
-        place = aliyun.region(self._access)
-        if place is None:
-            raise InvalidValueError(
-                f"The region of {self._location} is unknown.",
-                "Use a connection with --region, such as cn-hangzhou, or set ALIBABA_CLOUD_REGION_ID.",
-            )
-        return place
-
-    def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[Any]:
+    def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[tuple[Iterable[Listed], Iterable[str]]]:
         token, more = "", True
         start = self._place.root + after if after else ""
         while more:
@@ -263,28 +141,40 @@ class OssStore(BucketOutputs):
                 max_keys=self._page,
             )
             self._seen = time.monotonic()
-            yield page
+            listed = (
+                (obj.key, obj.size, datetime.fromtimestamp(obj.last_modified, UTC), obj.etag)
+                for obj in page.object_list
+            )
+            yield listed, page.prefix_list
             more, token = page.is_truncated, page.next_continuation_token
+
+    def _check_bucket(self) -> None:
+        self._ask("", self._bucket.list_objects_v2, self._place.root, max_keys=1)
+
+    def _head(self, path: str) -> Found:
+        answer = self._of_object(path, self._bucket.head_object)
+        modified = datetime.fromtimestamp(answer.last_modified, UTC)
+        return Found(answer.content_length, modified, answer.etag, answer.content_type)
+
+    def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
+        asked = None if start == 0 and last is None else (start, last)
+        got = self._of_object(path, self._bucket.get_object, asked)
+        # The SDK's reader would decompress objects with a Content-Encoding.
+        return Content(start + got.content_length, got.headers["etag"], got.resp.response.raw)
 
     def _of_object(self, path: str, call: Callable[..., Any], *more: Any) -> Any:
         """Requests something about an object; returns the response. Raises FileNotFoundError."""
-        key = self._place.key(path)
-        if key is None or not is_askable(key):
-            raise FileNotFoundError(path)
         try:
-            return self._ask(path, call, key, *more)
+            return self._ask(path, call, self._key(path), *more)
         except _NotThereError as exc:
             raise FileNotFoundError(path) from exc
 
-    def _check_bucket(self) -> None:
-        """Raises if the bucket does not exist: HEAD may not show whether the bucket or the object is missing."""
-        if time.monotonic() - self._seen > _SEEN_SECONDS:
-            self._ask("", self._bucket.list_objects_v2, self._place.root, max_keys=1)
-            self._seen = time.monotonic()
+    def _errors(self, path: str) -> AbstractContextManager[None]:
+        return _errors(self._place.name(path))
 
     def _ask(self, path: str, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Calls the SDK, retrying if that may help, because the SDK does not retry single requests."""
-        with _errors(self._place.name(path)):
+        with self._errors(path):
             for attempt in stamina.retry_context(_may_pass, attempts=_ATTEMPTS, wait_max=_MAX_WAIT_SECONDS):
                 with attempt:
                     return call(*arguments, **options)
@@ -298,7 +188,7 @@ class _Source:
         self._access = access
 
     def get_credentials(self) -> Credentials:
-        keys = aliyun.keys(self._access)
+        keys = credentials.keys(self._access)
         return Credentials(keys.id, keys.secret, keys.token or "")
 
 
@@ -311,6 +201,11 @@ class _DayAuth(oss2.ProviderAuthV4):  # type: ignore[misc]  # oss2 has no types
         return self._days.key(moment)
 
 
+def open_store(location: str, access: Access) -> OssStore:
+    """Returns the store of a bucket or a part of it."""
+    return OssStore(location, access)
+
+
 @contextmanager
 def _errors(what: str) -> Iterator[None]:
     """Maps exceptions of oss2 and of reading responses."""
@@ -318,7 +213,7 @@ def _errors(what: str) -> Iterator[None]:
         yield
     except OssError as exc:
         kind = StorageError
-        if aliyun.is_denied(exc.status, exc.code):
+        if credentials.is_denied(exc.status, exc.code):
             kind = StorageDeniedError
         elif exc.status in (429, 503) or "Throttling" in exc.code or exc.code == "QpsLimitExceeded":
             kind = StorageThrottledError

@@ -1,15 +1,13 @@
-"""Amazon's side of an :class:`Access`: signing clients, temporary keys for tasks, and the meaning of its errors.
+"""Amazon's services: clients that sign for an :class:`Access`, temporary keys for tasks, and the meaning of errors.
 
-The only module that imports boto3. The requests themselves are made by stores and queues.
+The only module that imports boto3. What does not belong here: the requests of the store and of the queue.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import random
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +15,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 import boto3
 import botocore.loaders
@@ -28,7 +25,6 @@ from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
-    CredentialRetrievalError,
     InvalidConfigError,
     NoCredentialsError,
     NoRegionError,
@@ -41,7 +37,8 @@ from botocore.utils import parse_timestamp
 from urllib3.exceptions import HTTPError
 
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
-from volstream.files.cloud.access import Access, DayKeys, Keys
+from volstream.files.providers.access import Access, DayKeys, Keys
+from volstream.files.providers.aws import is_own
 
 #: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
 _SESSION_SECONDS = 3600
@@ -54,9 +51,6 @@ _ANY_REGION = "us-east-1"
 
 #: A long-lived worker receives new keys again and again, each with an access of its own.
 _MAX_HELD = 64
-
-#: How often a store may refuse two requests that create one object, before it is an error.
-_CONFLICTS = 10
 
 _OPTIONS: Mapping[str, Any] = {
     "connect_timeout": 5,
@@ -122,14 +116,10 @@ def client(access: Access, service: str, endpoint: str | None = None) -> Any:
 
 def for_tasks(access: Access) -> Access:
     """Returns the access for a task, without long-lived keys: with the role's keys, else existing temporary ones, else those of
-    a new session; at a store that is not Amazon's, which rarely has sessions, with keys that sign for a day or two.
-
-    Raises:
-        The vendor's exceptions: call it inside :func:`errors`.
-    """
+    a new session; at a store that is not Amazon's, which rarely has sessions, with keys that sign for a day or two."""
     if access.days is not None:
         return access
-    with _lock:
+    with errors("The credentials"), _lock:
         credentials = _session(access).get_credentials()
         if credentials is None:
             raise NoCredentialsError
@@ -151,56 +141,6 @@ def region(access: Access) -> str | None:
     with _lock:
         name: str | None = _session(access).region_name
     return name
-
-
-def notifications(access: Access, bucket: str) -> Mapping[str, Any]:
-    """Returns the notification configuration of a bucket, as from S3's GetBucketNotificationConfiguration.
-
-    Raises:
-        The vendor's exceptions: call it inside :func:`errors`.
-    """
-    answer: Mapping[str, Any] = client(access, "s3").get_bucket_notification_configuration(Bucket=bucket)
-    return answer
-
-
-def supports_conditional_writes(access: Access, bucket: str, key: str) -> bool:
-    """True if a store refuses a conditional write of an object that already exists. Writes and deletes ``key``."""
-    store = client(access, "s3")
-    store.put_object(Bucket=bucket, Key=key, Body=b"")
-    try:
-        store.put_object(Bucket=bucket, Key=key, Body=b"", IfNoneMatch="*")
-    except ClientError as error:
-        if status(error) not in (400, 409, 412, 501):
-            raise
-        return status(error) in (409, 412)  # any other status: conditions are not supported
-    finally:
-        store.delete_object(Bucket=bucket, Key=key)
-    return False
-
-
-def create_object(access: Access, bucket: str, key: str, content: bytes) -> bool:
-    """Writes a small object unless it exists; returns False if another one is there.
-
-    A repeated request finds what the first one wrote, whose answer was lost: equal content is ours. Of two requests at once a
-    store may refuse both; then it is asked again.
-    """
-    store = client(access, "s3")
-    attempt = 1
-    while True:
-        try:
-            store.put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
-            return True
-        except ClientError as error:
-            if status(error) not in (409, 412):
-                raise
-            refused = error
-        try:
-            return bool(store.get_object(Bucket=bucket, Key=key)["Body"].read() == content)
-        except ClientError as missing:
-            if status(missing) != 404 or attempt == _CONFLICTS:
-                raise refused from missing
-        time.sleep(random.uniform(0.02, 0.2) * attempt)  # not for security
-        attempt += 1
 
 
 @contextmanager
@@ -235,8 +175,6 @@ def errors(
         ) from exc
     except (ProfileNotFound, InvalidConfigError, SSOError, NoRegionError) as exc:
         raise denied(f"{what}: {exc}", "Correct the connection, or ~/.aws/config.") from exc
-    except CredentialRetrievalError as exc:
-        raise passing(f"{what}: {exc}") from exc
     except (BotoCoreError, HTTPError) as exc:
         raise passing(f"{what}: {exc}") from exc
 
@@ -246,12 +184,6 @@ def status(error: Exception) -> int:
     if not isinstance(error, ClientError):
         return 0
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def is_own(endpoint: str | None) -> bool:
-    """True if ``endpoint`` is Amazon's; its other services are then at addresses of their own."""
-    host = urlsplit(endpoint or "").hostname or ""
-    return endpoint is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
 @lru_cache(_MAX_HELD)
@@ -275,7 +207,12 @@ def _made(session: boto3.Session, access: Access, service: str, endpoint: str | 
 @lru_cache(_MAX_HELD)
 def _session(access: Access) -> boto3.Session:
     """Returns the session that signs, with the role's keys if there is a role."""
-    return _source(access) if access.role_arn is None else _session_with(_assumed(access), access)
+    source = _source(access)
+    if access.role_arn is None:
+        return source
+    core = _core()
+    core.register_component("credential_provider", _Given(_assumed(access)))
+    return boto3.Session(botocore_session=core, region_name=access.region or source.region_name)
 
 
 def _source(access: Access) -> boto3.Session:
@@ -288,12 +225,6 @@ def _source(access: Access) -> boto3.Session:
         return boto3.Session(keys.id, keys.secret, keys.token, access.region, botocore_session=_core())
     profile = access.credentials.partition(":")[2] or None
     return boto3.Session(profile_name=profile, region_name=access.region, botocore_session=_core())
-
-
-def _session_with(credentials: RefreshableCredentials, access: Access) -> boto3.Session:
-    core = _core()
-    core.register_component("credential_provider", _Given(credentials))
-    return boto3.Session(botocore_session=core, region_name=access.region or _source(access).region_name)
 
 
 def _core() -> botocore.session.Session:

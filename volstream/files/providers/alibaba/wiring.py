@@ -1,0 +1,13 @@
+"""Whether a bucket's notifications reach a queue: nobody can be asked."""
+
+from __future__ import annotations
+
+from volstream.base.model.checks import Check, CheckState
+from volstream.files.providers.access import Access
+from volstream.files.storage.bucket import BucketPlace
+
+
+def check_wiring(_access: Access, _place: BucketPlace, _queue: str) -> Check:
+    """See :meth:`~volstream.files.providers.base.Provider.check_wiring`."""
+    fix = "Look at the bucket's event notifications in the console, or use --canary."
+    return Check("wiring", CheckState.SKIPPED, "OSS does not report its event rules.", fix)

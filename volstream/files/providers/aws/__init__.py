@@ -1,0 +1,24 @@
+"""Amazon: S3 and SQS, and what is compatible with them."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from volstream.files.providers.base import Provider
+
+PROVIDER = Provider(
+    folder=__name__,
+    scheme="s3",
+    queue_type="sqs",
+    package="boto3",
+    buckets=re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}"),  # old ones may have names that are no longer allowed
+    keeps_tables=True,
+    role="arn:aws:iam::123456789012:role/volstream",
+)
+
+
+def is_own(endpoint: str | None) -> bool:
+    """True if ``endpoint`` is Amazon's; its other services are then at addresses of their own."""
+    host = urlsplit(endpoint or "").hostname or ""
+    return endpoint is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))

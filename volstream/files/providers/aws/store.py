@@ -1,0 +1,160 @@
+"""The objects of an S3 bucket, Amazon's or S3-compatible.
+
+What does not belong here: what all providers' buckets have in common (``storage.bucket_store``); credentials, retries and the
+meaning of errors (``credentials``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC
+from typing import Any
+
+from volstream.base.model.files import printable
+from volstream.errors import StorageError
+from volstream.files.providers.access import Access
+from volstream.files.providers.aws import credentials
+from volstream.files.storage.base import Details
+from volstream.files.storage.bucket_store import BucketStore, Found, Listed
+from volstream.files.storage.ranged import Content
+
+
+class S3Store(BucketStore):
+    """The objects of ``s3://bucket[/prefix]``. With Amazon's, a pickled one works for an hour or more."""
+
+    def details(self, path: str) -> Details:
+        """See :meth:`HasDetails.details`."""
+        reply = self._of_object(path, "head_object")
+        return Details(reply.get("Metadata", {}), reply.get("StorageClass", "STANDARD"), reply.get("VersionId"))
+
+    def tags(self, path: str) -> Mapping[str, str]:
+        """See :meth:`HasDetails.tags`."""
+        return {tag["Key"]: tag["Value"] for tag in self._of_object(path, "get_object_tagging")["TagSet"]}
+
+    def presigned_url(self, path: str, seconds: int) -> str:
+        """See :meth:`HasDetails.presigned_url`."""
+        with self._errors(path):
+            return str(self._client.generate_presigned_url("get_object", self._at(path), ExpiresIn=seconds))
+
+    def remove(self, path: str) -> None:
+        """See :meth:`Writable.remove`."""
+        self._ask(path, "delete_object")
+
+    def _put(self, path: str, content: bytes, content_type: str | None) -> str:
+        return str(self._ask(path, "put_object", Body=content, **_typed(content_type))["ETag"])
+
+    def _copy(self, path: str, to: str, etag: str) -> str:  # noqa: ARG002  # the answer has it
+        return str(self._of_object(to, "copy_object", CopySource=self._at(path))["CopyObjectResult"]["ETag"])
+
+    def _begin_parts(self, path: str, content_type: str | None) -> str:
+        return str(self._ask(path, "create_multipart_upload", **_typed(content_type))["UploadId"])
+
+    def _put_part(self, path: str, upload: str, number: int, part: bytes) -> str:
+        return str(self._ask(path, "upload_part", UploadId=upload, PartNumber=number, Body=part)["ETag"])
+
+    def _copy_part(self, path: str, to: str, upload: str, number: int, extent: tuple[int, int]) -> str:
+        source = {"CopySource": self._at(path), "CopySourceRange": f"bytes={extent[0]}-{extent[1]}"}
+        reply = self._ask(to, "upload_part_copy", UploadId=upload, PartNumber=number, **source)
+        return str(reply["CopyPartResult"]["ETag"])
+
+    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]]) -> str:
+        parts = {"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in etags]}
+        return str(self._ask(path, "complete_multipart_upload", UploadId=upload, MultipartUpload=parts)["ETag"])
+
+    def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
+        for page in self._paged(prefix, "list_multipart_uploads"):
+            for upload in page.get("Uploads", ()):
+                yield upload["Key"].removeprefix(self._place.root), upload["UploadId"]
+
+    def _abort_parts(self, path: str, upload: str) -> None:
+        self._ask(path, "abort_multipart_upload", UploadId=upload)
+
+    @property
+    def _client(self) -> Any:
+        return credentials.client(self._access, "s3")
+
+    def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[tuple[Iterable[Listed], Iterable[str]]]:
+        asked = {} if deep else {"Delimiter": "/"}
+        if after:
+            asked["StartAfter"] = self._place.root + after
+        for page in self._paged(prefix, "list_objects_v2", **asked, PaginationConfig={"PageSize": self._page}):
+            self._seen = time.monotonic()
+            self._check_keys(page, self._place.root + prefix)
+            listed = (
+                (obj["Key"], obj["Size"], obj["LastModified"].astimezone(UTC), obj["ETag"])
+                for obj in page.get("Contents", ())
+            )
+            yield listed, (common["Prefix"] for common in page.get("CommonPrefixes", ()))
+
+    def _paged(self, prefix: str, what: str, **more: Any) -> Iterator[Any]:
+        with self._errors(prefix):
+            pages = self._client.get_paginator(what)
+            yield from pages.paginate(Bucket=self._place.bucket, Prefix=self._place.root + prefix, **more)
+
+    def _check_keys(self, page: Any, prefix: str) -> None:
+        """Raises if a listing has other keys than were asked for: the paths of its files would be wrong."""
+        for obj in page.get("Contents", ()):
+            if not obj["Key"].startswith(prefix):
+                raise StorageError(
+                    f"s3://{self._place.bucket}: the store was asked for keys below {printable(prefix)!r}, and answered "
+                    f"with {printable(obj['Key'])!r}.",
+                    "Where a store takes slashes together, write a single one in the location.",
+                )
+
+    def _at(self, path: str) -> dict[str, Any]:
+        return {"Bucket": self._place.bucket, "Key": self._place.key(path)}
+
+    def _head(self, path: str) -> Found:
+        with self._errors(path):
+            try:
+                reply = self._client.head_object(Bucket=self._place.bucket, Key=self._key(path))
+            except self._client.exceptions.ClientError as exc:
+                status = credentials.status(exc)
+                if status == 404 or (status == 403 and self._is_absent(self._key(path))):
+                    raise FileNotFoundError(path) from None
+                raise
+        modified = reply["LastModified"].astimezone(UTC)
+        return Found(reply["ContentLength"], modified, reply["ETag"], reply.get("ContentType"))
+
+    def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
+        asked = {} if start == 0 and last is None else {"Range": f"bytes={start}-{'' if last is None else last}"}
+        got = self._of_object(path, "get_object", **asked)
+        return Content(start + got["ContentLength"], got["ETag"], got["Body"])
+
+    def _of_object(self, path: str, what: str, **more: Any) -> Any:
+        """Requests something about an object; returns the response. Raises FileNotFoundError."""
+        self._key(path)
+        with self._errors(path):
+            try:
+                return getattr(self._client, what)(**self._at(path), **more)
+            except self._client.exceptions.ClientError as exc:
+                if credentials.status(exc) == 404 and exc.response["Error"].get("Code") != "NoSuchBucket":
+                    raise FileNotFoundError(path) from exc
+                raise
+
+    def _ask(self, path: str, what: str, **more: Any) -> Any:
+        with self._errors(path):
+            return getattr(self._client, what)(**self._at(path), **more)
+
+    def _is_absent(self, key: str) -> bool:
+        """True if a listing lacks the key: with prefix-only list permission, S3 answers 403, not 404, for a missing key."""
+        page = self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=key, MaxKeys=1)
+        return all(obj["Key"] != key for obj in page.get("Contents", ()))
+
+    def _check_bucket(self) -> None:
+        with self._errors(""):
+            self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=self._place.root, MaxKeys=1)
+
+    def _errors(self, path: str) -> AbstractContextManager[None]:
+        return credentials.errors(self._place.name(path))
+
+
+def open_store(location: str, access: Access) -> S3Store:
+    """Returns the store of a bucket or a part of it."""
+    return S3Store(location, access)
+
+
+def _typed(content_type: str | None) -> Mapping[str, str]:
+    return {} if content_type is None else {"ContentType": content_type}

@@ -1,0 +1,156 @@
+"""What a provider of buckets is: one folder, with a module for each part.
+
+What does not belong here: what all providers' buckets have in common (``storage.bucket_store``), and their queues
+(``queues.remote``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from re import Pattern
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from volstream.base.model.providers import PROVIDERS
+from volstream.errors import DependencyError
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+    from volstream.base.definitions import Connection
+    from volstream.base.model.checks import Check
+    from volstream.base.model.hints import ObjectHint, Rejection
+    from volstream.files.providers.access import Access
+    from volstream.files.queues.base import EventQueue, QueueSpec
+    from volstream.files.storage.base import ObjectStore
+    from volstream.files.storage.bucket import BucketPlace
+
+
+@dataclass(frozen=True)
+class RequiredAccess:
+    """The access that one volume needs.
+
+    Attributes:
+        root: prefix of all its keys; empty, or ending in ``/``.
+        queue: name or URL of its queue at the provider, or None.
+        writes: jobs write outputs to it.
+    """
+
+    bucket: str
+    root: str
+    queue: str | None = None
+    writes: bool = False
+
+
+class TableStore(Protocol):
+    """What Delta tables in a provider's buckets need, besides deltalake. ``options`` are those of deltalake for the store."""
+
+    def filesystem(self, options: Mapping[str, str]) -> fs.FileSystem:
+        """Returns pyarrow's filesystem of the store, whose paths begin with the bucket."""
+
+    def can_create(self, location: str, options: Mapping[str, str]) -> bool:
+        """True if :meth:`create_file` is possible below a location; False if a package for it is missing.
+
+        Raises:
+            InvalidStateError: the store would overwrite, so that nothing may be committed to it.
+            DependencyError: the store cannot be asked.
+        """
+
+    def create_file(self, location: str, options: Mapping[str, str], content: bytes) -> bool:
+        """Writes a small file unless it exists; returns False if another one is there. Raises DependencyError."""
+
+
+class Engine(Protocol):
+    """What Spark needs for tables in a provider's buckets.
+
+    Attributes:
+        JARS: SHA-256 of jars by their coordinates at Maven Central, ``organisation:artifact:revision``.
+    """
+
+    JARS: Mapping[str, str]
+
+    def spark_settings(self, options: Mapping[str, str]) -> dict[str, str]:
+        """Returns Spark's settings for options of deltalake; they may contain secrets."""
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A provider of buckets. Its folder has a module for each part, and in it a function for each of the methods below.
+
+    A part is imported when it is needed, so that only its users need the provider's packages; whoever asks for another part gets
+    :class:`~volstream.errors.DependencyError`. ``events`` and ``policies`` are pure, and need no package.
+
+    Attributes:
+        folder: the package that has the parts.
+        scheme: of its locations; also the type of its connections, and volstream's extra with its packages.
+        queue_type: the type of its queues.
+        package: the package that workers need for its stores.
+        buckets: pattern of the names of buckets.
+        role: an example of a role's name.
+        keeps_tables: whether Delta tables can be in its buckets; if so, the folder has ``tables`` and ``engine``, too.
+        takes_dots: its packages can ask for keys with a part that is ``.`` or ``..``; others resolve these like paths.
+    """
+
+    folder: str
+    scheme: str
+    queue_type: str
+    package: str
+    buckets: Pattern[str]
+    role: str
+    takes_dots: bool = True
+    keeps_tables: bool = False
+
+    @property
+    def tables(self) -> TableStore | None:
+        """``tables``: how Delta tables are kept in its buckets; None: they cannot be."""
+        return cast("TableStore", self._part("tables")) if self.keeps_tables else None
+
+    @property
+    def engine(self) -> Engine | None:
+        """``engine``: what Spark needs for these tables; None: there cannot be any."""
+        return cast("Engine", self._part("engine")) if self.keeps_tables else None
+
+    def open_store(self, location: str, access: Access) -> ObjectStore:
+        """``store``: returns the store of a bucket or a part of it. Does no I/O."""
+        return cast("ObjectStore", self._part("store").open_store(location, access))
+
+    def open_queue(self, spec: QueueSpec) -> EventQueue:
+        """``queue``: returns a queue of a spec with a name and access; no I/O before ``start``. Raises InvalidValueError."""
+        return cast("EventQueue", self._part("queue").open_queue(spec))
+
+    def hints_of(self, event: Any) -> Sequence[ObjectHint] | Rejection | None:
+        """``events``: returns the hints of an event that was posted as JSON; None: it is not one of this provider's."""
+        return cast("Sequence[ObjectHint] | Rejection | None", self._part("events").hints_of(event))
+
+    def for_tasks(self, access: Access) -> Access:
+        """``credentials``: returns the access for a task, without long-lived keys: with those of the role, temporary ones, or
+        keys that sign for a day or two. Raises StorageError, StorageDeniedError."""
+        return cast("Access", self._part("credentials").for_tasks(access))
+
+    def is_role(self, name: str, endpoint: str | None) -> bool:
+        """``policies``: returns whether a role may have this name, at the provider or at a compatible endpoint."""
+        return bool(self._part("policies").is_role(name, endpoint))
+
+    def policies(self, connection: Connection, needs: Sequence[RequiredAccess]) -> dict[str, Any]:
+        """``policies``: returns the policy of who may assume the role, and the permissions of the role, or of the user if there
+        is no role; for a bucket yet to be named if nothing is needed."""
+        part, role = self._part("policies"), connection.role_arn
+        return {
+            "trust_policy": part.trust_policy(connection.external_id, role),
+            "permission_policy": part.permission_policy(needs, connection.region, role),
+        }
+
+    def check_wiring(self, access: Access, place: BucketPlace, queue: str) -> Check:
+        """``wiring``: checks that a bucket reports changes of all keys at a place to a queue, given by name or URL."""
+        return cast("Check", self._part("wiring").check_wiring(access, place, queue))
+
+    def _part(self, name: str) -> Any:
+        try:
+            return importlib.import_module(f"{self.folder}.{name}")
+        except ModuleNotFoundError as exc:
+            wanted = f"'volstream[{self.scheme}]'" if self.scheme in PROVIDERS else exc.name
+            raise DependencyError(
+                f"{self.scheme}:// needs the package {exc.name}, which is not installed.",
+                f"Install it: pip install {wanted}.",
+            ) from None

@@ -1,0 +1,265 @@
+"""The objects of a bucket of any provider: what listings and answers mean, and outputs, written in one request or, if they are
+large, in parts.
+
+What does not belong here: the requests themselves, which a provider's store makes; the rules of keys (``bucket``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from datetime import datetime
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+
+from volstream.base.model.files import FileInfo, Finding
+from volstream.base.model.selection import Selection
+from volstream.errors import StorageDeniedError, StorageError
+from volstream.files.providers.access import Access
+from volstream.files.storage.bucket import BucketPlace
+from volstream.files.storage.ranged import Content, ranged
+
+Part = TypeVar("Part")
+
+#: An object of a listing: key, size, time of the last change, etag.
+Listed = tuple[str, int, datetime, str]
+
+#: Larger objects are written and copied in parts of this size. With the same parts, a copy has the same etag.
+PART_BYTES = 16 << 20
+
+
+#: For this long after the bucket was seen, a missing key counts as a missing object without checking the bucket.
+_SEEN_SECONDS = 60.0
+
+
+class Found(NamedTuple):
+    """An object, as a request for it shows it."""
+
+    size: int
+    modified: datetime
+    etag: str
+    content_type: str | None
+
+
+class BucketStore(ABC):
+    """An :class:`~.base.ObjectStore` that is :class:`~.base.KeyOrdered` and :class:`~.base.Writable`, and
+    :class:`~.base.TakesOutputs`. Subclasses make the requests; an upload in parts has an id.
+
+    A pickled store has keys for tasks instead of its credentials.
+
+    Args:
+        page: keys per listing request.
+    """
+
+    def __init__(self, location: str, access: Access, *, page: int = 1000) -> None:
+        self._location = location
+        self._place = BucketPlace.of(location)
+        self._access = access
+        self._page = page
+        self._seen = float("-inf")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._location, self._place.provider.for_tasks(self._access))
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """See :meth:`ObjectStore.list`. In key order."""
+        return self.list_after(prefix, selection, "")
+
+    def list_after(
+        self, prefix: str, selection: Selection, after: str, *, deep: bool = True
+    ) -> Iterator[FileInfo | Finding]:
+        """See :meth:`KeyOrdered.list_after`."""
+        if not selection.may_contain(prefix[:-1]) or (prefix and not selection.recursive):
+            return
+        for listed, _ in self._pages(prefix, after, deep=deep and selection.recursive):
+            for key, size, modified, etag in listed:
+                entry = self._place.entry(key, size, modified, etag, selection)
+                if entry is not None:
+                    yield entry
+
+    def prefixes(self, prefix: str) -> Iterator[str]:
+        """See :meth:`KeyOrdered.prefixes`."""
+        for _, prefixes in self._pages(prefix, "", deep=False):
+            yield from map(self._place.path, prefixes)
+
+    def head(self, path: str) -> FileInfo | None:
+        """See :meth:`ObjectStore.head`."""
+        try:
+            found = self._head(path)
+        except FileNotFoundError:
+            # The answer does not show whether the bucket or the object is missing.
+            if time.monotonic() - self._seen > _SEEN_SECONDS:
+                self._check_bucket()
+                self._seen = time.monotonic()
+            return None
+        self._seen = time.monotonic()
+        return self._place.file(path, *found)
+
+    def open(self, path: str) -> BinaryIO:
+        """See :meth:`ObjectStore.open`. Reading to the end takes one request."""
+        return ranged(self._place.name(path), partial(self._fetch, path), partial(self._errors, path))
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """See :meth:`HasDetails.read_range`."""
+        body = self._fetch(path, start, start + length - 1).body
+        with self._errors(path):
+            return body.read(length)
+
+    def url(self, path: str) -> str:
+        """See :meth:`ObjectStore.url`."""
+        return self._place.url(path)
+
+    def write(self, path: str, content: bytes) -> None:
+        """See :meth:`Writable.write`."""
+        self._put(path, content, None)
+
+    def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:
+        """See :meth:`TakesOutputs.put`. In one request, or in parts if it is large."""
+        parts = _parts_of(content)
+        first, second = next(parts), next(parts, None)
+        if second is None:
+            return len(first), self._put(path, first, content_type).strip('"')
+        size = 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for part in itertools.chain((first, second), parts):
+                size += len(part)
+                yield part
+
+        etag = self._in_parts(path, content_type, counted(), partial(self._put_part, path))
+        return size, etag
+
+    def move(self, path: str, to: str) -> str | None:
+        """See :meth:`TakesOutputs.move`. Copies, then removes."""
+        try:
+            found = self._head(path)
+            if "-" not in found.etag:
+                etag = self._copy(path, to, found.etag).strip('"')
+            else:
+                ranges = _ranges_of(found.size)
+                etag = self._in_parts(to, found.content_type, ranges, partial(self._copy_part, path, to))
+        except FileNotFoundError:
+            return None
+        self.remove(path)
+        return etag
+
+    def remove_folder(self, path: str) -> None:
+        """See :meth:`TakesOutputs.remove_folder`. Forgets unfinished uploads, too, if it may list them."""
+        with suppress(StorageDeniedError):
+            for unfinished, upload in [*self._uploads(f"{path}/")]:
+                self._abort_parts(unfinished, upload)
+        for entry in self.list(f"{path}/", Selection(ignores=())):
+            if isinstance(entry, FileInfo):
+                self.remove(entry.relative_path)
+
+    def obstacle(self, path: str) -> str | None:
+        """See :meth:`TakesOutputs.obstacle`."""
+        if self._place.key(path) is None:
+            return "cannot be a key"
+        return None if self.head(path) is None else "already exists"
+
+    def _in_parts(
+        self, path: str, content_type: str | None, parts: Iterable[Part], write: Callable[[str, int, Part], str]
+    ) -> str:
+        """Creates an object of parts, which appears when it is complete; returns its etag.
+
+        Args:
+            write: writes a part, given the upload's id and the part's number; returns its etag.
+        """
+        upload = self._begin_parts(path, content_type)
+        try:
+            etags = [(number, write(upload, number, part)) for number, part in enumerate(parts, 1)]
+            return self._complete_parts(path, upload, etags).strip('"')
+        except BaseException:
+            with suppress(StorageError):
+                self._abort_parts(path, upload)
+            raise
+
+    def _key(self, path: str) -> str:
+        """Returns the key at ``path``. Raises FileNotFoundError if no object can be there."""
+        key = self._place.key(path)
+        if key is None:
+            raise FileNotFoundError(path)
+        return key
+
+    @abstractmethod
+    def _errors(self, path: str) -> AbstractContextManager[None]:
+        """Maps the errors of requests about a path, and of reading their answers."""
+
+    @abstractmethod
+    def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[tuple[Iterable[Listed], Iterable[str]]]:
+        """Yields the objects of each page of a listing, and the prefixes of others that are not ``deep``. Keeps :attr:`_seen`."""
+
+    @abstractmethod
+    def _check_bucket(self) -> None:
+        """Raises StorageError if the bucket does not exist."""
+
+    @abstractmethod
+    def _head(self, path: str) -> Found:
+        """Returns an object. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
+        """Requests an object's content, from a position to the ``last`` one. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """See :meth:`Writable.remove`."""
+
+    @abstractmethod
+    def _put(self, path: str, content: bytes, content_type: str | None) -> str:
+        """Creates an object; returns its etag."""
+
+    @abstractmethod
+    def _copy(self, path: str, to: str, etag: str) -> str:
+        """Copies an object of this etag, which was written in one request; returns the copy's etag."""
+
+    @abstractmethod
+    def _begin_parts(self, path: str, content_type: str | None) -> str:
+        """Begins an upload in parts; returns its id."""
+
+    @abstractmethod
+    def _put_part(self, path: str, upload: str, number: int, part: bytes) -> str:
+        """Writes a part; returns its etag."""
+
+    @abstractmethod
+    def _copy_part(self, path: str, to: str, upload: str, number: int, extent: tuple[int, int]) -> str:
+        """Copies a part of another object, from its first to its last position; returns its etag."""
+
+    @abstractmethod
+    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]]) -> str:
+        """Makes an object of the parts, given their numbers and etags; returns its etag."""
+
+    @abstractmethod
+    def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Yields the unfinished uploads in parts below a prefix: the object's path, and the upload's id."""
+
+    @abstractmethod
+    def _abort_parts(self, path: str, upload: str) -> None:
+        """Forgets an upload and its parts."""
+
+
+def _parts_of(content: BinaryIO) -> Iterator[bytes]:
+    """Yields the content of a file in parts; at least one, which may be empty."""
+    part = _part(content)
+    yield part
+    while len(part) == PART_BYTES and (part := _part(content)):
+        yield part
+
+
+def _part(content: BinaryIO) -> bytes:
+    """Reads one part, from a stream that may return less than it is asked for."""
+    pieces, missing = [], PART_BYTES
+    while missing and (piece := content.read(missing)):
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)
+
+
+def _ranges_of(size: int) -> Sequence[tuple[int, int]]:
+    """Returns the first and the last position of each part of an object."""
+    return [(start, min(start + PART_BYTES, size) - 1) for start in range(0, size, PART_BYTES)]
