@@ -40,7 +40,6 @@ from volstream.jobs.attempt import BatchExecutor
 from volstream.jobs.planner import Planner
 from volstream.jobs.results import ResultTables
 from volstream.jobs.staged import Staged
-from volstream.jobs.stager import Stager
 from volstream.jobs.staging import REPLY, replied
 from volstream.spark.frames import batches
 from volstream.tables.delta import folders
@@ -139,7 +138,7 @@ class _Executors:
         with ExitStack() as patched:
             for owner, name, new in (
                 (stager, "stage", self._stage),
-                (Stager, "_files_to_run", _files_to_run),
+                (plan, "work_of", _work_of),
                 (LookAhead, "begin", lambda *_: None),
             ):
                 patched.enter_context(patch.object(owner, name, new))
@@ -193,9 +192,9 @@ class _Clock:
         return patch.object(owner, name, measured)
 
 
-def _files_to_run(executor: Stager, session: Any, open_plan: Plan, batch: Batch) -> pa.Table:
+def _work_of(session: Any, open_plan: Plan, batch: Batch, without: Any = ()) -> pa.Table:
     """Returns what Spark would give the tasks."""
-    del executor, session
+    del session, without
     path = pc.field("relative_path")
     within = (
         path <= batch.until_path if batch.after_path is None else (path <= batch.until_path) & (path > batch.after_path)

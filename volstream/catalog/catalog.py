@@ -8,6 +8,7 @@ from volstream.base.definitions import Job, Stream
 from volstream.catalog import definitions, tables
 from volstream.catalog.alerts import Alerts
 from volstream.catalog.audit import Audit
+from volstream.catalog.codes import Codes
 from volstream.catalog.conditions import Conditions
 from volstream.catalog.consumptions import Consumptions
 from volstream.catalog.database import Database
@@ -33,6 +34,7 @@ class Catalog:
         self.sources = definitions.sources(self.database)
         self.refreshes = Refreshes(self.database)
         self.consumptions = Consumptions(self.database)
+        self.codes = Codes(self.database)
         self.reports = Reports(self.database)
         self.failures = Failures(self.database)
         self.outputs = Outputs(self.database)

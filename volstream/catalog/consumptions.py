@@ -42,6 +42,7 @@ class BatchOutcome:
         held: sets of files that are held back; neither succeeded nor failed.
         counted: what the function counted, by name.
         files_per_call: number of files that the function takes; None: it was not called.
+        code: number of the version of the job's code.
     """
 
     succeeded: int
@@ -54,10 +55,13 @@ class BatchOutcome:
     held: int = 0
     counted: Mapping[str, float] = dataclasses.field(default_factory=dict)
     files_per_call: int | None = None
+    code: int | None = None
 
     def counts(self) -> dict[str, Any]:
         """Returns the counts that the commit stores for recovery."""
         numbers: dict[str, Any] = {"succeeded": self.succeeded, "failed": self.failed, "rows": self.rows}
+        if self.code is not None:
+            numbers["code"] = self.code
         return {**numbers, "counted": dict(self.counted)} if self.counted else numbers
 
 
@@ -378,6 +382,7 @@ class Consumptions:
                 seconds=outcome.seconds,
                 counted=outcome.counted or None,
                 files_per_call=outcome.files_per_call,
+                code=outcome.code,
             )
         )
         if batch.job_id is not None:

@@ -173,7 +173,10 @@ def jobs(database: Database) -> Definitions[Job]:
     """Rows of ``jobs``; deleting one also deletes its failures, batches, plans and sums, and the intents of its stream."""
     dependents = [
         (table, "job_id")
-        for table in (tables.failures, tables.batches, tables.plans, tables.job_totals, tables.job_counts)
+        for table in (
+            *(tables.failures, tables.batches, tables.plans, tables.job_totals, tables.job_counts),
+            *(tables.code_versions, tables.forgotten_batches),
+        )
     ]
     return Definitions(database, "job", tables.jobs, [FileJob, StatementJob, DynamicJob], dependents)
 

@@ -10,7 +10,7 @@ from sqlalchemy import FromClause, Select, select
 from volstream.base.model.names import Name
 from volstream.base.model.work import FailureState
 from volstream.catalog.database import Database
-from volstream.catalog.tables import batches, failures, jobs, refreshes, rejected, volumes
+from volstream.catalog.tables import batches, code_versions, failures, jobs, refreshes, rejected, volumes
 
 #: Columns that people know by another name.
 _SHOWN_AS = {"commit_version": "refresh_id"}
@@ -42,8 +42,12 @@ FACTS: Mapping[str, tuple[str, Select[Any]]] = {
             jobs,
             batches,
             "job_id",
-            "id state files replaced removals moves bytes attempts succeeded failed rows seconds created_on committed_on",
+            "id state files replaced removals moves bytes attempts succeeded failed rows seconds created_on committed_on code",
         ),
+    ),
+    "code_versions": (
+        "job",
+        _facts(jobs, code_versions, "job_id", "number digest function returns environment made_by made_on"),
     ),
     "refreshes": (
         "volume",

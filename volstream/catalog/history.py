@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import delete, func, select
 
 from volstream.base.model.work import PlanState
+from volstream.catalog import codes
 from volstream.catalog.database import Database
 from volstream.catalog.refreshes import Refreshes
 from volstream.catalog.tables import audit, batches, intents, plans, refreshes, volumes
@@ -49,6 +50,7 @@ class History:
             ids = transaction.execute(query).scalars().all()
             mine = select(batches.c.id).where(batches.c.plan_id.in_(ids)).limit(_CHUNK)
             some = transaction.execute(mine).scalars().all()
+            codes.keep(transaction, some)
             transaction.execute(delete(intents).where(intents.c.batch_id.in_(some)))
             transaction.execute(delete(batches).where(batches.c.id.in_(some)))
             remaining = select(batches.c.id).where(batches.c.plan_id == plans.c.id)

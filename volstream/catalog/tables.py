@@ -277,6 +277,32 @@ batches = Table(
     Index("ix_batches_stream", "stream_id"),
 )
 
+code_versions = Table(
+    "code_versions",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("digest", String(64), nullable=False),
+    Column("function", Text, nullable=False),
+    Column("arguments", JSON, nullable=False),
+    Column("returns", Text, nullable=False),
+    Column("environment", Text),
+    Column("source", JSON(none_as_null=True)),
+    Column("made_by", Text, nullable=False),
+    Column("made_on", UtcDateTime, nullable=False),
+    UniqueConstraint("job_id", "digest"),
+)
+
+forgotten_batches = Table(
+    "forgotten_batches",
+    metadata,
+    # Batches deleted from history whose rows may live.
+    Column("id", String(36), primary_key=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("code", BigInteger, nullable=False),
+    Column("carried", JSON(none_as_null=True)),
+)
+
 intents = Table(
     "intents",
     metadata,

@@ -124,24 +124,25 @@ def run_job_command(
         waits = _waiting(output) if wait else None
         session.home.take_over_session(name)
         report = session.jobs.run(name, until_empty=until_empty, waits=waits, stop=stop, observe=observe)
-    _show_run(output, name, report, stop)
+    _show_run(session, output, name, report, stop)
 
 
 @click.command("replay")
 @click.argument("job", shell_complete=names_of("job"))
 @click.argument("paths", nargs=-1)
 @click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
+@click.option("--stale", is_flag=True, help="Only files whose rows were made by former code.")
 @_WAIT
 @common
 def replay_command(
-    session: Session, output: Output, job: str, paths: tuple[str, ...], where: str | None, wait: bool
+    session: Session, output: Output, job: str, paths: tuple[str, ...], where: str | None, stale: bool, wait: bool
 ) -> None:
     """Process files of JOB again as they were delivered, all or those at PATHS, and replace their results."""
     waits = _waiting(output) if wait else None
     with watched(output) as (stop, observe):
         session.home.take_over_session(job)
-        report = session.jobs.replay(job, where, paths=paths, waits=waits, stop=stop, observe=observe)
-    _show_run(output, job, report, stop)
+        report = session.jobs.replay(job, where, paths=paths, stale=stale, waits=waits, stop=stop, observe=observe)
+    _show_run(session, output, job, report, stop)
 
 
 @click.command("pause")
@@ -177,7 +178,7 @@ def logs_command(session: Session, output: Output, job: str, lines: int, path: s
     output.result(logged, "\n".join(_shown(logged)))
 
 
-def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
+def _show_run(session: Session, output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
     others = (
         (done.overtaken, "deleted or changed before their turn"),
@@ -198,11 +199,8 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     if done.new_columns:
         text += f" New columns: {', '.join(done.new_columns)}."
     output.result(report.document, text)
-    if done.code_changed:
-        output.message(
-            f"The function's code has changed since the job was created. Run `volstream replay {name}` to process earlier files "
-            f"with it, or `volstream alter-job {name} --function ...` to accept it without a replay."
-        )
+    if done.code_changed and (said := session.jobs.said_of_code(name)):
+        output.message(f"The function's code has changed: {said}")
     if stop:
         raise InterruptedByUserError("Interrupted. Committed batches stay; the next run continues from there.")
     if done.failed:

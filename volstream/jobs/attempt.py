@@ -49,6 +49,7 @@ class BatchExecutor:
         source: the function's current code.
         progress: updated at each commit.
         committed: ids of the run's batches, added to at each commit.
+        code: number of the version of the job's code.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class BatchExecutor:
         stop: Stop,
         progress: Progress,
         committed: set[str],
+        code: int,
     ) -> None:
         self._services = services
         self._owner = owner
@@ -69,6 +71,7 @@ class BatchExecutor:
         self._progress = progress
         self._location = services.table_of(job)
         self._committed = committed
+        self._code = code
         self._outputs = None if job.outputs_to is None else JobOutputs(services.catalog, services.settings, job)
         self.stager = Stager(services, job, source, volume, self._outputs)
         self.ahead = LookAhead(services, self.stager, stop)
@@ -120,6 +123,8 @@ class BatchExecutor:
         if self._outputs is not None:
             self._outputs.note(open_plan, batch, intent, done.staged)
             self._outputs.publish(intent)
+        if carried := self._carried(done):
+            self._services.catalog.codes.note_carried(batch, carried)
         counted_before = [failure.kind for failure in earlier.values() if failure.batch_id in self._committed]
         faults.point("batch.staged")
         if self._stop:
@@ -128,6 +133,17 @@ class BatchExecutor:
         with span("commit", **about(self.job, batch), rows=outcome.rows, failed=outcome.failed):
             self._commit(open_plan, batch, intent, done, outcome)
         self._progress.take_back(counted_before)
+
+    def _carried(self, done: StagedBatch) -> Mapping[str, int | None]:
+        """Returns the versions of the code that made the rows that follow moved files, by their new paths, if it is another one
+        than that of the batch."""
+        if not done.followed:
+            return {}
+        codes = self._services.catalog.codes.of_batches(batch for _, batch in done.followed.values())
+        made_by = {
+            path: codes[batch].of(old) if batch in codes else None for path, (old, batch) in done.followed.items()
+        }
+        return {path: number for path, number in made_by.items() if number != self._code}
 
     def _commit(self, open_plan: Plan, batch: Batch, intent: Intent, done: StagedBatch, outcome: BatchOutcome) -> None:
         """Commits the staged outcomes of a batch, in the table and in the catalog."""
@@ -226,4 +242,5 @@ class BatchExecutor:
             held=totals.held,
             counted=totals.counted,
             files_per_call=totals.files_per_call,
+            code=self._code,
         )

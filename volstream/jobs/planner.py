@@ -22,7 +22,9 @@ from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidStateError
 from volstream.jobs import cutting, plan, sets, sizing
 from volstream.jobs.sizing import Limits
+from volstream.spark.frames import relation
 from volstream.spark.jvm.codegen import compile_in
+from volstream.sql.text import one_of
 from volstream.tables.delta.writer import compile_if_large
 
 if TYPE_CHECKING:
@@ -104,11 +106,19 @@ class Planner:
             plan.write_frame(files, location, net_files.FEW + 1)  # their number is unknown
         return self._cut(job, PlanKind.STRAYS, covered, location, job.where)
 
-    def of_replay(self, spark: Spark, job: FileJob, covered: Range, where: str | None) -> tuple[Plan, Sequence[Batch]]:
-        """Plans the delivered files that meet the job's condition and ``where``; of sets, ``relative_path`` is the key."""
+    def of_replay(
+        self, spark: Spark, job: FileJob, covered: Range, where: str | None, among: Sequence[str] | None = None
+    ) -> tuple[Plan, Sequence[Batch]]:
+        """Plans the delivered files that meet the job's condition and ``where``; of sets, ``relative_path`` is the key.
+
+        Args:
+            among: only files with these paths; None: all.
+        """
         both = _replayed(job, where)
         location = self._new_location()
-        self._write_replay(spark, job, covered, both, location)
+        self._write_replay(spark, job, covered, both, among, location)
+        if among:  # to make the files again if they are lost, perhaps with others that are processed needlessly
+            both = " AND ".join(filter(None, (both, one_of("relative_path", among))))
         return self._cut(job, PlanKind.REPLAY, covered, location, both)
 
     def delivered_files(self, session: SparkSession, job: FileJob, covered: Range) -> DataFrame:
@@ -170,7 +180,7 @@ class Planner:
             case PlanKind.STREAM:
                 self._write_range(spark, job, covered, open_plan.where, open_plan.location)
             case PlanKind.REPLAY:
-                self._write_replay(spark, job, covered, open_plan.where, open_plan.location)
+                self._write_replay(spark, job, covered, open_plan.where, None, open_plan.location)
             case _:
                 return False
         return True
@@ -309,16 +319,25 @@ class Planner:
             return sets.replayed(session, job, snapshot, since, now, where)
         return plan.replay_files(session, snapshot, since, now, where or "true")
 
-    def _write_replay(self, spark: Spark, job: FileJob, covered: Range, where: str | None, location: str) -> None:
+    def _write_replay(
+        self, spark: Spark, job: FileJob, covered: Range, where: str | None, among: Sequence[str] | None, location: str
+    ) -> None:
         assert covered.from_version is not None, "something was delivered"
         snapshot, since, now = _source(covered).snapshot(), covered.from_version, covered.to_version
         if where is None and job.group_by is None:
             rows = net_files.still_there(snapshot, since, now)
+            if among is not None:
+                wanted = pa.array(among, pa.string())
+                rows = (row.filter(pc.is_in(row["relative_path"], value_set=wanted)) for row in rows)
             plan.write((plan.files_of_rows(row, plan.REPLACE) for row in rows), location)
             return
         with spark() as session:
             _compile_if_large(session, covered)
-            plan.write_frame(self._replayed_files(session, job, covered, where), location, snapshot.rows)
+            files = self._replayed_files(session, job, covered, where)
+            if among is not None:
+                wanted_files = relation(session, pa.table({"relative_path": pa.array(among, pa.string())}))
+                files = files.join(wanted_files, "relative_path", "left_semi")
+            plan.write_frame(files, location, snapshot.rows)
 
     def _moves(self, job: FileJob, covered: Range) -> plan.Moves:
         return plan.Moves(not (covered.is_snapshot or covered.append_only), rekey=job.on_move is OnMove.REKEY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from volstream.base.model.work import Plan, PlanKind
 from volstream.jobs.running import Run
@@ -12,7 +12,7 @@ from volstream.tables.delta import folders
 class ReplayRun(Run):
     """Processes delivered files again."""
 
-    def replay(self, where: str | None, is_cancelled: Callable[[], bool]) -> None:
+    def replay(self, where: str | None, is_cancelled: Callable[[], bool], among: Sequence[str] | None = None) -> None:
         """Recovers, finishes any open plan, then plans and processes previously delivered files."""
         self.begin()
         fingerprint = self.job.fingerprint
@@ -27,7 +27,9 @@ class ReplayRun(Run):
             return
         self.make_table()
         with self.planning(PlanKind.REPLAY) as noted:
-            open_plan, batches = noted(self.services.planner.of_replay(self.services.session, self.job, covered, where))
+            open_plan, batches = noted(
+                self.services.planner.of_replay(self.services.session, self.job, covered, where, among)
+            )
         if where is None:
             self.job = self.services.catalog.jobs.change(self.job, fingerprint=self.source.fingerprint)
             self.report.progress.code_changed = False

@@ -46,8 +46,8 @@ _log = get("jobs")
 #: so that a file of large rows would be in memory twice.
 _WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
 
-#: Columns of the table that say which content of a file its rows are of, and when they were made.
-_OF_CONTENT = ["_file_path", "_file_version", "_processed_at"]
+#: Columns of the table that say which content of a file its rows are of, when they were made, and in which batch.
+_OF_CONTENT = ["_file_path", "_file_version", "_processed_at", "_batch_id"]
 
 #: Files are put together for about this long at a time.
 _UPKEEP_SECONDS = 1.0
@@ -227,9 +227,11 @@ class ResultTables:
 
 def followed(
     session: SparkSession, files: Sequence[Moved], location: str, births: Mapping[str, datetime]
-) -> Sequence[str]:
-    """Returns the moved files whose rows can follow: the old path has rows of this content, and the file was there when they were
-    made: an inode that was free again, with a time that was set, has the same version.
+) -> Mapping[str, tuple[str, str]]:
+    """Returns the moved files whose rows can follow, each with its old path and its rows' batch.
+
+    The old path has rows of this content, and the file was there when they were made: an inode that was free again, with a time
+    that was set, has the same version.
 
     Args:
         location: of the result table.
@@ -242,17 +244,15 @@ def followed(
         found = session.sql(f"SELECT {columns} FROM {table_at(location)}").join(old, "_file_path", "left_semi")
         with map_spark_errors():
             rows = found.toArrow()
-    paths, versions, processed = (rows[name].to_pylist() for name in _OF_CONTENT)
-    present = dict(zip(zip(paths, versions, strict=True), processed, strict=True))
-
-    def follows(file: Moved) -> bool:
-        content = (file.old_path, file.old_version)
-        if content not in present:
-            return False
-        processed_at, made = present[content], births.get(file.path)
-        return processed_at is None or made is None or made <= processed_at
-
-    return [file.path for file in files if follows(file)]
+    columns_of = (rows[name].to_pylist() for name in _OF_CONTENT)
+    present = {(path, version): (made, batch) for path, version, made, batch in zip(*columns_of, strict=True)}
+    following: dict[str, tuple[str, str]] = {}
+    for file in files:
+        processed_at, made_by = present.get((file.old_path, file.old_version), (None, None))
+        born = births.get(file.path)
+        if made_by is not None and (processed_at is None or born is None or born <= processed_at):
+            following[file.path] = file.old_path, made_by
+    return following
 
 
 def changes_of(job: FileJob, plan: Plan, batch: Batch, staged: Staged) -> RowChanges:

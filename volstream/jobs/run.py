@@ -64,6 +64,7 @@ class FileRunner:
         self,
         where: str | None = None,
         *,
+        among: Sequence[str] | None = None,
         stop: Stop | None = None,
         observe: Observer | None = None,
         is_cancelled: Callable[[], bool] = lambda: False,
@@ -75,12 +76,13 @@ class FileRunner:
 
         Args:
             where: SQL condition on the directory's columns, in addition to the job's own.
+            among: only files with these paths, or sets with these keys; None: all.
             is_cancelled: called once the replay was stopped; True drops its rest, so that the next run does not resume it.
 
         Raises:
             As :meth:`run`.
         """
-        return self._lead(ReplayRun, stop, observe, lambda run: run.replay(where, is_cancelled))
+        return self._lead(ReplayRun, stop, observe, lambda run: run.replay(where, is_cancelled, among))
 
     def verify(
         self,

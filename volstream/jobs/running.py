@@ -22,6 +22,7 @@ from volstream.errors import (
 from volstream.functions.pickled import code_of
 from volstream.jobs.ahead import LONG_WAIT_SECONDS
 from volstream.jobs.attempt import BatchExecutor
+from volstream.jobs.code import version_of
 from volstream.jobs.environments import with_environment
 from volstream.jobs.failing import recover
 from volstream.jobs.lease import RunReport
@@ -50,6 +51,7 @@ class Run:
         self.stop = stop
         self.observe = observe
         self._has_table = False
+        self._code: int | None = None  # number of the version of the job's code
         self._committed: set[str] = set()  # ids of batches
 
     @property
@@ -129,6 +131,10 @@ class Run:
         progress.files += waiting.files
         progress.bytes += waiting.bytes
         self.observe(progress)
+        if self._code is None:
+            self._code = self.services.catalog.codes.number_of(
+                version_of(self.services.settings, self.job, self.source)
+            )
         attempts = BatchExecutor(
             self.services,
             self.job,
@@ -138,6 +144,7 @@ class Run:
             self.stop,
             progress,
             self._committed,
+            self._code,
         )
         cut_by: Limits | None = None
         too_fast = False

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -66,12 +66,14 @@ class StagedBatch:
 
     Attributes:
         seconds: duration of the function's run.
+        followed: the moved files whose rows follow, each with its old path and the batch that made the rows.
     """
 
     batch_id: str
     staged: Staged
     totals: Totals
     seconds: float
+    followed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -191,11 +193,12 @@ class Stager:
             work = replace(work, outputs=self._outputs.target(batch, attempt))
         if session is not None:
             with self._services.session(session):
-                files = self._files_to_run(session, open_plan, batch)
+                followed = self._followed(session, open_plan, batch)
+                files = plan.work_of(session, open_plan, batch, [*followed])
                 staged = stage(self._services, location, target, files, work, self.job, batch.files, batch=batch.id)
             self._called = time.monotonic()
         else:
-            staged = Staged.of(location, target, iter(()))
+            followed, staged = {}, Staged.of(location, target, iter(()))
         totals = staged.totals()
         if totals.printed:
             self._keep_printed(batch, staged)
@@ -206,17 +209,17 @@ class Stager:
                 f"Batch {batch.id} has {batch.files} files, but {totals.succeeded + totals.failed} outcomes were staged.",
                 "Nothing of it was committed; the next run repeats it.",
             )
-        return StagedBatch(batch.id, staged, totals, time.monotonic() - began)
+        return StagedBatch(batch.id, staged, totals, time.monotonic() - began, followed)
 
-    def _files_to_run(self, session: SparkSession, open_plan: Plan, batch: Batch) -> DataFrame:
-        """Returns the files of a batch to call the function on: all but moved ones whose rows follow them."""
+    def _followed(self, session: SparkSession, open_plan: Plan, batch: Batch) -> Mapping[str, tuple[str, str]]:
+        """Returns the moved files of a batch whose rows follow them, so that the function is not called; see :func:`followed`."""
         if self.job.on_move is OnMove.RERUN or not batch.moves:
-            return plan.work_of(session, open_plan, batch)
+            return {}
         moved = plan.moved(open_plan.location, batch)
         births: dict[str, datetime] = {}
         if isinstance(self._store, HasBirths):
             births = {file.path: born for file in moved if (born := self._store.born(file.path)) is not None}
-        return plan.work_of(session, open_plan, batch, followed(session, moved, self._location, births))
+        return followed(session, moved, self._location, births)
 
     def _isolates(self, batch: Batch) -> bool:
         """Returns whether each file of a batch runs in its own child process."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from volstream.base.definitions.keywords import JobChanges, JobKeywords, LoadKeywords
     from volstream.functions.inferred import InferredColumns
     from volstream.functions.source import FunctionSource
+    from volstream.jobs.code import CodeCounts
     from volstream.jobs.comparison import Comparison, ComparisonObserver
     from volstream.jobs.home import Home
     from volstream.jobs.lease import Runner, RunReport
@@ -414,6 +415,7 @@ class Jobs(Collection[Job]):
         where: str | None = None,
         *,
         paths: Sequence[str] = (),
+        stale: bool = False,
         waits: Callable[[str], object] | None = None,
         stop: Stop | None = None,
         observe: Observer | None = None,
@@ -424,6 +426,7 @@ class Jobs(Collection[Job]):
         Args:
             where: SQL condition on the directory's columns; None: all.
             paths: only these files, at most 2,000; empty: all.
+            stale: only files whose rows were made by other code than the job has now; see :meth:`code`.
             waits: as in :meth:`run`.
             is_cancelled: asked once the replay was stopped: True drops the rest, which the next run resumes otherwise.
 
@@ -431,18 +434,44 @@ class Jobs(Collection[Job]):
             InvalidValueError: ``where`` is not such a condition. NotFoundError: none of the ``paths`` was delivered. See
             :meth:`run` for the rest.
         """
+        from volstream.jobs.code import stale_paths
         from volstream.jobs.conditions import of_files
         from volstream.jobs.lease import in_turn
 
         condition = of_files(where, paths)
         stop = Stop() if stop is None else stop
         replay = self.file_runner(self._of_files(name)).replay
-        report = in_turn(lambda: replay(condition, stop=stop, observe=observe, is_cancelled=is_cancelled), stop, waits)
+        among = stale_paths(self._home, self._of_files(name)) if stale else None
+        report = in_turn(
+            lambda: replay(condition, among=among, stop=stop, observe=observe, is_cancelled=is_cancelled), stop, waits
+        )
         if paths and not (report.progress.batches or stop):
             files = "The file was not" if len(paths) == 1 else "None of these files was"
             hint = self._meant(self.get(name), paths[0]) or "Paths are relative to the volume."
             raise NotFoundError(f"{files} delivered to the job {name}, or has changed since.", hint.rstrip())
         return report
+
+    def code(self, name: str) -> CodeCounts | None:
+        """Returns which versions of a job's code made the rows of how many files; None: it has no table, or appends to one.
+
+        Reads two columns of the table, without Spark.
+
+        Raises:
+            NotFoundError: there is no such job.
+            InvalidStateError: the job runs a statement.
+            FunctionLoadError: its function is no longer there.
+            DependencyError: the table cannot be read.
+        """
+        from volstream.jobs.code import counts
+
+        return counts(self._home, self._of_files(name))
+
+    def said_of_code(self, name: str) -> str | None:
+        """Returns how many files have rows of former code, and what to do, in words; None: none has. Raises as :meth:`code`."""
+        from volstream.jobs.code import said_of_code
+
+        found = self.code(name)
+        return None if found is None else said_of_code(self._of_files(name), found)
 
     def verify(
         self,

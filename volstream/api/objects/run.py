@@ -207,8 +207,5 @@ def _tell(objects: Objects, job: FileJob, report: RunReport, tell: Tell) -> None
         tell(f"All failures: session.jobs.failures({str(job.name)!r})")
     if report.paused:
         tell(f"The job paused itself: {ended(report.paused)} The next call resumes it.")
-    if done.code_changed:
-        tell(
-            "The code has changed: new and changed files use it, rows of other files stay as they are. To process all files with "
-            f"it: session.jobs.replay({str(job.name)!r}), or in a shell: volstream replay {job.name}"
-        )
+    if done.code_changed and (said := objects.jobs.said_of_code(str(job.name))):
+        tell(f"The code has changed: {said}, or session.jobs.replay({str(job.name)!r}, stale=True)")

@@ -133,6 +133,8 @@ class Batch:
         seconds: time from INTENT to commit; None: not committed, or recorded by another process.
         counted: what the function counted, by name; None: nothing.
         files_per_call: number of files that the function takes; None: unknown.
+        code: number of the version of the job's code that it ran; None: unknown.
+        carried: other versions, of rows that followed moved files, by path.
     """
 
     id: str
@@ -158,6 +160,8 @@ class Batch:
     seconds: float | None = None
     counted: Mapping[str, float] | None = None
     files_per_call: int | None = None
+    code: int | None = None
+    carried: Mapping[str, int | None] | None = None
 
     @property
     def rate(self) -> float | None:

@@ -159,6 +159,7 @@ class Consumer:
                     rows,
                     superseded(batch),
                     counted=metadata.get("counted", {}),
+                    code=metadata.get("code"),
                 )
                 self._catalog.consumptions.commit(intent, outcome)
             else:

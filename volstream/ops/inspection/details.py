@@ -153,7 +153,8 @@ def _more(home: Home, item: Object) -> dict[str, Any]:
                 "next_retry": next_retry(home, item),
                 "totals": catalog.reports.totals(item.id),
                 "counted": catalog.reports.counted(item.id),
-                "code": _code(item),
+                "code": _code(home, item),
+                "code_versions": _code_versions(home, item),
                 "source": _source(item),
             }
         case Function():
@@ -188,19 +189,42 @@ def _rows(home: Home, source: Source) -> dict[str, Any]:
     }
 
 
-def _code(job: Job) -> str | None:
-    from volstream.functions.pickled import code_of
+def _code(home: Home, job: Job) -> str | None:
+    """Returns in a sentence which code made the job's rows; None: it runs a statement."""
+    from volstream.jobs.code import counts, said_of_code  # late: most commands need no tables
 
     if not isinstance(job, FileJob):
         return None
     where = "" if job.pickled is None else "in the catalog, because the function has no file; "
     try:
-        same = code_of(job).fingerprint == job.fingerprint
+        found = counts(home, job)
     except VolstreamError as error:
         return error.message
-    if same:
-        return f"{where}unchanged since the job was created"
-    return f"{where}changed since; new files use it, old results stay until: volstream replay {job.name}"
+    return where + ("not used yet" if found is None else said_of_code(job, found) or "made all rows")
+
+
+def _code_versions(home: Home, job: Job) -> list[dict[str, Any]] | None:
+    """Returns the versions of the job's code, the newest first, with the number of files that have their rows."""
+    from volstream.jobs.code import counts
+
+    if not isinstance(job, FileJob):
+        return None
+    try:
+        found = counts(home, job)
+    except VolstreamError:
+        return None
+    files = {} if found is None else found.files
+    return [
+        {
+            "number": one.number,
+            "files": files.get(one.number, 0),
+            "current": found is not None and one.number == found.current,
+            "made_on": one.made_on,
+            "made_by": one.made_by,
+            "function": one.function,
+        }
+        for one in reversed(home.catalog.codes.versions(job.id))
+    ]
 
 
 def _source(definition: Job | Function) -> str | None:

@@ -246,6 +246,8 @@ def _rows(home: Home, job: FileJob, key: str) -> list[FileEvent]:
     columns = _ROWS.set(0, pa.field(column, pa.string()))
     current = rows.read(location, version, columns, (column, key), home.gateway.session)
     counted = current.group_by(["_batch_id", "_file_version"]).aggregate([("_processed_at", "max"), (column, "count")])
+    found = counted.to_pylist()
+    codes = home.catalog.codes.of_batches(row["_batch_id"] for row in found if row["_batch_id"] is not None)
     return [
         FileEvent(
             row["_processed_at_max"],
@@ -255,9 +257,10 @@ def _rows(home: Home, job: FileJob, key: str) -> list[FileEvent]:
                 "rows": row[f"{column}_count"],
                 "batch": row["_batch_id"],
                 "file_version": row["_file_version"],
+                "code_version": codes[row["_batch_id"]].of(key) if row["_batch_id"] in codes else None,
             },
         )
-        for row in counted.to_pylist()
+        for row in found
     ]
 
 

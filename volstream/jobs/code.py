@@ -1,0 +1,232 @@
+"""Which version of a job's code made which rows: told by the batch that each row names.
+
+What does not belong here: what the catalog keeps of versions (``catalog.codes``), and what other code would change (``compare``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from volstream.base.config import Settings
+from volstream.base.definitions import FileJob, Write
+from volstream.base.lifecycle.disks import user_name
+from volstream.base.model.text import counted
+from volstream.base.model.units import format_duration
+from volstream.catalog import Catalog
+from volstream.catalog.codes import BatchCode, CodeVersion
+from volstream.functions.environments.store import EnvironmentStore
+from volstream.functions.pickled import PickledSource, code_of
+from volstream.functions.schema import key_column
+from volstream.functions.source import FunctionSource
+from volstream.jobs import ledger
+from volstream.jobs.load import loads
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.places import mapped, open_table
+
+if TYPE_CHECKING:
+    from volstream.jobs.home import Home
+
+#: Longer sources are not kept.
+_MAX_SOURCE = 1 << 20
+
+#: Counts are made again after a commit only when this many times as long as the last count took has passed.
+_PATIENCE = 20.0
+
+
+@dataclass(frozen=True)
+class CodeCounts:
+    """How many files have rows of which version of a job's code.
+
+    Attributes:
+        table_version: the version of the table that was counted.
+        current: number of the version that a run would use now; 0: none has used it yet.
+        files: number of files by version; under None those of unknown versions.
+        versions: all versions, in the order of their numbers.
+    """
+
+    table_version: int
+    current: int
+    files: Mapping[int | None, int]
+    versions: Sequence[CodeVersion]
+
+    @property
+    def stale(self) -> int:
+        """Number of files with rows of other versions than the current one."""
+        return sum(count for number, count in self.files.items() if number not in (None, self.current))
+
+    @property
+    def total(self) -> int:
+        """Number of files that have rows, or are known to have none."""
+        return sum(self.files.values())
+
+    @property
+    def oldest(self) -> CodeVersion | None:
+        """The oldest version that is not the current one and still has rows."""
+        return next((one for one in self.versions if one.number != self.current and self.files.get(one.number)), None)
+
+
+def version_of(settings: Settings, job: FileJob, source: FunctionSource | None = None) -> CodeVersion:
+    """Returns the version of a job's code as it is now; its number is unknown.
+
+    Args:
+        source: the function's code; None: it is looked up.
+
+    Raises:
+        FunctionLoadError: there is no such function any more.
+    """
+    source = code_of(job) if source is None else source
+    environment = None
+    if job.environment is not None:
+        store = EnvironmentStore(settings.environments_directory)
+        environment = store.id_of(job.environment) or job.environment
+    arguments = {name: str(value) for name, value in job.arguments.items()}
+    returns = "" if loads(job) else job.returns  # a loader's columns come from its files
+    parts = [source.fingerprint, source.attribute, arguments, returns, environment]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+    return CodeVersion(
+        job_id=job.id,
+        digest=digest,
+        function=str(job.function),
+        arguments=arguments,
+        returns=job.returns,
+        environment=environment,
+        source=_texts(source),
+        made_by=user_name(),
+        made_on=datetime.now(UTC),
+    )
+
+
+def _texts(source: FunctionSource) -> Mapping[str, str] | None:
+    if isinstance(source, PickledSource):
+        return None if source.text is None else {source.attribute: source.text}
+    if not source.files or sum(map(len, source.files.values())) > _MAX_SOURCE:
+        return None
+    return {path: content.decode("utf-8", "replace").replace("\0", "\\0") for path, content in source.files.items()}
+
+
+#: By location of the table: what was counted last, of which version of it and of the ledger, when, and in how many seconds.
+_counted: dict[str, tuple[tuple[int, int | None], Mapping[int | None, int], float, float]] = {}
+
+
+def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None:
+    """Counts the files of a job by the version of the code that made their rows; None: the job has no table, or its table is a
+    log of all versions.
+
+    Reads two columns of the table, if it has changed since it was counted in this process.
+
+    Args:
+        exact: False: while a table changes often, counts may be some commits old.
+
+    Raises:
+        DependencyError: the table cannot be read.
+        FunctionLoadError: as :func:`version_of`.
+    """
+    location = folders.table_location(home.warehouse, job.into)
+    kept = ledger.location_of(home.warehouse, job.id)
+    table_version = DeltaLog(location).latest_version()
+    if table_version is None or job.write is Write.APPEND:
+        return None
+    state = table_version, DeltaLog(kept).latest_version()
+    last = _counted.get(location)
+    now = time.monotonic()
+    if last is None or (last[0] != state and (exact or now > last[2] + _PATIENCE * last[3])):
+        files = _count(home.catalog, job, location, kept)
+        last = _counted[location] = state, files, time.monotonic(), time.monotonic() - now
+    versions = home.catalog.codes.versions(job.id)
+    digest = version_of(home.settings, job).digest
+    current = next((one.number for one in versions if one.digest == digest), 0)
+    return CodeCounts(last[0][0], current, last[1], versions)
+
+
+def said_of_code(job: FileJob, found: CodeCounts) -> str | None:
+    """Returns which files have rows of former or unknown code, and what to do, in a sentence; None: none has."""
+    unknown = found.files.get(None, 0)
+    if found.stale and (oldest := found.oldest) is not None:
+        age = format_duration((datetime.now(UTC) - oldest.made_on).total_seconds())
+        number, total = f"{found.stale:,}", counted(found.total, job.unit)
+        former = f"{number} of {total} have rows of former code (from version {oldest.number} on, {age} old)"
+        return f"{former}: volstream replay {job.name} --stale"
+    return f"{counted(unknown, job.unit)} with rows of unknown code" if unknown else None
+
+
+def stale_paths(home: Home, job: FileJob) -> Sequence[str]:
+    """Returns the files, or the keys of sets, whose rows were made by other code than the job has now; all in memory.
+
+    Raises:
+        As :func:`counts`.
+    """
+    found = counts(home, job)
+    if found is None or not found.stale:
+        return []
+    location = folders.table_location(home.warehouse, job.into)
+    kept = ledger.location_of(home.warehouse, job.id)
+    stale: set[str] = set()
+    for place, key, batch in _places(location, kept, job):
+        codes = home.catalog.codes.of_batches(_batches(place, key, batch))
+        others = {one for one, code in codes.items() if code.code != found.current or code.carried}
+        for path, made_by in _rows(place, key, batch, others):
+            if codes[made_by].of(path) not in (None, found.current):
+                stale.add(path)
+    return sorted(stale)
+
+
+def _count(catalog: Catalog, job: FileJob, location: str, kept: str) -> Mapping[int | None, int]:
+    files: dict[int | None, int] = {}
+    for place, key, batch in _places(location, kept, job):
+        of_batch = _batches(place, key, batch)
+        codes: Mapping[str, BatchCode] = catalog.codes.of_batches(of_batch)
+        carrying = {one for one, code in codes.items() if code.carried}
+        for path, made_by in _rows(place, key, batch, carrying):
+            number = codes[made_by].of(path)
+            files[number] = files.get(number, 0) + 1
+        for made_by, count in of_batch.items():
+            if made_by not in carrying:
+                number = codes[made_by].code if made_by in codes else None
+                files[number] = files.get(number, 0) + count
+    return files
+
+
+def _places(location: str, kept: str, job: FileJob) -> Iterator[tuple[str, str, str]]:
+    """Yields the tables with a job's files, and the columns with the file and the batch: those with rows, and those without."""
+    yield location, key_column(job), "_batch_id"
+    if DeltaLog(kept).exists():
+        yield kept, ledger.KEY, "batch"
+
+
+def _batches(place: str, key: str, batch: str) -> Mapping[str, int]:
+    """Returns the number of files of each batch with rows in a table."""
+    query = f"SELECT {quoted(batch)} AS b, count(DISTINCT {quoted(key)}) AS n FROM t GROUP BY 1"
+    rows = _queried(place, query)
+    return {str(b): int(n) for b, n in zip(rows["b"].to_pylist(), rows["n"].to_pylist(), strict=True) if b is not None}
+
+
+def _rows(place: str, key: str, batch: str, of: set[str]) -> Iterator[tuple[str, str]]:
+    """Yields the files of some batches with rows in a table, each with its batch."""
+    if not of:
+        return
+    named = ", ".join("'" + one.replace("'", "''") + "'" for one in sorted(of))
+    where = f"{quoted(batch)} IN ({named})"
+    rows = _queried(place, f"SELECT DISTINCT {quoted(key)} AS k, {quoted(batch)} AS b FROM t WHERE {where}")
+    yield from zip(rows["k"].to_pylist(), rows["b"].to_pylist(), strict=True)
+
+
+def quoted(column: str) -> str:
+    """Returns a column's name for DataFusion, which folds case otherwise."""
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _queried(place: str, query: str) -> pa.Table:
+    from deltalake import QueryBuilder
+
+    with mapped(place):
+        result = QueryBuilder().register("t", open_table(place)).execute(query)
+        return pa.RecordBatchReader.from_stream(result).read_all()
