@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 #: Longer sources are not kept.
 _MAX_SOURCE = 1 << 20
 
-#: Counts are made again after a commit only when this many times as long as the last count took has passed.
-_PATIENCE = 20.0
+#: A count that takes longer is made again after a commit only when this many times as long has passed.
+_QUICK_SECONDS, _PATIENCE = 0.5, 20.0
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,9 @@ def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None
     state = table_version, DeltaLog(kept).latest_version()
     last = _counted.get(location)
     now = time.monotonic()
-    if last is None or (last[0] != state and (exact or now > last[2] + _PATIENCE * last[3])):
+    if last is None or (
+        last[0] != state and (exact or last[3] < _QUICK_SECONDS or now > last[2] + _PATIENCE * last[3])
+    ):
         files = _count(home.catalog, job, location, kept)
         last = _counted[location] = state, files, time.monotonic(), time.monotonic() - now
     versions = home.catalog.codes.versions(job.id)

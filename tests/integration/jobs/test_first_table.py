@@ -95,12 +95,12 @@ def test_changed_code_takes_new_files_and_the_rest_after_a_replay(run: Run, home
     rows, told = run(lambda file: {"n": len(file.read_text()) * 10, "name": file.name})
     assert rows == [("a", 1, None), ("b", 10, "b")]
     assert "Inferred columns from 2 files: name STRING." in told
-    assert "The code has changed: new and changed files use it" in told
+    assert "have rows of former code" in told
     job = objects.file_job(home.session.jobs.get(home.name("t")))
-    assert "changed since" in details.described(home.session.home, job)["code"]
+    assert "former code" in details.described(home.session.home, job)["code"]
     home.session.jobs.replay(home.name("t"))
     job = objects.file_job(home.session.jobs.get(home.name("t")))
-    assert "unchanged since the job was created" in details.described(home.session.home, job)["code"]
+    assert "made all rows" in details.described(home.session.home, job)["code"]
 
 
 @pytest.mark.long
@@ -256,7 +256,7 @@ def test_another_session_runs_a_function_that_no_file_has(place: Place) -> None:
         other.jobs.run("j")
     assert place.table() == [("a", 9)]
     found = details.described(place.session.home, place.session.jobs.get("j"))
-    assert found["code"] == "in the catalog, because the function has no file; unchanged since the job was created"
+    assert found["code"] == "in the catalog, because the function has no file; made all rows"
     assert "len(file.read_text()) * by" in found["source"]
     assert "pickled" not in found
 

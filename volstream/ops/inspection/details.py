@@ -154,7 +154,7 @@ def _more(home: Home, item: Object) -> dict[str, Any]:
                 "totals": catalog.reports.totals(item.id),
                 "counted": catalog.reports.counted(item.id),
                 "code": _code(home, item),
-                "code_versions": _code_versions(home, item),
+                "code_versions": code_versions(home, item),
                 "source": _source(item),
             }
         case Function():
@@ -197,20 +197,20 @@ def _code(home: Home, job: Job) -> str | None:
         return None
     where = "" if job.pickled is None else "in the catalog, because the function has no file; "
     try:
-        found = counts(home, job)
+        found = counts(home, job, exact=False)
     except VolstreamError as error:
         return error.message
     return where + ("not used yet" if found is None else said_of_code(job, found) or "made all rows")
 
 
-def _code_versions(home: Home, job: Job) -> list[dict[str, Any]] | None:
+def code_versions(home: Home, job: Job) -> list[dict[str, Any]] | None:
     """Returns the versions of the job's code, the newest first, with the number of files that have their rows."""
     from volstream.jobs.code import counts
 
     if not isinstance(job, FileJob):
         return None
     try:
-        found = counts(home, job)
+        found = counts(home, job, exact=False)
     except VolstreamError:
         return None
     files = {} if found is None else found.files

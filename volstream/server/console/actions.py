@@ -170,7 +170,7 @@ def _run(session: Session, name: str, form: Query) -> Doing:
 
 def _replay(session: Session, name: str, form: Query) -> Doing:
     """Processes files of the job again as they were delivered, and replaces their results."""
-    where = form.text("where")
+    where, stale = form.text("where"), form.flag("stale")
     if where is not None:
         check_where(where)
 
@@ -186,7 +186,7 @@ def _replay(session: Session, name: str, form: Query) -> Doing:
                 work.planned(plan.id)
             _observe(work, progress)
 
-        replay = partial(session.jobs.replay, name, where, is_cancelled=lambda: work.cancelled)
+        replay = partial(session.jobs.replay, name, where, stale=stale, is_cancelled=lambda: work.cancelled)
         return _summary(work, replay(waits=work.waits, stop=work.stop, observe=observe))
 
     return do
@@ -251,7 +251,10 @@ ACTIONS = (
         "replay",
         _replay,
         waits=True,
-        parameters={"where": "SQL condition on the directory's columns; default: all files."},
+        parameters={
+            "where": "SQL condition on the directory's columns; default: all files.",
+            "stale": "1: only files whose rows were made by former code.",
+        },
     ),
     Action(
         "job",

@@ -6,7 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from volstream.server.console.facts import PageRequest, batches, graph, jobs, overview, settings, tables, tasks, volumes
+from volstream.server.console.facts import (
+    PageRequest,
+    batches,
+    code,
+    graph,
+    jobs,
+    overview,
+    settings,
+    tables,
+    tasks,
+    volumes,
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,13 @@ PAGES = (
         jobs.log,
         "job:{job}",
         {"path": "Only what was printed for this file.", "batch": "Only what was printed in this batch."},
+    ),
+    Page(
+        "/jobs/{job}/code",
+        "code.html",
+        code.code,
+        "job:{job}",
+        {"old": "Number of the version to compare.", "new": "Number of the other; default: the newest."},
     ),
     Page("/jobs/{job}/compare", "compare.html", tasks.comparisons, "tasks"),
     Page("/jobs/{job}/compare/{comparison}", "comparison.html", tasks.comparison, "tasks"),

@@ -147,6 +147,27 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
             assert "onerror=alert(1)>" not in page.replace("&gt;", ">").replace("&lt;img src=x onerror=alert(1)>", "")
 
 
+def test_versions_of_code_stand_side_by_side_and_files_of_former_code_are_replayed(busy: Site) -> None:
+    code = busy.place.folder.parent / "code" / "job.py"
+    code.write_text(code.read_text() + "# <b>edited</b>\n")
+    busy.place.put("in/good9", "new")
+    busy.place.refresh()
+    busy.place.run()
+    found = busy.json("/jobs/j/code")
+    assert [(one["number"], one["files"], one["current"]) for one in found["versions"]] == [(2, 1, True), (1, 10, False)]
+    ((changed,),) = [[file["lines"] for file in found["files"]]]
+    assert changed[-1] == "+# <b>edited</b>"
+    page = busy.page("/jobs/j/code", old="1", new="2")
+    assert "+# &lt;b&gt;edited" in page
+    assert "<b>edited" not in page
+    assert busy.json("/jobs/j/code", 404, old="3")["error"]["type"] == "NotFoundError"
+    assert "10 of 11 files have rows of former code" in busy.page("/jobs/j")
+    task = busy.post("/jobs/j/replay", 202, stale="1")["audit"]
+    eventually(lambda: busy.json(f"/tasks/{task}")["task"]["state"] == "finished", 60)
+    assert [one["files"] for one in busy.json("/jobs/j/code")["versions"]] == [11, 0]
+    assert "former code" not in busy.page("/jobs/j")
+
+
 def test_the_overview_says_what_is_wrong(busy: Site) -> None:
     found = busy.json("/")
     (job,) = found["jobs"]
