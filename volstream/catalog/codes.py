@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
 from volstream.base.model.groups import groups
 from volstream.base.model.work import Batch
@@ -97,6 +97,16 @@ class Codes:
     def note_carried(self, batch: Batch, carried: Mapping[str, int | None]) -> None:
         """Records, before a batch is committed, the versions of rows that follow moved files in it."""
         self._database.write(update(batches).where(batches.c.id == batch.id).values(carried=dict(carried)))
+
+    def forgotten(self, job_id: str) -> Sequence[str]:
+        """Returns the batches of a job that are kept only for their code."""
+        known = select(forgotten_batches.c.id).where(forgotten_batches.c.job_id == job_id)
+        return [row.id for row in self._database.rows(known)]
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """Deletes what is known of some of these batches, of which no rows are left."""
+        for some in groups(ids, MAX_BOUND):
+            self._database.write(delete(forgotten_batches).where(forgotten_batches.c.id.in_(some)))
 
 
 def keep(transaction: Transaction, ids: Sequence[str]) -> None:

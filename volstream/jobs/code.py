@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 #: Longer sources are not kept.
 _MAX_SOURCE = 1 << 20
 
+#: So many batches that history has forgotten are kept for their code before those without rows are looked for.
+_MANY_FORGOTTEN = 20_000
+
 #: A count that takes longer is made again after a commit only when this many times as long has passed.
 _QUICK_SECONDS, _PATIENCE = 0.5, 20.0
 
@@ -181,6 +184,20 @@ def stale_paths(home: Home, job: FileJob) -> Sequence[str]:
     return sorted(stale)
 
 
+def prune(catalog: Catalog, job: FileJob, location: str, kept: str) -> None:
+    """Forgets the code of batches that history has forgotten, and of which no version of the table that can be read has rows."""
+    forgotten = catalog.codes.forgotten(job.id)
+    if len(forgotten) < _MANY_FORGOTTEN:
+        return
+    living: set[str] = set()
+    for place, key, batch in _places(location, kept, job):
+        with mapped(place):
+            oldest = min(int(entry["version"]) for entry in open_table(place).history())
+        # What the oldest version lacks was made later, or is in the newest one, too.
+        living |= {*_batches(place, key, batch), *_batches(place, key, batch, oldest)}
+    catalog.codes.forget([one for one in forgotten if one not in living])
+
+
 def _count(catalog: Catalog, job: FileJob, location: str, kept: str) -> Mapping[int | None, int]:
     files: dict[int | None, int] = {}
     for place, key, batch in _places(location, kept, job):
@@ -204,10 +221,10 @@ def _places(location: str, kept: str, job: FileJob) -> Iterator[tuple[str, str, 
         yield kept, ledger.KEY, "batch"
 
 
-def _batches(place: str, key: str, batch: str) -> Mapping[str, int]:
-    """Returns the number of files of each batch with rows in a table."""
+def _batches(place: str, key: str, batch: str, version: int | None = None) -> Mapping[str, int]:
+    """Returns the number of files of each batch with rows in a version of a table; None: the newest."""
     query = f"SELECT {quoted(batch)} AS b, count(DISTINCT {quoted(key)}) AS n FROM t GROUP BY 1"
-    rows = _queried(place, query)
+    rows = _queried(place, query, version)
     return {str(b): int(n) for b, n in zip(rows["b"].to_pylist(), rows["n"].to_pylist(), strict=True) if b is not None}
 
 
@@ -226,9 +243,9 @@ def quoted(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
 
 
-def _queried(place: str, query: str) -> pa.Table:
+def _queried(place: str, query: str, version: int | None = None) -> pa.Table:
     from deltalake import QueryBuilder
 
     with mapped(place):
-        result = QueryBuilder().register("t", open_table(place)).execute(query)
+        result = QueryBuilder().register("t", open_table(place, version)).execute(query)
         return pa.RecordBatchReader.from_stream(result).read_all()

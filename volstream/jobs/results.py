@@ -18,7 +18,7 @@ from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError, InvalidValueError, reason_of
 from volstream.functions.schema import key_column, of_job, of_table, to_ddl, type_named
 from volstream.functions.types.widen import fields_added
-from volstream.jobs import ledger
+from volstream.jobs import code, ledger
 from volstream.jobs.load import loads
 from volstream.jobs.plan import Moved, moved, removed_paths
 from volstream.jobs.staged import Staged
@@ -190,6 +190,7 @@ class ResultTables:
                 self._catalog.jobs.replace(owner, "verified_version", begin - 1)
 
         upkeep.clean(location, until, may_go, note)
+        code.prune(self._catalog, owner, location, ledger.location_of(self._warehouse, owner.id))
 
     def _shows_deletes(self, job: FileJob) -> bool:
         """Returns whether the job receives deletes; if not, a path that returns is an INSERT although its old rows exist."""

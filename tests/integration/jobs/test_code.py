@@ -12,13 +12,15 @@ import pytest
 from sqlalchemy import event
 
 from tests.integration.conftest import Place
-from volstream.base.definitions import OnMove
+from volstream.base.definitions import FileJob, OnMove
 from volstream.base.model.names import Name
 from volstream.catalog.codes import CodeVersion
 from volstream.errors import VolstreamError
-from volstream.jobs.code import stale_paths
+from volstream.jobs import ledger
+from volstream.jobs.code import prune, stale_paths
 from volstream.ops.inspection import details
 from volstream.ops.inspection.file_history import tell
+from volstream.tables.delta import folders
 
 #: Each row says which code made it: a number in the code, and an argument.
 CODE = """
@@ -59,7 +61,8 @@ def check(place: Place, now: int, empty: dict[str, int]) -> None:
     assert None not in found.files
     assert values.get(found.current, now) == now
     job = place.session.home.catalog.jobs.get(Name.parse("j"))
-    assert stale_paths(place.session.home, job) == sorted(path for path, value in made_by.items() if value != now)  # type: ignore[arg-type]
+    assert isinstance(job, FileJob)
+    assert stale_paths(place.session.home, job) == sorted(path for path, value in made_by.items() if value != now)
     assert found.stale == sum(value != now for value in made_by.values())
 
 
@@ -188,3 +191,30 @@ def test_a_batch_costs_no_statement_for_its_version(place: Place) -> None:
     ]
     assert len(of_versions) == 3  # is it known, what is the newest, this one
     assert sum("code=" in statement for statement in asked) == 4
+
+
+def test_code_of_forgotten_batches_is_kept_while_a_version_of_the_table_has_their_rows(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("volstream.jobs.code._MANY_FORGOTTEN", 1)
+    home = place.session.home
+    for name in "abc":
+        place.put(name, name)
+    place.job(CODE.format(number=1), max_files=1)
+    place.run()
+    edit(place, 2)
+    place.put("b", "changed")
+    place.refresh()
+    place.run()
+    home.catalog.history.forget(datetime.now(UTC) + timedelta(days=1), kept=1000)
+    job = home.catalog.jobs.get(Name.parse("j"))
+    assert isinstance(job, FileJob)
+    location, kept = folders.table_location(home.warehouse, job.into), ledger.location_of(home.warehouse, job.id)
+    assert len(home.catalog.codes.forgotten(job.id)) == 4
+    prune(home.catalog, job, location, kept)
+    assert (
+        len(home.catalog.codes.forgotten(job.id)) == 3
+    )  # the oldest version has no rows, the newest lacks the old ones of b
+    found = place.session.jobs.code("j")
+    assert found is not None
+    assert dict(found.files) == {1: 2, 2: 1}

@@ -154,7 +154,10 @@ def test_versions_of_code_stand_side_by_side_and_files_of_former_code_are_replay
     busy.place.refresh()
     busy.place.run()
     found = busy.json("/jobs/j/code")
-    assert [(one["number"], one["files"], one["current"]) for one in found["versions"]] == [(2, 1, True), (1, 10, False)]
+    assert [(one["number"], one["files"], one["current"]) for one in found["versions"]] == [
+        (2, 1, True),
+        (1, 10, False),
+    ]
     ((changed,),) = [[file["lines"] for file in found["files"]]]
     assert changed[-1] == "+# <b>edited</b>"
     page = busy.page("/jobs/j/code", old="1", new="2")
