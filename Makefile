@@ -57,7 +57,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 
 lock: .venv/packages
 	@$(BIN)/python -m pip install --quiet --group lock
-	$(COMPILE) pyproject.toml --all-extras --group dev --group bench --output-file requirements.lock
+	$(COMPILE) pyproject.toml --all-extras --no-extra java --group dev --group bench --output-file requirements.lock
 	$(COMPILE) --group build --output-file requirements-build.lock
 
 java: .venv/packages

