@@ -77,6 +77,14 @@ class VolstreamError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.message, self.remedy))
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows instead of the frames of volstream and Spark: the caller's line, and the message."""
+        import traceback  # late: only notebooks need it here
+
+        frames = traceback.extract_tb(self.__traceback__)
+        line = next((frame.line for frame in reversed(frames) if "ipykernel" in frame.filename), None)
+        return [*([] if not line else [f"---> {line}", ""]), f"{type(self).__name__}: {self}"]
+
 
 def plugin_of(error: BaseException) -> str | None:
     """Returns the package of a plug-in that raised an error, or let it pass; None: none did."""

@@ -88,6 +88,10 @@ _COLLECTING = (20_000, 20, 20)
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
+#: Options that a command takes also before its name.
+_EVERYWHERE = ("--home", "--format")
+
+
 class _Commands(click.Group):
     """All commands, each imported when it is used or its help is shown."""
 
@@ -104,11 +108,15 @@ class _Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            option = error.option_name
-            raise click.UsageError(f"{option} must follow a command: volstream COMMAND {option} ...", ctx) from None
+        """Takes the options of all commands also before the command."""
+        leading, rest, at = list[str](), list(args), 0
+        while rest and rest[0].partition("=")[0] in _EVERYWHERE:
+            count = 1 if "=" in rest[0] else 2
+            leading, rest = [*leading, *rest[:count]], rest[count:]
+        command: click.Command | None = self
+        while isinstance(command, click.Group) and at < len(rest) and not rest[at].startswith("-"):
+            command, at = command.get_command(ctx, rest[at]), at + 1
+        return super().parse_args(ctx, [*rest[:at], *leading, *rest[at:]])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in GROUPS.items():

@@ -9,6 +9,7 @@ import pytest
 from tests.disks import mounted
 from volstream.cli.main import run
 from volstream.cli.output import Output
+from volstream.errors import NotFoundError
 
 
 def test_the_help_is_shown_without_arguments(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,9 +20,21 @@ def test_the_help_is_shown_without_arguments(capsys: pytest.CaptureFixture[str])
     assert "Traceback" not in said.err
 
 
-def test_an_option_before_the_command_is_sent_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--home", "h", "status"]) == 2
-    assert "--home must follow a command: volstream COMMAND --home ..." in capsys.readouterr().err
+def test_options_of_all_commands_stand_before_or_after_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = str(tmp_path / "none")
+    for arguments in (["--home", home, "status"], [f"--home={home}", "--format", "json", "env", "list"]):
+        assert run(arguments) == 3
+        assert f"There is no volstream home at {home}." in capsys.readouterr().err
+    assert run(["--format", "json", "completion", "bash"]) == 2
+
+
+def test_a_notebook_shows_the_callers_line_and_the_message() -> None:
+    program = compile(
+        "def f():\n    raise E('The volume is gone.', 'Create it.')\n\nf()", "/tmp/ipykernel_1/2.py", "exec"
+    )
+    with pytest.raises(NotFoundError) as caught:
+        exec(program, {"E": NotFoundError})  # noqa: S102  # as a notebook does
+    assert caught.value._render_traceback_() == ["NotFoundError: The volume is gone. Create it."]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
