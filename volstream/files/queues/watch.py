@@ -1,72 +1,96 @@
-"""The operating system's notifications about one directory tree, through watchdog: armed, checked, translated.
+"""The operating system's notifications about directory trees: one inotify instance for all trees of the process, because Linux
+gives a user 128. Its thread handles each event where it arrives: no tree has a thread of its own.
 
-What does not belong here: when a change is reported (``debounce``), delivery (``local``).
+Directories are watched one by one. A new one is watched first and reported then, so that whoever lists it misses nothing. What
+does not belong here: when a change is reported (``debounce``), delivery (``local``).
 """
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from watchdog.events import (
-    DirCreatedEvent,
-    DirDeletedEvent,
-    DirMovedEvent,
-    FileAttribEvent,
-    FileClosedEvent,
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
+from watchdog.observers.inotify_c import (
+    CallbackId,
+    InotifyConstants,
+    InotifyEvent,
+    InotifyFD,
+    Mask,
+    WatchCallback,
+    WatchDescriptor,
 )
-from watchdog.observers import Observer
-from watchdog.observers.api import BaseObserver
-from watchdog.utils import BaseThread
 
 from volstream.base.model.files import printable
 from volstream.errors import QueueError
 from volstream.files.queues.debounce import PathChange, PathChangeKind
 
-#: Opened and closed-without-writing are omitted: volstream's own reads would flood the queue. FileAttribEvent is included: a
-#: changed modification time causes no other event.
-_EVENTS: list[type[FileSystemEvent]] = [
-    FileCreatedEvent,
-    FileModifiedEvent,
-    FileClosedEvent,
-    FileMovedEvent,
-    FileDeletedEvent,
-    FileAttribEvent,
-    DirCreatedEvent,
-    DirMovedEvent,
-    DirDeletedEvent,
-]
+#: Not opens, nor closes without writing: volstream's own reads would flood the queue. A changed modification time causes no
+#: other event than IN_ATTRIB.
+_MASK = Mask(
+    InotifyConstants.IN_CREATE
+    | InotifyConstants.IN_MODIFY
+    | InotifyConstants.IN_ATTRIB
+    | InotifyConstants.IN_CLOSE_WRITE
+    | InotifyConstants.IN_MOVE
+    | InotifyConstants.IN_DELETE
+    | InotifyConstants.IN_DELETE_SELF
+    | InotifyConstants.IN_ONLYDIR
+    | InotifyConstants.IN_DONT_FOLLOW
+)
 
-#: Only this logger reveals that the kernel dropped events.
-_OVERFLOW_LOGGER = logging.getLogger("watchdog.observers.inotify_c")
-
-# Watchdog harmlessly warns about every directory that it finds both by walking and through its event.
+# A directory that is renamed while it is added has one watch under two names for a moment, of which watchdog warns.
 warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
 
-#: A watch's threads are those started while arming, so watches are armed one at a time.
-_arming = threading.Lock()
+#: What a directory that vanished or cannot be read costs: its own events.
+_PASSED_OVER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES})
 
 
-class DirectoryWatch:
+class _Instance:
+    """The inotify instance of this process, while some tree is watched."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reader: InotifyFD | None = None
+        self._users = 0
+
+    def join(self) -> InotifyFD:
+        """Returns the running instance. Raises OSError if the kernel has none to give."""
+        with self._lock:
+            if self._reader is None or not self._reader.is_alive():
+                self._reader, self._users = InotifyFD(), 0
+                self._reader.name = "inotify"
+                self._reader.start()
+            self._users += 1
+            return self._reader
+
+    def leave(self, reader: InotifyFD) -> None:
+        """Ends the instance with its last user."""
+        with self._lock:
+            if reader is not self._reader:
+                return  # it died, and others have another one
+            self._users -= 1
+            if self._users:
+                return
+            self._reader = None
+        reader.stop()
+        reader.join()
+
+
+_instance = _Instance()
+
+
+class DirectoryWatch(WatchCallback):
     """Reports changes below ``root`` while armed.
 
     Args:
         root: the directory; a link to one is resolved each time the watch is armed.
         recursive: whether sub-directories count.
-        on_change: called by watchdog's thread, for each change.
-        on_overflow: called by watchdog's thread when changes were lost. Watchdog does not say in which of the process's
-            watches, so all are notified.
+        on_change: called by the thread of the inotify instance, for each change; it must return at once.
+        on_overflow: called by it when the kernel dropped events, in whichever tree.
     """
 
     def __init__(
@@ -75,9 +99,15 @@ class DirectoryWatch:
         self._root = root
         self._recursive = recursive
         self._on_change = on_change
-        self._overflow = _OverflowHandler(on_overflow)
-        self._observer: BaseObserver | None = None
-        self._threads: list[threading.Thread] = []
+        self._on_overflow = on_overflow
+        self._id = CallbackId(id(self))
+        self._reader: InotifyFD | None = None
+        self._real_root = root
+        self._lock = threading.Lock()  # guards all that follows
+        self._paths: dict[WatchDescriptor, str] = {}
+        self._watches: dict[str, WatchDescriptor] = {}
+        self._refused: OSError | None = None  # why a directory could not be watched
+        self._lost = False
 
     def arm(self) -> None:
         """Begins to watch; every change after it returns is reported.
@@ -85,101 +115,132 @@ class DirectoryWatch:
         Raises:
             QueueError: the directory is missing, access is denied, or the kernel's limits are reached.
         """
-        real_root = os.path.realpath(self._root)
-        with _errors_of(self._root), _arming:
-            before = set(threading.enumerate())
-            # Watchdog swallows inotify's permission errors; this raises them.
-            os.scandir(real_root).close()
-            self._observer = Observer()
-            self._observer.start()
-            handler = _Translator(real_root, self._on_change)
+        self._real_root = os.path.realpath(self._root)
+        with _errors_of(self._root):
+            os.scandir(self._real_root).close()
+            self._reader = _instance.join()
+            self._refused, self._lost = None, False
             try:
-                self._observer.schedule(handler, real_root, recursive=self._recursive, event_filter=_EVENTS)
-                self._threads = [
-                    thread
-                    for thread in threading.enumerate()
-                    if isinstance(thread, BaseThread) and thread not in before
-                ]
+                self._add("", is_root=True)
                 self.probe()
             except (OSError, QueueError):
                 self.disarm()
                 raise
-        # The handler needs the records even if the user has silenced the logger.
-        if not _OVERFLOW_LOGGER.isEnabledFor(logging.WARNING):
-            _OVERFLOW_LOGGER.setLevel(logging.WARNING)
-        _OVERFLOW_LOGGER.addHandler(self._overflow)
 
     def disarm(self) -> None:
         """Stops watching. Idempotent."""
-        _OVERFLOW_LOGGER.removeHandler(self._overflow)
-        observer, self._observer, self._threads = self._observer, None, []
-        if observer is None:
-            return
-        try:
-            observer.stop()
-        except KeyError:
-            # watchdog 7.1 loses count when a directory is moved out and a new one gets the same name; its threads are daemon
-            # threads, and joining them would hang.
-            return
-        observer.join()
+        with self._lock:
+            reader, self._reader = self._reader, None
+            if reader is None:
+                return
+            watched = [(watch, self._id) for watch in self._paths]
+            self._paths, self._watches = {}, {}
+        if reader.is_alive():
+            reader.remove_callbacks(watched)
+        _instance.leave(reader)
 
     @property
     def is_alive(self) -> bool:
-        """True if all threads of an armed watch run. They end when the root is removed, or through a bug in watchdog."""
-        return bool(self._threads) and all(thread.is_alive() for thread in self._threads)
+        """True if an armed watch reports what happens. It ends when the root is removed."""
+        reader = self._reader
+        return reader is not None and reader.is_alive() and not self._lost
 
     def probe(self) -> None:
-        """Checks that the kernel has room for one more watch.
-
-        Watchdog does not report that it could not watch a *sub*-directory, so an exhausted limit must be probed for.
+        """Checks that all directories are watched.
 
         Raises:
-            QueueError: there is no room; some directories may be unwatched.
+            QueueError: the kernel had no room for some.
         """
-        real_root = os.path.realpath(self._root)
-        if self._observer is None or not self._recursive or real_root == "/":
+        with self._lock:
+            refused = self._refused
+        if refused is not None:
+            with _errors_of(self._root):
+                raise refused
+
+    def on_event(self, event: InotifyEvent) -> None:
+        """Handles an event of a directory; called by the thread of the inotify instance."""
+        with self._lock:
+            directory = self._paths.get(event.wd)
+        if directory is None:
             return
-        with _errors_of(self._root):
-            # The file system's root, the one directory that this observer is certainly not watching yet.
-            self._observer.unschedule(self._observer.schedule(FileSystemEventHandler(), "/", event_filter=_EVENTS))
+        if not event.name:  # of the directory itself, whose parent reports it, too
+            self._lost |= event.is_delete_self and directory == ""
+            return
+        name = os.fsdecode(event.name)
+        path = f"{directory}/{name}" if directory else name
+        if not event.is_directory:
+            self._on_change(PathChange(path, PathChangeKind.CLOSED if event.is_close_write else PathChangeKind.CHANGED))
+        elif event.is_create or event.is_moved_to:
+            if self._recursive:
+                self._add(path)
+            self._on_change(PathChange(path, PathChangeKind.DIRECTORY_NEW))
+        elif event.is_delete or event.is_moved_from:
+            if event.is_moved_from:  # one that is deleted is empty, and its watch ends by itself
+                self._drop(path)
+            self._on_change(PathChange(path, PathChangeKind.DIRECTORY_GONE))
 
+    def on_watch_deleted(self, wd: WatchDescriptor) -> None:
+        """Forgets the watch of a directory that no longer exists."""
+        with self._lock:
+            path = self._paths.pop(wd, None)
+            if path is not None and self._watches.get(path) == wd:
+                del self._watches[path]
+            self._lost |= path == ""
 
-class _Translator(FileSystemEventHandler):
-    """Translates watchdog's events into changes of relative paths."""
+    def on_queue_overflow(self) -> None:
+        """The kernel dropped events."""
+        self._on_overflow()
 
-    def __init__(self, real_root: str, on_change: Callable[[PathChange], None]) -> None:
-        self._prefix = real_root.rstrip("/") + "/"
-        self._on_change = on_change
+    def _add(self, top: str, *, is_root: bool = False) -> None:
+        """Watches a directory and, if they count, all below it. Raises OSError for the root."""
+        pending = [top]
+        while pending:
+            directory = pending.pop()
+            full = os.path.join(self._real_root, directory) if directory else self._real_root
+            try:
+                self._watch(directory, full)
+                if self._recursive:
+                    with os.scandir(full) as entries:
+                        inside = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+                    pending += [f"{directory}/{name}" if directory else name for name in inside]
+            except OSError as error:
+                if is_root and not directory:
+                    raise
+                if error.errno not in _PASSED_OVER:
+                    with self._lock:
+                        self._refused = error
+                    return
 
-    def dispatch(self, event: FileSystemEvent) -> None:
-        """Handles one event; called by watchdog."""
-        gone, new = PathChangeKind.CHANGED, PathChangeKind.CHANGED
-        if event.is_directory:
-            gone, new = PathChangeKind.DIRECTORY_GONE, PathChangeKind.DIRECTORY_NEW
-        elif isinstance(event, FileClosedEvent):
-            new = PathChangeKind.CLOSED
-        if isinstance(event, DirDeletedEvent | DirMovedEvent | FileMovedEvent):
-            self._report(event.src_path, gone)
-        else:
-            self._report(event.src_path, new)
-        if event.dest_path:
-            self._report(event.dest_path, new)
+    def _watch(self, directory: str, full: str) -> None:
+        reader = self._reader
+        if reader is None:
+            return
+        with self._lock:
+            former = self._watches.pop(directory, None)
+            if former is not None:
+                self._paths.pop(former, None)
+        if former is not None:
+            reader.remove_callbacks([(former, self._id)])
+        watch = reader.add_callback(os.fsencode(full), _MASK, self, self._id)
+        if watch == -1:  # watchdog's word for a directory that may not be read
+            reader.remove_callbacks([(watch, self._id)])
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        with self._lock:
+            if self._reader is reader:
+                self._paths[watch], self._watches[directory] = directory, watch
+                return
+        reader.remove_callbacks([(watch, self._id)])  # it was disarmed meanwhile
 
-    def _report(self, full_path: bytes | str, kind: PathChangeKind) -> None:
-        path = os.fsdecode(full_path)
-        # The root itself is not below the prefix; the check for live threads detects its removal.
-        if path.startswith(self._prefix):
-            self._on_change(PathChange(path.removeprefix(self._prefix), kind))
-
-
-class _OverflowHandler(logging.Handler):
-    def __init__(self, on_overflow: Callable[[], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._on_overflow = on_overflow
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if "overflow" in record.getMessage():
-            self._on_overflow()
+    def _drop(self, top: str) -> None:
+        """Stops watching a directory that was moved away, and all below it."""
+        with self._lock:
+            gone = [path for path in self._watches if path == top or path.startswith(f"{top}/")]
+            watched = [(self._watches.pop(path), self._id) for path in gone]
+            for watch, _ in watched:
+                self._paths.pop(watch, None)
+        reader = self._reader
+        if reader is not None and watched:
+            reader.remove_callbacks(watched)
 
 
 @contextmanager

@@ -20,9 +20,6 @@ from volstream.errors import QueueError
 from volstream.files.queues.base import QueueSettings, QueueSpec
 from volstream.files.queues.local import LocalQueue
 
-# Watchdog says this of every directory that it meets both by walking and by its event: nothing is wrong.
-pytestmark = pytest.mark.filterwarnings("ignore:Callback with id:RuntimeWarning")
-
 NEW = "directory new"
 GONE = "directory gone"
 
@@ -280,11 +277,10 @@ def test_a_missing_root_is_an_error_until_it_is_back(root: Path, listen: Listen)
     listener.hears(KeyHint("a"))
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_watch_that_died_inside_watchdog_is_re_armed(root: Path, tmp_path: Path, listen: Listen) -> None:
+def test_a_directory_that_was_moved_out_is_no_longer_watched_and_one_of_its_name_is(
+    root: Path, tmp_path: Path, listen: Listen
+) -> None:
     listener = listen()
-    # A directory that was moved out is still watched under its old name; when one of the same name came and went
-    # before it ends, watchdog 7.1 loses count and its reading thread dies of a KeyError.
     (root / "d").mkdir()
     listener.hears(SubtreeHint("d/", NEW))
     (root / "d").rename(tmp_path / "d")
@@ -292,13 +288,45 @@ def test_a_watch_that_died_inside_watchdog_is_re_armed(root: Path, tmp_path: Pat
     listener.hints.clear()
     (root / "d").mkdir()
     listener.hears(SubtreeHint("d/", NEW))
-    listener.hints.clear()
+    (tmp_path / "d" / "elsewhere").touch()
+    (root / "d" / "here").touch()
+    listener.hears(KeyHint("d/here"))
+    assert KeyHint("d/elsewhere") not in listener.hints
+    (root / "d" / "here").unlink()
     (root / "d").rmdir()
-    listener.hears(SubtreeHint("d/", GONE))
+    (tmp_path / "d" / "elsewhere").unlink()
     (tmp_path / "d").rmdir()
-    listener.hears(SubtreeHint("", "watch lost"))
+    listener.hears(SubtreeHint("d/", GONE))
     (root / "a").touch()
     listener.hears(KeyHint("a"))
+
+
+def test_a_watch_whose_reader_died_is_re_armed_for_all_queues(root: Path, tmp_path: Path, listen: Listen) -> None:
+    (tmp_path / "other").mkdir()
+    listeners = [listen(), listen(at=tmp_path / "other")]
+    reader = listeners[0].queue._watch._reader
+    assert reader is not None
+    assert listeners[1].queue._watch._reader is reader
+    reader.stop()
+    for listener, folder in zip(listeners, (root, tmp_path / "other"), strict=True):
+        listener.hears(SubtreeHint("", "watch lost"))
+        (folder / "a").touch()
+        listener.hears(KeyHint("a"))
+
+
+def test_more_directories_are_watched_than_the_kernel_has_instances(tmp_path: Path, listen: Listen) -> None:
+    instances = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+    threads = threading.active_count()
+    folders = [tmp_path / f"v{number}" for number in range(min(instances, 256) + 20)]
+    listeners = []
+    for folder in folders:
+        (folder / "inside").mkdir(parents=True)
+        listeners.append(listen(at=folder))
+    assert threading.active_count() == threads + 1
+    for folder in folders:
+        (folder / "inside" / "a").touch()
+    for listener in listeners:
+        listener.hears(KeyHint("inside/a"))
 
 
 def test_an_overflow_of_the_kernels_queue_is_reported_as_everything_changed(root: Path, listen: Listen) -> None:
