@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
+from shutil import get_terminal_size
 from typing import Any
 
 from volstream.base.model.documents import to_json
@@ -98,15 +99,20 @@ class Output:
 def arranged(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int, *, exact: bool = False, cut: bool = False
 ) -> Any:
-    """Returns rows as a table; if its columns would be too narrow, row by row with a line for each column.
+    """Returns rows as a table; if that would break words, row by row with a line for each column.
 
     Args:
         cut: a row has one line, in which what is too long is cut; otherwise it is broken.
     """
-    if len(columns) * _COLUMN_WIDTH <= width:
-        return _table(rows, columns, exact=exact, cut=cut)
-    from rich.console import Group
+    from rich.console import Console, Group
+    from rich.measure import Measurement
     from rich.table import Table
+
+    if len(columns) * _COLUMN_WIDTH <= width:
+        table = _table(rows, columns, exact=exact, cut=cut)
+        console = Console(width=10_000)
+        if cut or Measurement.get(console, console.options, table).minimum <= width:
+            return table
 
     records: list[Any] = []
     for number, row in enumerate(rows, start=1):
@@ -124,8 +130,8 @@ def _console() -> Any:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would exit with 1, but a reader such as head ending early is not an error
 
-    # A pipe has no width, so nothing may be truncated.
-    return Console() if sys.stdout.isatty() else Piped(width=10_000, soft_wrap=True)
+    # A pipe has no width but that of COLUMNS, so nothing may be truncated.
+    return Console() if sys.stdout.isatty() else Piped(width=get_terminal_size((10_000, 25)).columns, soft_wrap=True)
 
 
 def _print(console: Any, renderable: Any) -> None:

@@ -28,10 +28,12 @@ class StreamRun(Run):
         if not self.ended:
             self._plan_strays()
         while not self.ended:
+            initial = self.services.stream(self.job).initial
             worked = self._plan_stream()
             if not self.ended:
                 worked = self._plan_retries() or worked
-            if not (worked and until_empty):
+            # What has changed since the stream was created follows its initial rows in the same run.
+            if not (worked and (until_empty or initial)):
                 break
         if batches := self.report.progress.batches:
             self.services.results.compact(self.job, batches, self.stop)
