@@ -14,7 +14,9 @@ _REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 
 #: Names of properties that are secrets, of clients such as librdkafka.
 _SECRET = re.compile(
-    r"password|passphrase|secret|key\.pem$|^sasl\.oauthbearer\.config$|api.?key|(^|[._-])token$", re.IGNORECASE
+    r"passw(or)?d|pwd|passphrase|secret|key\.pem$|^sasl\.oauthbearer\.config$|(api|access|private|account)[._-]?key|"
+    r"(^|[._-])token$",
+    re.IGNORECASE,
 )
 
 

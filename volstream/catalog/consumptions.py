@@ -1,6 +1,6 @@
 """Plans, batches and intents: the catalog's side of "exactly once" (docs/exactly-once.md). What they did is in ``reports``.
 
-The transactions here are the steps of that protocol. ``streams.consume`` searches a target's log for commits; ``jobs.run`` runs
+The transactions here are the steps of that protocol. ``streams.consume`` searches a target's log for commits; ``jobs.running`` runs
 batches.
 """
 

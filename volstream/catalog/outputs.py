@@ -150,6 +150,13 @@ class Outputs:
         query = _OUTPUTS.where(outputs.c.table_name == table, _is(OutputState.LIVE)).order_by(outputs.c.path)
         return self._database.all(query, Output)
 
+    def staged(self, table: str) -> set[str]:
+        """Returns where contents of a table's outputs wait that may still be needed: live ones, and those of open attempts."""
+        query = select(outputs.c.staged).where(
+            outputs.c.table_name == table, outputs.c.staged.is_not(None), ~_is(OutputState.DEAD)
+        )
+        return {row.staged for row in self._database.rows(query)}
+
     def end(self, table: str) -> None:
         """Makes all live outputs of a table dead: its rows are to name none."""
         with self._database.transaction() as transaction:

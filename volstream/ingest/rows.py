@@ -73,6 +73,8 @@ class StreamColumns:
         """Converts rows that came as Arrow. Raises InvalidValueError."""
         spellings = {name: self.all[self.position_of(name)].name for name in rows.column_names}
         rows = rows.rename_columns([spellings[name] for name in rows.column_names])
+        if repeated := [name for name in rows.column_names if rows.column_names.count(name) > 1]:
+            raise InvalidValueError(f"The rows have the column {repeated[0]} more than once.")
         for at in self._needed_by(operator):
             name = self.all[at].name
             if name not in rows.column_names or rows[name].null_count:

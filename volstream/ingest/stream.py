@@ -9,6 +9,7 @@ import uuid
 import warnings
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -142,6 +143,7 @@ class RealtimeStream(Closeable):
         self._sending: list[_Buffer] = []
         self._failure: RowsNotSentError | None = None
         self._raised = False  #: the failure was raised
+        self._closing = False
         self._closed = Stop()
         self._sender: threading.Thread | None = None
         if self.options.flush_mode is not FlushMode.MANUAL_FLUSH:
@@ -210,17 +212,38 @@ class RealtimeStream(Closeable):
         """
         chosen = self.create_row(operator).operator
         table = self._columns.fitted(pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows, chosen)
-        for start in range(0, table.num_rows, self.options.mutation_buffer_lines_num):
-            part = table.slice(start, self.options.mutation_buffer_lines_num)
-            with self._changed:
-                self._check_open()
-                self._close_buffer()
-                self._make_room()
-                self._open = _Buffer(time.monotonic(), table=part, size=part.nbytes)
-                self.statistics.applied += part.num_rows
-                self._close_buffer()
-            if self.options.flush_mode is FlushMode.AUTO_FLUSH_SYNC:
-                self._drain()
+        size, mode = self.options.mutation_buffer_lines_num, self.options.flush_mode
+        parts = [table.slice(start, size) for start in range(0, table.num_rows, size)]
+        if mode is FlushMode.AUTO_FLUSH_SYNC:
+            self.flush()  # what was applied before
+        # With MANUAL_FLUSH all rows are taken, or none.
+        with self._changed if mode is FlushMode.MANUAL_FLUSH else nullcontext():
+            if mode is FlushMode.MANUAL_FLUSH:
+                self._check_room(parts)
+            for part in parts:
+                self._apply_part(part)
+                if mode is FlushMode.AUTO_FLUSH_SYNC:
+                    self._drain()
+
+    def _apply_part(self, part: pa.Table) -> None:
+        with self._changed:
+            self._check_open()
+            self._close_buffer()
+            self._make_room()
+            self._open = _Buffer(time.monotonic(), table=part, size=part.nbytes)
+            self.statistics.applied += part.num_rows
+            self._close_buffer()
+
+    def _check_room(self, parts: Sequence[pa.Table]) -> None:
+        """Raises BufferFullError if a stream with MANUAL_FLUSH has no room for all parts."""
+        most = self.options.mutation_buffer_max_num
+        if len(parts) > most:
+            raise BufferFullError(
+                f"The rows need {len(parts)} buffers, but the stream on {self.name} has {most}.",
+                "Apply fewer rows at a time, or raise mutation_buffer_lines_num.",
+            )
+        if len(self._full) + len(self._sending) + (self._open is not None) + len(parts) > most:
+            raise BufferFullError(f"The buffers of the stream on {self.name} are full.", "Call flush().")
 
     def flush(self) -> None:
         """Sends all rows taken so far; returns when they have arrived.
@@ -241,8 +264,9 @@ class RealtimeStream(Closeable):
             RowsNotSentError: rows could not be sent, unless an earlier call has raised that. It is closed nevertheless.
         """
         with self._changed:
-            if self._closed:
+            if self._closing:
                 return
+            self._closing = True  # from here on no row is taken, which would not be sent
             self._close_buffer()
         try:
             if not self._raised:
@@ -274,7 +298,7 @@ class RealtimeStream(Closeable):
 
     def _check_open(self) -> None:
         self._raise_failure()
-        if self._closed:
+        if self._closing:
             raise InvalidStateError(f"The stream on {self.name} is closed.")
 
     def _count_cut(self, values: int = 1) -> None:

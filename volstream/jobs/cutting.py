@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow.compute as pc
 from pyarrow import fs
@@ -17,9 +17,6 @@ from volstream.changes.streams.read import Range
 from volstream.jobs.plan import MOVE, REMOVE, REPLACE
 from volstream.jobs.sizing import Limits
 from volstream.tables.delta.places import filesystem_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def cut(

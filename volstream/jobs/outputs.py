@@ -311,7 +311,7 @@ def _sweep_old(catalog: Catalog, settings: Settings, job: FileJob) -> None:
     if volume is None:
         return
     store = output_store(volume, catalog, settings)
-    kept = {output.staged for output in catalog.outputs.live(str(job.into))}
+    kept = catalog.outputs.staged(str(job.into))
     before = datetime.now(UTC) - _LEFT
     for file in files_listed(cast("ObjectStore", store).list(f"{STAGING}/{job.id}/", _EVERYTHING)):
         if file.last_modified_time < before and file.relative_path not in kept:

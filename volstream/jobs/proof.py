@@ -53,6 +53,11 @@ class VerifyRun(Run):
                 f"The job {self.job.name} has not finished its first run, so there is nothing to compare.",
                 f"Run: volstream run-job {self.job.name}",
             )
+        if self.report.paused is not None:
+            raise InvalidStateError(
+                f"The job {self.job.name} was paused before its table was compared: {self.report.paused}",
+                f"Mend that, then: volstream resume {self.job.name}",
+            )
         if self.ended:
             return Verification()
         made = None

@@ -204,7 +204,7 @@ class Stager:
             self._keep_printed(batch, staged)
         if totals.failed and (broken := staged.broken()) is not None:
             raise self._give_up(broken["error_message"], broken["error_traceback"])
-        if not batch.moves and totals.succeeded + totals.failed != batch.files:
+        if totals.succeeded + totals.failed + len(followed) != batch.files:
             raise VolstreamError(
                 f"Batch {batch.id} has {batch.files} files, but {totals.succeeded + totals.failed} outcomes were staged.",
                 "Nothing of it was committed; the next run repeats it.",

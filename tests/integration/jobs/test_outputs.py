@@ -12,6 +12,7 @@ import pytest
 from tests.integration.conftest import Place
 from tests.interrupts import meanwhile
 from volstream.base.definitions import QueueType
+from volstream.catalog.consumptions import Consumptions
 from volstream.errors import EngineLostError, InvalidStateError, InvalidValueError, ObjectInUseError
 from volstream.functions.output import STAGING
 from volstream.jobs import output_proof, outputs
@@ -49,7 +50,7 @@ class Target:
     def give_up(self) -> None:
         """Runs the job until its new outputs have their paths, and loses the engine there."""
         with (
-            meanwhile("return", "volstream.jobs.outputs.JobOutputs.place", die),
+            meanwhile("return", "volstream.jobs.outputs.JobOutputs.publish", die),
             pytest.raises(EngineLostError),
         ):
             self.place.run()
@@ -343,6 +344,27 @@ def test_a_daemons_sweep_finishes_what_killed_runs_left(target: Target) -> None:
     outputs.sweep(home.catalog, home.settings)
     assert target.files == {"up/a": "ONE", "up/b": "TWO"}
     target.check()
+
+
+def test_a_daemons_sweep_keeps_what_a_commit_still_needs_that_the_catalog_has_not_seen(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.place.put("a", "one")
+    target.create()
+    target.run()
+    target.place.put("a", "changed")
+    target.place.refresh()
+    with monkeypatch.context() as patch:  # a kill between the table's commit and the catalog's
+        patch.setattr(Consumptions, "commit", lambda *_: die())
+        patch.setattr(Consumptions, "abort", lambda *_: die())
+        with pytest.raises(EngineLostError):
+            target.place.run()
+    for path in (target.folder / STAGING).rglob("*"):
+        os.utime(path, (0, 0))  # a weekend later
+    home = target.place.session.home
+    outputs.sweep(home.catalog, home.settings)
+    target.place.run()
+    assert target.files == {"up/a": "CHANGED"}
 
 
 def test_a_daemons_sweep_removes_what_workers_of_killed_runs_wrote_once_it_is_old(target: Target) -> None:

@@ -496,6 +496,28 @@ def test_files_of_an_unfinished_plan_are_not_compared(verified: Verified, monkey
     assert verified.wrong() == {}
 
 
+def test_a_job_that_pauses_before_it_is_compared_is_not_called_right(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abc":
+        place.put(name, "good")
+    place.job(
+        "def f(file):\n    if file.read_text() != 'good': raise ValueError('bad')\n    return {'n': 1}\n",
+        max_files=1,
+        pause_after=1,
+        retries=0,
+    )
+    place.run()
+    for name in "abc":
+        place.put(name, "bad!")
+    place.refresh()
+    with monkeypatch.context() as patch:  # a run that ends after its plan
+        patch.setattr(Run, "process", lambda run, _: run.stop.set())
+        place.run()
+    with pytest.raises(InvalidStateError, match="was paused before its table was compared"):
+        place.session.jobs.verify("j", fix=True)
+
+
 @pytest.mark.long
 def test_a_paused_job_is_verified(verified: Verified) -> None:
     verified.jobs.pause("j")

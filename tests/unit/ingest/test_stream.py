@@ -77,6 +77,51 @@ def change(table: Recorded, mode: FlushMode = SYNC) -> RealtimeStream:
     return RealtimeStream(table, "t", RealtimeOperation.CDC, RealtimeOptions(flush_mode=mode))
 
 
+def test_a_row_is_refused_while_the_stream_is_closed(table: Recorded) -> None:
+    stream = append(table, flush_mode=SYNC)
+    apply(stream, "a")
+    table.gate.clear()
+    closing = threading.Thread(target=stream.close)
+    closing.start()
+    eventually(lambda: stream._closing)
+    with pytest.raises(InvalidStateError, match="is closed"):
+        apply(stream, "b")
+    table.gate.set()
+    closing.join()
+    assert ids(table) == ["a"]
+    assert stream.statistics.applied == stream.statistics.sent == 1
+
+
+def test_with_manual_flushes_all_rows_of_arrow_are_taken_or_none(table: Recorded) -> None:
+    stream = append(table, flush_mode=MANUAL, mutation_buffer_max_num=3, mutation_buffer_lines_num=2)
+    rows = pa.table({"id": ["b", "c", "d", "e", "f", "g"], "n": [1] * 6})
+    apply(stream, "a")
+    with pytest.raises(BufferFullError, match="are full"):
+        stream.apply_arrow(rows)
+    with pytest.raises(BufferFullError, match="need 4 buffers"):
+        stream.apply_arrow(pa.concat_tables([rows, rows.slice(0, 1)]))
+    stream.flush()
+    stream.apply_arrow(rows)
+    stream.close()
+    assert sorted(ids(table)) == ["a", "b", "c", "d", "e", "f", "g"]
+
+
+def test_rows_of_arrow_follow_others_at_once_where_each_buffer_is_sent(table: Recorded) -> None:
+    stream = append(table, flush_mode=SYNC, mutation_buffer_max_num=1, flush_interval=3_600_000)
+    apply(stream, "a")
+    stream.apply_arrow(pa.table({"id": ["b"], "n": [1]}))
+    assert ids(table) == ["a", "b"]
+    stream.close()
+
+
+def test_a_column_twice_is_refused_in_any_spelling(table: Recorded) -> None:
+    stream = append(table, flush_mode=MANUAL)
+    for names in (["id", "ID"], ["id", "id"]):
+        with pytest.raises(InvalidValueError, match="more than once"):
+            stream.apply_arrow(pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], names=names))
+    stream.close()
+
+
 def apply(stream: RealtimeStream, *ids: str, operator: RowOperator | None = None, n: int | None = 1) -> None:
     for one in ids:
         row = stream.create_row(operator)

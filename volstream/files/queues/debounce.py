@@ -23,7 +23,7 @@ CLOSED_SECONDS = 0.05
 CAPACITY = 100_000
 
 #: Returns size and mtime in ns of the file at a path; None if there is none.
-HomeFacts = Callable[[str], tuple[int, int] | None]
+Look = Callable[[str], tuple[int, int] | None]
 
 
 class PathChangeKind(Enum):
@@ -59,7 +59,7 @@ class Debouncer:
         capacity: with more waiting paths, they collapse to one hint for everything.
     """
 
-    def __init__(self, debounce_seconds: float, look: HomeFacts, capacity: int = CAPACITY) -> None:
+    def __init__(self, debounce_seconds: float, look: Look, capacity: int = CAPACITY) -> None:
         self._debounce_seconds = debounce_seconds
         self._look = look
         self._capacity = capacity

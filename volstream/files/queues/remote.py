@@ -166,7 +166,7 @@ class RemoteQueue:
             return self._waiting + self._received.waiting
 
     def describe(self) -> QueueState:
-        """See :meth:`OptionDescription.describe`."""
+        """See :meth:`SelfDescribing.describe`."""
         return self._service.describe()
 
     def _poll(self, stopping: Stop, visibility: float) -> None:

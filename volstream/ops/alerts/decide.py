@@ -14,8 +14,8 @@ from volstream.catalog.alerts import AlertCause
 from volstream.ops.alerts.model import Alert, AlertEvent, Condition, Subject
 from volstream.ops.inspection.failures import group_id
 
-#: Prefixes of keys: a cause of files' failures, with job and group; up to where a job's failures were seen, with the job; what
-#: was due_causes of an object and is not over, with the alert's key; and the time at which all began.
+#: Prefixes of keys: a cause of files' failures, with job and group; up to where a job's failures were seen, with the job; an
+#: alert that was sent for an object and is not resolved, with its key; and the time at which all began.
 FAILED, SEEN, OPEN, BEGAN = "failed:", "seen:", "open:", "began"
 
 #: Causes of one job; the others are one. Causes that an alert names; characters of each.

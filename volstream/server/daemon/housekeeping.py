@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from volstream.base.config import Settings
@@ -18,6 +19,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
+from volstream.errors import VolstreamError
 from volstream.functions.file import COPIES
 from volstream.functions.source import forget_unused
 from volstream.jobs import logs, outputs
@@ -57,16 +59,26 @@ class Housekeeper:
 
     def sweep(self) -> None:
         """Removes what is no longer needed, on this host and in the warehouse."""
-        before = self._settings.history_begins()
-        warehouse = self._settings.warehouse_path
+        sweep_outputs = partial(outputs.sweep, self._catalog, self._settings)
+        failed: Exception | None = None
+        for step in (self._sweep_warehouse, sweep_outputs, forget_unused, _clean_temporary, self._forget_history):
+            try:
+                step()
+            except (VolstreamError, OSError) as error:  # what is away for long must not keep the rest from its turn
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _sweep_warehouse(self) -> None:
+        warehouse, before = self._settings.warehouse_path, self._settings.history_begins()
         with reached(warehouse):
             clean(self._catalog, warehouse)
             for job in self._catalog.jobs.list(statement=None):
                 logs.trim(logs.location_of(warehouse, job.id), self._settings.log_bytes, before)
-        outputs.sweep(self._catalog, self._settings)
-        forget_unused()
-        _clean_temporary()
-        forgotten = self._catalog.history.forget(before, kept=self._settings.directory_versions)
+
+    def _forget_history(self) -> None:
+        kept = self._settings.directory_versions
+        forgotten = self._catalog.history.forget(self._settings.history_begins(), kept=kept)
         if forgotten:
             _log.info("history_forgotten", entries=forgotten)
 

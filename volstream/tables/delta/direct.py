@@ -375,15 +375,19 @@ class _Commit:
         key, full = spelled(table, change.key), pa.schema(table.schema().to_arrow())
         missing = [full.field(name) for name in parts if name not in schema.names]
         replaced = ReplacedRows.of(removal.rows, removal.adds, key, ids) if by_key else None
-        rows, added, count = change.rows, list[AddedFile](), 0
+        added, count = list[AddedFile](), 0
+
+        def every() -> Iterable[pa.Table]:
+            return chain(change.rows, *(finished.rows() for finished in change.files))
+
+        rows = every()
         if not by_key and not parts and rules.allow_all and schema.names == change.schema.names:
             root = filesystem_of(self.location)[1]
             for finished in change.files:
                 added.append(finished.put(self.location))
                 self._others.append(f"{root}/{added[-1].path}")
                 count += json.loads(finished.stats)["numRecords"]
-        else:
-            rows = chain(rows, *(finished.rows() for finished in change.files))
+            rows = change.rows
         files = self._files(schema, parts, key, ids if by_key else None)
         for group in _groups(rows):
             renamed = group.rename_columns(schema.names)
@@ -403,7 +407,7 @@ class _Commit:
         added += [*files.close(), *following.close()]
         feed: Sequence[Mapping[str, Any]] = ()
         if replaced is not None and removal.rows:
-            feed = replaced.write_feed(self.location, table, removal.rows, change.rows)
+            feed = replaced.write_feed(self.location, table, removal.rows, every)
             root = filesystem_of(self.location)[1]
             self._others += [f"{root}/{action['cdc']['path']}" for action in feed]
         return _Written(added, feed, count + files.rows + following.rows)

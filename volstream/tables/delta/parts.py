@@ -42,6 +42,8 @@ class NewFiles:
 
     def write(self, rows: pa.Table) -> None:
         """Adds rows, of which the data files have all columns but the partition columns, in this order."""
+        if not rows.num_rows:
+            return
         for values, part in _split(rows, self._partitions):
             file = self._open.pop(values, None)
             if file is None:

@@ -4,7 +4,7 @@ updates in the change feed. Of other commits, Delta tells the changes by the fil
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,9 +63,17 @@ class ReplacedRows:
         return rows.append_column(pa.field(self.id_column, pa.int64()), self.ids.take(at))
 
     def write_feed(
-        self, location: str, table: DeltaTable, removed: Sequence[FoundRows], added: Iterable[pa.Table]
+        self,
+        location: str,
+        table: DeltaTable,
+        removed: Sequence[FoundRows],
+        added: Callable[[], Iterable[pa.Table]],
     ) -> Sequence[Mapping[str, Any]]:
-        """Writes the change feed, and returns its actions. Durable on return."""
+        """Writes the change feed, and returns its actions. Durable on return.
+
+        Args:
+            added: returns the rows to add; it is called twice.
+        """
         metadata = table.metadata()
         if not is_on(metadata.configuration, "delta.enableChangeDataFeed"):
             return []
@@ -73,15 +81,15 @@ class ReplacedRows:
         stored = pa.schema([*(column for column in schema if column.name not in parts), _KIND])
         make_folder(f"{location}/{FEED}")
         files = NewFiles(lambda: NewFile(f"{location}/{FEED}", stored, tracked=(), group_rows=GROUP_ROWS), parts)
-        new = [fitted(rows, schema) for rows in added]
-        came = pa.concat_arrays(
-            [pa.array([], pa.string()), *(chunk for rows in new for chunk in rows[self.key].chunks)]
-        )
+        column = pa.schema([(self.key, pa.string())])
+        keys = (chunk for rows in added() for chunk in fitted(rows, column)[self.key].chunks)
+        came = pa.concat_arrays([pa.array([], pa.string()), *keys])
         try:
             for found in removed:
                 for rows, _ in found.read(schema):
                     files.write(_labelled(rows, pc.is_in(rows[self.key], came), "update_preimage", "delete"))
-            for rows in new:
+            for given in added():
+                rows = fitted(given, schema)
                 files.write(_labelled(rows, pc.is_in(rows[self.key], self.keys), "update_postimage", "insert"))
             written = files.close()
         except BaseException:

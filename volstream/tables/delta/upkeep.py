@@ -64,7 +64,7 @@ _FILES = 8
 #: Files beyond this size stay as they are; what is put together is in memory.
 _MOST_BYTES = 64 << 20
 
-#: Rows in memory at once, not compressed, unless a single file has more.
+#: Rows in memory at once, not compressed. A file that needs more stays as it is.
 _MOST_MEMORY = 256 << 20
 
 #: A file is rewritten once this part of its rows is deleted.

@@ -12,6 +12,7 @@ import pytest
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import direct, upkeep
 from volstream.tables.delta.columns import PRIMARY_KEY
+from volstream.tables.delta.datafile import FinishedFile, of_rows
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
@@ -248,3 +249,41 @@ def test_rows_of_a_key_that_several_have_are_replaced_and_follow_as_spark_reads_
             assert sorted([*after, *new]) == came, (number, turn)
             assert all(row.kind == kind_of(row.path) for row in feed)
     assert compacted
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["primary key", "another key"])
+@pytest.mark.parametrize("come", ["inline", "in files", "both"])
+def test_the_feed_has_rows_however_they_come(gateway: SparkGateway, tmp_path: Path, keyed: bool, come: str) -> None:
+    location, staged = str(tmp_path / "t"), str(tmp_path / "staged")
+    assert direct.create(location, SCHEMA, {PRIMARY_KEY: '["id"]'} if keyed else {}, tracked=True)
+    append(location, 1, "a", "b", "gone")
+
+    def finished(*names: str) -> FinishedFile:
+        Path(staged).mkdir(exist_ok=True)
+        file = of_rows(staged, SCHEMA, "id")
+        file.write(pa.table({"id": list(names), "n": [2] * len(names)}, schema=SCHEMA))
+        made = file.close()
+        return FinishedFile(staged, made.path, made.size, made.stats)
+
+    inline = {"inline": ["a", "b", "c"], "in files": [], "both": ["a"]}[come]
+    files = {"inline": [], "in files": [finished("a"), finished("b", "c")], "both": [finished("b", "c")]}[come]
+    rows = pa.table({"id": inline, "n": [2] * len(inline)}, schema=SCHEMA)
+    change = RowChanges([rows], SCHEMA, "id", ["a", "b", "c", "gone"], files)
+    assert direct.commit(location, Marker("test", 2, {}), change)
+    spark = gateway.session()
+    feed = spark.sql(f"SELECT * FROM table_changes_by_path('{location}', 2, 2)").collect()
+    found = sorted((row._change_type.removeprefix("update_"), row.id, row.n) for row in feed)
+    old, new = ("preimage", "postimage") if keyed else ("delete", "insert")
+    assert found == sorted(
+        [
+            *((old, name, 1) for name in "ab"),
+            *((new, name, 2) for name in "ab"),
+            ("insert", "c", 2),
+            ("delete", "gone", 1),
+        ]
+    )
+    assert sorted((row.id, row.n) for row in spark.sql(f"SELECT id, n FROM delta.`{location}`").collect()) == [
+        ("a", 2),
+        ("b", 2),
+        ("c", 2),
+    ]

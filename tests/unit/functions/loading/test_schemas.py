@@ -260,6 +260,8 @@ def test_whatever_the_schema_is_types_and_values_come_back(files: Files, data: s
     }
     for name, write in writers.items():
         content = write()
+        if name == "x.orc" and pyarrow.orc.read_table(io.BytesIO(content)).to_pylist() != table.to_pylist():
+            continue  # PyArrow's own writer loses values of a struct that follows NULL
         assert files.columns((name, content)) == to_ddl(table.schema)
         assert files.rows(name, content) == table.to_pylist()
         # As text nothing is lost either.

@@ -17,6 +17,7 @@ from volstream.base import config
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.work import PlanState
 from volstream.catalog import Catalog
+from volstream.errors import VolstreamError
 from volstream.functions.file import COPIES
 from volstream.functions.printing import CapturedOutput, Line
 from volstream.jobs import logs
@@ -100,6 +101,17 @@ def test_work_that_ended_three_months_ago_is_forgotten(tmp_path: Path, catalog: 
     }
     Housekeeper(catalog, config.load(tmp_path), Stop()).sweep()
     assert [age for age, plan in plans.items() if catalog.reports.plan(plan.id)] == [89]
+
+
+def test_what_is_away_does_not_keep_the_rest_from_being_forgotten(tmp_path: Path, catalog: Catalog) -> None:
+    settings = config.load(tmp_path)
+    _, _, job = objects.store_job(catalog)
+    plan, _ = objects.store_plan(catalog, job, state=PlanState.DONE, created_on=datetime.now(UTC) - timedelta(days=91))
+    Path(settings.warehouse_path).mkdir(parents=True)
+    (Path(settings.warehouse_path) / "_plans").write_text("no folder")
+    with pytest.raises((VolstreamError, OSError)):
+        Housekeeper(catalog, settings, Stop()).sweep()
+    assert catalog.reports.plan(plan.id) is None
 
 
 def test_copies_that_killed_workers_and_restores_left_are_removed(

@@ -46,7 +46,7 @@ def overview(asked: PageRequest) -> OverviewFacts:
     state = status(home)
     wrong = problems(state, probed)
     now = datetime.now(UTC)
-    jobs = home.catalog.jobs.list()[:_MAX_SHOWN]
+    jobs = {str(job.name): job for job in home.catalog.jobs.list()}
     first = most_severe(wrong)
 
     def shown(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def overview(asked: PageRequest) -> OverviewFacts:
         counts={kind: len(state[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
         volumes=[_volume(row, now) for row in shown("volumes", "volume")],
         streams=[ListedStream(**row) for row in shown("streams", "stream")],
-        jobs=[_job(home, job, row) for job, row in zip(jobs, shown("jobs", "job"), strict=False)],
+        jobs=[_job(home, jobs[row["job"]], row) for row in shown("jobs", "job") if row["job"] in jobs],
         tables=[ListedTail(**row) for row in shown("tables", "table")],
         sources=shown("sources", "source", "name"),
         all_tables=list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse)),
