@@ -233,7 +233,7 @@ class Settings(BaseSettings):
     """Period of full scans for volumes with queue type ``poll``."""
     queue_pollers: int = Field(default=1, ge=1, le=16)
     """Threads that poll the queue of a volume with queue type ``sqs`` or ``mns``."""
-    reconcile_seconds: Seconds = 3600.0
+    listing_seconds: Seconds = 3600.0
     """Period of full listings while the daemon runs."""
     tick_keys: int = Field(default=20_000, gt=0)
     """Maximum number of changed keys checked at once; they are committed as one refresh."""

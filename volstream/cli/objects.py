@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Kind -> columns in a list; JSON has all.
 _COLUMNS: Mapping[str, Sequence[str]] = {
     "connections": ("name", "type", "region", "endpoint", "comment"),
-    "volumes": ("name", "location", "queue_type", "reconciled_on", "comment"),
+    "volumes": ("name", "location", "queue_type", "last_listing", "comment"),
     "streams": ("name", "source_kind", "source_name", "mode", "offset", "has_data", "stale", "stale_after", "comment"),
     "jobs": ("name", "function", "statement", "into", "trigger", "state", "last_outcome"),
     "functions": ("name", "location", "returns", "comment"),
@@ -227,8 +227,8 @@ def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
         return described
     status = job_status(session.home, stored, runs_of(session.home.catalog, [stored]))
     wrong = [problem.line for problem in problems({"jobs": [status]}, {})]
-    owed = {key: status[key] for key in ("files", "done", "waiting", "failed", "skipped")}
-    return {**described, **owed, "waiting_since": status["waiting since"], "problems": wrong}
+    owed = {key: status[key] for key in ("files", "done", "waiting", "waiting_since", "failed", "skipped")}
+    return {**described, **owed, "problems": wrong}
 
 
 def _in_order(values: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:

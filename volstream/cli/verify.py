@@ -155,13 +155,13 @@ def _of_volume(volume: str, found: ComparedDirectory) -> _Report:
         "bytes": found.bytes,
         "wrong": {str(difference): number for difference, number in found.wrong.items()},
         "examples": [{"path": path, "difference": difference} for path, difference in found.examples],
-        "late": found.late,
+        "late_events": found.late,
         "unusable": found.unusable,
     }
     compared = f"{counted(found.files, 'file')} ({format_size(found.bytes)}) compared with the directory"
     lines = [f"{compared}: {by_kind(found.wrong) or 'all is right'}.", *examples(found)]
     if found.late:
-        lines.append(f"So recent that their events may still be under way: {found.late:,}.")
+        lines.append(f"Late events: {found.late:,} (files so recent that their events may still arrive).")
     if found.unusable:
         lines.append(
             f"Not compared: {counted(found.unusable, 'name')} that cannot be rows, or are still being written."

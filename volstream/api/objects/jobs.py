@@ -568,7 +568,7 @@ class Jobs(Collection[Job]):
         """Lists a volume that was never listed."""
         from volstream.changes.directory.foreground import refresh
 
-        if volume.reconciled_on is None:
+        if volume.last_listing is None:
             refresh(self._home.catalog, self._home.settings, volume, stop=stop)
 
     def _forget_history(self) -> None:

@@ -138,7 +138,7 @@ class Volume(VolumeOptions):
     created_on: datetime
     table_id: str | None = None
     refresh_count: int = 0
-    reconciled_on: datetime | None = None
+    last_listing: datetime | None = None
     held_removals: int = 0
     accept_removals: bool = False
 

@@ -30,14 +30,14 @@ class RefreshResult:
     """The result of a foreground refresh.
 
     Attributes:
-        reconciled: result of the listing; None if the daemon ran it, which reports only to the catalog.
+        listing: result of the listing; None if the daemon ran it, which reports only to the catalog.
         held: removals found that wait for ``accept_removals``.
     """
 
     inserted: int
     updated: int
     deleted: int
-    reconciled: ReconcileResult | None
+    listing: ReconcileResult | None
     held: int = 0
 
 
@@ -108,7 +108,7 @@ def refresh(
             number = before.number if before else 0
             since = catalog.refreshes.sums_after(volume.id, number)
             return RefreshResult(
-                *since, reconciled=None, held=0 if prefix else catalog.volumes.get(volume.name).held_removals
+                *since, listing=None, held=0 if prefix else catalog.volumes.get(volume.name).held_removals
             )
         stopped.wait(_POLL_SECONDS)
     raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")

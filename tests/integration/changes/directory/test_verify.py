@@ -39,7 +39,7 @@ def test_what_the_directory_has_wrong_is_named_and_a_refresh_puts_it_right(shell
     assert out == (
         "4 files (16 B) compared with the directory: 1 changed, 1 gone, 1 missing.\n"
         "  gone      a.txt\n  changed   b.txt\n  missing   new.txt\n"
-        "So recent that their events may still be under way: 1.\n"
+        "Late events: 1 (files so recent that their events may still arrive).\n"
     )
     code, out, _ = shell("verify", "--volume", "v", "--format", "json")
     assert json.loads(out)["wrong"] == {"changed": 1, "gone": 1, "missing": 1}
