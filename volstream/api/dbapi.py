@@ -190,7 +190,7 @@ class Connection(Closeable):
         """The home's session, for all that volstream has. Raises InterfaceError behind a server."""
         if isinstance(self._home, _OpenHome):
             return self._home.session
-        raise InterfaceError("A connection to a server has no session.", "Open the home itself.")
+        raise InterfaceError("A connection to a server has no session.", "Connect to the home itself, by its folder.")
 
     def get_schema(self) -> str:
         """Returns the schema for names of tables without one."""
@@ -299,7 +299,9 @@ class Cursor(Closeable):
         self.description, self.rowcount, self._answer, self._rows = None, -1, None, None
         with _mapped():
             if isinstance(parameters, str | bytes | Mapping):
-                raise InvalidValueError("Parameters are a sequence: the statement's are question marks.")
+                raise InvalidValueError(
+                    "Pass parameters as a sequence: the placeholders of a statement are question marks."
+                )
             answer = self._run(operation, parameters)
             fields = answer.columns.fields
             if fields and fields[0].name == "num_affected_rows":
@@ -400,7 +402,7 @@ def _rows(answer: _Answer) -> Iterator[Any]:
             yield from ArrowTableToRowsConversion.convert(batch, columns)
         except OverflowError:
             raise InvalidValueError(
-                "Some times are outside of the years 1 to 9999 that Python supports, in UTC or in the local time zone.",
+                "Some times are outside the years 1 to 9999 that Python supports, in UTC or in the local time zone.",
                 "Fetch them with fetch_arrow_table().",
             ) from None
 

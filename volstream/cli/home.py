@@ -72,7 +72,7 @@ def init_command(session: Session, output: Output) -> None:
     }
     text = f"Home {settings.home} is ready."
     if missing:
-        text += f"\nThe engine is not: {missing} Commands that run no SQL and no functions work without it."
+        text += f"\nThe engine is not ready: {missing} Commands that run no SQL and no functions work without it."
     text += "\nNext: volstream create-volume NAME DIRECTORY"
     output.result(value, text)
 

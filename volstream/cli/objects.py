@@ -136,7 +136,7 @@ def list_command(
 @click.command("describe")
 @click.argument("kind", type=click.Choice([*_KINDS, "batch", "table"]))
 @click.argument("name", shell_complete=names_of())
-@click.option("--all", "whole", is_flag=True, help="Also show ids, and what only volstream itself uses.")
+@click.option("--all", "whole", is_flag=True, help="Also show ids and internal attributes.")
 @common
 def describe_command(session: Session, output: Output, kind: str, name: str, whole: bool) -> None:
     """Show one object in full."""
@@ -156,7 +156,7 @@ def describe_command(session: Session, output: Output, kind: str, name: str, who
 @click.option("--if-exists", is_flag=True, help="Do nothing if it does not exist.")
 @click.option("--cascade", is_flag=True, help="Volume: drop its streams and jobs too.")
 @click.option("--force", is_flag=True, help="Job: drop it even if a batch is open.")
-@click.option("--remove-outputs", is_flag=True, help="Job: remove the files that it made in another volume.")
+@click.option("--remove-outputs", is_flag=True, help="Job: remove the files that it wrote to another volume.")
 @common
 def drop_command(
     session: Session,
@@ -181,7 +181,7 @@ def drop_command(
     dropped = session.objects.by_kind[kind].drop(name, **options)
     text = f"The {kind} {name} is dropped." if dropped else f"There is no {kind} {name}."
     if batch is not None:
-        text += f" Batch {batch} was open: its rows may be in the table, or not; they have _batch_id = '{batch}'."
+        text += f" Batch {batch} was open: its rows may or may not be in the table; they have _batch_id = '{batch}'."
     output.result({"kind": kind, "name": name, "dropped": dropped}, text)
 
 

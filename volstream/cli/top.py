@@ -138,7 +138,7 @@ def _heading(now: HomeFacts) -> str:
 
 
 @click.command("top")
-@click.option("--every", type=DURATION, metavar="2s", default="2s", show_default=True, help="Time between two looks.")
+@click.option("--every", type=DURATION, metavar="2s", default="2s", show_default=True, help="Time between two updates.")
 @common
 def top_command(session: Session, output: Output, every: float) -> None:
     """Show volumes, streams and jobs live, until q is pressed. Starts nothing; without a terminal prints them once."""
@@ -173,7 +173,7 @@ def _watch(session: Session, now: HomeFacts, every: float, pressed: Callable[[fl
                 try:
                     before, now, note = now, look(session), None
                 except VolstreamError as error:  # the catalog may be back at the next look
-                    note = f"These are the facts of {now.time:%H:%M:%S}: {error.message}"
+                    note = f"Not updated since {now.time:%H:%M:%S}: {error.message}"
         except KeyboardInterrupt:
             return
 

@@ -126,7 +126,7 @@ def refresh_command(
         "by_daemon": listing is None,
         "held_removals": done.held,
     }
-    text = f"{done.inserted} new, {done.updated} changed, {done.deleted} gone"
+    text = f"{done.inserted} new, {done.updated} changed, {done.deleted} removed"
     if listing is not None:
         value |= {
             "files": listing.files,
@@ -145,7 +145,7 @@ def refresh_command(
             text += f" Complete as of {listing.as_of:%Y-%m-%d %H:%M:%S} UTC; events bring what has changed since."
     if done.held:
         text += (
-            f" {counted(done.held, 'removal')} held, because that is more than the volume's limit. If the files were deleted, "
+            f" {counted(done.held, 'removal')} held, because there are more than the volume's limit. If the files were deleted, "
             f"run: volstream refresh {volume} --accept-removals."
         )
     output.result(value, text)

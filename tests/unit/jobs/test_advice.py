@@ -47,7 +47,7 @@ def test_every_kind_of_failure_has_a_remedy(kind: FailureKind) -> None:
     waiting = remedy(failure(FailureState.WAITING, kind=kind), JOB, "images")
     other = {
         FailureKind.RETRY_LATER: "Sooner: volstream retry classify 'a b.txt'",
-        FailureKind.HELD: "Nothing: it is processed when it has not changed for a while.",
+        FailureKind.HELD: "Nothing to do: it is processed once it has not changed for a while.",
     }
     assert waiting == other.get(kind, "volstream refresh images")
 

@@ -250,7 +250,7 @@ class Jobs(Collection[Job]):
         """
         if isinstance(self._home.catalog.jobs.find(Name.parse(name)), DynamicJob):
             raise InvalidStateError(
-                f"The job {name} maintains a dynamic table, which nothing would refresh without it.",
+                f"The job {name} maintains a dynamic table, which is dropped together with its job.",
                 f"Run: DROP DYNAMIC TABLE {name}",
             )
         return self.drop_of_any_kind(name, if_exists=if_exists, force=force, remove_outputs=remove_outputs)
@@ -588,7 +588,7 @@ class Jobs(Collection[Job]):
         """Returns a hint on the file of a job that an unknown path may mean, as :func:`meant`."""
         catalog = self._home.catalog
         if isinstance(job, FileJob) and job.group_by is not None:
-            return f"{like(path, known)}A job on sets of files takes the keys of sets. "
+            return f"{like(path, known)}The job processes sets of files: give keys of sets, not paths. "
         stream = catalog.streams.by_id(job.stream_id) if isinstance(job, FileJob) else None
         volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
         return "" if volume is None else meant(volume.location, path, known)

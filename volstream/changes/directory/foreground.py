@@ -71,7 +71,7 @@ def refresh(
     if not volume.selection.may_contain(prefix.rstrip("/")):
         raise InvalidValueError(f"{printable(prefix)} is not part of volume {volume.name}: it is ignored.")
     if accept_removals and prefix:
-        raise InvalidValueError("Only a listing of the whole volume can hold removals.", "Leave the sub-directory out.")
+        raise InvalidValueError("Removals can be accepted only for the whole volume.", "Leave the sub-directory out.")
     if inventory is not None and prefix:
         raise InvalidValueError("A report is read for the whole volume.", "Leave the sub-directory out.")
     report = None if inventory is None else open_inventory(inventory, volume, catalog, settings)

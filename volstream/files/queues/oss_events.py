@@ -55,7 +55,7 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
             return reject(body, f"The message is JSON, but not an OSS event: {shape(document)}.")
     readable = [hints for hints in spellings if hints is not None]
     if len(readable) < len(spellings):
-        return reject(body, "The message has an event without a name, a bucket's name and an object's key.")
+        return reject(body, "An event in the message lacks its name, the bucket's name or the object's key.")
     return tuple(hint for hints in readable for hint in hints if not hint.key.endswith("/"))
 
 

@@ -46,7 +46,7 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
         case _:
             return reject(body, f"The message is JSON, but not an S3 event: {shape(document)}.")
     if not all(spellings):
-        return reject(body, "The message has a record without a bucket's name and an object's key.")
+        return reject(body, "A record in the message lacks the bucket's name or the object's key.")
     return tuple(hint for hints in spellings for hint in hints if not hint.key.endswith("/"))
 
 

@@ -151,7 +151,7 @@ def test_changes_of_altered_columns_are_those_of_each_version(case: Case, home: 
     each = [(*row[:3], first + row[3] + (more if row[3] > 2 else 0)) for row in each]
     text = f"SELECT _change_type, id, {case.name}, _commit_version FROM t$ CHANGES FROM VERSION {first}"
     if case.properties == WIDENING:
-        with pytest.raises(InvalidValueError, match="known only as a whole: its columns changed in version"):
+        with pytest.raises(InvalidValueError, match="are known for these versions: its columns changed in version"):
             home.rows(text)
     else:
         assert home.rows(text) == each

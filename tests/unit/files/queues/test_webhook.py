@@ -53,7 +53,7 @@ def test_each_kind_of_event_is_understood(document: object, hints: list[object])
         (b'{"path": 7}', "must be a non-empty"),
         (b'{"paths": ["a", null]}', "must be a non-empty"),
         (b'[{"path": "a"}, {}]', "not an event"),
-        (b'{"Records": [{}]}', "a record without a bucket's name"),
+        (b'{"Records": [{}]}', "A record in the message lacks the bucket's name"),
     ],
 )
 def test_one_event_that_is_not_understood_refuses_all(body: bytes, reason: str) -> None:

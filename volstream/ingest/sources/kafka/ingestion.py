@@ -123,7 +123,7 @@ class TopicIngestion(Closeable):
             self._note("tail_id", tail_id)
         elif self._source.options["tail_id"] != tail_id:
             raise InvalidStateError(
-                f"The tail of table {self._source.name} was replaced, and with it the offsets up to which topic "
+                f"The table {self._source.name} lost its record of the offsets up to which topic "
                 f"{self._address.topic} was read.",
                 "Restore the home from a backup; or drop the table and create it again, to read the topic from its start.",
             )
