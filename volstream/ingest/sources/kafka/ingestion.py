@@ -33,7 +33,7 @@ class TopicIngestion(Closeable):
         lost: called with what the brokers had deleted before it was read.
 
     Raises:
-        NotFoundError: the table is gone.
+        NotFoundError: the table was dropped.
         InvalidStateError: the table lacks one of the columns, or has it with another type.
         InvalidValueError: the properties of the topic cannot be used on this host.
         DependencyError: the table cannot be read, or the client is not installed.
