@@ -181,7 +181,7 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
     others = (
         (done.overtaken, "deleted or changed before their turn"),
-        (done.later, "to be called later, as asked"),
+        (done.later, "to be called later, as requested"),
         (done.held, "held back until complete or quiet"),
     )
     more = "".join(f", {number} {what}" for number, what in others if number)

@@ -35,7 +35,7 @@ def automatic_action(failure: Failure, job: FileJob, now: datetime) -> str:
                 return f"retried by the next run {done}"
             return f"retry {_when(failure, now)} {done}"
         case FailureState.WAITING if failure.kind is FailureKind.RETRY_LATER:
-            return f"called again {_when(failure, now)}, as asked"
+            return f"called again {_when(failure, now)}, as it requested"
         case FailureState.WAITING if failure.kind is FailureKind.HELD:
             return "waits for more files" if failure.next_try is None else f"checked again {_when(failure, now)}"
         case FailureState.WAITING:

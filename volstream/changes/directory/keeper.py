@@ -341,7 +341,7 @@ class DirectoryKeeper:
         hints: dict[Hint, datetime] = {}
         for path, when in self._catalog.refreshes.asked_checks(self.volume.id, self._settings.tick_keys).items():
             if path == "" or path.endswith("/"):
-                hints[SubtreeHint(path, "asked")] = when
+                hints[SubtreeHint(path, "requested")] = when
             elif time.monotonic() >= self._put_off_until.get(path, (0, 0.0))[1] and self._settled(path):
                 hints[KeyHint(path)] = when
         return hints

@@ -20,7 +20,7 @@ OSS = {"eventName": "ObjectCreated:PutObject", "oss": {"bucket": {"name": "b"}, 
     [
         ({"path": "a/b.txt"}, [KeyHint("a/b.txt")]),
         ({"paths": ["a", "b c"]}, [KeyHint("a"), KeyHint("b c")]),
-        ({"path": "a/"}, [SubtreeHint("a/", "asked")]),
+        ({"path": "a/"}, [SubtreeHint("a/", "posted")]),
         ([{"path": "a"}, {"path": "b"}], [KeyHint("a"), KeyHint("b")]),
         ([], []),
         ({"specversion": "1.0", "type": "t", "data": {"path": "a"}}, [KeyHint("a")]),
