@@ -251,7 +251,7 @@ _OUTPUTS_TO = Option(
     alterable=False,
 )
 _OUTPUTS_PREFIX = Option(
-    "A folder in it, which is put before the paths of these files.",
+    "A folder in it, which volstream puts before the paths of these files.",
     form=forms.form("a folder", "str", _folder, metavar="FOLDER"),
     alterable=False,
 )
