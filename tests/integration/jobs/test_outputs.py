@@ -49,7 +49,7 @@ class Target:
     def give_up(self) -> None:
         """Runs the job until its new outputs have their paths, and loses the engine there."""
         with (
-            meanwhile("return", "volstream.jobs.outputs.JobOutputs.place", die),
+            meanwhile("return", "volstream.jobs.outputs.JobOutputs.publish", die),
             pytest.raises(EngineLostError),
         ):
             self.place.run()
