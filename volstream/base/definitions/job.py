@@ -231,7 +231,7 @@ class FileJobOptions(JobOptions):
 _INTO = Option("The table.", metavar="TABLE", alterable=False, clause=True)
 _STREAM = Option("The stream whose files are processed.", names="stream", alterable=False, clause=True)
 _VOLUME = Option(
-    "Create a stream for the job that starts with the files present.", names="volume", alterable=False, clause=True
+    "The volume whose files are processed, by a stream of the job's own.", names="volume", alterable=False, clause=True
 )
 _FUNCTION = Option("The function to run on each file.", metavar="FILE.py:FUNC|pkg.mod:FUNC", clause=True)
 _RETURNS = Option("Columns of the result: 'label STRING, score DOUBLE'.", metavar="DDL", clause=True)

@@ -93,7 +93,7 @@ class VolumeOptions:
     inventory: Annotated[
         str | None,
         Option(
-            "The folder of an inventory of the bucket: the daemon reads its newest report where it would list the bucket.",
+            "The folder of the bucket's inventory reports: the daemon reads the newest one instead of listing the bucket.",
             metavar="URI",
         ),
     ] = None
