@@ -213,7 +213,7 @@ _KEYWORDS_MODULE = """\
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
