@@ -308,7 +308,7 @@ def test_a_tail_whose_replacement_did_not_happen_takes_rows_once_its_columns_are
 
 
 def refused(writer: TailWriter) -> None:
-    with pytest.raises(InvalidStateError, match=r"takes no more rows\. .* a new stream can continue"):
+    with pytest.raises(InvalidStateError, match=r"takes no more rows\. .* open a new stream"):
         writer.append([batch(2, "b")])
 
 

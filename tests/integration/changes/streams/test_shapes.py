@@ -178,7 +178,7 @@ def test_a_dropped_column_ends_a_stream_and_a_restore_of_mapped_columns_has_no_c
     start = home.offset() or 0
     home.sql(f"RESTORE TABLE t$ TO VERSION AS OF {start}")
     text = f"SELECT id FROM t$ CHANGES FROM VERSION {start + 1}"
-    with pytest.raises(InvalidValueError, match=f"known only as a whole: .* restored in version {start + 2}"):
+    with pytest.raises(InvalidValueError, match=f"are known for these versions: .* restored in version {start + 2}"):
         home.sql(text)
     assert home.rows(f"{text} WITH (deduplicationMode = 'netChanges')") == []
     home.sql("ALTER TABLE t$ DROP COLUMN w")
