@@ -354,9 +354,9 @@ def test_a_table_that_is_older_than_its_tail_is_an_error(location: str) -> None:
         commit_tail(location, no_spark)
     for entry in sorted(Path(location, "_delta_log").glob("*.json"))[-2:]:
         entry.unlink()
-    with pytest.raises(DependencyError, match="do not fit together"):
+    with pytest.raises(DependencyError, match="do not match"):
         TailedTable.open(location)
-    with pytest.raises(DependencyError, match="do not fit together"):
+    with pytest.raises(DependencyError, match="do not match"):
         MovePlanner(location).plan()
 
 
