@@ -103,7 +103,7 @@ class Directory:
         )
         listed = (_listed(start, min(rows, start + _CHUNK)) for start in range(0, rows, _CHUNK))
         self._writer.commit_first(self._writer.open(), listed, 1000 * rows)
-        self.volume: Volume = session.home.catalog.volumes.change(self._writer.volume, reconciled_on=datetime.now(UTC))
+        self.volume: Volume = session.home.catalog.volumes.change(self._writer.volume, last_listing=datetime.now(UTC))
 
     def random_paths(self) -> float:
         """Returns the seconds of a refresh of keys all over the directory."""

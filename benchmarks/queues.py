@@ -177,7 +177,7 @@ def _committed(session: Session, place: Place, round_: int, count: int) -> float
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
-        _await(lambda: session.volumes.get(name).reconciled_on is not None)
+        _await(lambda: session.volumes.get(name).last_listing is not None)
         started = time.perf_counter()
         for number in range(count):
             place.put(f"{name}/file {number:06}.txt")

@@ -39,7 +39,7 @@ _STORY: Sequence[tuple[Sequence[str], Sequence[str]]] = [
         ],
         ["Job count -> table words (words INT)"],
     ),
-    (["refresh", "notes"], ["2 files (32 B): 2 new, 0 changed, 0 gone."]),
+    (["refresh", "notes"], ["2 files (32 B): 2 new, 0 changed, 0 removed."]),
     (["run-job", "count"], ["2 files processed, 0 failed, 0 removed; 2 rows in 1 batch."]),
     (["sql", "SELECT _file_path, words FROM words ORDER BY words"], ["dog.txt 3", "fox.txt 4"]),
     (["list", "jobs"], ["count", "words"]),

@@ -89,7 +89,7 @@ class Client:
         files by kind, ``report`` the text.
 
         Args:
-            fix: process what is wrong again; ``fixed`` in the result says how many files that were.
+            fix: process the wrong files again; ``fixed`` in the result is their number.
             outputs: also check that the output files are in their volume.
         """
         return self._done("jobs", job, "verify", seconds, fix="1" if fix else None, outputs="1" if outputs else None)
@@ -104,7 +104,7 @@ class Client:
         return str(self.post(_path("jobs", job, "retry"), path=paths, all="1" if paths is None else None)["result"])
 
     def pause(self, job: str) -> None:
-        """Stops running a job until it is resumed."""
+        """Pauses a job: nothing runs it until it is resumed. A run in progress ends by itself."""
         self.post(_path("jobs", job, "pause"))
 
     def resume(self, job: str) -> None:
@@ -112,7 +112,11 @@ class Client:
         self.post(_path("jobs", job, "resume"))
 
     def wait(self, task: int, *, seconds: float | None = None) -> dict[str, Any]:
-        """Waits for the end of what a POST was answered with as ``audit``; returns its ``task`` and ``outcome``.
+        """Waits until a task ends; returns its ``task`` and ``outcome``.
+
+        Args:
+            task: the number that :meth:`post` returned as ``audit``.
+            seconds: how long to wait; the task goes on after that. None: as long as it takes.
 
         Raises:
             VolstreamError: it failed. InterruptedByUserError: it was cancelled. NotFoundError: there is no such task.
@@ -124,7 +128,7 @@ class Client:
         while True:
             try:
                 answer, answered = self.get(_path("tasks", str(task))), time.monotonic()
-            except DependencyError:  # it may be starting anew
+            except DependencyError:  # it may be restarting
                 if time.monotonic() - answered > _AWAY_SECONDS:
                     raise
                 time.sleep(pause)
@@ -142,11 +146,12 @@ class Client:
             pause = min(_LONGEST_SECONDS, pause * _GROWTH)
 
     def get(self, path: str, /, **query: str | int | None) -> dict[str, Any]:
-        """Returns any page of the console as a document."""
+        """Returns a page of the console as a document, such as ``/jobs/NAME``. Raises as the class says."""
         return self._answer("GET", path, params={key: value for key, value in query.items() if value is not None})
 
     def post(self, path: str, /, **form: str | Sequence[str] | None) -> dict[str, Any]:
-        """Does something, or queues it; returns the answer."""
+        """Requests an action of the console, such as ``/jobs/NAME/run``; returns the answer, with the number of a queued task as
+        ``audit``. Raises as the class says."""
         return self._answer("POST", path, data={key: value for key, value in form.items() if value is not None})
 
     def _done(self, kind: str, name: str, verb: str, seconds: float | None, **form: str | None) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def test_a_worker_has_the_cpus_that_its_job_asks_for(cluster: Cluster) -> None:
     with cluster.begun("run-job", "two", executor_wait_seconds="5") as process:
         _, said = process.communicate(timeout=120)
     assert process.returncode == 4, said
-    assert "none as large as the job needs" in said
+    assert "none large enough for the job" in said
 
 
 def test_a_file_that_kills_its_worker_is_told_from_the_others(cluster: Cluster) -> None:
@@ -174,7 +174,7 @@ def test_a_cluster_without_executors_is_told_and_waited_for(cluster: Cluster) ->
     with cluster.begun("run-job", "none", executor_wait_seconds="5") as process:
         _, said = process.communicate(timeout=120)
     assert process.returncode == 4, said
-    assert "Spark has run no task of this for 5s" in said
+    assert "Spark has not run a task of this work for 5s" in said
     cluster.start("worker-0", "worker-1")
     cluster.volstream("run-job", "none")
     assert summary(cluster, "none") == {"n": 5, "files": 5, "total": 10}

@@ -71,5 +71,5 @@ def test_files_that_a_run_outside_of_the_daemon_fails_on_are_told_with_a_page(
         patiently(lambda: receiver.posts)
         (alert,) = receiver.payloads
         assert alert["url"] == f"http://127.0.0.1:{daemon.port}/jobs/{name}"
-    assert alert["why"].startswith("5 files failed for good")
+    assert alert["why"].startswith("5 files quarantined")
     assert "this one is bad" in alert["text"]

@@ -113,7 +113,7 @@ def test_metrics_report_lags_queues_files_and_failures(daemon: Daemon, home: Hom
     lag = daemon.metric("volstream_directory_lag_seconds", volume=name)
     assert lag is not None
     assert 0 <= lag < 120
-    assert daemon.metric("volstream_last_reconcile_timestamp_seconds", volume=name)
+    assert daemon.metric("volstream_last_listing_timestamp_seconds", volume=name)
 
 
 def test_the_daemon_carries_out_a_manual_refresh(daemon: Daemon, home: Home, name: str, files: Path) -> None:

@@ -20,7 +20,7 @@ def test_events_that_were_acknowledged_survive_the_daemon(home: Home) -> None:
     files.mkdir()
     home.ok("create-volume", "w", str(files), "--queue-type", "webhook")
     with home.daemon():
-        patiently(lambda: home.json("describe", "volume", "w")["reconciled_on"])  # the first listing; no other follows
+        patiently(lambda: home.json("describe", "volume", "w")["last_listing"])  # the first listing; no other follows
     url = urlsplit(home.json("describe", "volume", "w")["events_url"])
     names = [f"{number}.txt" for number in range(90)]
     rest = iter(names)

@@ -26,7 +26,7 @@ def test_events_are_committed_to_the_broker_only_once_their_files_are_in_the_dir
     )
     group = f"volstream-{home.json('describe', 'volume', 'w')['id']}"
     with home.daemon():
-        patiently(lambda: home.json("describe", "volume", "w")["reconciled_on"])  # the first listing; no other follows
+        patiently(lambda: home.json("describe", "volume", "w")["last_listing"])  # the first listing; no other follows
     sent = 0
 
     def send(count: int) -> None:

@@ -25,7 +25,7 @@ def test_a_table_whose_log_was_cut_is_found_wrong_and_put_right(home: Home, file
     write(files, {"a.txt": "again", "d.txt": "d"})
     home.ok("refresh", "v")
     home.ok("run-job", "j")
-    assert "all is right" in home.ok("verify", "j")
+    assert "no differences" in home.ok("verify", "j")
     home.ok("engine", "stop")
     log = sorted((home.folder / "home").rglob("tables/public/t/_delta_log/*.json"))
     log[-1].unlink()
@@ -34,10 +34,10 @@ def test_a_table_whose_log_was_cut_is_found_wrong_and_put_right(home: Home, file
     assert "4 files compared with a table of 3 rows: 1 missing, 1 outdated." in found.stdout
     assert "outdated  a.txt" in found.stdout
     assert "volstream verify j --fix" in found.stderr
-    assert "Its table is not as the files say" in home.run("status").stdout
-    assert "Put right: 2 of 2." in home.ok("verify", "j", "--fix")
+    assert "Its table does not match the files" in home.run("status").stdout
+    assert "Repaired: 2 of 2." in home.ok("verify", "j", "--fix")
     assert home.pairs("t") == [("a.txt", "again"), ("b.txt", "b"), ("c.txt", "c"), ("d.txt", "d")]
-    assert "all is right" in home.ok("verify", "j")
+    assert "no differences" in home.ok("verify", "j")
 
 
 @pytest.fixture
@@ -63,13 +63,13 @@ def test_all_are_verified_whatever_is_wrong_with_some(empty_home: Home, files: P
         home.ok("create-job", job, "--volume", volume, *options)
         home.ok("run-job", job)
     said = home.ok("verify", "--all")
-    assert "volume w: 1 file (1 B) compared with the directory: all is right." in said
-    assert said.count("all is right") == 4
+    assert "volume w: 1 file (1 B) compared with the directory: no differences." in said
+    assert said.count("no differences") == 4
 
     shutil.rmtree(other)
     found = home.run("verify", "--all")
     assert found.code == 4
-    assert found.stdout.count("all is right") == 3
+    assert found.stdout.count("no differences") == 3
     assert "Not verified: volume w." in found.stderr
 
     write(files, {"a.txt": "again"})
@@ -87,5 +87,5 @@ def test_all_are_verified_whatever_is_wrong_with_some(empty_home: Home, files: P
 
     found = home.run("verify", "--all", "--fix")
     assert found.code == 4
-    assert "Put right: 1 of 1." in found.stdout
+    assert "Repaired: 1 of 1." in found.stdout
     assert home.pairs("of_j") == [("a.txt", "again")]

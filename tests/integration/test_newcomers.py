@@ -153,14 +153,14 @@ def test_altering_a_volume_removes_files_that_leave_and_adds_files_that_enter(sh
     for file in shell.files.iterdir():
         os.utime(file, (1_700_000_000, 1_700_000_000))
     shell.ok("alter-volume", "v", "--pattern", "*.txt")
-    assert "2 new, 0 changed, 0 gone" in shell.ok("refresh", "v")
+    assert "2 new, 0 changed, 0 removed" in shell.ok("refresh", "v")
     shell.ok("alter-volume", "v", "--pattern", "*.csv", "--comment", "tables")
-    assert "15 new, 0 changed, 2 gone" in shell.ok("refresh", "v")
+    assert "15 new, 0 changed, 2 removed" in shell.ok("refresh", "v")
     # All of them leave, but none was deleted: no confirmation is needed.
     shell.ok("alter-volume", "v", "--pattern", "*.pdf")
-    assert "0 new, 0 changed, 15 gone" in shell.ok("refresh", "v")
+    assert "0 new, 0 changed, 15 removed" in shell.ok("refresh", "v")
     shell.ok("alter-volume", "v", "--all-files", "--ignore", "1*")
-    assert "11 new, 0 changed, 0 gone" in shell.ok("refresh", "v")
+    assert "11 new, 0 changed, 0 removed" in shell.ok("refresh", "v")
     described = json.loads(shell.ok("describe", "volume", "v", "--format", "json"))
     assert (described["patterns"], described["ignores"], described["comment"]) == ([], ["1*"], "tables")
     for wrong in (["--pattern", "/a"], ["--queue-type", "sqs"], ["--connection", "nosuch"], ["--max-removals", "some"]):
@@ -186,7 +186,7 @@ def test_function_output_is_shown_by_batch_and_file_with_control_characters_esca
     assert "(set-up)  stderr  loading" in shown
     assert "a.txt  (3 lines before these were not kept" in shown
     assert "a.txt  stdout  red \\x1b[31m" in shown
-    assert "b.txt and 1 more of its call  log  ERROR mine: no" in shown
+    assert "b.txt and 1 more of the same call  log  ERROR mine: no" in shown
     found = json.loads(shell.ok("logs", "j", "--file", "c.txt", "--lines", "1", "--format", "json"))
     assert found == [
         {

@@ -91,7 +91,7 @@ def test_what_no_package_has_is_refused() -> None:
         open_queue("pigeons", QueueSpec("/"))
     with pytest.raises(InvalidValueError, match="'pigeons' are not supported"):
         open_store("pigeons://x")
-    with pytest.raises(InvalidValueError, match="no kind of receivers 'pigeons'"):
+    with pytest.raises(InvalidValueError, match="no receiver kind 'pigeons'"):
         deliver(Receiver.model_validate({"kind": "pigeons"}), {})
 
 

@@ -49,7 +49,7 @@ class Error(VolstreamError):
 
 
 class InterfaceError(Error):
-    """The connection or the cursor is used in a way that it cannot be."""
+    """The connection or the cursor is closed, or cannot do what was asked."""
 
 
 class DatabaseError(Error):
@@ -190,7 +190,7 @@ class Connection(Closeable):
         """The home's session, for all that volstream has. Raises InterfaceError behind a server."""
         if isinstance(self._home, _OpenHome):
             return self._home.session
-        raise InterfaceError("A connection to a server has no session.", "Open the home itself.")
+        raise InterfaceError("A connection to a server has no session.", "Connect to the home itself, by its folder.")
 
     def get_schema(self) -> str:
         """Returns the schema for names of tables without one."""
@@ -293,13 +293,17 @@ class Cursor(Closeable):
             parameters: values for the question marks.
 
         Raises:
-            ProgrammingError, DataError, OperationalError, DatabaseError: see there.
+            InterfaceError: the cursor or its connection is closed.
+            ProgrammingError: the statement is wrong. DataError: a parameter cannot be accepted.
+            OperationalError: the engine, a store or the catalog failed. DatabaseError: any other error of the home.
         """
         self._check()
         self.description, self.rowcount, self._answer, self._rows = None, -1, None, None
         with _mapped():
             if isinstance(parameters, str | bytes | Mapping):
-                raise InvalidValueError("Parameters are a sequence: the statement's are question marks.")
+                raise InvalidValueError(
+                    "Pass parameters as a sequence: the placeholders of a statement are question marks."
+                )
             answer = self._run(operation, parameters)
             fields = answer.columns.fields
             if fields and fields[0].name == "num_affected_rows":
@@ -347,7 +351,7 @@ class Cursor(Closeable):
             return [tuple(row) for row in rows]
 
     def fetch_arrow_table(self) -> pa.Table:
-        """Returns all rows of the last query as Arrow's. Raises as :meth:`fetchone`."""
+        """Returns all rows of the last query as a table of Arrow. Raises as :meth:`fetchone`."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         answer = self._query()
@@ -356,9 +360,9 @@ class Cursor(Closeable):
             return pa.concat_tables([columns.empty_table(), *(batch.cast(columns) for batch in answer.batches())])
 
     def fetch_df(self) -> pd.DataFrame:
-        """Returns all rows of the last query as a frame of pandas. Raises as :meth:`fetchone`.
+        """Returns all rows of the last query as a DataFrame of pandas. Raises as :meth:`fetchone`.
 
-        A column of whole numbers with NULL has objects, because floats would be others beyond 2**53.
+        A column of whole numbers that has NULLs is of objects, because floats are not exact beyond 2**53.
         """
         frame: pd.DataFrame = self.fetch_arrow_table().to_pandas(integer_object_nulls=True)
         return frame
@@ -400,7 +404,7 @@ def _rows(answer: _Answer) -> Iterator[Any]:
             yield from ArrowTableToRowsConversion.convert(batch, columns)
         except OverflowError:
             raise InvalidValueError(
-                "Some times are outside of the years 1 to 9999 that Python supports, in UTC or in the local time zone.",
+                "Some times are outside the years 1 to 9999 that Python supports, in UTC or in the local time zone.",
                 "Fetch them with fetch_arrow_table().",
             ) from None
 

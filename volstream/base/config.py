@@ -202,7 +202,7 @@ class Settings(BaseSettings):
     engine_stall_seconds: Seconds = 60.0
     """An engine that has not answered a heartbeat for this long is considered lost."""
     executor_wait_seconds: Seconds = 300.0
-    """A job's work on ``spark_remote`` of which no task has run for this long is given up and tried again later."""
+    """If ``spark_remote`` runs no task of a job for this long, the work is cancelled and retried later."""
 
     virtual_clusters: dict[str, VirtualCluster] = {}
     """Resources of ``volstream daemon --virtual-cluster NAME``, by case-insensitive name. Unlisted clusters use the home's."""
@@ -218,7 +218,7 @@ class Settings(BaseSettings):
     http_port: int = Field(default=8642, ge=0, le=65535)
     """The daemon's HTTP port, of the console and of probes and metrics; 0: any free port."""
     console_address: str = "127.0.0.1"
-    """Address that the console listens on. One that other hosts can reach needs a certificate."""
+    """Address that the console listens on. If other hosts can reach it, it needs a certificate."""
     console_certificate: Path | None = None
     """PEM file of the console's certificate; without it the console speaks HTTP, and listens on this machine only."""
     console_key: Path | None = None
@@ -233,7 +233,7 @@ class Settings(BaseSettings):
     """Period of full scans for volumes with queue type ``poll``."""
     queue_pollers: int = Field(default=1, ge=1, le=16)
     """Threads that poll the queue of a volume with a provider's type of queue, such as ``sqs``."""
-    reconcile_seconds: Seconds = 3600.0
+    listing_seconds: Seconds = 3600.0
     """Period of full listings while the daemon runs."""
     tick_keys: int = Field(default=20_000, gt=0)
     """Maximum number of changed keys checked at once; they are committed as one refresh."""
@@ -252,8 +252,8 @@ class Settings(BaseSettings):
     ingest_address: str = ""
     """``host:port`` at which the daemon serves real-time streams to clients without Java; empty: it does not."""
     ingest_token: Annotated[SecretStr, AfterValidator(_hard_to_guess)] | None = None
-    """What clients of the ingestion server must present, 16 characters or more; None: the content of ``ingest.token`` in the
-    home, made at first."""
+    """Token that clients of the ingestion server must send, 16 characters or more; None: the content of ``ingest.token`` in the
+    home, created at the first start."""
     upload_hosts: tuple[str, ...] = ()
     """Hosts from which ``session.connector.upload_file`` may fetch files by ``https://`` or ``http://``."""
     upload_max_bytes: Bytes = 10 << 30
@@ -296,22 +296,22 @@ class Settings(BaseSettings):
     receivers: dict[str, Receiver] = {}
     """Who gets alerts, by name: `webhook` (a URL) with `headers`, or `command`."""
     on_failure: tuple[str, ...] = ()
-    """Receivers of alerts about files that failed for good, and about runs that fail."""
+    """Receivers of alerts about quarantined files, which failed and will not be retried, and about failed runs."""
     on_pause: tuple[str, ...] = ()
-    """Receivers of alerts about jobs that were paused, by themselves or by hand."""
+    """Receivers of alerts about paused jobs, whether they paused themselves or a user paused them."""
     on_stale: tuple[str, ...] = ()
-    """Receivers of alerts about streams that can no longer be read, or soon cannot."""
+    """Receivers of alerts about streams that are stale or soon will be."""
     on_problem: tuple[str, ...] = ()
-    """Receivers of alerts about what else stands still: volumes, sources, commits of tables, the engine."""
+    """Receivers of alerts about everything else that has stopped: volumes, sources, commits of tables, the engine."""
     alert_after_seconds: Seconds = 30.0
-    """How long a transient problem must last before it is an alert; failures within this time are one alert."""
+    """How long a transient problem must last before it raises an alert; failures within this time share one alert."""
     alert_repeat_seconds: Seconds = 86400.0
-    """How long after an alert the same problem is another one."""
+    """Time after which a problem that lasts raises another alert."""
     stale_warning_seconds: Seconds = 86400.0
     """A stream is about to become stale if changes that it has not consumed may be deleted within this time."""
 
     openlineage: dict[str, Any] = Field(default={}, repr=False)
-    """OpenLineage's own configuration, such as `transport`; empty: `OPENLINEAGE_*` variables or `openlineage.yml`, if there."""
+    """OpenLineage's own configuration, such as `transport`; empty: `OPENLINEAGE_*` variables or an `openlineage.yml`."""
 
     history_seconds: Seconds = 90 * 86400.0
     """How long finished refreshes, plans, batches and attempts stay in the catalog, and printed output is kept."""
@@ -442,7 +442,7 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
         raise InvalidValueError(f"The path of the home, {printable(str(chosen))!r}, is not valid UTF-8.")
     if _UNFIT.search(str(chosen)):
         raise InvalidValueError(
-            f"{str(chosen)!r} cannot be a home: Spark or Delta would take a part of the path for something else.",
+            f"{str(chosen)!r} cannot be a home: Spark or Delta would misread a part of the path.",
             r"Choose a path without , * ? # % \ [ ] { } and control characters.",
         )
     try:

@@ -1,7 +1,7 @@
 """Plans, batches and intents: the catalog's side of "exactly once" (docs/exactly-once.md). What they did is in ``reports``.
 
-The transactions here are the steps of that protocol. ``streams.consume`` searches a target's log for commits; ``jobs.running`` runs
-batches.
+The transactions here are the steps of that protocol. ``streams.consume`` searches a target's log for commits;
+``jobs.running`` runs batches.
 """
 
 from __future__ import annotations
@@ -356,7 +356,7 @@ class Consumptions:
         row = self._locked(transaction, batch.stream_id)
         state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
         if row is None or state != BatchState.PLANNED:
-            raise FencedError(f"The batch {batch.id} is no longer waiting (it is {state or 'gone'}).")
+            raise FencedError(f"The batch {batch.id} is no longer waiting (it is {state or 'deleted'}).")
         return row
 
     def _end_attempt(self, transaction: Transaction, intent: Intent, state: str) -> Sequence[str]:

@@ -36,7 +36,7 @@ def copy(
         query = select(table).where(audit.c.ended_on.is_not(None)) if table is audit else select(table)
         result = source.execute(query.execution_options(yield_per=_CHUNK))
         for part in result.mappings().partitions():
-            rows = [dict(changed(table.name, dict(row))) for row in part]
+            rows = [dict(changed(table.name, {column.key: row[column] for column in table.c})) for row in part]
             target.execute(insert(table), rows)
             counts[table.name] += len(rows)
         _continue_numbers(target, table)

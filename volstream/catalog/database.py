@@ -255,7 +255,7 @@ class Database:
             )
         if version is not None and version < _FIRST_REVISION:
             raise InvalidValueError(
-                f"The catalog was created by a volstream before its first release (schema {version}).",
+                f"The catalog was created by a version before the first release (schema {version}).",
                 "Create a new home.",
             )
         if version != SCHEMA_REVISION:

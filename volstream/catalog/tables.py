@@ -134,7 +134,7 @@ def _fields(cls: type[Any], *given: Column[Any], subclasses: Sequence[type[Any]]
     Args:
         subclasses: the table stores objects of these; columns of their own fields may be NULL.
     """
-    columns = {column.name: column for column in given}
+    columns = {column.key: column for column in given}
     for class_ in (cls, *subclasses):
         for field, hint in get_type_hints(class_).items():
             kind = without_none(hint)
@@ -162,6 +162,7 @@ volumes = Table(
     *_fields(
         Volume,
         Column("connection_id", ForeignKey("connections.id")),
+        Column("reconciled_on", UtcDateTime, key="last_listing"),
         # Number of rows that the newest full listing would remove, held until confirmed; and the confirmation.
         Column("held_removals", BigInteger, nullable=False, server_default="0"),
         Column("accept_removals", Boolean, nullable=False, server_default=false()),
@@ -346,6 +347,10 @@ reconciles = Table(
         Completeness,
         Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
         Column("began_on", UtcDateTime, primary_key=True),
+        Column("missing", BigInteger, key="added_by_listing", nullable=False),
+        Column("changed", BigInteger, key="changed_by_listing", nullable=False),
+        Column("phantom", BigInteger, key="removed_by_listing", nullable=False),
+        Column("late", BigInteger, key="late_events", nullable=False),
     ),
 )
 

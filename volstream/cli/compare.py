@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 )
 @click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
 @click.option("--path", "paths", multiple=True, metavar="PATH", help="Only this file; may be repeated.")
-@click.option("--both", is_flag=True, help="Run the job's own code, too: what it takes, and whether its results vary.")
+@click.option(
+    "--both", is_flag=True, help="Also run the job's own code, to measure it and to see whether its results vary."
+)
 @common
 def compare_command(
     session: Session,
@@ -93,7 +95,9 @@ def _summary(comparison: Comparison) -> str:
     if differences.still_failing:
         lines.append(f"Of the unchanged, {counted(differences.still_failing, 'file')} failed before and still fail.")
     if differences.uncompared:
-        lines.append(f"{counted(differences.uncompared, 'file')} with very many rows: only their number was compared.")
+        lines.append(
+            f"{counted(differences.uncompared, 'file')} with too many rows: only the number of rows was compared."
+        )
     if differences.changed:
         lines.append(f"Left out: {counted(differences.changed, 'file')} that were changed or deleted meanwhile.")
     columns = comparison.columns
@@ -138,12 +142,12 @@ def _own(comparison: Comparison) -> Iterator[str]:
     if own is None:
         return
     if own.none:
-        yield "The job's own code gives what the table has."
+        yield "The job's own code returns the rows that the table has."
         return
     columns = f" (columns {', '.join(sorted(own.columns))})" if own.columns else ""
     yield (
-        f"The job's own code does not give what the table has for {counted(own.files - own.same, 'file')}{columns}: its results "
-        "vary, or it was changed since."
+        f"The job's own code returns other rows than the table has for {counted(own.files - own.same, 'file')}{columns}: "
+        "its results vary, or it was changed since."
     )
 
 

@@ -45,7 +45,7 @@ def env_list_command(session: Session, output: Output) -> None:
 @env_command.command("rm")
 @click.argument("id", required=False)
 @click.option("--unused", is_flag=True, help="Remove all that no job uses.")
-@click.option("--force", is_flag=True, help="Remove it although a job uses it. The next run makes it again.")
+@click.option("--force", is_flag=True, help="Remove it although a job uses it. The next run creates it again.")
 @common
 def env_rm_command(session: Session, output: Output, id: str | None, unused: bool, force: bool) -> None:
     """Remove the environment ID, or all that no job uses."""

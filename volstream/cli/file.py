@@ -46,7 +46,9 @@ def explain_file_command(session: Session, output: Output, volume: str, path: st
 @click.option("--arg", "arguments", type=PAIR, multiple=True, metavar="KEY=VALUE")
 @click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s")
 @click.option(
-    "--environment", metavar=_ENVIRONMENT.metavar, help=f"{_ENVIRONMENT.help} It is made in the home if it is missing."
+    "--environment",
+    metavar=_ENVIRONMENT.metavar,
+    help=f"{_ENVIRONMENT.help} It is created in the home if it is missing.",
 )
 @click.option("--as-set", is_flag=True, help="Call it once, on all files as one set (jobs with --group-by).")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)

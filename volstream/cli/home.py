@@ -22,7 +22,7 @@ _TOML = """\
 # warehouse = "/data/volstream"                     # default: the folder warehouse beside this file; or s3://bucket/prefix
 # driver_memory = "2GiB"
 # http_port = 8642
-# reconcile_seconds = "1h"
+# listing_seconds = "1h"
 # time_zone = "UTC"
 #
 # [warehouse_options]                               # of a warehouse in S3
@@ -40,6 +40,10 @@ _TOML = """\
 # access_key_id = "..."
 # access_key_secret = "..."
 """
+
+
+#: What a listing corrected in the directory, in the order of ``status``.
+_LISTED = ("added_by_listing", "removed_by_listing", "late_events")
 
 
 @click.command("init")
@@ -68,7 +72,7 @@ def init_command(session: Session, output: Output) -> None:
     }
     text = f"Home {settings.home} is ready."
     if missing:
-        text += f"\nThe engine is not: {missing} Commands that run no SQL and no functions work without it."
+        text += f"\nThe engine is not ready: {missing} Commands that run no SQL and no functions work without it."
     text += "\nNext: volstream create-volume NAME DIRECTORY"
     output.result(value, text)
 
@@ -95,14 +99,17 @@ def status_command(session: Session, output: Output) -> None:
     output.details({"home": overview["home"], "engine": running})
     output.table(
         overview["volumes"],
-        ["volume", "files", "queue", "reconciled", "missing", "phantom", "late", "rejected", "note"],
+        ["volume", "files", "queue", "last_listing", *_LISTED, "rejected", "note"],
         "No volumes.",
+        words=True,
     )
-    output.table(overview["streams"], ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
+    output.table(
+        overview["streams"], ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.", words=True
+    )
     jobs = [{**job, "done": done_of(job), "trigger": job["schedule"]} for job in overview["jobs"]]
-    columns = ["job", "state", "trigger", "done", "waiting since", "failed", "skipped", "last run", "outcome"]
-    output.table(jobs, columns, "No jobs.")
+    columns = ["job", "state", "trigger", "done", "waiting_since", "failed", "skipped", "last_run", "outcome"]
+    output.table(jobs, columns, "No jobs.", words=True)
     if overview["tables"]:  # others have no rows that arrive one by one
-        output.table(overview["tables"], ["table", "not_committed", "note"], "")
+        output.table(overview["tables"], ["table", "not_committed", "note"], "", words=True)
     if wrong:
         output.result(None, "\n".join(["Needs attention:", *(problem.line for problem in wrong)]))

@@ -164,7 +164,7 @@ def resume_command(session: Session, output: Output, job: str) -> None:
 @click.command("logs")
 @click.argument("job", shell_complete=names_of("job"))
 @click.option(
-    "--lines", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="How many of the last lines."
+    "--lines", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Number of lines, the newest."
 )
 @click.option("--file", "path", metavar="PATH", help="Only lines printed for this file.")
 @click.option("--batch", metavar="ID", help="Only lines of this batch (see list batches).")
@@ -182,7 +182,7 @@ def _show_run(session: Session, output: Output, name: str, report: RunReport, st
     done = report.progress
     others = (
         (done.overtaken, "deleted or changed before their turn"),
-        (done.later, "to be called later, as asked"),
+        (done.later, "to be called later, as requested"),
         (done.held, "held back until complete or quiet"),
     )
     more = "".join(f", {number} {what}" for number, what in others if number)
@@ -248,5 +248,5 @@ def _file(files: Sequence[str]) -> str:
     """Formats the file of a call, or the first of several; the function's setup has none."""
     if not files:
         return "(set-up)"
-    more = f" and {len(files) - 1} more of its call" if len(files) > 1 else ""
+    more = f" and {len(files) - 1} more of the same call" if len(files) > 1 else ""
     return f"{printable(files[0])}{more}"

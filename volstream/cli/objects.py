@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Kind -> columns in a list; JSON has all.
 _COLUMNS: Mapping[str, Sequence[str]] = {
     "connections": ("name", "type", "region", "endpoint", "comment"),
-    "volumes": ("name", "location", "queue_type", "reconciled_on", "comment"),
+    "volumes": ("name", "location", "queue_type", "last_listing", "comment"),
     "streams": ("name", "source_kind", "source_name", "mode", "offset", "has_data", "stale", "stale_after", "comment"),
     "jobs": ("name", "function", "statement", "into", "trigger", "state", "last_outcome"),
     "functions": ("name", "location", "returns", "comment"),
@@ -136,7 +136,7 @@ def list_command(
 @click.command("describe")
 @click.argument("kind", type=click.Choice([*_KINDS, "batch", "table"]))
 @click.argument("name", shell_complete=names_of())
-@click.option("--all", "whole", is_flag=True, help="Also show ids, and what only volstream itself uses.")
+@click.option("--all", "whole", is_flag=True, help="Also show ids and internal attributes.")
 @common
 def describe_command(session: Session, output: Output, kind: str, name: str, whole: bool) -> None:
     """Show one object in full."""
@@ -156,7 +156,7 @@ def describe_command(session: Session, output: Output, kind: str, name: str, who
 @click.option("--if-exists", is_flag=True, help="Do nothing if it does not exist.")
 @click.option("--cascade", is_flag=True, help="Volume: drop its streams and jobs too.")
 @click.option("--force", is_flag=True, help="Job: drop it even if a batch is open.")
-@click.option("--remove-outputs", is_flag=True, help="Job: remove the files that it made in another volume.")
+@click.option("--remove-outputs", is_flag=True, help="Job: remove the files that it wrote to another volume.")
 @common
 def drop_command(
     session: Session,
@@ -181,7 +181,7 @@ def drop_command(
     dropped = session.objects.by_kind[kind].drop(name, **options)
     text = f"The {kind} {name} is dropped." if dropped else f"There is no {kind} {name}."
     if batch is not None:
-        text += f" Batch {batch} was open: its rows may be in the table, or not; they have _batch_id = '{batch}'."
+        text += f" Batch {batch} was open: its rows may or may not be in the table; they have _batch_id = '{batch}'."
     output.result({"kind": kind, "name": name, "dropped": dropped}, text)
 
 
@@ -227,8 +227,8 @@ def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
         return described
     status = job_status(session.home, stored, runs_of(session.home.catalog, [stored]))
     wrong = [problem.line for problem in problems({"jobs": [status]}, {})]
-    owed = {key: status[key] for key in ("files", "done", "waiting", "failed", "skipped")}
-    return {**described, **owed, "waiting_since": status["waiting since"], "problems": wrong}
+    owed = {key: status[key] for key in ("files", "done", "waiting", "waiting_since", "failed", "skipped")}
+    return {**described, **owed, "problems": wrong}
 
 
 def _in_order(values: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:

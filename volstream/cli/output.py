@@ -47,11 +47,13 @@ class Output:
         *,
         everything: Any = None,
         exact: bool = False,
+        words: bool = False,
     ) -> None:
         """Prints rows as a table of ``columns``, or all of their values (or ``everything``) as JSON.
 
         Args:
             exact: with all digits of numbers and times.
+            words: see :func:`arranged`.
         """
         if self.as_json:
             self._write(to_json(rows if everything is None else everything))
@@ -59,7 +61,7 @@ class Output:
             self.message(empty)
         else:
             console = _console()
-            _print(console, arranged(rows, columns, console.width, exact=exact))
+            _print(console, arranged(rows, columns, console.width, exact=exact, words=words))
 
     def details(self, values: Mapping[str, Any], documents: Collection[str] = ()) -> None:
         """Prints one object's attributes; those named in ``documents`` follow the others, as text or JSON that can be copied."""
@@ -97,19 +99,27 @@ class Output:
 
 
 def arranged(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int, *, exact: bool = False, cut: bool = False
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    width: int,
+    *,
+    exact: bool = False,
+    cut: bool = False,
+    words: bool = False,
 ) -> Any:
     """Returns rows as a table; if that would break words, row by row with a line for each column.
 
     Args:
         cut: a row has one line, in which what is too long is cut; otherwise it is broken.
+        words: the heading of ``last_run`` is "last run"; otherwise it is the column's exact name.
     """
     from rich.console import Console, Group
     from rich.measure import Measurement
     from rich.table import Table
 
+    headings = [column.replace("_", " ") if words else column for column in columns]
     if len(columns) * _COLUMN_WIDTH <= width:
-        table = _table(rows, columns, exact=exact, cut=cut)
+        table = _table(rows, columns, headings, exact=exact, cut=cut)
         console = Console(width=10_000)
         if cut or Measurement.get(console, console.options, table).minimum <= width:
             return table
@@ -117,8 +127,8 @@ def arranged(
     records: list[Any] = []
     for number, row in enumerate(rows, start=1):
         grid = Table.grid(padding=(0, 2))
-        for column in columns:
-            grid.add_row(_cell(column), _cell(row.get(column), exact=exact))
+        for column, heading in zip(columns, headings, strict=True):
+            grid.add_row(_cell(heading), _cell(row.get(column), exact=exact))
         records += [f"Row {number}", grid, ""]
     return Group(*records)
 
@@ -138,14 +148,16 @@ def _print(console: Any, renderable: Any) -> None:
     console.print(renderable, crop=False, highlight=False, markup=False)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, exact: bool, cut: bool) -> Any:
+def _table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], headings: Sequence[str], *, exact: bool, cut: bool
+) -> Any:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
+    for column, heading in zip(columns, headings, strict=True):
         numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
-        table.add_column(_cell(column), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(_cell(heading), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row.get(column), exact=exact, cut=cut) for column in columns))
     return table

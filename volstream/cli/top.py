@@ -27,9 +27,18 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 #: Columns in order of importance: a narrow terminal shows the first.
-_VOLUMES = ("volume", "files", "rejected", "reconciled", "queue", "missing", "phantom", "late")
+_VOLUMES = (
+    "volume",
+    "files",
+    "rejected",
+    "last_listing",
+    "queue",
+    "added_by_listing",
+    "removed_by_listing",
+    "late_events",
+)
 _STREAMS = ("stream", "unread", "unread_bytes", "source", "offset", "has_data")
-_JOBS = ("job", "state", "done", "failed", "files/s", "rows/s", "waiting since", "outcome", "last run", "trigger")
+_JOBS = ("job", "state", "done", "failed", "files/s", "rows/s", "waiting_since", "outcome", "last_run", "trigger")
 _TABLES = ("table", "not_committed")
 
 #: Characters that a column needs on average.
@@ -116,7 +125,7 @@ def picture(before: HomeFacts | None, now: HomeFacts, width: int, height: int, n
     for number, (rows, columns) in enumerate(tables):
         maximum = max(_LEAST, free // (len(tables) - number))
         free -= min(len(rows), maximum)
-        parts.append(arranged(rows[:maximum], columns[: max(2, width // _WIDTH)], width, cut=True))
+        parts.append(arranged(rows[:maximum], columns[: max(2, width // _WIDTH)], width, cut=True, words=True))
         if len(rows) > maximum:
             parts.append(Text(f"and {len(rows) - maximum} more", style="dim"))
     return Group(*parts)
@@ -129,7 +138,7 @@ def _heading(now: HomeFacts) -> str:
 
 
 @click.command("top")
-@click.option("--every", type=DURATION, metavar="2s", default="2s", show_default=True, help="Time between two looks.")
+@click.option("--every", type=DURATION, metavar="2s", default="2s", show_default=True, help="Time between two updates.")
 @common
 def top_command(session: Session, output: Output, every: float) -> None:
     """Show volumes, streams and jobs live, until q is pressed. Starts nothing; without a terminal prints them once."""
@@ -164,7 +173,7 @@ def _watch(session: Session, now: HomeFacts, every: float, pressed: Callable[[fl
                 try:
                     before, now, note = now, look(session), None
                 except VolstreamError as error:  # the catalog may be back at the next look
-                    note = f"These are the facts of {now.time:%H:%M:%S}: {error.message}"
+                    note = f"Not updated since {now.time:%H:%M:%S}: {error.message}"
         except KeyboardInterrupt:
             return
 

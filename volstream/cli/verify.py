@@ -53,7 +53,7 @@ class _Report:
     help="Check the directory of VOLUME against a listing instead.",
 )
 @click.option("--all", "every", is_flag=True, help="Check the directories of all volumes, then the tables of all jobs.")
-@click.option("--fix", is_flag=True, help="Process what is wrong again, and remove rows that no file explains.")
+@click.option("--fix", is_flag=True, help="Process the wrong files again, and remove rows that belong to no file.")
 @click.option("--outputs", is_flag=True, help="Also check that the output files are in their volume.")
 @common
 def verify_command(
@@ -155,13 +155,13 @@ def _of_volume(volume: str, found: ComparedDirectory) -> _Report:
         "bytes": found.bytes,
         "wrong": {str(difference): number for difference, number in found.wrong.items()},
         "examples": [{"path": path, "difference": difference} for path, difference in found.examples],
-        "late": found.late,
+        "late_events": found.late,
         "unusable": found.unusable,
     }
     compared = f"{counted(found.files, 'file')} ({format_size(found.bytes)}) compared with the directory"
-    lines = [f"{compared}: {by_kind(found.wrong) or 'all is right'}.", *examples(found)]
+    lines = [f"{compared}: {by_kind(found.wrong) or 'no differences'}.", *examples(found)]
     if found.late:
-        lines.append(f"So recent that their events may still be under way: {found.late:,}.")
+        lines.append(f"Late events: {found.late:,} (files so recent that their events may still arrive).")
     if found.unusable:
         lines.append(
             f"Not compared: {counted(found.unusable, 'name')} that cannot be rows, or are still being written."
@@ -169,7 +169,7 @@ def _of_volume(volume: str, found: ComparedDirectory) -> _Report:
     error = None
     if found.wrong:
         error = FilesFailedError(
-            f"The directory of {volume} is wrong about {counted(found.count, 'file')}.",
+            f"The directory of {volume} differs from the store in {counted(found.count, 'file')}.",
             f"Repair it: volstream refresh {volume}",
         )
     return _Report(f"volume {volume}", value, lines, error)
@@ -184,7 +184,7 @@ def _of_job(job: str, found: Verification) -> _Report:
     elif not found.is_right:
         fixed = found.fixed is not None
         error = FilesFailedError(
-            f"The table is still wrong about {counted(found.count - (found.fixed or 0), found.unit)}."
+            f"The table is still wrong for {counted(found.count - (found.fixed or 0), found.unit)}."
             if fixed
             else f"The table is wrong: {found.text}.",
             f"See: volstream list failures --job {job}" if fixed else f"Repair it: volstream verify {job} --fix",

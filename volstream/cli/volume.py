@@ -117,35 +117,35 @@ def refresh_command(
         done = session.volumes.refresh(
             volume, subdirectory, accept_removals=accept_removals, inventory=inventory, stop=stop
         )
-    reconciled = done.reconciled
+    listing = done.listing
     value: dict[str, Any] = {
         "volume": volume,
         "inserted": done.inserted,
         "updated": done.updated,
         "deleted": done.deleted,
-        "by_daemon": reconciled is None,
+        "by_daemon": listing is None,
         "held_removals": done.held,
     }
-    text = f"{done.inserted} new, {done.updated} changed, {done.deleted} gone"
-    if reconciled is not None:
+    text = f"{done.inserted} new, {done.updated} changed, {done.deleted} removed"
+    if listing is not None:
         value |= {
-            "files": reconciled.files,
-            "bytes": reconciled.bytes,
-            "findings": reconciled.findings,
-            "unsettled": list(reconciled.unsettled),
-            "seconds": round(reconciled.seconds, 3),
-            "as_of": reconciled.as_of,
+            "files": listing.files,
+            "bytes": listing.bytes,
+            "findings": listing.findings,
+            "unsettled": list(listing.unsettled),
+            "seconds": round(listing.seconds, 3),
+            "as_of": listing.as_of,
         }
-        text = f"{counted(reconciled.files, 'file')} ({format_size(reconciled.bytes)}): {text}."
-        if reconciled.unsettled:
-            text += f" {len(reconciled.unsettled)} still being written: refresh again later."
-        if unusable := reconciled.findings - len(reconciled.unsettled):
+        text = f"{counted(listing.files, 'file')} ({format_size(listing.bytes)}): {text}."
+        if listing.unsettled:
+            text += f" {len(listing.unsettled)} still being written: refresh again later."
+        if unusable := listing.findings - len(listing.unsettled):
             text += f" {counted(unusable, 'name')} cannot be used; see volstream list rejected."
-        if reconciled.as_of is not None:
-            text += f" Complete as of {reconciled.as_of:%Y-%m-%d %H:%M:%S} UTC; events bring what has changed since."
+        if listing.as_of is not None:
+            text += f" Complete as of {listing.as_of:%Y-%m-%d %H:%M:%S} UTC; events bring what has changed since."
     if done.held:
         text += (
-            f" {counted(done.held, 'removal')} held, because that is more than the volume's limit. If the files were deleted, "
+            f" {counted(done.held, 'removal')} held, because there are more than the volume's limit. If the files were deleted, "
             f"run: volstream refresh {volume} --accept-removals."
         )
     output.result(value, text)

@@ -108,7 +108,7 @@ class Writer:
 
     def _location(self, target: Name) -> str:
         if self._home.catalog.streams.find(target) is not None:
-            raise AlreadyExistsError(f"{target} is a stream: it cannot be written.", "Write its source.")
+            raise AlreadyExistsError(f"{target} is a stream: it cannot be written.", "Write to its source.")
         location = metastore.locate(self._home, target)
         schemas = folders.inside(f"{self._home.warehouse}/tables")
         if target.schema not in (DEFAULT_SCHEMA, *schemas) and not DeltaLog(location).exists():

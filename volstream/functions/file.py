@@ -161,7 +161,7 @@ class File:
             raise ValueError(f"count({shortened(name)}, {shortened(number)}): the number must be from 0 to 2**53.")
         if not name.isprintable() or not 0 < len(name) <= _LONGEST_COUNT:
             raise ValueError(
-                f"The name of a count has 1 to {_LONGEST_COUNT} printable characters; {name[:200]!r} has not."
+                f"The name of a count must have 1 to {_LONGEST_COUNT} printable characters, unlike {name[:200]!r}."
             )
         with _counting:
             if name not in self.counted and len(self.counted) >= _MOST_COUNTS:
@@ -179,7 +179,7 @@ class File:
     @property
     def _details_store(self) -> HasDetails:
         if not isinstance(self._store, HasDetails):
-            raise NotImplementedError(f"The store of {self.url} tells no more of its objects.")
+            raise NotImplementedError(f"The store of {self.url} has no further details of its objects.")
         return self._store
 
     def _content(self) -> BinaryIO:

@@ -106,7 +106,7 @@ def _defined(path: Path) -> str:
 def _file(path: Path) -> Path:
     path = Path(os.path.expanduser(path))  # Path's own raises for an unknown user
     if not os.path.isfile(path):  # False also for a name that is too long
-        raise FunctionLoadError(f"There is no file {path}.", "Correct the path, or bring the file back.")
+        raise FunctionLoadError(f"There is no file {path}.", "Correct the path, or restore the file.")
     return path.resolve()
 
 

@@ -158,7 +158,7 @@ def problem_of(path: object, prefix: str = "") -> str | None:
     if len(f"{prefix}{path}".encode()) > _LONGEST_PATH or any(len(part.encode()) > _LONGEST_PART for part in parts):
         return f"is too long: a part may have {_LONGEST_PART} bytes, all of it {_LONGEST_PATH}"
     if not prefix and parts[0] == STAGING:
-        return f"is in the folder {STAGING}, which is volstream's"
+        return f"is in the folder {STAGING}, which is reserved for volstream"
     return None
 
 

@@ -297,7 +297,7 @@ def _too_large(name: str, function: Any, size: int) -> InvalidValueError:
     largest = max(sizes, key=lambda variable: sizes[variable], default=None)
     part = f", most of it in the variable {largest!r}" if largest is not None and sizes[largest] > size // 2 else ""
     return InvalidValueError(
-        f"The function {name} with what it uses has {format_size(size)}{part}; at most {format_size(MAX_BYTES)} are kept.",
+        f"The function {name} and the values it uses have {format_size(size)}{part}; the limit is {format_size(MAX_BYTES)}.",
         "Load large values from a file, once per worker, in the __init__ of a class.",
     )
 

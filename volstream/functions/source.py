@@ -266,7 +266,7 @@ def check_not_imported() -> None:
     """
     if (place := _importing.get()) is not None:
         raise FunctionLoadError(
-            f"{place} opens a session when it is imported, as it is wherever its function runs.",
+            f"{place} opens a session when it is imported, which happens wherever its function runs.",
             'Put that under: if __name__ == "__main__":',
         )
 

@@ -26,7 +26,7 @@ def end(catalog: Catalog, source: Source) -> None:
         if stream.source_kind is SourceKind.TABLE and stream.source_name == source.name:
             raise ObjectInUseError(
                 f"The stream {stream.name} reads the table {source.name}.",
-                "Drop the stream, or the dynamic table that has it, first.",
+                "Drop the stream, or the dynamic table that owns it, first.",
             )
     with catalog.database.transaction() as transaction:
         catalog.sources.remove(transaction, source)

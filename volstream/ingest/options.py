@@ -42,7 +42,7 @@ class FlushMode(StrEnum):
 
 class RetryStatus(StrEnum):
     """Why a flush failed: too much has arrived and is not committed; an unexpected error; something that volstream needs is
-    not available; the table is gone or no longer fits."""
+    not available; the table was dropped or no longer fits."""
 
     THROTTLED = "throttled"
     INTERNAL_ERROR = "internal_error"

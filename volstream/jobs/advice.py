@@ -18,7 +18,7 @@ _HELPS = {
     FailureKind.UNEXPECTED: "Fix the function or the file, or expect something else (alter-job --expect)",
     FailureKind.TOO_LARGE: "Return less (a path instead of contents), or raise the setting",
     FailureKind.TIMED_OUT: "Raise the limit (alter-job --timeout)",
-    FailureKind.WORKER_DIED: "Fix the function or the file; what killed it is in the message",
+    FailureKind.WORKER_DIED: "Fix the function or the file; the message says what killed the worker",
     FailureKind.UNREADABLE: "Check that the store answers",
     FailureKind.MALFORMED: "Fix the file, or how it is read (alter-job --arg)",
     FailureKind.NEW_COLUMNS: "Accept new columns (alter-job --arg new_columns=add)",
@@ -35,9 +35,9 @@ def automatic_action(failure: Failure, job: FileJob, now: datetime) -> str:
                 return f"retried by the next run {done}"
             return f"retry {_when(failure, now)} {done}"
         case FailureState.WAITING if failure.kind is FailureKind.RETRY_LATER:
-            return f"called again {_when(failure, now)}, as asked"
+            return f"called again {_when(failure, now)}, as it requested"
         case FailureState.WAITING if failure.kind is FailureKind.HELD:
-            return "waits for more files" if failure.next_try is None else f"looked at again {_when(failure, now)}"
+            return "waits for more files" if failure.next_try is None else f"checked again {_when(failure, now)}"
         case FailureState.WAITING:
             return "waits until the directory shows the change"
         case FailureState.SKIPPED:
@@ -72,7 +72,7 @@ def remedy(failure: Failure, job: FileJob, volume: str | None) -> str:
             return f"Sooner: {again}"
         case FailureState.WAITING if failure.kind is FailureKind.HELD:
             if failure.next_try is not None:
-                return "Nothing: it is processed when it has not changed for a while."
+                return "Nothing to do: it is processed once it has not changed for a while."
             return f"Add its missing files, or: volstream alter-job {job.name} --group-complete ..."
         case FailureState.WAITING:
             return f"volstream refresh {volume}" if volume else "The volume was dropped: drop the job."

@@ -63,7 +63,7 @@ def check_expectations(conditions: Sequence[str], columns: Sequence[str]) -> Non
         if "rows" in names and "rows" not in known:
             if len(names) > 1:
                 raise InvalidValueError(
-                    f"The expectation {text!r} is about single rows and about their number.", "Write two of them."
+                    f"The expectation {text!r} is about single rows and about their number.", "Write two expectations."
                 )
             continue
         unknown = sorted(names - {*known})
@@ -131,8 +131,8 @@ def _check_complete(text: str) -> None:
     called = {one.name if isinstance(one, exp.Anonymous) else one.sql_name() for one in parsed.find_all(exp.Func)}
     if parsed.find(exp.Window) or {name.lower() for name in called} & _VARYING:
         raise InvalidValueError(
-            f"The condition {text!r} may become true although no file of the set changes, but is checked only when one does.",
-            "To wait until the files have rested, use group_quiet.",
+            f"The condition {text!r} may become true while no file of the set changes, but it is checked only when one does.",
+            "To wait until the files stop changing, use group_quiet.",
         )
 
 

@@ -103,7 +103,7 @@ def missing_from(session: SparkSession, warehouse: str) -> Iterator[str]:
     key = f"spark.delta.logStore.{scheme}.impl"
     present = str(session.conf.get(key, "") or "")
     if scheme in LOG_STORE_SCHEMES and present != LOG_STORE_CLASS:
-        yield f"{key} is {present or 'not set'}; with {LOG_STORE_CLASS} no commit of Spark's replaces another writer's."
+        yield f"{key} is {present or 'not set'}; without {LOG_STORE_CLASS}, Spark's commits may replace those of other writers."
     if not is_guarding(session):
         yield (
             f"spark.sql.extensions lacks {EXTENSION_CLASS}: SQL functions can read files and call Java, "

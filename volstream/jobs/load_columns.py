@@ -67,7 +67,7 @@ def first_columns(services: JobServices, volume: Volume, into: Name, options: Lo
         own = [*existing.values(), *(own if options.new_columns is NewColumns.ADD else ())]
     if not own and options.new_columns is not NewColumns.ADD:
         raise InvalidValueError(
-            f"The volume {volume.name} has no rows yet that show their columns.",
+            f"The volume {volume.name} has no rows yet to infer columns from.",
             "Name the columns (a schema), or let new columns be added.",
         )
     if len(own) > MAX_COLUMNS:

@@ -220,8 +220,8 @@ class JobOutputs:
         etags = _each(lambda output: self._store.move(str(output.staged), output.path), fresh)
         if None in (*etags, *_each(lambda output: self._reader.head(str(output.staged)), waiting)):
             raise VolstreamError(
-                f"Outputs of the job {self._job.name} were removed before they were committed: another process took this one "
-                "for dead.",
+                f"Outputs of the job {self._job.name} were removed before they were committed: another process assumed that this "
+                "one had died.",
                 "Nothing of the batch was committed; the next run repeats it.",
             )
         self._placed = {str(output.staged): str(etag) for output, etag in zip(fresh, etags, strict=True)}

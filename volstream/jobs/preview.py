@@ -47,7 +47,7 @@ def preview(services: JobServices, job: FileJob) -> Preview:
         unfinished=unfinished.batches,
         retries=len(catalog.failures.due(job.id, datetime.now(UTC), _MAX_RETRIES)),
         seconds=None if rate is None else rate.seconds(load.files + load.removals, load.bytes),
-        listed=volume is not None and volume.reconciled_on is not None,
+        listed=volume is not None and volume.last_listing is not None,
     )
 
 

@@ -138,7 +138,7 @@ class ResultTables:
         elif not drop_checkpoints(location):
             if job.write is Write.APPEND or location != folders.own_location(self._warehouse, job.into):
                 raise InvalidStateError(
-                    f"The table {job.into} may have rows that its job cannot make again, but {damage}.",
+                    f"The table {job.into} may have rows that its job cannot produce again, but {damage}.",
                     f"Restore the log from a backup, or delete {location} and run: volstream verify {job.name} --fix",
                 )
             folders.remove(f"{location}/_delta_log")

@@ -54,20 +54,20 @@ _REWORDED = (
     ),
     (
         r"\[DELTA_TIMESTAMP_GREATER_[A-Z_]+\].*",
-        ("The newest version of the table is older than that time.", "Give no later time, or leave it out."),
+        ("The newest version of the table is older than that time.", "Give an earlier time, or leave it out."),
     ),
     (
         r"\[DELTA_CONCURRENT_[A-Z_]+.*",
         (
             "Other writers kept changing the table while the statement ran.",
-            "Run it again, or when fewer of them write.",
+            "Run it again, if need be when fewer writers are active.",
         ),
     ),
     (
         r".*Could not initialize class.*",
         (
-            "The engine could not load one of its classes, as after a full disk.",
-            "Run it again after: volstream engine stop. A daemon's engine needs a restart of the daemon.",
+            "The engine could not load one of its classes, which happens after a full disk.",
+            "Restart the engine (volstream engine stop, or restart the daemon if the engine is the daemon's), then run it again.",
         ),
     ),
     (
@@ -81,7 +81,7 @@ _REWORDED = (
         r"\[(?:FAILED_READ_FILE|DELTA_[A-Z_]*DELETION_VECTOR)\b.*?(?:file:/*)?((?:/|\w+://)\S*/)([^/\s]+?)\.?(?:\s|$)",
         (
             r"The file \1\2 cannot be read; it may be missing or damaged.",
-            "Of the table of a job: volstream verify JOB --fix. Of a dynamic table: CREATE OR REPLACE DYNAMIC TABLE.",
+            "If a job writes the table: volstream verify JOB --fix. If it is a dynamic table: CREATE OR REPLACE DYNAMIC TABLE.",
         ),
     ),
     (r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001.*)?$", (r"\1", "")),

@@ -314,7 +314,7 @@ class SparkGateway:
                     _log.warning(
                         "setting_ignored",
                         setting=f"spark_conf.{key}",
-                        cause="only the server can have it: set it there",
+                        cause="it can only be set on the Spark server",
                     )
         for key, value in self._on_server.items():
             session.conf.set(key, value)

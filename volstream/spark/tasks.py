@@ -34,8 +34,8 @@ def given_up(session: SparkSession, seconds: float) -> Iterator[None]:
         if not stall.found:
             raise
         raise NoExecutorError(
-            f"Spark has run no task of this for {format_duration(seconds)} (executor_wait_seconds).",
-            "Its cluster may have no executors, none as large as the job needs, or others use them all: see its master.",
+            f"Spark has not run a task of this work for {format_duration(seconds)} (executor_wait_seconds).",
+            "The cluster may have no executors, none large enough for the job, or none free: see the Spark master.",
         ) from error
     finally:
         stall.over.set()

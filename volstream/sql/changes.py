@@ -58,7 +58,7 @@ def travel_of(statement: str, reference: Reference) -> tuple[int | str, int] | N
         return int(at[0].text), at[0].end + 1
     if kind == ["TIMESTAMP"] and at and at[0].token_type is TokenType.STRING:
         return at[0].text, at[0].end + 1
-    raise SqlError("Of a directory, give the number of a version, or a time in quotes.")
+    raise SqlError("For a directory, give the number of a version, or a time in quotes.")
 
 
 def clause_in(tokens: list[Token]) -> ChangesClause | None:

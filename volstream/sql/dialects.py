@@ -226,7 +226,7 @@ FOREIGN: Sequence[ForeignConstruct] = (
     ),
     ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>ON VIEW)\b",
-        "Make a dynamic table of the view's query, and the stream on that: ON DYNAMIC TABLE d.",
+        "Create a dynamic table with the view's query, and the stream on it: ON DYNAMIC TABLE d.",
         {"ON VIEW": "CREATE STREAM s ON VIEW w"},
         "CREATE STREAM s ON DYNAMIC TABLE d",
     ),
@@ -253,7 +253,7 @@ FOREIGN: Sequence[ForeignConstruct] = (
     ),
     ForeignConstruct(
         r"\b(LATERAL|TABLE \() (?P<word>FLATTEN) \(",
-        "Write SELECT t.*, x.col FROM t, LATERAL explode(t.items) x; of a VARIANT: variant_explode.",
+        "Write SELECT t.*, x.col FROM t, LATERAL explode(t.items) x; for a VARIANT: variant_explode.",
         {"FLATTEN": "SELECT * FROM t, LATERAL FLATTEN(input => t.items) f"},
     ),
     ForeignConstruct(

@@ -26,9 +26,9 @@ class QueueBench:
 
     Attributes:
         queue: not started.
-        happen: causes an event about the path that it is given.
-        redelivers: a message that is not acknowledged comes back after ``visibility_seconds`` while the queue is started.
-        counts: events that follow each other are as many messages.
+        happen: called with a path, causes an event about it.
+        redelivers: the queue delivers a message again that is not acknowledged within ``visibility_seconds``.
+        counts: each event is a message of its own; False: the queue may merge events of one path.
     """
 
     queue: EventQueue
@@ -68,7 +68,7 @@ class QueueContract:
 
     @pytest.fixture
     def open_bench(self) -> OpenBench:
-        """Returns a function that opens a :class:`QueueBench`; of each test its own. Stop the queue at the end."""
+        """Returns a function that opens a :class:`QueueBench`, a new one for each test. Stop its queue after the test."""
         raise NotImplementedError("Supply the fixture `open_bench`.")
 
     def test_nothing_is_received_before_the_start(self, open_bench: OpenBench) -> None:

@@ -28,11 +28,11 @@ class Place:
         location: a URI, as users give it to ``create-volume``.
         missing: the URI of a location that does not exist.
         put: creates or replaces an object at a path below the location.
-        delete: removes one.
+        delete: deletes an object at a path.
         open: returns the store at a location.
-        is_clean: an output that fails leaves nothing.
-        unusable: characters that no path there can have.
-        folds: several slashes in a row are one there.
+        is_clean: a failed output leaves nothing behind.
+        unusable: characters that paths in the store cannot have.
+        folds: the store merges consecutive slashes.
     """
 
     location: str
@@ -67,7 +67,7 @@ class StoreContract:
 
     @pytest.fixture
     def place(self) -> Place:
-        """Returns a :class:`Place`; of each test its own."""
+        """Returns a :class:`Place`, a new one for each test."""
         raise NotImplementedError("Supply the fixture `place`.")
 
     def test_an_empty_location_lists_nothing(self, place: Place) -> None:

@@ -36,7 +36,7 @@ def test_a_catalog_of_before_the_first_release_is_rejected(catalog: Catalog, url
     with catalog.database.transaction() as transaction:
         transaction.execute(sqlalchemy.text("update alembic_version set version_num = '0033'"))
     later = Catalog(url)
-    with pytest.raises(InvalidValueError, match=r"before its first release.*0033.*Create a new home"):
+    with pytest.raises(InvalidValueError, match=r"before the first release.*0033.*Create a new home"):
         later.volumes.list()
     later.close()
 

@@ -96,10 +96,16 @@ def test_the_newest_full_listings_stay_on_record(catalog: Catalog, volume: Volum
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     for number in range(105):
         at = begin + timedelta(minutes=number)
-        catalog.refreshes.note_reconcile(Completeness(volume.id, at, 1.5, "reconcile", number, 10, 1, 2, 3, 1, 0))
+        catalog.refreshes.note_reconcile(Completeness(volume.id, at, 1.5, "listing", number, 10, 1, 2, 3, 1, 0))
     newest, second = catalog.refreshes.reconciles(volume.id, limit=2)
     assert (newest.listed, second.listed) == (104, 103)
-    assert (newest.missing, newest.changed, newest.phantom, newest.late, newest.seconds) == (1, 2, 3, 1, 1.5)
+    assert (
+        newest.added_by_listing,
+        newest.changed_by_listing,
+        newest.removed_by_listing,
+        newest.late_events,
+        newest.seconds,
+    ) == (1, 2, 3, 1, 1.5)
     assert len(catalog.refreshes.reconciles(volume.id, limit=1000)) == 100
 
 

@@ -150,7 +150,7 @@ def test_the_newest_complete_report_of_a_folder_is_read(home: Home) -> None:
     home.publish(LATER, reported)
     home.cloud.put(home.reports, f"reports/{LATER + timedelta(days=1):%Y-%m-%dT%H-%MZ}/manifest.checksum", b"x")
     done = home.session.volumes.refresh("v", inventory=folder)
-    assert (done.inserted, done.reconciled and done.reconciled.as_of) == (2, LATER)
+    assert (done.inserted, done.listing and done.listing.as_of) == (2, LATER)
 
 
 def test_a_report_that_does_not_suit_is_refused(home: Home) -> None:
@@ -197,7 +197,7 @@ def test_who_keeps_the_volume_reads_each_new_report_once_and_lists_while_there_i
     home.publish(LATER, home.reported())
     done = keeper.end_listing(keeper.begin_listing()())
     assert done is not None
-    assert (done.as_of, done.counts.inserted, keeper.reconciled_on) == (LATER, 1, LATER)
+    assert (done.as_of, done.counts.inserted, keeper.last_listing) == (LATER, 1, LATER)
     home.put("c")
     assert keeper.end_listing(keeper.begin_listing()()) is None
     assert set(home.directory()) == {"a", "b"}
@@ -208,7 +208,7 @@ def test_who_keeps_the_volume_reads_each_new_report_once_and_lists_while_there_i
 
 def test_a_daemon_fills_a_new_volume_from_its_inventory_and_reads_the_next_report(home: Home) -> None:
     catalog = home.session.home.catalog
-    settings = config.load(home.folder, reconcile_seconds=0.1)
+    settings = config.load(home.folder, listing_seconds=0.1)
     home.session.volumes.alter("v", inventory=f"s3://{home.reports}/reports/")
     home.put("a")
     home.publish(LATER, home.reported())
@@ -217,7 +217,7 @@ def test_a_daemon_fills_a_new_volume_from_its_inventory_and_reads_the_next_repor
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
-        eventually(lambda: home.session.volumes.get("v").reconciled_on == LATER)
+        eventually(lambda: home.session.volumes.get("v").last_listing == LATER)
         assert set(home.directory()) == {"a"}
         home.publish(LATER + timedelta(minutes=1), home.reported())
         eventually(lambda: set(home.directory()) == {"a", "b"})
@@ -225,7 +225,7 @@ def test_a_daemon_fills_a_new_volume_from_its_inventory_and_reads_the_next_repor
         worker.end()
         thread.join(30)
     causes = {one.cause for one in catalog.refreshes.reconciles(home.session.volumes.get("v").id, limit=10)}
-    assert causes == {"bootstrap", "reconcile"}
+    assert causes == {"first-listing", "listing"}
     assert catalog.conditions.cause(ConditionKind.VOLUME, home.session.volumes.get("v").id) is None
 
 
@@ -250,7 +250,7 @@ def test_a_volume_is_listed_while_its_reports_have_nothing_of_it(home: Home) -> 
 def test_the_inventory_of_a_volume_is_described_and_in_the_policies_of_its_connection(home: Home) -> None:
     with pytest.raises(InvalidValueError, match="cannot be an inventory of"):
         home.session.volumes.alter("v", inventory="oss://reports/x")
-    with pytest.raises(InvalidValueError, match="names a single report"):
+    with pytest.raises(InvalidValueError, match="is a single report"):
         home.session.volumes.alter("v", inventory=f"s3://{home.reports}/reports/manifest.json")
     home.session.volumes.alter("v", inventory=f"s3://{home.reports}/reports/")
     policy = policies(home.session.connections.get("c"), home.session.home.catalog)["permission_policy"]
@@ -260,4 +260,4 @@ def test_the_inventory_of_a_volume_is_described_and_in_the_policies_of_its_conne
     said = CliRunner().invoke(describe_command, ["volume", "v", "--home", str(home.folder), "--format", "json"])
     described = json.loads(said.stdout)
     assert described["inventory"] == f"s3://{home.reports}/reports/"
-    assert datetime.fromisoformat(described["reconciled_on"]) == LATER
+    assert datetime.fromisoformat(described["last_listing"]) == LATER

@@ -214,7 +214,7 @@ def test_a_function_that_takes_too_much_with_it_names_the_variable() -> None:
     def f(file: Any) -> dict[str, int]:
         return {"n": len(model)}
 
-    with pytest.raises(InvalidValueError, match=r"most of it in the variable 'model'; at most 1.0 MiB are kept"):
+    with pytest.raises(InvalidValueError, match=r"most of it in the variable 'model'; the limit is 1.0 MiB"):
         archive_of(f)
 
 

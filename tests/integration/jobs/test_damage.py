@@ -191,7 +191,7 @@ def test_a_table_with_other_rows_is_not_made_again(place: Place) -> None:
     place.run()
     log = Path(place.session.home.warehouse) / "tables/public/t/_delta_log"
     (log / f"{1:020d}.json").write_bytes(b"{")
-    with pytest.raises(InvalidStateError, match="rows that its job cannot make again") as raised:
+    with pytest.raises(InvalidStateError, match="rows that its job cannot produce again") as raised:
         place.session.jobs.heal("j")
     assert "Restore the log from a backup" in raised.value.remedy
     assert log.exists()

@@ -493,7 +493,7 @@ def test_a_catalog_older_than_the_table_is_rejected(place: Place) -> None:
 def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, location) for the tests above
     """Begins an attempt as a run does and abandons it, as a killed process does."""
     session = place.session
-    if place.volume.reconciled_on is None:
+    if place.volume.last_listing is None:
         place.refresh()
     services = session.jobs.services
     job = services.results.prepare(objects.file_job(session.jobs.get("j")))

@@ -426,7 +426,7 @@ def test_a_dropped_job_leaves_its_outputs_or_takes_them_along(target: Target) ->
     target.run()
     with pytest.raises(ObjectInUseError, match="is used by job j"):
         session.volumes.drop("out")
-    with pytest.raises(ObjectInUseError, match="gets the outputs of the job j"):
+    with pytest.raises(ObjectInUseError, match="lose track of the outputs of the job j"):
         session.volumes.create("out", str(target.folder), queue_type=QueueType.NONE, or_replace=True)
     session.jobs.drop("j")
     assert target.files == {"up/a": "ONE", "up/b": "TWO"}

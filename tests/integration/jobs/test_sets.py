@@ -152,7 +152,7 @@ def test_a_set_fails_is_retried_explained_replayed_and_compared_as_one(place: Pl
     [failure] = place.session.jobs.failures("j")
     assert (failure.path, failure.kind) == ("a", FailureKind.RAISED)
     said = status(place.session.home)
-    assert [problem.why for problem in problems(said, {})] == ["1 set failed for good."]
+    assert [problem.why for problem in problems(said, {})] == ["1 set quarantined."]
     [job_status] = said["jobs"]
     assert (job_status["done"], job_status["outcome"]) == (None, "1 set done, 1 failed, 0 removed")
     details = {event.what: event.details for event in tell(place.session.home, "v", "a/1")}
@@ -251,7 +251,7 @@ def test_the_shorthands_are_the_same_in_sql_and_python(place: Place) -> None:
         ({"group_by": "folder", "on_move": "rekey"}, "cannot follow"),
         ({"group_by": None, "group_quiet": "3s"}, "group_quiet is about sets"),
         ({"group_complete": "size > 3"}, "aggregate"),
-        ({"group_complete": "max(last_modified_time) < now()"}, "although no file of the set changes"),
+        ({"group_complete": "max(last_modified_time) < now()"}, "while no file of the set changes"),
         ({"group_by": "relative_path) or (1=1"}, "cannot be read"),
         ({"group_complete": "count(nothing) > 3"}, "names a column 'nothing'"),
     ],

@@ -225,7 +225,7 @@ def test_what_is_wrong_is_a_condition_until_it_is_right(verified: Verified) -> N
     verified.sql("DELETE FROM t$ WHERE _file_path = '01'")
     assert wrong() == []
     verified.wrong()
-    assert wrong() == ["Its table is not as the files say: 1 file: 1 missing."]
+    assert wrong() == ["Its table does not match the files: 1 file: 1 missing."]
     verified.run()
     assert wrong() != []
     verified.jobs.verify("j", fix=True)

@@ -34,12 +34,20 @@ JOB = {
     "files": 7,
     "done": 5,
     "waiting": 0,
-    "waiting since": None,
+    "waiting_since": None,
     "failed": 0,
-    "last run": None,
+    "last_run": None,
     "outcome": "",
 }
-VOLUME = {"files": 7, "rejected": 0, "reconciled": None, "queue": "none", "missing": 0, "phantom": 0, "late": 0}
+VOLUME = {
+    "files": 7,
+    "rejected": 0,
+    "last_listing": None,
+    "queue": "none",
+    "added_by_listing": 0,
+    "removed_by_listing": 0,
+    "late_events": 0,
+}
 NOW = HomeFacts(
     at=10.0,
     time=datetime(2026, 3, 1, 12, tzinfo=UTC),
@@ -117,7 +125,7 @@ def test_a_narrow_terminal_shows_the_most_important_columns() -> None:
 def test_without_a_terminal_it_prints_once(shell: Shell) -> None:
     text = shell.ok("top")
     assert "no engine" in text
-    assert "reconciled" in text
+    assert "last listing" in text
     assert '"wrong": []' in shell.ok("top", "--format", "json")
 
 

@@ -47,7 +47,7 @@ def test_every_kind_of_failure_has_a_remedy(kind: FailureKind) -> None:
     waiting = remedy(failure(FailureState.WAITING, kind=kind), JOB, "images")
     other = {
         FailureKind.RETRY_LATER: "Sooner: volstream retry classify 'a b.txt'",
-        FailureKind.HELD: "Nothing: it is processed when it has not changed for a while.",
+        FailureKind.HELD: "Nothing to do: it is processed once it has not changed for a while.",
     }
     assert waiting == other.get(kind, "volstream refresh images")
 
@@ -66,7 +66,7 @@ def test_a_failure_of_no_particular_kind_is_the_files() -> None:
 def test_a_file_whose_function_asked_to_be_called_later_says_when() -> None:
     asked = {"kind": FailureKind.RETRY_LATER, "next_try": objects.NOW + timedelta(seconds=45)}
     said = automatic_action(failure(FailureState.WAITING, **asked), JOB, objects.NOW)
-    assert said == "called again in 45 s, as asked"
+    assert said == "called again in 45 s, as it requested"
 
 
 def test_a_failure_with_output_says_where_to_find_it() -> None:

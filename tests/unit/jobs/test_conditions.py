@@ -28,7 +28,7 @@ def test_conditions_on_all_files_of_a_set(condition: str) -> None:
         ("size > 1", "must be on all files"),
         ("count(*) >= size", "must be on all files"),
         ("count(*) FILTER (WHERE size > 1) > size", "must be on all files"),
-        ("max(last_modified_time) FILTER (WHERE size > 1) < now()", "although no file of the set changes"),
+        ("max(last_modified_time) FILTER (WHERE size > 1) < now()", "while no file of the set changes"),
         ("every(nothing > 1)", "names a column 'nothing'"),
     ],
 )

@@ -143,11 +143,11 @@ def test_a_long_message_is_shortened_to_one_line() -> None:
         (
             "[DELTA_TIMESTAMP_GREATER_THAN_COMMIT] Timestamp 2026-11-24 15:40:20.938 is after the table's latest version "
             "(2026-11-24 15:23:23.233). Use a timestamp at or before 2026-11-24 15:23:23.",
-            "The newest version of the table is older than that time. Give no later time, or leave it out.",
+            "The newest version of the table is older than that time. Give an earlier time, or leave it out.",
         ),
         (
             "[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] ConcurrentAppendException: Files were added by a concurrent update.",
-            "Other writers kept changing the table while the statement ran. Run it again, or when fewer of them write.",
+            "Other writers kept changing the table while the statement ran. Run it again, if need be when fewer writers are active.",
         ),
         ("[USER_RAISED_EXCEPTION] No such\nthing. SQLSTATE: P0001", "No such\nthing."),
         (

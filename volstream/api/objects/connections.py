@@ -33,17 +33,24 @@ class Connections(Collection[Connection]):
         if_not_exists: bool = False,
         **options: Unpack[ConnectionKeywords],
     ) -> Connection:
-        """Creates a connection; options are those of :class:`~volstream.base.definitions.ConnectionOptions`.
+        """Stores a connection and returns it; contacts nothing. Options are those of
+        :class:`~volstream.base.definitions.ConnectionOptions`.
 
         Raises:
-            As :func:`volstream.files.volumes.connections.create_connection`.
+            InvalidValueError: an unknown credential source; an invalid region, endpoint or role.
+            AlreadyExistsError: the name is taken.
         """
         values = ConnectionOptions(**read(ConnectionOptions, {"type": type, **options}))
         return connections.create_connection(self._home.catalog, Name.parse(name), values, if_not_exists=if_not_exists)
 
     @takes(to_alter(ConnectionOptions), changes=True)
     def alter(self, name: str, **changes: Unpack[ConnectionKeywords]) -> Connection:
-        """Changes a connection: options of :meth:`create` except the type. Raises NotFoundError, InvalidValueError."""
+        """Changes a connection: options of :meth:`create` except the type. Returns it as it is then.
+
+        Raises:
+            NotFoundError: no such connection.
+            InvalidValueError: as :meth:`create`.
+        """
         values = read(ConnectionOptions, changes)
         return connections.alter_connection(self._home.catalog, Name.parse(name), **values)
 
@@ -52,5 +59,10 @@ class Connections(Collection[Connection]):
         return policies(self.get(name), self._home.catalog)
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a connection; returns False if it does not exist and ``if_exists`` is set. Raises ObjectInUseError."""
+        """Drops a connection; returns False if it does not exist and ``if_exists`` is set.
+
+        Raises:
+            NotFoundError: no such connection, without ``if_exists``.
+            ObjectInUseError: a volume uses it.
+        """
         return connections.drop_connection(self._home.catalog, Name.parse(name), if_exists=if_exists)

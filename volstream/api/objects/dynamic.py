@@ -103,11 +103,16 @@ class DynamicTables:
         return self._home.catalog.jobs.list(cls=DynamicJob.__name__)
 
     def refresh(self, name: str) -> int:
-        """Brings the table up to date; returns the rows written, as far as known. Raises the errors of a job's run."""
+        """Brings the table up to date; returns the rows written, as far as known. Raises as :meth:`Jobs.run`."""
         return self._jobs.run(str(self.get(name).name)).progress.rows
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a dynamic table with its rows; returns False if it does not exist and ``if_exists`` is set."""
+        """Drops a dynamic table with its rows and its job; returns False if it does not exist and ``if_exists`` is set.
+
+        Raises:
+            NotFoundError: no such dynamic table, without ``if_exists``.
+            StreamBusyError: a run is processing a batch.
+        """
         from volstream.api.statements import dynamic
 
         try:

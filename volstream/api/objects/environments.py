@@ -55,7 +55,7 @@ class Environments:
         if found.jobs and not force:
             raise ObjectInUseError(
                 f"The environment {id} is used by {', '.join(found.jobs)}.",
-                f"To remove it anyway: volstream env rm {id} --force. The next run makes it again.",
+                f"To remove it anyway: volstream env rm {id} --force. The next run creates it again.",
             )
         self._store.remove(id)
 

@@ -113,7 +113,12 @@ class Jobs(Collection[Job]):
             tell: called with a sentence about columns that were inferred.
 
         Raises:
-            InvalidValueError: the columns can be neither found nor inferred; the function cannot be pickled.
+            InvalidValueError: an option is invalid; columns are neither declared nor inferred; the function cannot be pickled.
+            FunctionLoadError: the function cannot be imported. DependencyError: its environment cannot be made.
+            NotFoundError: the stream, the volume or the environment does not exist.
+            InvalidStateError: another job keeps the table, or the table is in use and lacks columns.
+            AlreadyExistsError: the name is taken. ObjectInUseError: the stream serves another job.
+            SqlError: the statement is wrong.
         """
         from volstream.functions.pickled import function_attributes
         from volstream.jobs.definitions import create_job
@@ -221,7 +226,14 @@ class Jobs(Collection[Job]):
         tell: Callable[[str], None] = lambda _: None,
         **changes: Unpack[JobChanges],
     ) -> Job:
-        """Changes a job; its cursor and its failures stay. ``directory`` and ``tell`` are as in :meth:`create`."""
+        """Changes options of a job and returns it; its cursor and its failures stay. ``directory`` and ``tell`` are as in
+        :meth:`create`. Rows of files that were processed before stay as they are: see :meth:`replay`.
+
+        Raises:
+            NotFoundError: no such job.
+            InvalidStateError: a batch of the job is open.
+            InvalidValueError: an option is invalid, or does not apply to the job. Otherwise as :meth:`create`.
+        """
         from volstream.functions.pickled import function_attributes
         from volstream.jobs.definitions import alter_job
 
@@ -251,7 +263,7 @@ class Jobs(Collection[Job]):
         """
         if isinstance(self._home.catalog.jobs.find(Name.parse(name)), DynamicJob):
             raise InvalidStateError(
-                f"The job {name} maintains a dynamic table, which nothing would refresh without it.",
+                f"The job {name} maintains a dynamic table, which is dropped together with its job.",
                 f"Run: DROP DYNAMIC TABLE {name}",
             )
         return self.drop_of_any_kind(name, if_exists=if_exists, force=force, remove_outputs=remove_outputs)
@@ -295,13 +307,16 @@ class Jobs(Collection[Job]):
             return logs.read(location, lines, batch=batch, path=path)
 
     def pause(self, name: str) -> Job:
-        """Pauses the job until it is resumed; it keeps its position."""
+        """Pauses the job until it is resumed; it keeps its position, and a run in progress ends by itself.
+
+        Raises NotFoundError.
+        """
         from volstream.jobs.definitions import set_paused
 
         return set_paused(self._home.catalog, Name.parse(name), paused=True)
 
     def resume(self, name: str) -> Job:
-        """Resumes a paused job."""
+        """Resumes a paused job; does nothing to another one. Raises NotFoundError."""
         from volstream.jobs.definitions import set_paused
 
         return set_paused(self._home.catalog, Name.parse(name), paused=False)
@@ -316,7 +331,9 @@ class Jobs(Collection[Job]):
         observe: Observer | None = None,
         owner: str | None = None,
     ) -> RunReport:
-        """Runs a job once, in this process; first lists its volumes that were never listed.
+        """Runs a job once, in this process, and returns what it did; first lists its volumes that were never listed.
+
+        Files that fail raise nothing: the report counts them, and :meth:`failures` has them.
 
         Args:
             waits: called with the reason if the job is already running, in any process; this run then waits for the end of that
@@ -349,7 +366,13 @@ class Jobs(Collection[Job]):
         return report
 
     def preview(self, name: str) -> Preview:
-        """Returns what a run of the job would do now. Changes nothing; raises StreamStaleError."""
+        """Returns what a run of the job would do now: files, batches and time. Changes nothing.
+
+        Raises:
+            NotFoundError: no such job.
+            InvalidStateError: the job runs a statement.
+            StreamStaleError: its stream can no longer be read.
+        """
         return self.file_runner(self._of_files(name)).preview()
 
     def compare(
@@ -376,7 +399,7 @@ class Jobs(Collection[Job]):
             sample: maximum number of files, up to 10,000: always the same ones, spread over the directory.
             where: SQL condition on the directory's columns; None: all files.
             paths: only these files, all of them.
-            both: run the job's own code, too, to measure it, and to see whether it still gives what the table has.
+            both: also run the job's own code, to measure it and to see whether it still returns the rows of the table.
             directory: as in :meth:`create`.
             observe: called with the progress.
 
@@ -485,8 +508,8 @@ class Jobs(Collection[Job]):
         """Compares a job's table with the files that were delivered to it, without calling the function.
 
         Args:
-            fix: process the files that are wrong again, and remove rows that no file explains.
-            outputs: compare the files that the function made with the volume that has them, too.
+            fix: process the wrong files again, and remove rows that belong to no file.
+            outputs: also compare the files that the function made with the volume that has them.
 
         Raises:
             InvalidValueError: ``outputs``, but the job makes no files.
@@ -522,7 +545,7 @@ class Jobs(Collection[Job]):
         return self._home.catalog.failures.count(self.get(name).id if name else None, wanted)
 
     def retry(self, name: str, paths: Sequence[str] | None = None, wanted: FailureFilter = ANY) -> Sequence[str]:
-        """Makes failed files due now: those of ``paths``, or those ``wanted``.
+        """Makes failed files due at the next run, those of ``paths`` or those ``wanted``; returns their paths.
 
         Raises:
             NotFoundError: a path has no failure.
@@ -530,7 +553,8 @@ class Jobs(Collection[Job]):
         return self._set_state(name, FailureState.RETRYING, paths, wanted)
 
     def skip(self, name: str, paths: Sequence[str] | None = None, wanted: FailureFilter = ANY) -> Sequence[str]:
-        """Skips failed files: those of ``paths``, or those ``wanted``. A newer version of a file is still processed.
+        """Skips failed files, those of ``paths`` or those ``wanted``; returns their paths. A newer version of a file is still
+        processed.
 
         Raises:
             NotFoundError: a path has no failure.
@@ -597,7 +621,7 @@ class Jobs(Collection[Job]):
         """Lists a volume that was never listed."""
         from volstream.changes.directory.foreground import refresh
 
-        if volume.reconciled_on is None:
+        if volume.last_listing is None:
             refresh(self._home.catalog, self._home.settings, volume, stop=stop)
 
     def _forget_history(self) -> None:
@@ -617,7 +641,7 @@ class Jobs(Collection[Job]):
         """Returns a hint on the file of a job that an unknown path may mean, as :func:`meant`."""
         catalog = self._home.catalog
         if isinstance(job, FileJob) and job.group_by is not None:
-            return f"{like(path, known)}A job on sets of files takes the keys of sets. "
+            return f"{like(path, known)}The job processes sets of files: give keys of sets, not paths. "
         stream = catalog.streams.by_id(job.stream_id) if isinstance(job, FileJob) else None
         volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
         return "" if volume is None else meant(volume.location, path, known)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @checked
 class Streams(Collection[Stream]):
-    """Streams."""
+    """Cursors over the changes of volumes and tables."""
 
     def __init__(self, home: Home) -> None:
         super().__init__(home, home.catalog.streams)
@@ -45,7 +45,17 @@ class Streams(Collection[Stream]):
         if_not_exists: bool = False,
         **options: Unpack[StreamKeywords],
     ) -> Stream:
-        """Creates a stream on a volume or a table; options are those of :class:`~volstream.base.definitions.StreamSpec`."""
+        """Creates a stream on a volume or a table; options are those of :class:`~volstream.base.definitions.StreamSpec`.
+
+        Reads the log of the table; changes nothing but the catalog.
+
+        Raises:
+            NotFoundError: the volume or the table does not exist.
+            InvalidStateError: the changes of the table are not tracked.
+            InvalidValueError: neither a volume nor a table is given, or both; a start that the source does not have.
+            AlreadyExistsError: a stream or a table has this name.
+            ObjectInUseError: the stream to replace serves a job.
+        """
         from volstream.api.statements import metastore
         from volstream.changes.streams.definitions import create_stream
 
@@ -65,18 +75,35 @@ class Streams(Collection[Stream]):
         return self._definitions.change(self._definitions.get(Name.parse(name)), comment=comment)
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a stream; returns False if it does not exist and ``if_exists`` is set. Raises ObjectInUseError."""
+        """Drops a stream; returns False if it does not exist and ``if_exists`` is set. Its source stays.
+
+        Raises:
+            NotFoundError: no such stream, without ``if_exists``.
+            ObjectInUseError: a job consumes it.
+            StreamBusyError: a consumption is open.
+        """
         from volstream.changes.streams.definitions import drop_stream
 
         self.free(name)
         return drop_stream(self._home.catalog, Name.parse(name), if_exists=if_exists)
 
     def has_data(self, name: str) -> bool:
-        """Returns whether a read may return rows; reads the log, not Spark. Raises StreamStaleError."""
+        """Returns whether a read may return rows. Reads the log of the source, without Spark.
+
+        Raises:
+            NotFoundError: no such stream.
+            StreamStaleError: it can no longer be read.
+        """
         return self._home.reader.has_data(self.get(name))
 
     def reset(self, name: str, *, to_version: int | None = None, to_timestamp: datetime | None = None) -> Stream:
-        """Sets the offset to a point in time. Raises StreamBusyError, InvalidValueError."""
+        """Moves the offset to a version or a time, back or forth: later changes are delivered, some of them again.
+
+        Raises:
+            NotFoundError: no such stream.
+            InvalidValueError: neither is given, or both; the history of the source does not have it.
+            StreamBusyError: a consumption is open.
+        """
         from volstream.changes.streams.definitions import move_stream
 
         if (to_version is None) == (to_timestamp is None):
@@ -85,14 +112,21 @@ class Streams(Collection[Stream]):
         return move_stream(self._home.catalog, self._home.warehouse, Name.parse(name), to_version, to_timestamp)
 
     def advance(self, name: str, *, to_version: int | None = None) -> Stream:
-        """Discards the stream's unconsumed changes, up to a version or all. Raises StreamBusyError, InvalidValueError."""
+        """Discards unconsumed changes: moves the offset to ``to_version``, by default to the newest.
+
+        Raises:
+            NotFoundError: no such stream.
+            InvalidValueError: the version is before the offset, or does not exist yet.
+            StreamBusyError: a consumption is open.
+        """
         from volstream.changes.streams.definitions import advance_stream
 
         self.free(name)
         return advance_stream(self._home.catalog, self._home.warehouse, Name.parse(name), to_version)
 
     def free(self, name: str) -> None:
-        """Settles a consumption that a statement left open. No Spark if there is none. Raises StreamBusyError."""
+        """Finds out whether a consumption that a statement left open was committed, and closes it. Needs Spark only if there is
+        one. Raises StreamBusyError if it is still running."""
         stream = self._home.catalog.streams.find(Name.parse(name))
         plan = None if stream is None else self._home.catalog.consumptions.open_plan(stream.id)
         if stream is None or plan is None or plan.kind is not PlanKind.STATEMENT:
@@ -101,7 +135,15 @@ class Streams(Collection[Stream]):
             consumption.free(stream)
 
     def resolve(self, name: str, *, committed: bool) -> None:
-        """Settles by hand an attempt whose outcome volstream cannot determine (its table no longer exists or was replaced)."""
+        """Records what became of an attempt whose outcome volstream cannot determine, because its table was dropped or replaced.
+
+        Args:
+            committed: True: its changes are in the table, and the offset moves; False: the next run delivers them again.
+
+        Raises:
+            NotFoundError: no such stream.
+            InvalidStateError: it has no open attempt.
+        """
         from volstream.catalog.consumptions import BatchOutcome
 
         stream = self.get(name)

@@ -43,10 +43,18 @@ class Volumes(Collection[Volume]):
         check: bool = True,
         **options: Unpack[VolumeKeywords],
     ) -> Volume:
-        """Creates a volume; options are those of :class:`~volstream.base.definitions.VolumeSpec`.
+        """Creates a volume; options are those of :class:`~volstream.base.definitions.VolumeSpec`. Its files are not listed yet.
 
         Args:
             check: first check that the directory or bucket, and the queue, can be reached.
+            or_replace: replace an existing volume of that name; the streams on the old one become stale.
+
+        Raises:
+            InvalidValueError: an invalid location, connection, glob, limit or queue.
+            AlreadyExistsError: the name is taken.
+            ObjectInUseError: a job writes its outputs to the volume that would be replaced.
+            NotFoundError: the directory or the connection does not exist.
+            StorageError, QueueError: ``check``: the bucket or the queue cannot be reached; StorageDeniedError: access was denied.
         """
         spec = VolumeSpec(name=Name.parse(name), location=location, **read(VolumeSpec, options))
         return volume_rules.create_volume(
@@ -73,6 +81,9 @@ class Volumes(Collection[Volume]):
 
         Args:
             check: first check that the directory or bucket, and the queue, can be reached.
+
+        Raises:
+            NotFoundError: no such volume. Otherwise as :meth:`create`.
         """
         catalog, settings = self._home.catalog, self._home.settings
         values = read(VolumeSpec, changes)
@@ -87,7 +98,8 @@ class Volumes(Collection[Volume]):
                 there; result tables stay.
 
         Raises:
-            ObjectInUseError: a job processes its files, or writes its outputs there.
+            NotFoundError: no such volume, without ``if_exists``.
+            ObjectInUseError: a job processes its files, or writes its outputs there; not with ``cascade``.
         """
         volume = self._home.catalog.volumes.find(Name.parse(name)) if cascade else None
         if volume is not None:

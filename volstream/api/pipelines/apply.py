@@ -97,5 +97,5 @@ def _make_schemas(objects: Objects, action: PlanStep) -> None:
 def _left(finished: int, total: int) -> str:
     if not finished:
         return "Nothing was changed."
-    were = "was made and remains" if finished == 1 else "were made and remain"
+    were = "was created and remains" if finished == 1 else "were created and remain"
     return f"{counted(finished, 'change')} of {total} {were}. Fix the error and apply again: completed changes are skipped."

@@ -34,7 +34,7 @@ _ADDED = {
     "_group_key": "The set of files whose row this is.",
     "_refresh_id": "The refresh of the volume that found this version.",
     "_batch_id": "The batch that made the row.",
-    _LOADED_AT: "When the row was made.",
+    _LOADED_AT: "When the row was created.",
 }
 
 

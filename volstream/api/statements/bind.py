@@ -218,7 +218,7 @@ class Binding:
             self._use_schema(name.schema)
         if is_table(location):
             if is_taken(self._home, self.spark, name, location):
-                raise SqlError(f"The metastore has another table {name}.", "Drop that one's entry there first.")
+                raise SqlError(f"The metastore has another table {name}.", "Drop its entry in the metastore first.")
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")
             self.tables.add(name)
             return location

@@ -50,8 +50,8 @@ def make_table(home: Home, job: DynamicJob) -> None:
         for column in spark.sql(f"SELECT * FROM ({text}\n)").schema:
             if _is_incomparable(column.dataType):
                 raise SqlError(
-                    f"The column {column.name} of the dynamic table {job.name} has a MAP or a VARIANT.",
-                    f"These cannot be compared. Select to_json({column.name}), or of a map map_entries({column.name}).",
+                    f"The column {column.name} of the dynamic table {job.name} has a MAP or a VARIANT, which cannot be compared.",
+                    f"Select to_json({column.name}), or map_entries({column.name}) for a MAP.",
                 )
         spark.sql(
             f"CREATE TABLE {job.into.qualified} USING DELTA LOCATION {literal(location)} TBLPROPERTIES ({pairs(properties)}) "

@@ -125,7 +125,7 @@ def _change(home: Home, metastore: str, new: Mapping[Name, str], gone: Mapping[N
         more = f" And {len(problems) - _NAMED} more." if len(problems) > _NAMED else ""
         raise InvalidStateError(
             f"{counted(len(problems), 'table')} not registered. {' '.join(problems[:_NAMED])}{more}",
-            "If the metastore has another table of the name, drop one of the two." if taken else "",
+            "If the metastore has another table of the same name, drop one of the two." if taken else "",
         )
 
 

@@ -166,11 +166,12 @@ class FileJobOptions(JobOptions):
     on_move: Annotated[
         OnMove, Option("When a file moves inside the volume: run the function, or let its rows follow.")
     ] = OnMove.RERUN
-    retries: Annotated[int, Option("Attempts at a file after the first.", minimum=0, maximum=_MAX_COUNT)] = 3
+    retries: Annotated[int, Option("Retries after a file's first failed attempt.", minimum=0, maximum=_MAX_COUNT)] = 3
     pause_after: Annotated[
-        int, Option("Pause after so many batches without a success; 0: never.", minimum=0, maximum=_MAX_COUNT)
+        int,
+        Option("Pause after this many batches in which every file failed; 0: never.", minimum=0, maximum=_MAX_COUNT),
     ] = 3
-    timeout: Annotated[float | None, Option("Limit per file.", metavar="60s")] = None
+    timeout: Annotated[float | None, Option("Time limit per file.", metavar="60s")] = None
     isolate: Annotated[bool, Option("Run each file in a child process that can be killed.")] = False
     concurrency: Annotated[
         int | None,
@@ -180,15 +181,18 @@ class FileJobOptions(JobOptions):
             maximum=_MAX_CONCURRENCY,
         ),
     ] = None
-    rate: Annotated[str | None, Option("Most calls of the function, by all workers together.", form=forms.RATE)] = None
+    rate: Annotated[str | None, Option("Maximum rate of calls, by all workers together.", form=forms.RATE)] = None
     parallel: Annotated[
         int | None,
         Option(
-            "Most workers at a time, each with its own copy of what the function loads.", minimum=1, maximum=_MAX_COUNT
+            "Maximum number of workers, each with its own copy of what the function loads.",
+            minimum=1,
+            maximum=_MAX_COUNT,
         ),
     ] = None
     cpus: Annotated[
-        int | None, Option("CPUs of each worker; fewer run at a time then.", minimum=1, maximum=_MAX_COUNT)
+        int | None,
+        Option("CPUs of each worker; with more CPUs each, fewer workers run.", minimum=1, maximum=_MAX_COUNT),
     ] = None
     memory: Annotated[
         int | None, Option("Memory of each worker, in place of the setting function_memory.", form=_MEMORY)
@@ -200,7 +204,7 @@ class FileJobOptions(JobOptions):
     expect: Annotated[
         Sequence[str],
         Option(
-            "Rows of a file must satisfy this, or the file fails; with `rows`, how many it has.",
+            "Each row of a file must satisfy this, or the file fails; `rows` is the file's number of rows.",
             form=forms.CONDITIONS,
             single="expect",
             metavar="SQL",
@@ -216,16 +220,18 @@ class FileJobOptions(JobOptions):
         ),
     ] = ()
     verify_every: Annotated[
-        float | None, Option("Let the daemon compare the table with the files so often.", metavar="1d", minimum=1)
+        float | None, Option("How often the daemon compares the table with the files.", metavar="1d", minimum=1)
     ] = None
-    max_files: Annotated[int | None, Option("Most files of a batch.", minimum=1, maximum=_MAX_COUNT)] = None
-    max_bytes: Annotated[int | None, Option("Most bytes of a batch.", form=forms.SIZE)] = None
+    max_files: Annotated[int | None, Option("Maximum number of files in a batch.", minimum=1, maximum=_MAX_COUNT)] = (
+        None
+    )
+    max_bytes: Annotated[int | None, Option("Maximum number of bytes in a batch.", form=forms.SIZE)] = None
 
 
 _INTO = Option("The table.", metavar="TABLE", alterable=False, clause=True)
 _STREAM = Option("The stream whose files are processed.", names="stream", alterable=False, clause=True)
 _VOLUME = Option(
-    "Create a stream for the job that starts with the files present.", names="volume", alterable=False, clause=True
+    "The volume whose files are processed, by a stream of the job's own.", names="volume", alterable=False, clause=True
 )
 _FUNCTION = Option("The function to run on each file.", metavar="FILE.py:FUNC|pkg.mod:FUNC", clause=True)
 _RETURNS = Option("Columns of the result: 'label STRING, score DOUBLE'.", metavar="DDL", clause=True)
@@ -245,7 +251,7 @@ _OUTPUTS_TO = Option(
     alterable=False,
 )
 _OUTPUTS_PREFIX = Option(
-    "A folder in it, which is put before the paths of these files.",
+    "A folder in it, which volstream puts before the paths of these files.",
     form=forms.form("a folder", "str", _folder, metavar="FOLDER"),
     alterable=False,
 )
@@ -287,7 +293,7 @@ class SetOptions:
         Option("Hold a set back until its files satisfy this, such as 'count(*) >= 2'.", metavar="SQL"),
     ] = None
     group_quiet: Annotated[
-        float | None, Option("Hold a set back until it has not changed for so long.", metavar="30s")
+        float | None, Option("Hold a set back until it has not changed for this long.", metavar="30s")
     ] = None
 
     @property
@@ -325,17 +331,17 @@ class LoadKeys:
     """What a user says of how files are loaded as rows."""
 
     format: Annotated[
-        FileFormat | None, Option("Of all files; by default of each by its extension.", flag="--file-format")
+        FileFormat | None, Option("Format of all files; default: by each file's extension.", flag="--file-format")
     ] = None
-    header: Annotated[bool, Option("The first row of csv files has names.")] = True
-    delimiter: Annotated[str | None, Option("Between the values of csv files; tab for tabs.", form=_DELIMITER)] = None
-    encoding: Annotated[str, Option("Of csv and json files.", form=_ENCODING)] = "utf-8"
+    header: Annotated[bool, Option("The first row of csv files contains the column names.")] = True
+    delimiter: Annotated[str | None, Option("Separator of values in csv files; tab for tabs.", form=_DELIMITER)] = None
+    encoding: Annotated[str, Option("Encoding of csv and json files.", form=_ENCODING)] = "utf-8"
     schema: Annotated[
-        str | None, Option("The table's columns; by default those of a sample of the files.", metavar="DDL")
+        str | None, Option("The table's columns; default: inferred from a sample of the files.", metavar="DDL")
     ] = None
-    infer_types: Annotated[bool, Option("Find the types of values in csv and json files; otherwise they are text.")] = (
-        True
-    )
+    infer_types: Annotated[
+        bool, Option("Infer the types of values in csv and json files; otherwise they are text.")
+    ] = True
     new_columns: Annotated[
         NewColumns, Option("Columns that the table lacks: add them, rescue their values, or fail the file.")
     ] = NewColumns.ADD

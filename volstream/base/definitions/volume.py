@@ -48,7 +48,7 @@ class VolumeOptions:
     queue_properties: Annotated[
         Mapping[str, str] | None,
         Option(
-            "What reaches the queue; for kafka bootstrap.servers, and properties of librdkafka. Secrets by reference only.",
+            "Connection properties; for kafka bootstrap.servers and others of librdkafka. Write secrets as references.",
             form=forms.PROPERTIES,
             single="queue_property",
         ),
@@ -61,12 +61,12 @@ class VolumeOptions:
     ] = ()
     ignores: Annotated[
         Sequence[str],
-        Option("Leave files out that match, instead of hidden and temporary ones.", metavar="GLOB", single="ignore"),
+        Option("Ignore files that match, instead of hidden and temporary ones.", metavar="GLOB", single="ignore"),
     ] = DEFAULT_IGNORES
     max_removals: Annotated[
         str | None,
         Option(
-            "Removals of one listing beyond which they are held; default: half of 100 files or more, all of 10 or more.",
+            "Hold the removals of a listing beyond this; default: half of 100 files or more, all of 10 or more.",
             metavar="50%|N|all",
             clause=True,
         ),
@@ -74,12 +74,13 @@ class VolumeOptions:
     inventory: Annotated[
         str | None,
         Option(
-            "The folder of an inventory of the bucket: the daemon reads its newest report where it would list the bucket.",
+            "The folder of the bucket's inventory reports: the daemon reads the newest one instead of listing the bucket.",
             metavar="URI",
         ),
     ] = None
     expect_every: Annotated[
-        float | None, Option("Tell when no file has come or changed for so long.", metavar="2h", minimum=1)
+        float | None,
+        Option("Report a problem if no file has arrived or changed for this long.", metavar="2h", minimum=1),
     ] = None
     comment: Annotated[str | None, Option(clause=True)] = None
 
@@ -121,7 +122,7 @@ class Volume(VolumeOptions):
     created_on: datetime
     table_id: str | None = None
     refresh_count: int = 0
-    reconciled_on: datetime | None = None
+    last_listing: datetime | None = None
     held_removals: int = 0
     accept_removals: bool = False
 

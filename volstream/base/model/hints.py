@@ -21,7 +21,7 @@ class SubtreeHint:
 
     Attributes:
         prefix: empty, or a path that ends in ``/``.
-        reason: why a listing is needed, recorded with the reconcile: ``overflow``, ``moved``, ``poll``, ...
+        reason: why a listing is needed, recorded as the cause of the listing: ``overflow``, ``moved``, ``poll``, ...
     """
 
     prefix: str

@@ -16,7 +16,7 @@ class Refresh:
     """One commit of a directory; its rows carry its ``number`` as ``refresh_id``.
 
     Attributes:
-        cause: ``events``, ``bootstrap``, ``reconcile``, or why subtrees were listed; ``recovered``: a crash occurred between
+        cause: ``events``, ``first-listing``, ``listing``, or why subtrees were listed; ``recovered``: a crash occurred between
             the commit and this record.
         bytes: size of the new and changed files.
     """
@@ -36,12 +36,12 @@ class Completeness:
     """The result of comparing a full listing of a volume with its previous directory table.
 
     Attributes:
-        cause: ``bootstrap``, ``reconcile``, or the reason for the request.
+        cause: ``first-listing``, ``listing``, or the reason for the request.
         listed: number of listed files, with ``bytes`` in total.
-        missing: listed files not in the directory, because no event had reported them. None in a volume's first listing.
-        changed: listed files that were different in the directory.
-        phantom: files in the directory that no longer exist.
-        late: missing and changed files so recent that their events may still have been under way.
+        added_by_listing: listed files that the directory lacked, because no event had reported them; 0 in a first listing.
+        changed_by_listing: listed files that were different in the directory.
+        removed_by_listing: files in the directory that no longer exist.
+        late_events: added and changed files so recent that their events may still have been under way.
         findings: number of names that cannot be rows.
     """
 
@@ -51,10 +51,10 @@ class Completeness:
     cause: str
     listed: int
     bytes: int
-    missing: int
-    changed: int
-    phantom: int
-    late: int
+    added_by_listing: int
+    changed_by_listing: int
+    removed_by_listing: int
+    late_events: int
     findings: int
 
 

@@ -146,7 +146,7 @@ class ConfirmReport:
         for file in files:
             if not file.relative_path.startswith(self.covers) and file.last_modified_time < self.as_of - _SETTLED:
                 raise StorageError(
-                    f"The report lacks {self.store.url(file.relative_path)}, which is older, and has only keys that begin with "
+                    f"The report lacks {self.store.url(file.relative_path)}, although the file is older, and has only keys below "
                     f"{self.store.url(self.covers)}.",
                     "Give a report of an inventory whose filter includes all of the volume. Nothing was changed.",
                 )

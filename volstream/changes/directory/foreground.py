@@ -30,14 +30,14 @@ class RefreshResult:
     """The result of a foreground refresh.
 
     Attributes:
-        reconciled: result of the listing; None if the daemon ran it, which reports only to the catalog.
+        listing: result of the listing; None if the daemon ran it, which reports only to the catalog.
         held: removals found that wait for ``accept_removals``.
     """
 
     inserted: int
     updated: int
     deleted: int
-    reconciled: ReconcileResult | None
+    listing: ReconcileResult | None
     held: int = 0
 
 
@@ -71,7 +71,7 @@ def refresh(
     if not volume.selection.may_contain(prefix.rstrip("/")):
         raise InvalidValueError(f"{printable(prefix)} is not part of volume {volume.name}: it is ignored.")
     if accept_removals and prefix:
-        raise InvalidValueError("Only a listing of the whole volume can hold removals.", "Leave the sub-directory out.")
+        raise InvalidValueError("Removals can be accepted only for the whole volume.", "Leave the sub-directory out.")
     if inventory is not None and prefix:
         raise InvalidValueError("A report is read for the whole volume.", "Leave the sub-directory out.")
     report = None if inventory is None else open_inventory(inventory, volume, catalog, settings)
@@ -108,7 +108,7 @@ def refresh(
             number = before.number if before else 0
             since = catalog.refreshes.sums_after(volume.id, number)
             return RefreshResult(
-                *since, reconciled=None, held=0 if prefix else catalog.volumes.get(volume.name).held_removals
+                *since, listing=None, held=0 if prefix else catalog.volumes.get(volume.name).held_removals
             )
         stopped.wait(_POLL_SECONDS)
     raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")

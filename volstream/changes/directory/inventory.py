@@ -104,17 +104,17 @@ def check_report(manifest: Manifest, volume: Volume) -> None:
         )
 
 
-def is_older(manifest: Manifest, reconciled_on: datetime | None) -> bool:
+def is_older(manifest: Manifest, last_listing: datetime | None) -> bool:
     """True if a directory is complete as of the time of a report, or later; a time that is still to come says nothing."""
-    return reconciled_on is not None and manifest.taken_on <= reconciled_on <= datetime.now(UTC) + _CLOCKS
+    return last_listing is not None and manifest.taken_on <= last_listing <= datetime.now(UTC) + _CLOCKS
 
 
 def check_newer(manifest: Manifest, volume: Volume) -> None:
     """Raises InvalidStateError if the directory is complete as of a later time than a report."""
-    if volume.reconciled_on not in (None, manifest.taken_on) and is_older(manifest, volume.reconciled_on):
+    if volume.last_listing not in (None, manifest.taken_on) and is_older(manifest, volume.last_listing):
         raise InvalidStateError(
             f"The report is of {manifest.taken_on:%Y-%m-%d %H:%M:%S} UTC, and the directory of volume {volume.name} is complete "
-            f"as of {volume.reconciled_on:%Y-%m-%d %H:%M:%S} UTC.",
+            f"as of {volume.last_listing:%Y-%m-%d %H:%M:%S} UTC.",
             "Wait for a newer report.",
         )
 

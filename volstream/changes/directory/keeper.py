@@ -98,9 +98,9 @@ class DirectoryKeeper:
         return self._writer.volume.held_removals
 
     @property
-    def reconciled_on(self) -> datetime | None:
+    def last_listing(self) -> datetime | None:
         """The time as of which the directory was complete at last."""
-        return self._writer.volume.reconciled_on
+        return self._writer.volume.last_listing
 
     def check_store(self) -> None:
         """Checks periodically that the store answers; otherwise only the next event or full listing would reveal a failure.
@@ -115,7 +115,7 @@ class DirectoryKeeper:
         self._next_check = time.monotonic() + self._check_seconds
 
     def reconcile(
-        self, prefix: str = "", cause: str = "reconcile", inventory: Inventory | None = None
+        self, prefix: str = "", cause: str = "listing", inventory: Inventory | None = None
     ) -> ReconcileResult:
         """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits the differences.
 
@@ -144,7 +144,7 @@ class DirectoryKeeper:
         """
         listing = self._list_or_read()
         assert listing is not None, "no report is older than a directory that was never complete"
-        return self._commit(self._folder, listing, "bootstrap", self._earlier(listing))
+        return self._commit(self._folder, listing, "first-listing", self._earlier(listing))
 
     def begin_listing(self) -> Callable[[], Listing | None]:
         """Returns a function that lists the whole volume, or reads the newest report about it, to run in a separate thread;
@@ -152,7 +152,7 @@ class DirectoryKeeper:
         self._seen = HintSet(self.volume.selection)
         return self._list_or_read
 
-    def end_listing(self, listing: Listing | None, cause: str = "reconcile") -> ReconcileResult | None:
+    def end_listing(self, listing: Listing | None, cause: str = "listing") -> ReconcileResult | None:
         """Commits the findings of a background listing, unless newer observations contradict them.
 
         Args:
@@ -204,7 +204,7 @@ class DirectoryKeeper:
             return self._list(self._folder, [""])
         try:
             inventory = open_inventory(self.volume.inventory, self.volume, self._catalog, self._settings)
-            if is_older(inventory.manifest, self.reconciled_on):
+            if is_older(inventory.manifest, self.last_listing):
                 return None
             return self._read(self._folder, inventory)
         except NotFoundError as error:
@@ -226,7 +226,7 @@ class DirectoryKeeper:
             current.set(**_numbers(done))
         self._catalog.refreshes.ask_check(self.volume.id, done.unsettled)
         _log.info(
-            "reconciled",
+            "listed",
             volume=str(self.volume.name),
             cause=cause,
             files=done.files,
@@ -341,7 +341,7 @@ class DirectoryKeeper:
         hints: dict[Hint, datetime] = {}
         for path, when in self._catalog.refreshes.asked_checks(self.volume.id, self._settings.tick_keys).items():
             if path == "" or path.endswith("/"):
-                hints[SubtreeHint(path, "asked")] = when
+                hints[SubtreeHint(path, "requested")] = when
             elif time.monotonic() >= self._put_off_until.get(path, (0, 0.0))[1] and self._settled(path):
                 hints[KeyHint(path)] = when
         return hints

@@ -231,12 +231,12 @@ def _held(volume: Volume, removals: Removals) -> int:
 
 def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: ReconcileResult, cause: str) -> None:
     """Records how complete the directory was. Findings of the first listing do not count as missed events."""
-    missing = 0 if writer.volume.reconciled_on is None else done.counts.inserted
-    now, before = datetime.now(UTC), writer.volume.reconciled_on
+    added = 0 if writer.volume.last_listing is None else done.counts.inserted
+    now, before = datetime.now(UTC), writer.volume.last_listing
     complete = now if listing.as_of is None else max(listing.as_of, min(before or listing.as_of, now))
     writer.volume = catalog.volumes.change(
         writer.volume,
-        reconciled_on=complete,
+        last_listing=complete,
         held_removals=done.held,
         accept_removals=False,
     )
@@ -248,10 +248,10 @@ def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Rec
             cause=cause,
             listed=done.files,
             bytes=done.bytes,
-            missing=missing,
-            changed=done.counts.updated,
-            phantom=done.counts.deleted,
-            late=done.late,
+            added_by_listing=added,
+            changed_by_listing=done.counts.updated,
+            removed_by_listing=done.counts.deleted,
+            late_events=done.late,
             findings=done.findings,
         )
     )

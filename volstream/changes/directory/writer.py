@@ -181,7 +181,7 @@ class DirectoryWriter:
         if not count:
             return None
         faults.point("refresh.intent")
-        refresh = self._refresh(changes.number, "bootstrap", Counts(inserted=count, bytes=size), changes.made_on)
+        refresh = self._refresh(changes.number, "first-listing", Counts(inserted=count, bytes=size), changes.made_on)
         # From here on a writer that read the empty directory is refused. Then the tail is set to begin at the base.
         self._commit_tail(snapshot, snapshot.newest)
         through = {table.through_id(self.volume.id): changes.number}
@@ -295,7 +295,7 @@ class DirectoryWriter:
             size = sum(pc.sum(row["size"]).as_py() or 0 for row in rows)
             made_on = max((pc.max(row["refreshed_on"]).as_py() for row in rows), default=datetime.now(UTC))
             counts = Counts(inserted=snapshot.base.rows, bytes=size)
-            yield self._refresh(snapshot.through, "bootstrap", counts, made_on)
+            yield self._refresh(snapshot.through, "first-listing", counts, made_on)
         changed = snapshot.changed(max(count, snapshot.floor), snapshot.newest)
         for number in sorted(set(changed["refresh_id"].to_pylist())):
             mine = changed.filter(pc.equal(changed["refresh_id"], number))

@@ -124,7 +124,7 @@ class Consumption:
         """Ends what an earlier consumer of the stream left open: recovers it, and drops its plan if nothing was committed.
 
         Raises:
-            StreamBusyError: the consumer is active, or a job is in the middle of a plan.
+            StreamBusyError: the consumer is active, or a job has an unfinished run.
         """
         self._hold(stream)
         self._drop_left(stream)
@@ -178,7 +178,7 @@ class Consumption:
             return None
         if plan.job_id is not None and plan.kind is not PlanKind.STATEMENT:
             job = self._catalog.jobs.by_id(plan.job_id)
-            return f"job {job.name if job else plan.job_id} is in the middle of a plan"
+            return f"job {job.name if job else plan.job_id} has an unfinished run"
         self._consumer.settle(stream.id)
         return None
 
@@ -188,7 +188,7 @@ class Consumption:
         plan = self._catalog.consumptions.open_plan(stream.id)
         if plan is not None and plan.kind is not PlanKind.STATEMENT:
             raise StreamBusyError(
-                f"The stream {stream.name} is busy: its job has started a plan.", "Wait for it to end."
+                f"The stream {stream.name} is busy: its job has started a run.", "Wait for it to end."
             )
         return plan
 

@@ -72,7 +72,7 @@ def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
         raise InvalidValueError("The rows of a volume are files, identified by path: no other identity is possible.")
     source = VolumeSource(catalog, warehouse, volume.id)
     head = source.head()
-    listed = volume.reconciled_on is not None or (head is not None and head[0] > 0)
+    listed = volume.last_listing is not None or (head is not None and head[0] > 0)
     offset: int | None
     if spec.at_version is not None or spec.at_timestamp is not None:
         if head is None:

@@ -283,7 +283,7 @@ class TableSource:
         if append_only and len(parts) > 1:  # two snapshots miss a row that was added and removed in between
             raise StreamSchemaChangedError(
                 f"Columns of the table {self.name} got another type, or were removed by RESTORE, in version {parts[1].first}.",
-                f"An append-only stream needs to be consumed up to version {parts[1].first - 1} before.",
+                f"Consume an append-only stream up to version {parts[1].first - 1} first.",
             )
         return self._tracked(parts, first)
 
@@ -310,8 +310,8 @@ class TableSource:
         if net:
             return self._tracked(parts, first)
         raise InvalidValueError(
-            f"The changes of table {self.name} in these versions are known only as a whole: {why}.",
-            "Ask for deduplicationMode = 'netChanges', or for fewer versions.",
+            f"Only the net changes of table {self.name} are known for these versions: {why}.",
+            "Ask for deduplicationMode = 'netChanges', or for a smaller range of versions.",
         )
 
     def _commits(self, first: int, last: int) -> Sequence[Commit]:

@@ -48,4 +48,4 @@ def _hints(event: Any) -> Sequence[Hint | ObjectHint] | Rejection:
 def _of_paths(paths: Sequence[Any]) -> Sequence[Hint] | Rejection:
     if not all(is_key(path) and path != "/" for path in paths):
         return Rejection("", "A path must be a non-empty string.")
-    return [SubtreeHint(path, "asked") if path.endswith("/") else KeyHint(path) for path in paths]
+    return [SubtreeHint(path, "posted") if path.endswith("/") else KeyHint(path) for path in paths]

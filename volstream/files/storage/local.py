@@ -207,7 +207,7 @@ class LocalStore:
             except FileNotFoundError:
                 return None
             if not stat.S_ISREG(status.st_mode):
-                raise StorageError(f"{printable(path)} was replaced by something else than a file.")
+                raise StorageError(f"{printable(path)} was replaced by something that is not a file.")
             there = held.enter_context(self._made(target))
             # The folder may be gone again: an error, to be tried again.
             os.rename(name, new, src_dir_fd=here, dst_dir_fd=there)

@@ -142,7 +142,7 @@ def _wanted(columns: Sequence[str]) -> Mapping[str, str]:
     if missing:
         raise InvalidValueError(
             f"The report does not state {' and '.join(missing)} of the objects.",
-            f"Add {' and '.join(missing)} to the optional fields of the inventory, and use a report written since.",
+            f"Add {' and '.join(missing)} to the optional fields of the inventory, and use a report written after that.",
         )
     return {field: there[field] for field in _TYPES if field in there}
 

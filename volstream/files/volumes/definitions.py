@@ -63,7 +63,7 @@ def create_volume(
         return existing
     if existing is not None and (writers := jobs_into(catalog, existing)):
         raise ObjectInUseError(
-            f"The volume {spec.name} gets the outputs of the job {writers[0].name}, and knows which files these are.",
+            f"Replacing the volume {spec.name} would lose track of the outputs of the job {writers[0].name}.",
             "Change it with ALTER VOLUME, or give the new volume another name.",
         )
     location = normalise_location(spec.location)
@@ -213,7 +213,7 @@ def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: b
         place_of_reports(volume.inventory, volume.location)
         if volume.inventory.endswith(".json"):
             raise InvalidValueError(
-                f"{volume.inventory} names a single report, after which the volume would never be listed again.",
+                f"{volume.inventory} is a single report: after reading it, the daemon would never list the volume again.",
                 "Give the folder that has a folder for each report.",
             )
     _check_apart(volume, settings)
@@ -271,8 +271,8 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
     except StorageDeniedError as error:
         # A connection's policies depend on its volumes.
         remedy = (
-            f"{error.remedy} Create the volume with --no-check, in SQL CHECK = FALSE, first, so that they name its bucket and "
-            "queue."
+            f"{error.remedy} First create the volume without the check (--no-check, in SQL CHECK = FALSE): then "
+            "the policies name its bucket and queue."
         )
         raise StorageDeniedError(error.message, remedy) from error
 

@@ -50,5 +50,5 @@ def route(volume: Volume, volumes: Sequence[Volume], hints: Iterable[Hint | Obje
         if not within:
             first, slash, _ = hint.key.partition("/")
             subject = f"{scheme}://{hint.bucket}/{first + slash if slash else ''}"
-            routed.strays.setdefault(subject, Rejection(subject[:4096], "No volume is at this place."))
+            routed.strays.setdefault(subject, Rejection(subject[:4096], "No volume covers this location."))
     return routed

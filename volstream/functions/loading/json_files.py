@@ -85,7 +85,7 @@ def _chunk(group: list[dict[str, Any] | _Corrupt]) -> Chunk:
     if len(names) > _MAX_KEYS:
         raise FileRejectedError(
             f"The records of the file have more than {_MAX_KEYS:,} different keys: they are data, not columns. "
-            "Give the job a condition that leaves the file out, or a file with the keys as values."
+            "Exclude the file by a condition, or write its keys as values."
         )
     spellings: dict[str, str] = {}
     for name in names:

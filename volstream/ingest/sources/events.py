@@ -103,4 +103,4 @@ def json_text(value: Any) -> str:
     try:
         return strict_json(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValueError(f"This cannot be stored as JSON: {error}.", "Convert such values before.") from None
+        raise InvalidValueError(f"This cannot be stored as JSON: {error}.", "Convert such values first.") from None

@@ -252,7 +252,7 @@ class RowsWriter:
         if columns is None:
             columns = columns_of([file], LoadOptions.of(self._options), whole=True)
         if not columns.names:
-            raise FileRejectedError("It has no rows that show its columns.")
+            raise FileRejectedError("It has no rows to infer its columns from.")
         load = Loader(with_rescued(to_ddl(columns)), **self._options)
         with pq.ParquetWriter(f"{Path(file.local_path()).parent}/{_OUTPUT}", columns) as target:
             for batch in load(file):

@@ -67,7 +67,7 @@ def number_for(source: Source, version: int | None) -> int:
     if version < following and delta_version(source, version) is None:
         raise InvalidValueError(
             f"Version {version} of {source.name} would come after version {following - 1}.",
-            f"Versions are made in the order of their numbers: create version {following} or a later one.",
+            f"Versions are created in the order of their numbers: create version {following} or a later one.",
         )
     return version
 

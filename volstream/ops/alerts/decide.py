@@ -113,9 +113,7 @@ def _opened(condition: Condition, alert: Alert, now: datetime) -> AlertCause:
 def _resolved(alerted: Mapping[str, Any]) -> Alert:
     subject = Subject(alerted["kind"], alerted["name"], alerted["to"] and tuple(alerted["to"]))
     why = f"Resolved: {alerted['why']}"
-    return Alert(
-        AlertEvent(alerted["event"]), subject, alerted["severe"], why, "Nothing has to be done.", resolved=True
-    )
+    return Alert(AlertEvent(alerted["event"]), subject, alerted["severe"], why, "No action is needed.", resolved=True)
 
 
 def _when(cause: AlertCause, pace: Pace, *, passing: bool) -> datetime:
@@ -128,7 +126,7 @@ def _when(cause: AlertCause, pace: Pace, *, passing: bool) -> datetime:
 def gather(
     job_id: str, failures: Sequence[Any], known: Mapping[str, AlertCause], now: datetime
 ) -> dict[str, AlertCause]:
-    """Returns the causes of a job's files that failed for good, with new failures added to them.
+    """Returns the causes of a job's quarantined files, with new failures added to them.
 
     Args:
         failures: with ``state``, ``kind``, ``message`` and ``path``.
@@ -186,11 +184,11 @@ def _failure(subject: Subject, due_causes: Sequence[AlertCause]) -> Alert:
     files = sum(cause.count for cause in due_causes)
     examples = [{**json.loads(cause.note), "files": cause.count} for cause in most_first[:_MAX_NAMED]]
     if len(due_causes) == 1:
-        why = f"{counted(files, 'file')} failed for good, such as {examples[0]['example']}: {examples[0]['why']}"
+        why = f"{counted(files, 'file')} quarantined, such as {examples[0]['example']}: {examples[0]['why']}"
     else:
         causes = "; ".join(f"{example['files']} x {example['why']}" for example in examples)
         more = len(due_causes) - len(examples)
-        why = f"{counted(files, 'file')} failed for good, for {len(due_causes)} causes: {causes}" + (
+        why = f"{counted(files, 'file')} quarantined, for {len(due_causes)} causes: {causes}" + (
             f"; and {counted(more, 'other cause')}" if more else ""
         )
     do = f"volstream list failures --job {subject.name}"

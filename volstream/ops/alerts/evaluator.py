@@ -120,7 +120,7 @@ class AlertEvaluator:
     def _failures(
         self, decision: Decision, jobs: Sequence[Job], known: Mapping[str, AlertCause], now: datetime
     ) -> None:
-        """Decides about files that failed for good since the last look, and about earlier ones that were not sent yet."""
+        """Decides about files that were quarantined since the last look, and about earlier ones that were not sent yet."""
         counts = self._home.catalog.alerts.failed_files()
         for job in jobs:
             causes = {key: cause for key, cause in known.items() if key.startswith(f"{FAILED}{job.id}:")}

@@ -85,14 +85,14 @@ def deliver(receiver: Receiver, payload: Mapping[str, Any], seconds: float = TIM
 
     problem = anyio.run(_post, url, body.encode(), headers, seconds)
     if problem is not None:
-        raise DeliveryError(f"The webhook at {urlsplit(url).hostname} did not take it: {one_line(problem)}.")
+        raise DeliveryError(f"The webhook at {urlsplit(url).hostname} did not accept the alert: {one_line(problem)}.")
 
 
 def _hand_over(kind: str, options: Mapping[str, SecretStr], payload: Mapping[str, Any], seconds: float) -> None:
     """Lets a plug-in deliver an alert."""
     if not plugins.has(Group.ALERTS, kind):
         raise InvalidValueError(
-            f"There is no kind of receivers {kind!r}.",
+            f"There is no receiver kind {kind!r}.",
             f"{like(kind, plugins.names(Group.ALERTS))}Install the package that adds it, where the daemon runs.",
         )
     said = {name: value.get_secret_value() for name, value in options.items()}

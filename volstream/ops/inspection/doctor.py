@@ -207,7 +207,7 @@ class _ExaminedVolume:
             yield from self._queue_settings(state)
 
     def _queue_settings(self, state: QueueState) -> Iterator[Check]:
-        if state.retention_seconds is not None and state.retention_seconds < 2 * self._home.settings.reconcile_seconds:
+        if state.retention_seconds is not None and state.retention_seconds < 2 * self._home.settings.listing_seconds:
             said = f"Messages are lost after {format_duration(state.retention_seconds)}."
             fix = "Raise the retention to days: messages wait in the queue while no daemon is running."
             yield Check("retention", CheckState.WARNING, said, fix)
@@ -255,13 +255,14 @@ class _ExaminedVolume:
             said = f"{counted(current.held_removals, 'file')} missing from the store; the removal is on hold."
             fix = f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals."
             return Check("completeness", CheckState.WARNING, said, fix)
-        unreported = listing.missing + listing.changed + listing.phantom - listing.late
+        corrected = listing.added_by_listing + listing.changed_by_listing + listing.removed_by_listing
+        unreported = corrected - listing.late_events
         said = (
-            f"{listing.began_on:%F %T}: {counted(listing.listed, 'file')} listed, {listing.missing} missing, "
-            f"{listing.changed} changed, {listing.phantom} removed, {listing.late} of them too recent to judge"
+            f"{listing.began_on:%F %T}: {counted(listing.listed, 'file')} listed: {listing.added_by_listing} added, "
+            f"{listing.changed_by_listing} changed, {listing.removed_by_listing} removed; {listing.late_events} late events"
         )
         # Without an event source, listings are the regular way in which files arrive.
-        if unreported <= 0 or listing.cause == "bootstrap" or not self._volume.queue_type.has_events:
+        if unreported <= 0 or listing.cause == "first-listing" or not self._volume.queue_type.has_events:
             return Check("completeness", CheckState.OK, said)
         said += f": {counted(unreported, 'change')} came without an event."
         fix = "If a daemon was running all the time, events are being lost: check the wiring, and its prefix and event types."

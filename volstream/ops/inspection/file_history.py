@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from volstream.jobs.home import Home
 
 
-_SAYS = {INSERT: "in the directory", UPDATE: "changed in the directory", DELETE: "gone from the directory"}
+_SAYS = {INSERT: "in the directory", UPDATE: "changed in the directory", DELETE: "removed from the directory"}
 
 #: Columns that are read from a result table.
 _ROWS = pa.schema(

@@ -33,7 +33,7 @@ class Problem:
     """Something that a person should look at.
 
     Attributes:
-        severe: data stands still; otherwise something waits for a decision.
+        severe: processing has stopped; otherwise something needs attention.
         kind, name: the object; empty: the home.
         do: what helps, as a sentence or a command.
     """
@@ -107,8 +107,8 @@ def _volumes(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[P
             yield Problem(True, "volume", name, volume["trouble"], f"volstream doctor {name}")
         if volume.get("quiet"):
             expected = format_duration(volume["expect_every"])
-            why = f"No file has come or changed for {about(volume['quiet'])}; one is expected every {expected}."
-            do = f"See what writes the files. To expect less: volstream alter-volume {name} --expect-every"
+            why = f"No file has arrived or changed for {about(volume['quiet'])}; one is expected every {expected}."
+            do = f"Check what writes the files. To change the interval: volstream alter-volume {name} --expect-every"
             yield Problem(False, "volume", name, why, do)
         if held:
             why = (
@@ -143,7 +143,7 @@ def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Prob
         if stopped is not None:
             yield stopped
         if job.get("wrong"):
-            why = f"Its table is not as the files say: {job['wrong']}."
+            why = f"Its table does not match the files: {job['wrong']}."
             yield Problem(False, "job", job["job"], why, f"volstream verify {job['job']} --fix")
         files = _files(job)
         if files is not None:
@@ -176,7 +176,7 @@ def _files(job: Mapping[str, Any]) -> Problem | None:
         return None
     manual = job["trigger"] == TriggerKind.MANUAL
     retried = f"will be retried{' by the next run' if manual else ''}."
-    said = [f"{counted(lost, job['unit'])} failed for good."] if lost else []
+    said = [f"{counted(lost, job['unit'])} quarantined."] if lost else []
     said += (
         [f"{trying} more {retried}" if lost else f"{counted(trying, job['unit'])} failed and {retried}"]
         if trying
@@ -217,7 +217,7 @@ def _alerts(status: Mapping[str, Any]) -> Iterator[Problem]:
 def _metastore(status: Mapping[str, Any]) -> Iterator[Problem]:
     metastore = status.get("metastore", {})
     if metastore.get("trouble"):
-        do = "It is tried again. If the metastore has another table of the name, drop one of the two."
+        do = "The daemon retries. If the metastore has another table of the same name, drop one of the two."
         yield Problem(False, "metastore", metastore["name"], metastore["trouble"], do)
 
 

@@ -51,21 +51,19 @@ def lines(job: str, found: Verification) -> Sequence[str]:
         said = [f"{compared}: {found.kinds}.", *examples(found)]
     else:
         unknown = found.failing or found.unproven or found.pathless or not found.is_proven
-        said = [f"{compared}: {'nothing is wrong with these' if unknown else 'all is right'}."]
+        said = [f"{compared}: {'no differences in these' if unknown else 'no differences'}."]
     if found.failing:
-        said.append(f"Of these, {found.failing:,} failed, wait or are held: volstream list failures --job {job}")
+        said.append(f"Failed, waiting or held back: {found.failing:,}. See: volstream list failures --job {job}")
     if found.pathless:
         said.append(
-            f"{counted(found.pathless, 'row')} without the path of a file, made by another writer: to be deleted by SQL."
+            f"{counted(found.pathless, 'row')} without the path of a file, written by another writer: delete them with SQL."
         )
     if found.commits and (found.count or found.appends):
         named = ", ".join(f"{commit.version} ({commit.operation})" for commit in found.commits[:5])
         others = f" and {len(found.commits) - 5} more" if len(found.commits) > 5 else ""
         said.append(f"Other writers changed rows in {counted(len(found.commits), 'version')}: {named}{others}.")
         if any(commit.unseen for commit in found.commits):
-            said.append(
-                "Some of these took columns away, or files that are needed to tell which rows they changed are deleted."
-            )
+            said.append("Some of them dropped columns, or files that show which rows they changed have been deleted.")
     if found.seen_from is not None:
         said.append(
             f"What other writers changed before version {found.seen_from} is no longer known: the log was cleaned up."
@@ -76,11 +74,11 @@ def lines(job: str, found: Verification) -> Sequence[str]:
             named = ", ".join(map(printable, made.examples[:5])) + (" ..." if made.unnamed > 5 else "")
             said.append(f"The job's folder there also has {counted(made.unnamed, 'file')} that no row names: {named}.")
     if found.unproven:
-        said.append(f"{counted(found.unproven, found.unit)} without rows: whether they have none is not known here.")
+        said.append(f"{counted(found.unproven, found.unit)} without rows: the function may have returned none.")
     if found.waiting:
-        said.append(f"Not compared: {counted(found.waiting, 'file')} for the next run.")
+        said.append(f"Not compared: {counted(found.waiting, 'file')} that the next run processes.")
     if damages:
-        said.append(f"What was damaged is no longer part of the table: {damages}.")
+        said.append(f"Removed from the table, because they were damaged: {damages}.")
     if found.fixed is not None and found.count:
-        said.append(f"Put right: {found.fixed:,} of {found.count:,}.")
+        said.append(f"Repaired: {found.fixed:,} of {found.count:,}.")
     return said

@@ -231,7 +231,7 @@ def _accept_removals(session: Session, name: str, form: Query) -> Doing:
 
 def _listed(done: RefreshResult) -> str:
     held = f" {counted(done.held, 'removal')} held." if done.held else ""
-    return f"{done.inserted} new, {done.updated} changed, {done.deleted} gone.{held}"
+    return f"{done.inserted} new, {done.updated} changed, {done.deleted} removed.{held}"
 
 
 _FAILED_FILES = {
@@ -262,7 +262,7 @@ ACTIONS = (
         _verify,
         waits=True,
         parameters={
-            "fix": "1: process what is wrong again, and remove rows that no file explains.",
+            "fix": "1: process the wrong files again, and remove rows that belong to no file.",
             "outputs": "1: also check that the output files are in their volume.",
         },
     ),

@@ -219,7 +219,7 @@ class Console:
             except UserError:  # the same answer: without the token, nobody learns which volumes exist
                 volume = None
             if volume is None or not same(given, posted.token_of(secret, volume)):
-                raise HTTPException(401, "The token is not that of a volume that takes events.")
+                raise HTTPException(401, "The token belongs to no volume that accepts events.")
             return json_answer({"files": posted.accept(catalog, volume, body)})
 
         return await anyio.to_thread.run_sync(take, limiter=self._taking)

@@ -33,7 +33,7 @@ PARAMETERS = {
     "returns": "Its columns; default: those that it declares, else the job's.",
     "sample": f"How many files, up to {MAX_SAMPLE}; default {SAMPLE}.",
     "where": "SQL condition on the directory's columns; default: all files.",
-    "both": "1: run the job's own code, too.",
+    "both": "1: also run the job's own code.",
 }
 
 

@@ -55,7 +55,7 @@ class DaemonMetrics(Collector):
     def _volumes(self) -> Iterator[Metric]:
         lag = gauge("directory_lag_seconds", "Seconds since the last full listing.", "volume")
         listed = gauge(
-            "last_reconcile_timestamp_seconds",
+            "last_listing_timestamp_seconds",
             "End of the last full listing, or time of the last inventory report.",
             "volume",
         )
@@ -71,9 +71,9 @@ class DaemonMetrics(Collector):
             failing.add_metric(name, int(worker.reason is not None))
             held.add_metric(name, worker.held_removals)
             volume = self._catalog.volumes.by_id(worker.volume.id) or worker.volume
-            if volume.reconciled_on is not None:
-                listed.add_metric(name, volume.reconciled_on.timestamp())
-                lag.add_metric(name, (now - volume.reconciled_on).total_seconds())
+            if volume.last_listing is not None:
+                listed.add_metric(name, volume.last_listing.timestamp())
+                lag.add_metric(name, (now - volume.last_listing).total_seconds())
             if worker.queue_depth is not None:
                 depth.add_metric(name, worker.queue_depth)
             if worker.last_event is not None:

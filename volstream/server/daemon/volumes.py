@@ -187,8 +187,8 @@ class _Turn:
     def _reconcile(self) -> None:
         """Lists the volume, or reads a report about it, when due: in the background, except the first time, when there is nothing
         to keep yet."""
-        if self._listing is None and time.monotonic() - self._listed >= self._settings.reconcile_seconds:
-            if self._keeper.reconciled_on is None:
+        if self._listing is None and time.monotonic() - self._listed >= self._settings.listing_seconds:
+            if self._keeper.last_listing is None:
                 self._note(self._keeper.bootstrap())
                 self._listed = time.monotonic()
                 return

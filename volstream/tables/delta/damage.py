@@ -129,7 +129,7 @@ def remove_files(location: str, files: Sequence[str], columns: Sequence[str]) ->
             table = open_table(location)
             if not can_create(location) or is_on(table.metadata().configuration, "delta.appendOnly"):
                 raise InvalidStateError(
-                    f"The table at {location} is damaged, and no file of it can be removed: {', '.join(files[:3])}.",
+                    f"The table at {location} is damaged, and these files cannot be removed from it: {', '.join(files[:3])}.",
                     "Restore these files from a backup, or drop the table.",
                 )
             adds = [*commits.adds(location, table.version(), files).values()]

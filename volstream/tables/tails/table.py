@@ -144,6 +144,6 @@ def numbers(transactions: Mapping[str, int]) -> tuple[int, int, int, int, int]:
 def unfitting(target: str) -> DependencyError:
     """Returns the error for a table and a tail that do not match, as after a restore of one of them."""
     return DependencyError(
-        f"The table at {target} and the rows that have arrived for it do not fit together.",
+        f"The table at {target} and the rows that have arrived for it do not match.",
         "Restore both from the same backup.",
     )

@@ -335,7 +335,7 @@ class MovePlanner:
 def _closed(target: str) -> InvalidStateError:
     return InvalidStateError(
         f"The table at {target} takes no more rows.",
-        "It was made immutable; or its columns changed, and a new stream can continue.",
+        "It became immutable, or its columns changed: in the latter case open a new stream.",
     )
 
 

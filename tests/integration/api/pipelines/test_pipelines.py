@@ -422,7 +422,7 @@ def test_a_failure_in_the_middle_says_what_was_done_and_can_be_repeated(pipeline
     code, _, err = pipeline.shell("apply", str(pipeline.file))
     assert code != 0
     assert "pipeline.toml: source items: " in err
-    assert "4 changes of 11 were made and remain." in err
+    assert "4 changes of 11 were created and remain." in err
     (tables / "items").unlink()
     assert len(pipeline.apply()) == 7
     assert pipeline.apply() == []

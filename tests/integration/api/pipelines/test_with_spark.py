@@ -117,7 +117,7 @@ def test_tables_and_what_is_on_them_are_made_altered_and_exported(place: Place, 
 def test_what_only_spark_finds_wrong_says_what_was_done_before(place: Place, file: Path) -> None:
     text = file.read_text().replace("sum(", "nonsense(")
     file.write_text(text)
-    with pytest.raises(SqlError, match=r"(?s)dynamic table .*nonsense.* were made and remain"):
+    with pytest.raises(SqlError, match=r"(?s)dynamic table .*nonsense.* were created and remain"):
         apply(place.session.objects, file)
     file.write_text(text.replace("nonsense(", "sum("))
     assert Verb.CREATE in {action.verb for action in apply(place.session.objects, file).actions}

@@ -60,7 +60,7 @@ def test_the_first_listing_is_one_refresh_and_becomes_the_base(kept: Keeping) ->
     kept.put("d/b", "22")
     done = kept.keeper().reconcile()
     assert (done.files, done.bytes, done.counts) == (2, 3, Counts(2, 0, 0, 3))
-    assert kept.refreshes() == [(1, "bootstrap", 2, 0, 0)]
+    assert kept.refreshes() == [(1, "first-listing", 2, 0, 0)]
     snapshot = kept.snapshot()
     assert (snapshot.newest, snapshot.through, snapshot.floor, snapshot.tail.rows) == (1, 1, 1, 0)
     (first, _) = pa.concat_tables(snapshot.at()).to_pylist()
@@ -78,7 +78,7 @@ def test_the_first_listing_is_one_refresh_and_becomes_the_base(kept: Keeping) ->
         "refreshed_on": kept.catalog.refreshes.committed(kept.volume.id)[0].committed_on,
     }
     assert kept.volume.table_id == snapshot.table_id
-    assert kept.volume.reconciled_on is not None
+    assert kept.volume.last_listing is not None
 
 
 def test_only_files_found_by_later_listings_count_as_missed(kept: Keeping) -> None:
@@ -86,13 +86,16 @@ def test_only_files_found_by_later_listings_count_as_missed(kept: Keeping) -> No
     kept.keeper().reconcile()
     kept.put("b")
     kept.keeper().reconcile()
-    assert [reconcile.missing for reconcile in kept.catalog.refreshes.reconciles(kept.volume.id, limit=2)] == [1, 0]
+    assert [listing.added_by_listing for listing in kept.catalog.refreshes.reconciles(kept.volume.id, limit=2)] == [
+        1,
+        0,
+    ]
 
 
 def test_an_empty_folder_is_listed_without_a_refresh(kept: Keeping) -> None:
     assert kept.keeper().reconcile().commit is None
     assert kept.snapshot().newest == 0
-    assert kept.volume.reconciled_on is not None
+    assert kept.volume.last_listing is not None
     assert kept.directory() == {}
 
 
@@ -119,7 +122,7 @@ def test_only_rows_that_differ_are_in_a_refresh(kept: Keeping) -> None:
         ("c", "delete", 1, 1, 1),
         ("e", "insert", 1, None, None),
     ]
-    assert kept.refreshes()[-1] == (2, "reconcile", 1, 1, 1)
+    assert kept.refreshes()[-1] == (2, "listing", 1, 1, 1)
     assert kept.directory() == {"a": 1, "b": 5, "d": 1, "e": 1}
 
 

@@ -29,23 +29,23 @@ def test_what_the_directory_has_wrong_is_named_and_a_refresh_puts_it_right(shell
     for path in shell.files.iterdir():
         os.utime(path, (old, old))
     shell.ok("refresh", "v")
-    assert shell.ok("verify", "--volume", "v") == "4 files (20 B) compared with the directory: all is right.\n"
+    assert shell.ok("verify", "--volume", "v") == "4 files (20 B) compared with the directory: no differences.\n"
     shell.files.joinpath("a.txt").unlink()
     shell.files.joinpath("b.txt").write_text("longer")
     os.utime(shell.files / "b.txt", (old + 60, old + 60))
     shell.files.joinpath("new.txt").touch()
     code, out, err = shell("verify", "--volume", "v")
-    assert (code, "wrong about 3 files" in err) == (5, True)
+    assert (code, "differs from the store in 3 files" in err) == (5, True)
     assert out == (
         "4 files (16 B) compared with the directory: 1 changed, 1 gone, 1 missing.\n"
         "  gone      a.txt\n  changed   b.txt\n  missing   new.txt\n"
-        "So recent that their events may still be under way: 1.\n"
+        "Late events: 1 (files so recent that their events may still arrive).\n"
     )
     code, out, _ = shell("verify", "--volume", "v", "--format", "json")
     assert json.loads(out)["wrong"] == {"changed": 1, "gone": 1, "missing": 1}
     assert not list(Path(shell.home, "warehouse", "_staging").glob("*"))
     shell.ok("refresh", "v")
-    assert "all is right" in shell.ok("verify", "--volume", "v")
+    assert "no differences" in shell.ok("verify", "--volume", "v")
 
 
 def test_what_is_refreshed_during_the_listing_is_no_difference(shell: Shell) -> None:

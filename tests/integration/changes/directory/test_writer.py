@@ -113,7 +113,7 @@ def test_the_next_writer_records_a_refresh_whose_writer_died_before_recording_it
     directory.writer.open()
     last = directory.catalog.refreshes.last(directory.volume.id)
     assert last is not None
-    assert (last.number, last.cause) == ((1, "bootstrap") if first else (2, "recovered"))
+    assert (last.number, last.cause) == ((1, "first-listing") if first else (2, "recovered"))
     assert (last.inserted, last.updated, last.deleted) == ((2, 0, 0) if first else (1, 1, 1))
     assert last.bytes == (11 if first else 5)
     assert contents(directory) == ({"a": 5, "b": 6} if first else {"a": 2, "b": 3})

@@ -53,7 +53,7 @@ class Place(Directory):
     def listed(self, volume: Volume | None = None) -> None:
         """The first listing has ended."""
         self.writer.open()
-        self.catalog.volumes.change(volume or self.volume, reconciled_on=datetime.now(UTC))
+        self.catalog.volumes.change(volume or self.volume, last_listing=datetime.now(UTC))
 
     def create(self, **options: Any) -> Stream:
         replace = {key: options.pop(key) for key in ("or_replace", "if_not_exists") if key in options}

@@ -151,7 +151,7 @@ def test_changes_of_altered_columns_are_those_of_each_version(case: Case, home: 
     each = [(*row[:3], first + row[3] + (more if row[3] > 2 else 0)) for row in each]
     text = f"SELECT _change_type, id, {case.name}, _commit_version FROM t$ CHANGES FROM VERSION {first}"
     if case.properties == WIDENING:
-        with pytest.raises(InvalidValueError, match="known only as a whole: its columns changed in version"):
+        with pytest.raises(InvalidValueError, match="are known for these versions: its columns changed in version"):
             home.rows(text)
     else:
         assert home.rows(text) == each
@@ -178,7 +178,7 @@ def test_a_dropped_column_ends_a_stream_and_a_restore_of_mapped_columns_has_no_c
     start = home.offset() or 0
     home.sql(f"RESTORE TABLE t$ TO VERSION AS OF {start}")
     text = f"SELECT id FROM t$ CHANGES FROM VERSION {start + 1}"
-    with pytest.raises(InvalidValueError, match=f"known only as a whole: .* restored in version {start + 2}"):
+    with pytest.raises(InvalidValueError, match=f"are known for these versions: .* restored in version {start + 2}"):
         home.sql(text)
     assert home.rows(f"{text} WITH (deduplicationMode = 'netChanges')") == []
     home.sql("ALTER TABLE t$ DROP COLUMN w")

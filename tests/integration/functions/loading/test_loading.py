@@ -217,7 +217,7 @@ def test_an_empty_volume_gets_its_columns_from_its_first_files(place: Place) -> 
 
 
 def test_without_files_and_new_columns_a_schema_is_needed(place: Place) -> None:
-    with pytest.raises(InvalidValueError, match="v has no rows yet that show their columns"):
+    with pytest.raises(InvalidValueError, match="v has no rows yet to infer columns from"):
         load(place, new_columns="rescue")
     assert load(place, new_columns="rescue", schema="id INT") == "id INT, _rescued_data STRING"
 

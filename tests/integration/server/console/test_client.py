@@ -74,7 +74,7 @@ def test_a_program_refreshes_pauses_and_retries(served: Served) -> None:
     client, place = served.client, served.place
     client.run("j")
     place.put("new.txt", "new")
-    assert client.refresh(str(place.volume.name)) == "1 new, 0 changed, 0 gone."
+    assert client.refresh(str(place.volume.name)) == "1 new, 0 changed, 0 removed."
     client.pause("j")
     assert client.job("j")["status"]["state"] == "paused"
     with pytest.raises(InvalidStateError, match="is paused"):

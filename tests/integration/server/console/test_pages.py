@@ -251,7 +251,7 @@ def test_what_a_verification_found_has_a_page_that_puts_it_right(busy: Site) -> 
     eventually(lambda: busy.json(begun["url"])["task"]["state"] == "finished", timeout=60)
     page = busy.page(begun["url"])
     assert "14 files compared with a table of 9 rows: 1 missing." in page
-    assert '<button type="submit">Put it right</button>' in page
+    assert '<button type="submit">Repair</button>' in page
     assert busy.audited()[0] == ("verify", "job j", "14 files compared with a table of 9 rows: 1 missing.")
 
 

@@ -61,7 +61,7 @@ def fill(folder: Path, files: int, made: int) -> Session:
     (folder / "images").mkdir()
     session = Session(config.load(folder / "home"))
     catalog = session.home.catalog
-    source = objects.volume("images", location=(folder / "images").as_uri(), reconciled_on=objects.NOW)
+    source = objects.volume("images", location=(folder / "images").as_uri(), last_listing=objects.NOW)
     on_it = objects.stream(source)
     job = objects.job(on_it, name="job")
     with catalog.database.transaction() as transaction:

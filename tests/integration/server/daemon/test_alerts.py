@@ -72,7 +72,7 @@ class World:
         return objects.file_job(self.catalog.jobs.get(Name.parse("classify")))
 
     def fail(self, *paths: str, message: str = "no EXIF", commit: bool = True, **values: Any) -> None:
-        """A batch whose files failed for good."""
+        """A batch whose files were quarantined."""
         current = self.catalog.streams.by_id(self.job.stream_id)
         assert current is not None
         made, (batch,) = objects.store_plan(self.catalog, self.job, from_version=current.offset)
@@ -128,7 +128,7 @@ def test_files_that_failed_for_good_in_another_process_are_one_alert_that_is_ale
         eventually(lambda: len(receiver.posts) == 2)
     failed, paused = receiver.payloads
     assert (failed["event"], failed["kind"], failed["name"]) == ("failure", "job", "classify")
-    assert failed["why"] == "2 files failed for good, such as a/two.jpg: no EXIF"
+    assert failed["why"] == "2 files quarantined, such as a/two.jpg: no EXIF"
     assert failed["details"]["causes"] == [{"kind": "raised", "why": "no EXIF", "example": "a/two.jpg", "files": 2}]
     assert failed["url"] == "http://console/jobs/classify"
     assert failed["text"].splitlines()[1] == "Run: volstream list failures --job classify"
@@ -143,7 +143,7 @@ def test_what_happened_before_alerts_were_asked_for_is_not_told(world: World, re
         set_paused(world.catalog, world.job.name, paused=False)
         world.fail("new.jpg")
         eventually(lambda: receiver.posts)
-    assert [payload["why"] for payload in receiver.payloads] == ["1 file failed for good, such as new.jpg: no EXIF"]
+    assert [payload["why"] for payload in receiver.payloads] == ["1 file quarantined, such as new.jpg: no EXIF"]
 
 
 @pytest.mark.long
@@ -255,7 +255,9 @@ def test_an_alert_waits_through_restarts_until_its_receiver_is_back(tmp_path: Pa
     status = json.loads(shell.ok("status", "--format", "json"))
     (problem,) = [one for one in status["problems"] if one["kind"] == "receiver"]
     assert (problem["name"], problem["do"]) == ("ops", "volstream alert test ops")
-    assert problem["why"].startswith("1 alert could not be delivered: The webhook at 127.0.0.1 did not take it")
+    assert problem["why"].startswith(
+        "1 alert could not be delivered: The webhook at 127.0.0.1 did not accept the alert"
+    )
     with receiving(port) as back:
         with world.daemon():
             eventually(lambda: back.posts)

@@ -224,7 +224,7 @@ def test_held_removals_are_reported_and_accepted_by_a_refresh_that_the_daemon_ru
         assert world.session.volumes.refresh("v").held == 12
         assert world.session.home.catalog.refreshes.file_count(world.volume.id) == 12
         done = world.session.volumes.refresh("v", accept_removals=True)
-        assert (done.reconciled, done.deleted, done.held) == (None, 12, 0)
+        assert (done.listing, done.deleted, done.held) == (None, 12, 0)
         eventually(lambda: worker.held_removals == 0)
 
 

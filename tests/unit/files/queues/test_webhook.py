@@ -20,7 +20,7 @@ OSS = {"eventName": "ObjectCreated:PutObject", "oss": {"bucket": {"name": "b"}, 
     [
         ({"path": "a/b.txt"}, [KeyHint("a/b.txt")]),
         ({"paths": ["a", "b c"]}, [KeyHint("a"), KeyHint("b c")]),
-        ({"path": "a/"}, [SubtreeHint("a/", "asked")]),
+        ({"path": "a/"}, [SubtreeHint("a/", "posted")]),
         ([{"path": "a"}, {"path": "b"}], [KeyHint("a"), KeyHint("b")]),
         ([], []),
         ({"specversion": "1.0", "type": "t", "data": {"path": "a"}}, [KeyHint("a")]),
@@ -53,7 +53,7 @@ def test_each_kind_of_event_is_understood(document: object, hints: list[object])
         (b'{"path": 7}', "must be a non-empty"),
         (b'{"paths": ["a", null]}', "must be a non-empty"),
         (b'[{"path": "a"}, {}]', "not an event"),
-        (b'{"Records": [{}]}', "a record without a bucket's name"),
+        (b'{"Records": [{}]}', "A record in the message lacks the bucket's name"),
     ],
 )
 def test_one_event_that_is_not_understood_refuses_all(body: bytes, reason: str) -> None:

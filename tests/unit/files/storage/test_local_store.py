@@ -397,6 +397,6 @@ def test_a_planted_link_is_named_and_only_removed_itself(root: Path, tmp_path: P
     assert (root / "target").read_text() == "new"
     assert not (root / "target").is_symlink()
     (root / "staged").symlink_to(elsewhere / "keys")
-    with pytest.raises(StorageError, match="replaced by something else"):
+    with pytest.raises(StorageError, match="replaced by something that is not a file"):
         store.move("staged", "moved")
     assert (elsewhere / "keys").read_text() == "mine"

@@ -110,9 +110,9 @@ def test_files_that_fail_for_one_cause_are_one_alert_with_their_number() -> None
     teller = Teller()
     assert teller.failing(0, *(failure(f"{n}.jpg", f"no EXIF in {n}.jpg") for n in range(100, 140))) == []
     assert teller.failing(20, failure("late.jpg", "no EXIF in late.jpg")) == []
-    assert teller.failing(31) == ["41 files failed for good, such as late.jpg: no EXIF in late.jpg"]
+    assert teller.failing(31) == ["41 files quarantined, such as late.jpg: no EXIF in late.jpg"]
     assert teller.failing(40, failure("more.jpg", "no EXIF in more.jpg")) == []
-    assert teller.failing(3632) == ["1 file failed for good, such as more.jpg: no EXIF in more.jpg"]
+    assert teller.failing(3632) == ["1 file quarantined, such as more.jpg: no EXIF in more.jpg"]
 
 
 def test_a_file_that_is_tried_again_is_not_told() -> None:
@@ -126,7 +126,7 @@ def test_several_causes_are_one_alert_the_most_frequent_first() -> None:
     teller = Teller()
     teller.failing(0, failure("a", "disk is full"))
     teller.failing(5, failure("b", "no EXIF"), failure("c", "no EXIF"))
-    assert teller.failing(31) == ["3 files failed for good, for 2 causes: 2 x no EXIF; 1 x disk is full"]
+    assert teller.failing(31) == ["3 files quarantined, for 2 causes: 2 x no EXIF; 1 x disk is full"]
     assert teller.failing(36) == []
 
 

@@ -92,7 +92,7 @@ def test_everything_that_fails_is_found() -> None:
         (
             {"failures": {"quarantined": 1, "retrying": 2}},
             False,
-            "1 file failed for good. 2 more will be retried.",
+            "1 file quarantined. 2 more will be retried.",
             None,
         ),
         (

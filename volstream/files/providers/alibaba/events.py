@@ -54,7 +54,7 @@ def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
             spellings = [_hints(one)]
         case _:
             return None
-    return hints_in(spellings, "The message has an event without a name, a bucket's name and an object's key.")
+    return hints_in(spellings, "An event in the message lacks its name, the bucket's name or the object's key.")
 
 
 def _read(text: bytes) -> Any:

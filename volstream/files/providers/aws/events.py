@@ -43,7 +43,7 @@ def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
             return Rejection("", said)
         case _:
             return None
-    return hints_in(spellings, "The message has a record without a bucket's name and an object's key.")
+    return hints_in(spellings, "A record in the message lacks the bucket's name or the object's key.")
 
 
 def _unwrapped(document: Any) -> Any:

@@ -100,7 +100,7 @@ class S3Store(BucketStore):
                 raise StorageError(
                     f"s3://{self._place.bucket}: the store was asked for keys below {printable(prefix)!r}, and answered "
                     f"with {printable(obj['Key'])!r}.",
-                    "Where a store takes slashes together, write a single one in the location.",
+                    "The store may merge slashes: write single slashes in the location.",
                 )
 
     def _at(self, path: str) -> dict[str, Any]:

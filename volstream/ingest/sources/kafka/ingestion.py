@@ -33,7 +33,7 @@ class TopicIngestion(Closeable):
         lost: called with what the brokers had deleted before it was read.
 
     Raises:
-        NotFoundError: the table is gone.
+        NotFoundError: the table was dropped.
         InvalidStateError: the table lacks one of the columns, or has it with another type.
         InvalidValueError: the properties of the topic cannot be used on this host.
         DependencyError: the table cannot be read, or the client is not installed.
@@ -123,7 +123,7 @@ class TopicIngestion(Closeable):
             self._note("tail_id", tail_id)
         elif self._source.options["tail_id"] != tail_id:
             raise InvalidStateError(
-                f"The tail of table {self._source.name} was replaced, and with it the offsets up to which topic "
+                f"The table {self._source.name} lost its record of the offsets up to which topic "
                 f"{self._address.topic} was read.",
                 "Restore the home from a backup; or drop the table and create it again, to read the topic from its start.",
             )

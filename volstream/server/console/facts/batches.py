@@ -122,7 +122,7 @@ def _files(home: Home, record: Batch, plan: Plan | None, query: Query) -> BatchF
     nothing = BatchFiles([], None, None, None)
     stream = home.catalog.streams.by_id(record.stream_id)
     if stream is None or stream.source_kind is not SourceKind.VOLUME or plan is None:
-        return replace(nothing, files_note="The batch is one of rows, not of files.")
+        return replace(nothing, files_note="This batch processed rows, not files.")
     volume = home.catalog.volumes.by_id(stream.source_id)
     snapshot = None if volume is None else snapshot_of(home, volume)
     if volume is None or snapshot is None or snapshot.table_id != plan.table_id:
@@ -131,10 +131,10 @@ def _files(home: Home, record: Batch, plan: Plan | None, query: Query) -> BatchF
     if plan.kind is PlanKind.RETRY:
         return replace(nothing, files_note="The batch retried failed files; those that failed again are below.")
     if plan.kind is PlanKind.REPAIR:
-        return replace(nothing, files_note="The batch put right files of which the table was wrong (volstream verify).")
+        return replace(nothing, files_note="The batch repaired files for which the table was wrong (volstream verify).")
     if plan.kind is PlanKind.STRAYS:
         return replace(nothing, files_note="The batch removed rows of files that are no longer in the volume.")
-    note = None if plan.where is None else f"Of these, the job takes only files with: {plan.where}"
+    note = None if plan.where is None else f"The job processes only files with: {plan.where}"
     after = query.text("after") or record.after_path
     try:
         if plan.initial or plan.from_version is None or plan.kind is PlanKind.REPLAY:

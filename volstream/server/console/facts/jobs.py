@@ -22,7 +22,7 @@ from volstream.ops.inspection.runs import MeasuredBatch, OpenRun
 from volstream.ops.inspection.status import job_status
 from volstream.ops.inspection.tables import Sample, sample_of
 from volstream.server.console.facts import FEW_TASKS, PageRequest
-from volstream.server.console.facts.rows import JobRow, with_plain_keys
+from volstream.server.console.facts.rows import JobRow
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.places import reached
@@ -126,7 +126,7 @@ def job(asked: PageRequest) -> JobFacts:
     status = job_status(home, definition, runs_of(home.catalog, [definition]))
     return JobFacts(
         job=details.described(home, definition),
-        status=JobRow(**with_plain_keys(status)),
+        status=JobRow(**status),
         problem=next(iter(problems({"jobs": [status]}, asked.probed())), None),
         volume=_volume(home, definition),
         comparable=isinstance(definition, FileJob) and not loads(definition),

@@ -15,7 +15,7 @@ from volstream.ops.inspection.problems import Problem, most_severe, problems
 from volstream.ops.inspection.status import status
 from volstream.ops.inspection.tables import ListedTable, list_tables
 from volstream.server.console.facts import PageRequest
-from volstream.server.console.facts.rows import ListedJob, ListedStream, ListedTail, ListedVolume, with_plain_keys
+from volstream.server.console.facts.rows import ListedJob, ListedStream, ListedTail, ListedVolume
 from volstream.spark.engine.control import engine_status
 from volstream.tables.delta.places import is_remote
 
@@ -76,11 +76,11 @@ def _engine(home: Home) -> dict[str, Any]:
 
 def _volume(row: Mapping[str, Any], now: datetime) -> ListedVolume:
     """Adds the age of the last full listing, and how many events it missed."""
-    reconciled = row["reconciled"]
-    counts = [row["missing"], row["changed"], row["phantom"]]
-    # What is late may still have been on its way.
-    missed = None if None in counts else max(0, sum(counts) - (row["late"] or 0))
-    lag = None if reconciled is None else (now - reconciled).total_seconds()
+    listed = row["last_listing"]
+    counts = [row["added_by_listing"], row["changed_by_listing"], row["removed_by_listing"]]
+    # The events of files that were late may still have been under way.
+    missed = None if None in counts else max(0, sum(counts) - (row["late_events"] or 0))
+    lag = None if listed is None else (now - listed).total_seconds()
     return ListedVolume(**row, missed_events=missed, lag_seconds=lag)
 
 
@@ -91,7 +91,7 @@ def _job(home: Home, job: Job, row: Mapping[str, Any]) -> ListedJob:
     due, says = runs.next_run(home, job)
     work = runs.open_run(home, job, measured)
     return ListedJob(
-        **with_plain_keys(row),
+        **row,
         into=str(job.into),
         last_ended=job.last_ended,
         files_per_second=None if rate is None else rate.files,

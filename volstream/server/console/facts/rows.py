@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from volstream.base.definitions import JobState, QueueType, TriggerKind
 from volstream.base.model.work import FailureState
@@ -20,13 +19,13 @@ class VolumeRow:
     location: str
     queue: QueueType
     files: int
-    reconciled: datetime | None
+    last_listing: datetime | None
     listed: int | None
     listed_bytes: int | None
-    missing: int | None
-    changed: int | None
-    phantom: int | None
-    late: int | None
+    added_by_listing: int | None
+    changed_by_listing: int | None
+    removed_by_listing: int | None
+    late_events: int | None
     rejected: int
     held_removals: int
     trouble: str | None
@@ -118,8 +117,3 @@ class ListedTail:
     not_committed: int | None
     note: str | None
     problem: Problem | None
-
-
-def with_plain_keys(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the status of a job by the names of :class:`JobRow`."""
-    return {key.replace(" ", "_"): value for key, value in row.items()}

@@ -76,13 +76,13 @@ def volume(asked: PageRequest) -> VolumeFacts:
     """A volume: its state, a part of its directory, its newest refreshes."""
     home, catalog, definition = asked.home, asked.home.catalog, asked.volume
     refreshes = catalog.refreshes.newest(definition.id, before=asked.query.number("before"), limit=_RECENT)
-    reconciled = definition.reconciled_on
+    listed = definition.last_listing
     status = volume_status(home, definition, catalog.conditions.causes(ConditionKind.VOLUME))
     return VolumeFacts(
         volume=details.described(home, definition),
         status=VolumeRow(**status),
         problem=next(iter(problems({"volumes": [status]}, asked.probed())), None),
-        lag_seconds=None if reconciled is None else (datetime.now(UTC) - reconciled).total_seconds(),
+        lag_seconds=None if listed is None else (datetime.now(UTC) - listed).total_seconds(),
         jobs=[str(job.name) for job in jobs_on(catalog, definition)],
         directory=_directory(home, definition, asked.query),
         refreshes=refreshes,
