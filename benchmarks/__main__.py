@@ -45,10 +45,7 @@ _SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER = "scale", "tables", "queues",
 _DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH = "directory", "cli", "soak", "ingest", "growth"
 _INVENTORY, _LISTING = "inventory", "listing"
 
-_OWN = (
-    *(_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER),
-    *(_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY, _LISTING),
-)
+_OWN = (*(_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER), *(_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY, _LISTING))
 
 _console = Console(width=100)
 
@@ -63,13 +60,7 @@ _console = Console(width=100)
     help="2000 and 10000; for directory 100000, for cluster 20000.",
 )
 @click.option("--rounds", type=int, default=3, show_default=True)
-@click.option(
-    "--part",
-    "parts",
-    multiple=True,
-    type=click.Choice([*_PARTS, *_OWN]),
-    help="Only this; may be given again.",
-)
+@click.option("--part", "parts", multiple=True, type=click.Choice([*_PARTS, *_OWN]), help="Only this; may be given again.")
 @click.option("--spark/--no-spark", default=True, show_default=True, help="Spark's file source, at the fewest files.")
 @click.option(
     "--with",
@@ -78,14 +69,10 @@ _console = Console(width=100)
     type=click.Choice([*OTHERS]),
     help="Compare it, too, with the files: installs it into an environment of its own.",
 )
-@click.option(
-    "--rows", "sizes", multiple=True, type=int, help="For scale, tables, directory, inventory, listing and cluster."
-)
+@click.option("--rows", "sizes", multiple=True, type=int, help="For scale, tables, directory, inventory, listing and cluster.")
 @click.option("--messages", multiple=True, type=int, help="For queues: 100 and 1000.")
 @click.option("--queue", "kinds", multiple=True, type=click.Choice([*queues.KINDS]), help="For queues: both.")
-@click.option(
-    "--refreshes", type=int, help="Again after so many: for scale none, for directory 500; for soak in all, 1000000."
-)
+@click.option("--refreshes", type=int, help="Again after so many: for scale none, for directory 500; for soak in all, 1000000.")
 @click.option("--commits", type=int, default=growth.COMMITS, show_default=True, help="For growth.")
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
 def main(
@@ -103,9 +90,7 @@ def main(
 ) -> None:
     """Measures volstream and its alternatives; wrong rows end it with an error."""
     given, counts = counts, tuple(sorted(counts or (2_000, 10_000)))
-    os.environ["PYTHONPATH"] = str(
-        CHECKOUT
-    )  # so that the engine's Python workers find the functions of Spark's contender
+    os.environ["PYTHONPATH"] = str(CHECKOUT)  # so that the engine's Python workers find the functions of Spark's contender
     scratch = CHECKOUT / ".bench"
     home = scratch / "home"
     if home.exists():
@@ -166,10 +151,7 @@ def _measure(
 ) -> None:
     with Session.builder.config("home", home).create() as session:
         own: list[Contender] = [Raw(home.parent), Volstream(session)]
-        every: list[Contender] = [
-            *own,
-            *(OTHERS[name](CHECKOUT / ".bench-environments", home.parent) for name in others),
-        ]
+        every: list[Contender] = [*own, *(OTHERS[name](CHECKOUT / ".bench-environments", home.parent) for name in others)]
         with_spark = [*every, SparkFiles(session, home.parent)] if spark else every
         if "files" in parts or "slow" in parts:
             _say("warming up")
@@ -190,9 +172,7 @@ def _measure(
         processes.live(home.parent / "live", tree, counts[0], 3 * rounds, figures)
 
 
-def _measure_directory(
-    home: Path, sizes: tuple[int, ...], counts: tuple[int, ...], rounds: int, refreshes: int
-) -> None:
+def _measure_directory(home: Path, sizes: tuple[int, ...], counts: tuple[int, ...], rounds: int, refreshes: int) -> None:
     made, real = Figures(), Figures()
     with Session.builder.config("home", home).create() as session:
         try:

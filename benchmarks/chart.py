@@ -59,12 +59,7 @@ def draw(document: Mapping[str, Any], target: Path) -> None:
         for line in lines:
             if line.contender is None:
                 panels[0].text(
-                    0.01,
-                    line.place,
-                    line.scenario,
-                    transform=panels[0].get_yaxis_transform(),
-                    va="center",
-                    weight="bold",
+                    0.01, line.place, line.scenario, transform=panels[0].get_yaxis_transform(), va="center", weight="bold"
                 ).set_in_layout(False)
         chart.supxlabel("medians, less is better; logarithmic", color=_FAINT, fontsize=_FONT_SIZE)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -99,9 +94,7 @@ def _limits(figures: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     return 10**minimum, 10**maximum
 
 
-def _fill(
-    panel: Any, lines: Sequence[_Line], figures: Sequence[Mapping[str, Any]], limits: tuple[float, float]
-) -> None:
+def _fill(panel: Any, lines: Sequence[_Line], figures: Sequence[Mapping[str, Any]], limits: tuple[float, float]) -> None:
     """Draws a column."""
     found = {(one["scenario"], one["contender"]): one for one in figures}
     named = [line for line in lines if line.contender is not None]

@@ -236,11 +236,7 @@ class Pathway(_Script):
 
 
 #: Contenders of other packages, by their name on the command line.
-OTHERS: dict[str, Callable[[Path, Path], Contender]] = {
-    "cocoindex": CocoIndex,
-    "datachain": DataChain,
-    "pathway": Pathway,
-}
+OTHERS: dict[str, Callable[[Path, Path], Contender]] = {"cocoindex": CocoIndex, "datachain": DataChain, "pathway": Pathway}
 
 
 def _rows_in_sqlite(database: Path, folder: Path) -> Mapping[str, Summary]:

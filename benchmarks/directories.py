@@ -144,9 +144,7 @@ class Directory:
         return seconds
 
 
-def measure_made(
-    session: Session, scratch: Path, sizes: Sequence[int], rounds: int, refreshes: int, figures: Figures
-) -> None:
+def measure_made(session: Session, scratch: Path, sizes: Sequence[int], rounds: int, refreshes: int, figures: Figures) -> None:
     """Measures directories of made-up files; each round takes the sizes in turns, so that a busy minute affects them all."""
     steps: dict[str, Callable[[Directory], float]] = {
         f"refresh, {KEYS} random paths": Directory.random_paths,
@@ -159,14 +157,7 @@ def measure_made(
         for number in range(rounds + 1):
             for name, step in steps.items():
                 for size, one in directories.items():
-                    with_memory(
-                        figures,
-                        f"{name}{suffix}",
-                        size,
-                        partial(step, one),
-                        memory="refresh",
-                        counted=number > 0,
-                    )
+                    with_memory(figures, f"{name}{suffix}", size, partial(step, one), memory="refresh", counted=number > 0)
 
     in_turns("")
     for number in range(refreshes):
@@ -196,13 +187,7 @@ def measure_real(session: Session, kept: Path, count: int, rounds: int, figures:
         keeper = DirectoryKeeper(volume, session.home.catalog, session.home.settings)
         for scenario, rows in (("from nothing", count), ("again", 0)):
             figures.note(f"files listed, {scenario}", count, BASE, timed(lambda: _walk(folder)))
-            with_memory(
-                figures,
-                f"files listed, {scenario}",
-                count,
-                partial(reconcile, keeper, count, rows),
-                memory="reconcile",
-            )
+            with_memory(figures, f"files listed, {scenario}", count, partial(reconcile, keeper, count, rows), memory="reconcile")
         _overwrite(folder, burst)
         scenario = f"{len(burst):,} files overwritten at once"
         figures.note(scenario, count, BASE, timed(lambda: [os.stat(folder / path) for path in burst]))
@@ -278,9 +263,7 @@ def paths_of(numbers: pa.Array) -> pa.Array:
     """Returns the paths of made-up files, as :func:`path_of` does."""
     day = pc.divide(numbers, _PER_DAY)
     within = pc.subtract(numbers, pc.multiply(day, _PER_DAY))
-    days, names = (
-        pc.utf8_lpad(pc.cast(one, pa.string()), width=width, padding="0") for one, width in ((day, 5), (within, 4))
-    )
+    days, names = (pc.utf8_lpad(pc.cast(one, pa.string()), width=width, padding="0") for one, width in ((day, 5), (within, 4)))
     return pc.binary_join_element_wise(
         pc.binary_join_element_wise("day-", days, ""), pc.binary_join_element_wise("file-", names, ""), "/"
     )

@@ -146,9 +146,7 @@ def _reads(session: Session, folder: Path, live: _Live) -> tuple[float, float, f
 
 def table(costs: Sequence[Cost]) -> Table:
     """Returns the costs as a table, each beside that of the young table or the fresh copy."""
-    shown = Table(
-        "commits", "p50 ms", "p99 ms", "upkeep ms", "read s: between commits", "after a rest", "files", "log", "folder"
-    )
+    shown = Table("commits", "p50 ms", "p99 ms", "upkeep ms", "read s: between commits", "after a rest", "files", "log", "folder")
     for cost in costs:
         shown.add_row(
             f"{cost.commits:,}",

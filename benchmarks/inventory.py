@@ -92,9 +92,7 @@ def measure(session: Session, scratch: Path, rows: int, figures: Figures, format
         for scenario, second in (("from nothing", False), (f"{3 * DIFFERENT:,} differ", True)):
             manifest = write_report(folder, rows, format_, taken_on + timedelta(hours=second), second=second)
             inventory = Inventory(manifest, open_store(str(folder)))
-            keeper = DirectoryKeeper(
-                session.volumes.get(name), session.home.catalog, session.home.settings, store=store
-            )
+            keeper = DirectoryKeeper(session.volumes.get(name), session.home.catalog, session.home.settings, store=store)
             with_processor(
                 figures,
                 f"{format_} report, {scenario}",
@@ -122,11 +120,7 @@ def write_report(folder: Path, rows: int, format_: str, taken_on: datetime, *, s
         _write(path, _objects(numbers, second=second), format_)
         content = path.read_bytes()
         listed.append(
-            {
-                "key": path.name,
-                "size": len(content),
-                "MD5checksum": hashlib.md5(content, usedforsecurity=False).hexdigest(),
-            }
+            {"key": path.name, "size": len(content), "MD5checksum": hashlib.md5(content, usedforsecurity=False).hexdigest()}
         )
     said = {
         "sourceBucket": BucketPlace.of(_LOCATION).bucket,

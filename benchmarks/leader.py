@@ -196,9 +196,7 @@ def _work_of(session: Any, open_plan: Plan, batch: Batch, without: Any = ()) -> 
     """Returns what Spark would give the tasks."""
     del session, without
     path = pc.field("relative_path")
-    within = (
-        path <= batch.until_path if batch.after_path is None else (path <= batch.until_path) & (path > batch.after_path)
-    )
+    within = path <= batch.until_path if batch.after_path is None else (path <= batch.until_path) & (path > batch.after_path)
     return folders.dataset(open_plan.location).to_table(filter=within & (pc.field("action") != plan.REMOVE))
 
 

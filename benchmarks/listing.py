@@ -41,9 +41,7 @@ def measure(session: Session, _: Path, rows: int, figures: Figures) -> None:
     with bucket(rows) as url:
         store = open_store(_LOCATION, Access("s3", "us-east-1", url, credentials="static", keys=Keys("test", "test")))
         for scenario, changed in (("from nothing", rows), ("nothing changed", 0)):
-            keeper = DirectoryKeeper(
-                session.volumes.get(name), session.home.catalog, session.home.settings, store=store
-            )
+            keeper = DirectoryKeeper(session.volumes.get(name), session.home.catalog, session.home.settings, store=store)
             step = partial(reconcile, keeper, rows, changed)
             with_processor(figures, f"listing, {scenario}", rows, step, memory=f"listing, {scenario}")
     session.volumes.drop(str(volume.name))

@@ -82,9 +82,7 @@ def daemon(home: Path) -> Iterator[None]:
     """Runs a daemon, which is ready, until the end of the block."""
     log = home / "daemon.log"
     with log.open("wb") as sink:
-        process = subprocess.Popen(
-            [_VOLSTREAM, "daemon", "--http-port", "0", "--home", str(home)], stdout=sink, stderr=sink
-        )
+        process = subprocess.Popen([_VOLSTREAM, "daemon", "--http-port", "0", "--home", str(home)], stdout=sink, stderr=sink)
     try:
         deadline = time.monotonic() + LIMIT_SECONDS
         while b"daemon_started" not in log.read_bytes():

@@ -162,17 +162,10 @@ def _committed(session: Session, place: Place, round_: int, count: int) -> float
     """Returns the seconds from the first upload until every object has its row and every message is deleted."""
     access, name = place.access, f"v_{place.kind}_{round_}_{count}"
     session.connections.create(
-        str(place.kind),
-        access.provider,
-        region=access.region,
-        endpoint=access.endpoint,
-        credentials="static",
-        if_not_exists=True,
+        str(place.kind), access.provider, region=access.region, endpoint=access.endpoint, credentials="static", if_not_exists=True
     )
     location = f"{access.provider}://{_BUCKET}/{name}"
-    volume = session.volumes.create(
-        name, location, connection=str(place.kind), queue_type=place.kind, queue_name=place.heard
-    )
+    volume = session.volumes.create(name, location, connection=str(place.kind), queue_type=place.kind, queue_name=place.heard)
     worker = VolumeWorker(volume, session.home.catalog, session.home.settings, lambda _: None, Share(1))
     thread = threading.Thread(target=worker.run)
     thread.start()
@@ -211,9 +204,7 @@ def _sqs() -> Iterator[Place]:
             return name
 
         def body(key: str) -> str:
-            return json.dumps(
-                {"Records": [{"s3": {"bucket": {"name": _BUCKET}, "object": {"key": key.replace(" ", "+")}}}]}
-            )
+            return json.dumps({"Records": [{"s3": {"bucket": {"name": _BUCKET}, "object": {"key": key.replace(" ", "+")}}}]})
 
         def send(name: str, bodies: Sequence[str]) -> None:
             for some in _batches(bodies, 10):
@@ -222,9 +213,7 @@ def _sqs() -> Iterator[Place]:
 
         def drain(name: str, count: int) -> None:
             while count:
-                given = client.receive_message(QueueUrl=urls[name], MaxNumberOfMessages=10, WaitTimeSeconds=1)[
-                    "Messages"
-                ]
+                given = client.receive_message(QueueUrl=urls[name], MaxNumberOfMessages=10, WaitTimeSeconds=1)["Messages"]
                 entries = [{"Id": one["MessageId"], "ReceiptHandle": one["ReceiptHandle"]} for one in given]
                 client.delete_message_batch(QueueUrl=urls[name], Entries=entries)
                 count -= len(given)

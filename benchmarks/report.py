@@ -54,13 +54,7 @@ class Figures:
         self._load: list[float] = []
 
     def note(
-        self,
-        scenario: str,
-        files: int,
-        contender: str,
-        seconds: float,
-        parts: Mapping[str, float] | None = None,
-        wrong: int = 0,
+        self, scenario: str, files: int, contender: str, seconds: float, parts: Mapping[str, float] | None = None, wrong: int = 0
     ) -> None:
         """Adds one measurement."""
         figure = self._figures.setdefault((scenario, files, contender), Figure(scenario, files, contender))

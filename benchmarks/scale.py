@@ -127,12 +127,7 @@ class Results:
         versions = pa.repeat(pa.scalar(2, pa.int64()), len(paths))
         plan.write([plan.files_of_rows(rows.append_column("commit_version", versions), plan.REPLACE)], location)
         made, [batch] = cutting.cut(
-            f"benchmark-{self._commits}",
-            self._job,
-            PlanKind.STREAM,
-            self._covered,
-            location,
-            Limits(len(paths), 1 << 40),
+            f"benchmark-{self._commits}", self._job, PlanKind.STREAM, self._covered, location, Limits(len(paths), 1 << 40)
         )
         return made, batch
 
@@ -169,9 +164,7 @@ class Directory(directories.Directory):
         return self.maintain()
 
 
-def measure(
-    session: Session, scratch: Path, sizes: Sequence[int], rounds: int, refreshes: int, figures: Figures
-) -> None:
+def measure(session: Session, scratch: Path, sizes: Sequence[int], rounds: int, refreshes: int, figures: Figures) -> None:
     """Runs all measurements; the sizes in turns, so that a busy minute affects them all."""
     directories = {size: Directory(session, size, scratch) for size in sizes}
     results = {size: Results(session, size, scratch) for size in sizes}
@@ -187,9 +180,7 @@ def measure(
         _rounds(_OF_DIRECTORIES, {size: directory}, rounds, f"{_AFTER}{refreshes} refreshes", figures)
     engine = record.read(session.home.settings)
     for name, pid in (("driver, MiB", None), ("JVM, MiB", engine.jvm_pid if engine else None)):
-        figures.note(
-            f"memory of the {name}", max(sizes), "volstream", psutil.Process(pid).memory_info().rss / (1 << 20)
-        )
+        figures.note(f"memory of the {name}", max(sizes), "volstream", psutil.Process(pid).memory_info().rss / (1 << 20))
 
 
 def scale_table(figures: Figures) -> Table:
@@ -217,19 +208,11 @@ _OF_DIRECTORIES = {
     "stream read": Directory.read,
     "planning": Directory.plan,
 }
-_OF_RESULTS = {
-    "result commit, random paths": Results.random_paths,
-    "result commit, one prefix": Results.one_prefix,
-}
+_OF_RESULTS = {"result commit, random paths": Results.random_paths, "result commit, one prefix": Results.one_prefix}
 
 
 def _rounds(
-    steps: Mapping[str, Callable[[_T], float]],
-    of: Mapping[int, _T],
-    rounds: int,
-    suffix: str,
-    figures: Figures,
-    first: int = 0,
+    steps: Mapping[str, Callable[[_T], float]], of: Mapping[int, _T], rounds: int, suffix: str, figures: Figures, first: int = 0
 ) -> None:
     for number in range(rounds):
         for scenario, step in steps.items():

@@ -19,17 +19,7 @@ from statistics import fmean
 import psutil
 from rich.table import Table
 
-from volstream.base.definitions import (
-    FileJob,
-    JobState,
-    OnMove,
-    QueueType,
-    SourceKind,
-    Stream,
-    StreamMode,
-    Volume,
-    Write,
-)
+from volstream.base.definitions import FileJob, JobState, OnMove, QueueType, SourceKind, Stream, StreamMode, Volume, Write
 from volstream.base.model.hints import Rejection
 from volstream.base.model.names import Name
 from volstream.base.model.work import Batch, BatchState, Plan, PlanKind, PlanState, Refresh, Target
@@ -140,9 +130,7 @@ def draw(steps: Sequence[PlanStep], target: Path) -> None:
 
 def table(steps: list[PlanStep]) -> Table:
     """Returns the steps, one per line."""
-    shown = Table(
-        "refreshes", "ms a refresh", "ms a batch", "ms to forget", "ms to ask", "MiB of disk", "MiB of memory"
-    )
+    shown = Table("refreshes", "ms a refresh", "ms a batch", "ms to forget", "ms to ask", "MiB of disk", "MiB of memory")
     for step in steps:
         asked = ", ".join(f"{name} {took:.2f}" for name, took in step.ask.items())
         shown.add_row(

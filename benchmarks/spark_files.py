@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 _FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 
 _DDL = "path STRING, sha256 STRING, words BIGINT, first_line STRING"
-_SCHEMA = pa.schema(
-    [("path", pa.string()), ("sha256", pa.string()), ("words", pa.int64()), ("first_line", pa.string())]
-)
+_SCHEMA = pa.schema([("path", pa.string()), ("sha256", pa.string()), ("words", pa.int64()), ("first_line", pa.string())])
 
 
 def ingest(spark: Any, folder: Path, table: Path) -> None:

@@ -36,9 +36,9 @@ class Table:
         for name, key in ((f"plain{size}", ""), (f"keyed{size}", " PRIMARY KEY")):
             session.sql(f"CREATE TABLE {name} (id BIGINT NOT NULL{key}, name STRING, price DOUBLE)")
             session.sql(f"ALTER TABLE {name} SET PROPERTIES ('change_tracking' = 'true')").collect()
-            session.spark.range(size).selectExpr(
-                "id", "concat('name of ', id) AS name", "CAST(id AS DOUBLE) AS price"
-            ).coalesce(1).write.format("delta").mode("append").save(self.location(name))
+            session.spark.range(size).selectExpr("id", "concat('name of ', id) AS name", "CAST(id AS DOUBLE) AS price").coalesce(
+                1
+            ).write.format("delta").mode("append").save(self.location(name))
             session.streams.create(f"s_{name}", table=name)
         session.sql(f"CREATE TABLE copy{size} (id BIGINT, name STRING, price DOUBLE)").collect()
 
@@ -66,9 +66,7 @@ class Table:
     def source(self) -> object:
         location = self.location(f"plain{self.size}")
         version = DeltaLog(location).latest_version()
-        return self.session.spark.sql(
-            f"SELECT * FROM table_changes_by_path({literal(location)}, {version}, {version})"
-        ).toArrow()
+        return self.session.spark.sql(f"SELECT * FROM table_changes_by_path({literal(location)}, {version}, {version})").toArrow()
 
     def snapshots(self) -> object:
         location = self.location(f"plain{self.size}")
@@ -86,8 +84,7 @@ class Table:
         version = DeltaLog(location).latest_version()
         target = table_at(self.location(f"copy{self.size}"))
         return self.session.spark.sql(
-            f"INSERT INTO {target} SELECT id, name, price "
-            f"FROM table_changes_by_path({literal(location)}, {version}, {version})"
+            f"INSERT INTO {target} SELECT id, name, price FROM table_changes_by_path({literal(location)}, {version}, {version})"
         ).collect()
 
 

@@ -23,9 +23,7 @@ def measure(session: Session, folder: Path, count: int, rounds: int, figures: Fi
     name = folder.name.replace("-", "_")
     folder.mkdir()
     session.volumes.create(name, str(folder), queue_type="none")
-    session.jobs.create(
-        name, function_named("waiting"), name, volume=name, returns="n BIGINT", concurrency=_CONCURRENCY
-    )
+    session.jobs.create(name, function_named("waiting"), name, volume=name, returns="n BIGINT", concurrency=_CONCURRENCY)
     for number in range(rounds):
         files = [folder / f"{number}-{at}.txt" for at in range(count)]
         for file in files:

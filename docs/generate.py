@@ -107,15 +107,11 @@ def _command(name: str, command: click.Command | None, parent: click.Context, le
     if kind is not None:
         text += f"\nAnd all [options of {kind}](options.md#{kind})"
         text += (
-            " and [of loading](options.md#load)"
-            if name == "load"
-            else ", but those that are fixed" * name.startswith("alter")
+            " and [of loading](options.md#load)" if name == "load" else ", but those that are fixed" * name.startswith("alter")
         )
         text += ".\n"
     if isinstance(command, click.Group):
-        text += "".join(
-            _command(one, command.get_command(context, one), context, level + 1) for one in command.commands
-        )
+        text += "".join(_command(one, command.get_command(context, one), context, level + 1) for one in command.commands)
     return text
 
 
@@ -183,9 +179,7 @@ def options() -> str:
     for kind, known in KEYS.items():
         text += f"\n## {kind.value}\n\n{_OPTIONS_HEAD}{''.join(map(_described, known.values()))}"
     said = "The key `load` of a job, and options of `volstream load`."
-    return (
-        f"{text}\n## load\n\n{said}\n\n{_OPTIONS_HEAD}{''.join(map(_described, keys(definitions.LoadKeys).values()))}"
-    )
+    return f"{text}\n## load\n\n{said}\n\n{_OPTIONS_HEAD}{''.join(map(_described, keys(definitions.LoadKeys).values()))}"
 
 
 def _described(key: Key) -> str:

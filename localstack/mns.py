@@ -72,9 +72,7 @@ class Queue:
         self.created = time.time()
         self._changed = threading.Condition()
         self._ready: deque[_Message] = deque()
-        self._hidden: list[
-            tuple[float, int, _Message]
-        ] = []  # by the time they become visible; outdated entries are skipped
+        self._hidden: list[tuple[float, int, _Message]] = []  # by the time they become visible; outdated entries are skipped
         self._in_flight: dict[str, _Message] = {}
         self._order = itertools.count()
 
@@ -144,9 +142,7 @@ class Queue:
         self._reveal(time.time())
         message = self._in_flight.get(handle)
         if message is None:
-            raise RefusedError(
-                HTTPStatus.NOT_FOUND, "MessageNotExist", "The receipt handle is no longer that of a message."
-            )
+            raise RefusedError(HTTPStatus.NOT_FOUND, "MessageNotExist", "The receipt handle is no longer that of a message.")
         return message
 
 
@@ -229,9 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
         text = "\n".join(head) + f"\n{special}{self.path}"
         expected = base64.b64encode(hmac.new(secret.encode(), text.encode(), hashlib.sha1).digest()).decode()
         if not hmac.compare_digest(expected, signature):
-            raise RefusedError(
-                HTTPStatus.FORBIDDEN, "SignatureDoesNotMatch", "The signature is not that of the request."
-            )
+            raise RefusedError(HTTPStatus.FORBIDDEN, "SignatureDoesNotMatch", "The signature is not that of the request.")
 
     def _do(self, body: bytes) -> tuple[int, str]:
         url = urlsplit(self.path)
@@ -267,9 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         return queue
 
     def _create(self, name: str, body: bytes, override: bool) -> tuple[int, str]:
-        attributes = {
-            tag: int(text) for tag, text in (_fields(_parse(body)) if body else {}).items() if tag in _DEFAULTS
-        }
+        attributes = {tag: int(text) for tag, text in (_fields(_parse(body)) if body else {}).items() if tag in _DEFAULTS}
         self._location = f"{self.server.url}/queues/{name}"
         if override:
             self._queue(name).attributes.update(attributes)

@@ -121,12 +121,7 @@ class Oss:
                     "ownerIdentity": "1234567890",
                     "virtualBucket": "",
                 },
-                "object": {
-                    "deltaSize": delta,
-                    "eTag": one.etag.strip('"'),
-                    "key": key,
-                    "size": len(one.content),
-                },
+                "object": {"deltaSize": delta, "eTag": one.etag.strip('"'), "key": key, "size": len(one.content)},
                 "ossSchemaVersion": "1.0",
                 "ruleId": "volstream",
             },
@@ -140,9 +135,7 @@ class Oss:
     def secret_of(self, id_: str, token: str | None) -> str:
         secret, expected, ends = self.keys.get(id_, (None, None, None))
         if secret is None:
-            raise Refusal(
-                403, "InvalidAccessKeyId", "The OSS Access Key Id you provided does not exist in our records."
-            )
+            raise Refusal(403, "InvalidAccessKeyId", "The OSS Access Key Id you provided does not exist in our records.")
         if token != expected:
             raise Refusal(403, "InvalidSecurityToken", "The security token you provided is invalid.")
         if ends is not None and ends <= datetime.now(UTC):
@@ -225,9 +218,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, refusal: Refusal) -> None:
         if self.command == "POST" and not self.bucket:
-            said = json.dumps(
-                {"Code": refusal.code, "Message": refusal.message, "RequestId": uuid.uuid4().hex}
-            ).encode()
+            said = json.dumps({"Code": refusal.code, "Message": refusal.message, "RequestId": uuid.uuid4().hex}).encode()
         else:
             said = (
                 f"<?xml version='1.0'?><Error><Code>{refusal.code}</Code><Message>{escape(refusal.message)}</Message>"
@@ -299,9 +290,7 @@ class Handler(BaseHTTPRequestHandler):
             if name.lower().startswith("x-oss-") or name.lower() in signed
         )
         query = sorted(
-            (quote(name, safe="~"), quote(value, safe="~"))
-            for name, value in self.query.items()
-            if name != "x-oss-signature"
+            (quote(name, safe="~"), quote(value, safe="~")) for name, value in self.query.items() if name != "x-oss-signature"
         )
         place = f"/{self.bucket}/{self.key}" if self.bucket else "/"
         canonical = "\n".join(
@@ -372,9 +361,7 @@ class Handler(BaseHTTPRequestHandler):
             if one is not None
         )
         prefixes = "".join(
-            f"<CommonPrefixes><Prefix>{encode(key)}</Prefix></CommonPrefixes>"
-            for key, one in found.items()
-            if one is None
+            f"<CommonPrefixes><Prefix>{encode(key)}</Prefix></CommonPrefixes>" for key, one in found.items() if one is None
         )
         following = base64.b64encode(last.encode()).decode()
         self._xml(
@@ -426,9 +413,7 @@ class Handler(BaseHTTPRequestHandler):
                 part = self.oss.object(bucket, key).content[int(start) : int(end) + 1]
             parts[int(self.query["partNumber"])] = part
             etag = f'"{hashlib.md5(part).hexdigest().upper()}"'
-            said = (
-                f"<?xml version='1.0'?><CopyPartResult><ETag>{escape(etag)}</ETag></CopyPartResult>" if source else ""
-            )
+            said = f"<?xml version='1.0'?><CopyPartResult><ETag>{escape(etag)}</ETag></CopyPartResult>" if source else ""
             self._answer(200, said.encode(), {"ETag": etag})
         else:
             del self.oss.uploads[identity]
@@ -456,9 +441,7 @@ class Handler(BaseHTTPRequestHandler):
                     f"<CopyObjectResult><ETag>{escape(made.etag)}</ETag><LastModified>{stamp()}</LastModified></CopyObjectResult>"
                 )
             case "PUT" if (
-                self.oss.conditions
-                and self.headers.get("If-None-Match") == "*"
-                and self.key in self.oss.objects(self.bucket)
+                self.oss.conditions and self.headers.get("If-None-Match") == "*" and self.key in self.oss.objects(self.bucket)
             ):
                 raise Refusal(412, "PreconditionFailed")
             case "PUT" if "tagging" in self.query:
@@ -474,9 +457,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._answer(200, headers={"ETag": made.etag})
             case "GET" if "tagging" in self.query:
                 tagged = self.oss.object(self.bucket, self.key).tags.items()
-                pairs = "".join(
-                    f"<Tag><Key>{escape(key)}</Key><Value>{escape(value)}</Value></Tag>" for key, value in tagged
-                )
+                pairs = "".join(f"<Tag><Key>{escape(key)}</Key><Value>{escape(value)}</Value></Tag>" for key, value in tagged)
                 self._xml(f"<Tagging><TagSet>{pairs}</TagSet></Tagging>")
             case "POST" if "append" in self.query:
                 before = self.oss.objects(self.bucket).get(self.key)

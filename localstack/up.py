@@ -72,13 +72,7 @@ def start_oss(host: str, port: int, mns_port: int, bucket: str, queue: str) -> s
         threading.Thread(target=server.serve_forever, daemon=True).start()
     endpoint, place = (f"http://{_reachable(host)}:{server.server_port}" for server in (objects, queues))
     return _OSS.format(
-        endpoint=endpoint,
-        mns=place,
-        bucket=bucket,
-        queue=queue,
-        region=ACCOUNT_REGION,
-        role=ROLE,
-        external_id=EXTERNAL_ID,
+        endpoint=endpoint, mns=place, bucket=bucket, queue=queue, region=ACCOUNT_REGION, role=ROLE, external_id=EXTERNAL_ID
     )
 
 

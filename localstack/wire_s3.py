@@ -25,9 +25,7 @@ def wire(endpoint: str, bucket: str, queue: str, key_id: str = "test", secret: s
     sqs, s3 = (_client(service, endpoint, key_id, secret) for service in ("sqs", "s3"))
     dead = _arn(sqs, sqs.create_queue(QueueName=f"{queue}-dead")["QueueUrl"])
     redrive = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": _MOST_RECEIVES})
-    url: str = sqs.create_queue(QueueName=queue, Attributes={"VisibilityTimeout": "60", "RedrivePolicy": redrive})[
-        "QueueUrl"
-    ]
+    url: str = sqs.create_queue(QueueName=queue, Attributes={"VisibilityTimeout": "60", "RedrivePolicy": redrive})["QueueUrl"]
     s3.create_bucket(Bucket=bucket)
     told = {"QueueArn": _arn(sqs, url), "Events": ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]}
     s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration={"QueueConfigurations": [told]})

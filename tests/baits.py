@@ -31,9 +31,7 @@ class Baits:
             (folder / path).write_text("s3cret,line\n1,2\n")
         libc = ctypes.CDLL(None, use_errno=True)
         self._notes: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        watched = [
-            libc.inotify_add_watch(self._notes, os.fsencode(path), _IN_OPEN | _IN_ACCESS) for path in self._paths
-        ]
+        watched = [libc.inotify_add_watch(self._notes, os.fsencode(path), _IN_OPEN | _IN_ACCESS) for path in self._paths]
         if min(self._notes, *watched) < 0:
             raise OSError(ctypes.get_errno(), "inotify")
         self._called = threading.Event()

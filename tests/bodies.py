@@ -13,7 +13,6 @@ def s3_body(*keys: str) -> bytes:
 
 def oss_body(*keys: str) -> bytes:
     events = [
-        {"eventName": "ObjectCreated:PutObject", "oss": {"bucket": {"name": "photos"}, "object": {"key": key}}}
-        for key in keys
+        {"eventName": "ObjectCreated:PutObject", "oss": {"bucket": {"name": "photos"}, "object": {"key": key}}} for key in keys
     ]
     return json.dumps({"events": events}).encode()

@@ -65,17 +65,9 @@ _OTHERS = {
         "3.9.6",
     ): "0ad0c3f4d89d538b3b6c300158555e266aa69cf1b5f6522aba8b5bad238eb994",
     ("com.yammer.metrics", "metrics-core", "2.2.0"): "6b7a14a6f34c10f8683f7b5e2f39df0f07b58c7dff0e468ebbc713905c46979c",
-    (
-        "commons-validator",
-        "commons-validator",
-        "1.10.1",
-    ): "ed74711a78d793ca37f6075e4a1e93d107233dfd20d0bb17e32bad88d38e56aa",
+    ("commons-validator", "commons-validator", "1.10.1"): "ed74711a78d793ca37f6075e4a1e93d107233dfd20d0bb17e32bad88d38e56aa",
     ("net.sf.jopt-simple", "jopt-simple", "5.0.4"): "df26cc58f235f477db07f753ba5a3ab243ebe5789d9f89ecf68dd62ea9a66c28",
-    (
-        "net.sourceforge.argparse4j",
-        "argparse4j",
-        "0.7.0",
-    ): "65ceb669d88f63306c680f8088bbf765bbca72d288a61a03703000076c3d3f56",
+    ("net.sourceforge.argparse4j", "argparse4j", "0.7.0"): "65ceb669d88f63306c680f8088bbf765bbca72d288a61a03703000076c3d3f56",
     ("org.hdrhistogram", "HdrHistogram", "2.2.2"): "22d1d4316c4ec13a68b559e98c8256d69071593731da96136640f864fa14fad8",
     ("org.pcollections", "pcollections", "4.0.2"): "2bbeef5797a241300c4f7513cd546239629ed7deda4fc0c31df90bb95f5f13ef",
 }

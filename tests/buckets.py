@@ -70,11 +70,7 @@ class Bucket:
             import oss2
 
             self._oss = oss2.Bucket(
-                oss2.AuthV4("test", "test"),
-                cloud.endpoint,
-                BUCKET,
-                region=cloud.region,
-                is_verify_object_strict=False,
+                oss2.AuthV4("test", "test"), cloud.endpoint, BUCKET, region=cloud.region, is_verify_object_strict=False
             )
 
     def put(self, key: str, text: str) -> None:
@@ -94,10 +90,7 @@ class Bucket:
         if self._s3 is not None:
             pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
             keys = [one["Key"] for page in pages for one in page.get("Contents", ())]
-            return {
-                key.removeprefix(prefix): self._s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
-                for key in keys
-            }
+            return {key.removeprefix(prefix): self._s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode() for key in keys}
         import oss2
 
         found = [one.key for one in oss2.ObjectIteratorV2(self._oss, prefix=prefix)]

@@ -38,9 +38,7 @@ def rows(files: Files) -> pa.Table:
 class Directory:
     """A catalog with a volume, and the volume's directory."""
 
-    def __init__(
-        self, folder: Path, *, kept: int = 1_000_000, volume: Volume | None = None, sizes: FileSizes = SIZES
-    ) -> None:
+    def __init__(self, folder: Path, *, kept: int = 1_000_000, volume: Volume | None = None, sizes: FileSizes = SIZES) -> None:
         self.warehouse = str(folder / "warehouse")
         self.catalog = Catalog(f"sqlite:///{folder}/catalog.db")
         self.volume = volume or objects.volume("v")

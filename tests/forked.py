@@ -11,9 +11,7 @@ from typing import Any
 from volstream.base.lifecycle import faults
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(
-    ["__main__", "tests.integration.ingest.writer", "tests.integration.files.kafka.reader"]
-)
+_processes.set_forkserver_preload(["__main__", "tests.integration.ingest.writer", "tests.integration.files.kafka.reader"])
 
 
 class Forked:

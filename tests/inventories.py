@@ -42,17 +42,7 @@ class Reported:
 
     def fields(self, bucket: str) -> Mapping[str, object]:
         """Its values by field."""
-        values = (
-            bucket,
-            self.key,
-            "v1",
-            self.is_latest,
-            self.is_delete_marker,
-            self.size,
-            self.modified,
-            self.etag,
-            "STANDARD",
-        )
+        values = (bucket, self.key, "v1", self.is_latest, self.is_delete_marker, self.size, self.modified, self.etag, "STANDARD")
         return dict(zip(COLUMNS, values, strict=True))
 
 
@@ -107,9 +97,7 @@ def report(
         key = f"{folder}/data/{number}.{format_.lower()}"
         files[key] = content
         md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        listed.append(
-            {"key": key, "size": len(content), "MD5checksum": md5 if provider == "s3" else md5.upper()},
-        )
+        listed.append({"key": key, "size": len(content), "MD5checksum": md5 if provider == "s3" else md5.upper()})
     seconds = taken_on.timestamp()
     manifest = {
         "sourceBucket": bucket,
@@ -138,12 +126,7 @@ def _text(field: str, value: object) -> str:
 
 def _table(bucket: str, objects: Sequence[Reported], fields: Sequence[str]) -> pa.Table:
     rows = [one.fields(bucket) for one in objects]
-    types = {
-        "IsLatest": pa.bool_(),
-        "IsDeleteMarker": pa.bool_(),
-        "Size": pa.int64(),
-        "LastModifiedDate": pa.timestamp("ms"),
-    }
+    types = {"IsLatest": pa.bool_(), "IsDeleteMarker": pa.bool_(), "Size": pa.int64(), "LastModifiedDate": pa.timestamp("ms")}
     columns = {}
     for field in fields:
         values = [row[field] for row in rows]

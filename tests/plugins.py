@@ -14,9 +14,7 @@ def pretend_installed(folder: Path, package: str, points: Mapping[str, Mapping[s
     metadata = folder / f"{package.replace('-', '_')}-1.0.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0.0\n")
-    lines = [
-        f"[{group}]\n" + "".join(f"{name} = {what}\n" for name, what in of.items()) for group, of in points.items()
-    ]
+    lines = [f"[{group}]\n" + "".join(f"{name} = {what}\n" for name, what in of.items()) for group, of in points.items()]
     (metadata / "entry_points.txt").write_text("\n".join(lines))
 
 

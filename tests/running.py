@@ -76,9 +76,7 @@ class Runner:
 def planned(files: Sequence[FileInfo]) -> pa.RecordBatch:
     columns = {name: [getattr(file, name) for file in files] for name in _COLUMNS}
     nothing = [None] * len(files)
-    return pa.RecordBatch.from_pydict(
-        {**columns, "commit_version": [7] * len(files), "members": nothing, "held": nothing}
-    )
+    return pa.RecordBatch.from_pydict({**columns, "commit_version": [7] * len(files), "members": nothing, "held": nothing})
 
 
 def outcomes(work: Work, files: Sequence[FileInfo]) -> pa.Table:

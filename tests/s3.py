@@ -108,9 +108,7 @@ class Overtaking:
         self._server.server_close()
 
 
-def _asked(
-    host: str, method: str, path: str, body: bytes, headers: Mapping[str, str]
-) -> tuple[http.client.HTTPResponse, bytes]:
+def _asked(host: str, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[http.client.HTTPResponse, bytes]:
     with closing(http.client.HTTPConnection(host, timeout=60)) as connection:
         connection.request(method, path, body, dict(headers))
         answer = connection.getresponse()

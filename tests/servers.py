@@ -34,13 +34,7 @@ KEY_ID, SECRET = "AKIATEST", "s3-long-lived-secret"
 _LOCALSTACK = "4.14.0"
 
 #: With the versions that it can do with, where it names no highest one.
-_PACKAGES = (
-    f"localstack-core[runtime]=={_LOCALSTACK}",
-    "cryptography<46",
-    "pyopenssl<25.2",
-    "cbor2<6",
-    "service_identity",
-)
+_PACKAGES = (f"localstack-core[runtime]=={_LOCALSTACK}", "cryptography<46", "pyopenssl<25.2", "cbor2<6", "service_identity")
 
 _SEAWEEDFS = "v0.0.0-20261109003541-7506e5f91cd6"  # 4.53
 
@@ -194,12 +188,7 @@ def _takes_objects(process: subprocess.Popen[bytes], url: str) -> bool:
     assert process.poll() is None, "the server ended"
     once = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
     client = boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name="us-east-1",
-        aws_access_key_id=KEY_ID,
-        aws_secret_access_key=SECRET,
-        config=once,
+        "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id=KEY_ID, aws_secret_access_key=SECRET, config=once
     )
     try:
         client.create_bucket(Bucket="ready")

@@ -35,12 +35,10 @@ _WORKER = "org.apache.spark.deploy.worker.Worker"
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 #: The Connect server of deploy/docker, with what docs/operations/cluster.md asks of one.
-_SERVER = yaml.safe_load((Path(__file__).parents[1] / "deploy" / "docker" / "compose.spark.yml").read_text())[
-    "services"
-]["spark-connect"]
-_SETTINGS = dict(
-    part.removeprefix("--conf=").split("=", 1) for part in _SERVER["command"] if part.startswith("--conf=")
-)
+_SERVER = yaml.safe_load((Path(__file__).parents[1] / "deploy" / "docker" / "compose.spark.yml").read_text())["services"][
+    "spark-connect"
+]
+_SETTINGS = dict(part.removeprefix("--conf=").split("=", 1) for part in _SERVER["command"] if part.startswith("--conf="))
 
 
 #: What PySpark needs of its workers' Python: pandas and pyarrow, with what these need.
@@ -206,15 +204,7 @@ class Cluster:
             **self.settings,
         }
         given = [part for key, value in values.items() for part in ("--conf", f"{key}={value}")]
-        return [
-            "org.apache.spark.deploy.SparkSubmit",
-            "--master",
-            self.master,
-            *given,
-            "--class",
-            _CONNECT,
-            "spark-internal",
-        ]
+        return ["org.apache.spark.deploy.SparkSubmit", "--master", self.master, *given, "--class", _CONNECT, "spark-internal"]
 
     def _begin(self, name: str, arguments: Sequence[str]) -> None:
         spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"

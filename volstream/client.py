@@ -82,9 +82,7 @@ class Client:
         """Processes files of a job again, those that satisfy ``where``, and waits as :meth:`run`."""
         return self._done("jobs", job, "replay", seconds, where=where)
 
-    def verify(
-        self, job: str, *, fix: bool = False, outputs: bool = False, seconds: float | None = None
-    ) -> dict[str, Any]:
+    def verify(self, job: str, *, fix: bool = False, outputs: bool = False, seconds: float | None = None) -> dict[str, Any]:
         """Compares a job's table with its files, and waits as :meth:`run`; returns what was found: ``wrong`` has the number of
         files by kind, ``report`` the text.
 

@@ -23,11 +23,7 @@ def _process(file: dc.File) -> tuple[str, int, str]:
 
 def _update(folder: Path) -> None:
     files = dc.read_storage(
-        folder.as_uri(),
-        update=True,
-        delta=True,
-        delta_on="file.path",
-        delta_compare=["file.size", "file.last_modified"],
+        folder.as_uri(), update=True, delta=True, delta_on="file.path", delta_compare=["file.size", "file.last_modified"]
     )
     results = files.settings(parallel=PROCESSES).map(_process, output={"sha256": str, "words": int, "first_line": str})
     results.save("summaries")

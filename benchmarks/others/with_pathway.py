@@ -25,9 +25,7 @@ class _Rows(pw.io.python.ConnectorObserver):  # type: ignore[misc]  # untyped
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(_STATE / "rows.sqlite", check_same_thread=False)
-        self._connection.execute(
-            "CREATE TABLE IF NOT EXISTS summaries (path TEXT, sha256 TEXT, words INT, first_line TEXT)"
-        )
+        self._connection.execute("CREATE TABLE IF NOT EXISTS summaries (path TEXT, sha256 TEXT, words INT, first_line TEXT)")
         self._connection.execute("CREATE INDEX IF NOT EXISTS by_path ON summaries (path)")
 
     def on_change(self, key: object, row: dict[str, Any], time: int, is_addition: bool) -> None:

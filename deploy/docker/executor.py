@@ -6,9 +6,7 @@ import os
 _JAVA_OPTION = "SPARK_JAVA_OPT_"
 
 spark = os.path.dirname(importlib.util.find_spec("pyspark").origin)
-options = sorted(
-    (name for name in os.environ if name.startswith(_JAVA_OPTION)), key=lambda name: int(name[len(_JAVA_OPTION) :])
-)
+options = sorted((name for name in os.environ if name.startswith(_JAVA_OPTION)), key=lambda name: int(name[len(_JAVA_OPTION) :]))
 memory = os.environ["SPARK_EXECUTOR_MEMORY"]
 class_path = (os.environ["SPARK_CONF_DIR"], os.environ["SPARK_CLASSPATH"], f"{spark}/jars/*")
 arguments = {

@@ -8,9 +8,7 @@ import zlib
 
 SIZE = 256
 #: Words that say nothing about what a text is about.
-_COMMON = frozenset(
-    ("a", "an", "any", "by", "do", "does", "for", "how", "i", "in", "is", "it", "of", "or", "the", "to", "we")
-)
+_COMMON = frozenset(("a", "an", "any", "by", "do", "does", "for", "how", "i", "in", "is", "it", "of", "or", "the", "to", "we"))
 
 
 def vector_of(text: str) -> list[float]:

@@ -54,12 +54,7 @@ def write(address: str, token: str, stop: Event, writer: int, results: Any) -> N
                 sent += 1
                 row = stream.create_row()
                 row.set_values(
-                    {
-                        "sensor": sensor,
-                        "number": numbers[sensor],
-                        "degrees": choice.gauss(20, 5),
-                        "seen": datetime.now(UTC),
-                    }
+                    {"sensor": sensor, "number": numbers[sensor], "degrees": choice.gauss(20, 5), "seen": datetime.now(UTC)}
                 )
                 stream.apply(row)
             stream.flush()
@@ -123,9 +118,7 @@ def follow(session: Session, address: str) -> int:
         writer.join()
     sent = sum(one for one, _ in done)
     last = {sensor: number for _, numbers in done for sensor, number in numbers.items()}
-    print(
-        f"Sent {sent:,} readings of {len(last)} sensors, {sent / SECONDS:,.0f} per second. Waiting for the last commit:"
-    )
+    print(f"Sent {sent:,} readings of {len(last)} sensors, {sent / SECONDS:,.0f} per second. Waiting for the last commit:")
     deadline = time.monotonic() + LIMIT_SECONDS
     wanted = (len(last), sum(last.values()))
     while show(session, began) != wanted and time.monotonic() < deadline:
@@ -144,9 +137,7 @@ def show(session: Session, began: float) -> tuple[int, int]:
     """Prints what a query, the stream and the dynamic table see; returns the latter's sensors, and the sum of their numbers."""
     (arrived,) = session.sql("SELECT coalesce(sum(number), 0) AS numbers FROM readings").collect()
     (changed,) = session.sql("SELECT count(*) AS rows FROM changed").collect()
-    (summary,) = session.sql("SELECT sensors, coalesce(numbers, 0) AS numbers, hottest FROM summary").collect() or [
-        None
-    ]
+    (summary,) = session.sql("SELECT sensors, coalesce(numbers, 0) AS numbers, hottest FROM summary").collect() or [None]
     sensors, numbers, hottest = (0, 0, None) if summary is None else summary
     seen = f"arrived: {arrived.numbers:>7,} readings   stream: {changed.rows:>3} sensors changed"
     print(

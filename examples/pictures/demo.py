@@ -84,9 +84,7 @@ def main() -> int:
         for name in NAMES:
             if name not in LATER:
                 place.put(source / name, name)
-        say(
-            f"The {place.kind} becomes a volume, and a job runs a function on each of its files, now and when they change."
-        )
+        say(f"The {place.kind} becomes a volume, and a job runs a function on each of its files, now and when they change.")
         if place.connection:
             run(*place.connection)
         run("create-volume", "pictures", *place.volume, "--pattern", "*.png", "--pattern", "*.jpg")

@@ -9,16 +9,7 @@ from pathlib import Path
 
 from PIL import Image, ImageEnhance
 
-NAMES = (
-    "astronaut.png",
-    "brick.png",
-    "camera.png",
-    "chelsea.png",
-    "coffee.png",
-    "coins.png",
-    "horse.png",
-    "rocket.jpg",
-)
+NAMES = ("astronaut.png", "brick.png", "camera.png", "chelsea.png", "coffee.png", "coins.png", "horse.png", "rocket.jpg")
 
 
 def main() -> None:

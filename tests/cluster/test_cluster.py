@@ -18,10 +18,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 ROWS = "def f(file):\n    return [{'n': number, 't': 'x' * 50} for number in range(int(file.read_text()))]\n"
 CLASHING = "import clasher\ndef f(file):\n    return {'text': f'{file.read_text()} by {clasher.VERSION}'}\n"
-FATAL = (
-    "import os\ndef f(file):\n    number = int(file.read_text())\n"
-    "    return os._exit(3) if number == 2 else {'n': number}\n"
-)
+FATAL = "import os\ndef f(file):\n    number = int(file.read_text())\n    return os._exit(3) if number == 2 else {'n': number}\n"
 SLOW = "import time\ndef f(file):\n    time.sleep(0.2)\n    return {'n': int(file.read_text())}\n"
 
 
@@ -90,8 +87,7 @@ def test_a_volume_that_workers_cannot_read_is_told_by_the_doctor_and_stops_no_ot
     cluster.hide(cluster.ours / "hidden")
     try:
         assert any(
-            "user nobody on" in check["said"] and "cannot read the volume" in check["said"]
-            for check in checks(cluster, fails=4)
+            "user nobody on" in check["said"] and "cannot read the volume" in check["said"] for check in checks(cluster, fails=4)
         )
         job(cluster, "seen", SLOW, "n INT", range(2))
         cluster.volstream("run-job", "seen")

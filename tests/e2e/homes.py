@@ -63,9 +63,7 @@ class Home:
         variables: of the environment of all processes, besides the tests' own.
     """
 
-    def __init__(
-        self, folder: Path, seconds: float = COMMAND_SECONDS, variables: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, seconds: float = COMMAND_SECONDS, variables: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.seconds = seconds
         self.variables = variables or {}
@@ -149,11 +147,7 @@ class Daemon:
         self._log_file = home.folder / f"daemon-{time.monotonic_ns()}.log"
         with self._log_file.open("wb") as log:
             self.process = subprocess.Popen(
-                [VOLSTREAM, "daemon", *arguments],
-                cwd=home.folder,
-                env=home.environment(**settings),
-                stdout=log,
-                stderr=log,
+                [VOLSTREAM, "daemon", *arguments], cwd=home.folder, env=home.environment(**settings), stdout=log, stderr=log
             )
 
     @property

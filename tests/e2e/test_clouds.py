@@ -55,9 +55,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("keys")
-def test_the_examples_run_on_each_cloud_and_a_second_daemon_takes_over(
-    tmp_path: Path, clouds: Mapping[str, Cloud]
-) -> None:
+def test_the_examples_run_on_each_cloud_and_a_second_daemon_takes_over(tmp_path: Path, clouds: Mapping[str, Cloud]) -> None:
     home = Home(tmp_path)
     (tmp_path / "functions.py").write_text(_FUNCTIONS)
     for cloud, place in clouds.items():
@@ -92,11 +90,7 @@ def test_the_examples_run_on_each_cloud_and_a_second_daemon_takes_over(
         for number in range(60):
             for cloud in clouds:
                 put(cloud, f"{number % 3}/dish {number}+%.jpg", f"{cloud} {number}")
-        patiently(
-            lambda: any(
-                (first.metric("volstream_job_batches_total", job=f"texts_{cloud}") or 0) > 0 for cloud in clouds
-            )
-        )
+        patiently(lambda: any((first.metric("volstream_job_batches_total", job=f"texts_{cloud}") or 0) > 0 for cloud in clouds))
         for number in range(40):
             for cloud in clouds:
                 put(cloud, f"{number % 3}/dish {number}+%.jpg", f"{cloud} {number} again")
@@ -114,9 +108,7 @@ def test_the_examples_run_on_each_cloud_and_a_second_daemon_takes_over(
             rows = home.rows(f"SELECT file_path, recognized, change_type FROM results_{cloud}")
             assert sorted(row["file_path"] for row in rows) == sorted(expected[cloud])
             assert {row["change_type"] for row in rows} == {"INSERT"}
-            assert {row["recognized"] for row in rows if row["file_path"] == "late.jpg"} == {
-                "dish_recognition: late.jpg"
-            }
+            assert {row["recognized"] for row in rows if row["file_path"] == "late.jpg"} == {"dish_recognition: late.jpg"}
             checks = {check["what"]: check["state"] for check in home.json("doctor", f"vol_{cloud}")}
             assert {what: state for what, state in checks.items() if state == "failed"} == {}
             assert (checks["wiring"], checks["writer"]) == ("ok" if cloud == "s3" else "skipped", "ok")

@@ -108,9 +108,7 @@ class Site:
 
 
 @contextmanager
-def opened(
-    site: Site, browser: Browser, width: int = 1280, scheme: str = "light", *, tolerated: str = "404"
-) -> Iterator[Page]:
+def opened(site: Site, browser: Browser, width: int = 1280, scheme: str = "light", *, tolerated: str = "404") -> Iterator[Page]:
     """A page that has logged in; errors in its console fail the test, but for those with a text."""
     wrong: list[str] = []
     made = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]  # one of two words
@@ -127,9 +125,7 @@ def opened(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    home = Home(
-        tmp_path_factory.mktemp("console"), variables={"VOLSTREAM_RETRY_FIRST_SECONDS": "1h", "BROWSER": "true %s"}
-    )
+    home = Home(tmp_path_factory.mktemp("console"), variables={"VOLSTREAM_RETRY_FIRST_SECONDS": "1h", "BROWSER": "true %s"})
     (home.folder / "functions.py").write_text(_FUNCTIONS, encoding="utf-8")
     fill(home.folder / "photos", home.folder / "letters")
     home.ok("create-volume", "photos", str(home.folder / "photos"))
@@ -330,9 +326,7 @@ def test_a_job_is_paused_and_resumed_and_a_volume_refreshed_from_the_page(site: 
 @pytest.mark.timeout(240)
 def test_other_code_is_compared_on_a_page_which_follows_it(site: Site, browser: Browser) -> None:
     site.daemon.await_engine()
-    other = _FUNCTIONS.replace("width > 90", "width > 40").replace(
-        "Picture(width, height)", "Picture(width, height + 1)"
-    )
+    other = _FUNCTIONS.replace("width > 90", "width > 40").replace("Picture(width, height)", "Picture(width, height + 1)")
     (site.home.folder / "other.py").write_text(other, encoding="utf-8")
     with opened(site, browser, 360) as page:
         page.goto(site.path("/jobs/sizes"))

@@ -97,9 +97,7 @@ def test_the_next_refresh_finishes_one_that_was_killed(world: World, point: str)
     assert sorted(row["relative_path"] for row in listed) == sorted(world.now)
 
 
-def test_a_run_killed_at_any_point_is_finished_by_the_next_without_duplicate_rows(
-    world: World,
-) -> None:
+def test_a_run_killed_at_any_point_is_finished_by_the_next_without_duplicate_rows(world: World) -> None:
     world.change()
     world.home.ok("refresh", "files")
     # Each run gets a little farther than the one before; what one left open the next one settles first.
@@ -126,9 +124,7 @@ def test_the_next_run_finishes_a_recovery_that_was_killed(world: World) -> None:
 
 
 @pytest.mark.long
-def test_a_run_killed_right_after_its_plan_was_recut_resumes_with_the_new_batches(
-    world: World, name: str, files: Path
-) -> None:
+def test_a_run_killed_right_after_its_plan_was_recut_resumes_with_the_new_batches(world: World, name: str, files: Path) -> None:
     home = world.home
     written = {f"{number}.txt": f"text {number}" for number in range(9)}
     write(files, written)
@@ -218,9 +214,7 @@ def test_a_jvm_that_dies_mid_batch_ends_the_run_and_the_next_run_processes_every
     written = {f"{number}.txt": f"text {number}" for number in range(8)}
     write(files, written)
     home.ok("create-volume", name, str(files))
-    home.create_job(
-        name, "functions.py:slow", "--write", "append", "--arg", f"started={started}", "--arg", "seconds=0.5"
-    )
+    home.create_job(name, "functions.py:slow", "--write", "append", "--arg", f"started={started}", "--arg", "seconds=0.5")
     running = home.start("run-job", name)
     eventually(started.exists, timeout=90)
     psutil.Process(home.engine()["jvm_pid"]).kill()

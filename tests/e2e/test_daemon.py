@@ -21,9 +21,7 @@ def daemon(home: Home) -> Iterator[Daemon]:
         yield daemon
 
 
-def test_the_table_follows_new_replaced_renamed_and_deleted_files(
-    daemon: Daemon, home: Home, name: str, files: Path
-) -> None:
+def test_the_table_follows_new_replaced_renamed_and_deleted_files(daemon: Daemon, home: Home, name: str, files: Path) -> None:
     write(files, {"one.txt": "1", "two.txt": "2", "below/three.txt": "3"})
     home.ok("create-volume", name, str(files))
     home.create_job(name, "functions.py:read", "--on-change")
@@ -47,27 +45,20 @@ def test_rows_sent_to_the_daemon_are_queried_at_once_and_reach_streams(daemon: D
     address = re.search(r"address=(\S+)", daemon.log)
     assert address is not None
     token = (home.path / "ingest.token").read_text().strip()
-    with (
-        volstream.connect(address[1], token=token) as connection,
-        connection.get_realtime_stream(table=name) as stream,
-    ):
+    with volstream.connect(address[1], token=token) as connection, connection.get_realtime_stream(table=name) as stream:
         row = stream.create_row()
         row.set_values({"id": "a", "n": 1})
         stream.apply(row)
         stream.flush()
         assert connection.cursor().execute(f"SELECT * FROM {name} WHERE n > ?", [0]).fetchall() == [("a", 1)]
     patiently(
-        lambda: (
-            home.json("sql", f"SELECT id, __change_type FROM {name}_stream") == [{"id": "a", "__change_type": "INSERT"}]
-        )
+        lambda: home.json("sql", f"SELECT id, __change_type FROM {name}_stream") == [{"id": "a", "__change_type": "INSERT"}]
     )
     assert daemon.metric("volstream_ingest_rows_total", table=name) == 1
 
 
 @pytest.mark.long
-def test_a_failing_file_is_reported_and_lands_once_it_is_fixed(
-    daemon: Daemon, home: Home, name: str, files: Path
-) -> None:
+def test_a_failing_file_is_reported_and_lands_once_it_is_fixed(daemon: Daemon, home: Home, name: str, files: Path) -> None:
     write(files, {"good.txt": "good", "other.txt": "bad"})
     home.ok("create-volume", name, str(files))
     home.create_job(name, "functions.py:picky", "--on-change", "--retries", "0")

@@ -34,9 +34,7 @@ def slow_job(home: Home, name: str, files: Path, started: Path, seconds: float) 
 
 
 @pytest.mark.long
-def test_sigterm_finishes_the_current_batch_and_exits_with_0(
-    home: Home, name: str, files: Path, tmp_path: Path
-) -> None:
+def test_sigterm_finishes_the_current_batch_and_exits_with_0(home: Home, name: str, files: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
     slow_job(home, name, files, started, 3)
     with home.daemon() as daemon:
@@ -112,15 +110,7 @@ def test_a_dead_jvm_is_restarted_and_every_file_counts_once(home: Home, name: st
     write(files, first)
     home.ok("create-volume", name, str(files))
     home.create_job(
-        name,
-        "functions.py:slow",
-        "--on-change",
-        "--max-files",
-        "20",
-        "--arg",
-        f"started={started}",
-        "--arg",
-        "seconds=0.1",
+        name, "functions.py:slow", "--on-change", "--max-files", "20", "--arg", f"started={started}", "--arg", "seconds=0.1"
     )
     with home.daemon() as daemon:
         eventually(started.exists, timeout=100)

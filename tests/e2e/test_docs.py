@@ -93,16 +93,12 @@ def examples(page: Path) -> list[Example]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    "sitting", [one if one in _SHORT else pytest.param(one, marks=pytest.mark.long) for one in SITTINGS]
-)
+@pytest.mark.parametrize("sitting", [one if one in _SHORT else pytest.param(one, marks=pytest.mark.long) for one in SITTINGS])
 def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, request: pytest.FixtureRequest) -> None:
     commands = [example for page in SITTINGS[sitting] for example in examples(ROOT / page)]
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     # One shell runs them all, as a reader's would: exports and the daemon's $! live on.
-    script = "exec 2>&1\n" + "".join(
-        f"echo '{_MARK}'\n{command.command}\necho \"=== code $?\"\n" for command in commands
-    )
+    script = "exec 2>&1\n" + "".join(f"echo '{_MARK}'\n{command.command}\necho \"=== code $?\"\n" for command in commands)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("VOLSTREAM_")}
     if "VOLSTREAM_CACHE" in os.environ:
         environment["VOLSTREAM_CACHE"] = os.environ["VOLSTREAM_CACHE"]
@@ -110,10 +106,7 @@ def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, r
         environment["BROKER"] = request.getfixturevalue("broker").address
     # No retry may come in between two commands.
     own = {key: SETTINGS[key] for key in ("VOLSTREAM_CORES", "VOLSTREAM_DRIVER_MEMORY", "VOLSTREAM_SETTLE_SECONDS")}
-    environment |= own | {
-        "VOLSTREAM_RETRY_FIRST_SECONDS": "1h",
-        "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
-    }
+    environment |= own | {"VOLSTREAM_RETRY_FIRST_SECONDS": "1h", "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}"}
     with subprocess.Popen(
         [shutil.which("bash") or "bash", "-c", script],
         cwd=tmp_path,
@@ -148,9 +141,7 @@ def test_every_page_with_commands_belongs_to_a_session_that_is_run() -> None:
 
 
 def test_only_what_sets_up_the_machine_is_left_out_of_the_readme() -> None:
-    lines = [
-        line.partition("#")[0].strip() for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()
-    ]
+    lines = [line.partition("#")[0].strip() for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
     assert lines == _EXEMPT
 
 
@@ -169,9 +160,7 @@ def test_commands_that_are_shown_but_not_run_parse(page: str, line: str) -> None
     arguments = shlex.split(line, comments=True)[1:]
     context = click.Context(volstream, info_name="volstream")
     while True:
-        command = (context.command if isinstance(context.command, click.Group) else volstream).get_command(
-            context, arguments[0]
-        )
+        command = (context.command if isinstance(context.command, click.Group) else volstream).get_command(context, arguments[0])
         assert command is not None, arguments[0]
         context = command.make_context(arguments[0], arguments[1:], parent=context)
         if not isinstance(command, click.Group):

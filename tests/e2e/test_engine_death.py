@@ -34,9 +34,7 @@ def test_a_job_whose_engine_is_killed_names_the_signal(home: Home, name: str, fi
 
 
 @pytest.mark.long
-def test_commands_in_flight_continue_when_a_daemon_takes_the_engine(
-    home: Home, name: str, files: Path, tmp_path: Path
-) -> None:
+def test_commands_in_flight_continue_when_a_daemon_takes_the_engine(home: Home, name: str, files: Path, tmp_path: Path) -> None:
     home.end_engine()
     started = tmp_path / "started"
     write(files, {"one.txt": "1"})

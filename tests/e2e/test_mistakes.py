@@ -72,10 +72,7 @@ def _made(home: Home) -> None:
         (["refresh"], "Missing argument"),
         (["create-job", "j", "--function", "f.py:f"], "--into"),
         (["create-job", "j", "--function", "f.py:f", "--into", "t", "--every", "soon"], "soon"),
-        (
-            ["create-job", "j", "--function", "f.py:f", "--into", "t", "--every", "30s", "--on-change"],
-            "mutually exclusive",
-        ),
+        (["create-job", "j", "--function", "f.py:f", "--into", "t", "--every", "30s", "--on-change"], "mutually exclusive"),
     ],
 )
 def test_wrong_usage_exits_with_2(home: Home, command: list[str], said: str) -> None:
@@ -99,9 +96,7 @@ def test_a_function_that_cannot_be_found_or_imported_says_why(home: Home, name: 
     )
 
     def create(function: str) -> Done:
-        return home.run(
-            "create-job", name, "--volume", name, "--function", function, "--into", name, "--returns", "a STRING"
-        )
+        return home.run("create-job", name, "--volume", name, "--function", function, "--into", name, "--returns", "a STRING")
 
     refused(create("missing.py:f"), 3, "There is no file", "missing.py")
     refused(create("broken.py:f"), 3, "no_such_package_anywhere", "Install")
@@ -216,9 +211,7 @@ def test_a_read_only_disk_ends_every_command_with_4_and_a_word_about_it(tmp_path
 
 
 @pytest.mark.long
-def test_ctrl_c_finishes_the_current_batch_and_exits_with_130(
-    home: Home, name: str, files: Path, tmp_path: Path
-) -> None:
+def test_ctrl_c_finishes_the_current_batch_and_exits_with_130(home: Home, name: str, files: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
     write(files, {f"{number}.txt": str(number) for number in range(3)})
     job(

@@ -60,9 +60,7 @@ class World:
 
     @property
     def found(self) -> dict[str, str]:
-        return {
-            str(path.relative_to(self.copies)): path.read_text() for path in self.copies.rglob("*") if path.is_file()
-        }
+        return {str(path.relative_to(self.copies)): path.read_text() for path in self.copies.rglob("*") if path.is_file()}
 
     def named(self) -> dict[str, str]:
         rows = self.home.rows(f"SELECT text, made.relative_path AS path FROM {self.name}")

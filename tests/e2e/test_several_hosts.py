@@ -32,12 +32,7 @@ class Hosts:
     def __init__(self, folder: Path, database: str, warehouse: Mapping[str, str]) -> None:
         self.folder = folder
         (folder / "functions.py").write_text(_FUNCTION)
-        self.settings = {
-            "CATALOG_URL": database,
-            **warehouse,
-            "LEASE_SECONDS": "4s",
-            "CORES": "1",
-        }
+        self.settings = {"CATALOG_URL": database, **warehouse, "LEASE_SECONDS": "4s", "CORES": "1"}
         self.homes = [Home(folder / name, seconds=300) for name in ("a", "b")]
         self.expected: dict[str, dict[str, str]] = {volume: {} for volume in _VOLUMES}
         self.versions = 0
@@ -93,9 +88,7 @@ class Hosts:
 
     def rows(self) -> list[tuple[str, ...]]:
         """Volume, path and text of the rows of all tables."""
-        query = " UNION ALL ".join(
-            f"SELECT '{volume}' AS volume, _file_path, text FROM {volume}" for volume in _VOLUMES
-        )
+        query = " UNION ALL ".join(f"SELECT '{volume}' AS volume, _file_path, text FROM {volume}" for volume in _VOLUMES)
         return sorted(tuple(row.values()) for row in json.loads(self.ok("sql", query, "--format", "json")))
 
 

@@ -106,9 +106,7 @@ def test_a_storm_detects_an_incorrect_table(
 ) -> None:
     home = EscapedText(tmp_path)
     columns = dict(zip(("_file_path", "_file_version", "_refresh_id", "text"), zip(*rows, strict=True), strict=True))
-    write_deltalake(
-        str(home.path / "warehouse" / "tables" / "public" / "j"), pa.table({k: list(v) for k, v in columns.items()})
-    )
+    write_deltalake(str(home.path / "warehouse" / "tables" / "public" / "j"), pa.table({k: list(v) for k, v in columns.items()}))
     assert [*truth.of_table(home, expected)] == ([f"j: {said}"] if said else [])
 
 

@@ -15,15 +15,11 @@ __all__ = ["broker"]
 pytestmark = pytest.mark.long
 
 
-def test_events_are_committed_to_the_broker_only_once_their_files_are_in_the_directory(
-    home: Home, broker: Broker
-) -> None:
+def test_events_are_committed_to_the_broker_only_once_their_files_are_in_the_directory(home: Home, broker: Broker) -> None:
     files, topic = home.folder / "files", broker.topic()
     files.mkdir()
     server = f"bootstrap.servers={broker.address}"
-    home.ok(
-        "create-volume", "w", str(files), "--queue-type", "kafka", "--queue-name", topic, "--queue-property", server
-    )
+    home.ok("create-volume", "w", str(files), "--queue-type", "kafka", "--queue-name", topic, "--queue-property", server)
     group = f"volstream-{home.json('describe', 'volume', 'w')['id']}"
     with home.daemon():
         patiently(lambda: home.json("describe", "volume", "w")["last_listing"])  # the first listing; no other follows

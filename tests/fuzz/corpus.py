@@ -67,18 +67,7 @@ SPARK_STATEMENTS = (
 DURATIONS = ("500ms", "30s", "5m", "1h", "2d", "7", " 1.5 H ", "0.25s", "90 m")
 SIZES = ("64MiB", "1GiB", "100", "2kb", "1.5 TiB", "7 B")
 NAMES = ("v", "public.v", "`a b`.`c``d`", "Sales.Orders_2", "ünï")
-PATTERNS = (
-    "*.txt",
-    "**/*.py",
-    "a/**/b",
-    "/root/*",
-    "[!a-z]?.csv",
-    "*_*_*_*.csv",
-    "!keep.txt",
-    "dir/",
-    "\\*literal",
-    "{a,b}.c",
-)
+PATTERNS = ("*.txt", "**/*.py", "a/**/b", "/root/*", "[!a-z]?.csv", "*_*_*_*.csv", "!keep.txt", "dir/", "\\*literal", "{a,b}.c")
 PATHS = ("a.txt", "a/b/c.py", "root/x", "_1_2_3_.csv", "keep.txt", "dir/one", "ä ö", ".hidden/x")
 TIMES = (
     "2026-03-01T12:00:00+01:00",
@@ -102,16 +91,7 @@ CONDITIONS = (
     "last_modified_time > TIMESTAMP '2026-01-01'",
     "CASE WHEN size = 1 THEN true ELSE false END",
 )
-LOCATIONS = (
-    "/data/images",
-    "file:///data/a%20b",
-    "~/x",
-    "s3://bucket/prefix/",
-    "oss://b/p q",
-    "file://host/x",
-    "S3://B/",
-    ".",
-)
+LOCATIONS = ("/data/images", "file:///data/a%20b", "~/x", "s3://bucket/prefix/", "oss://b/p q", "file://host/x", "S3://B/", ".")
 REMOVALS = ("50%", "1000", "20%,1000", "all", "99.5%")
 TOML = (
     'cores = 2\ndriver_memory = "1GiB"\ncatalog_url = "postgresql://u@h/d"\n',
@@ -122,10 +102,7 @@ TOML = (
     '[spark_conf]\n"spark.sql.adaptive.enabled" = "true"\n',
 )
 
-_S3 = {
-    "eventName": "ObjectCreated:Put",
-    "s3": {"bucket": {"name": "photos"}, "object": {"key": "a+b%2Fc.jpg", "size": 3}},
-}
+_S3 = {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "photos"}, "object": {"key": "a+b%2Fc.jpg", "size": 3}}}
 _BRIDGE = {
     "detail-type": "Object Created",
     "source": "aws.s3",

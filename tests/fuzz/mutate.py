@@ -199,9 +199,7 @@ class Mutator:
         if not numbers:
             return self._insert(text)
         found = self._chance.choice(numbers)
-        new = self._chance.choice(
-            ("0", "-1", "1.5", "1e5", str(2**31), str(2**63), str(2**64), "9" * 40, "9" * 5000, "")
-        )
+        new = self._chance.choice(("0", "-1", "1.5", "1e5", str(2**31), str(2**63), str(2**64), "9" * 40, "9" * 5000, ""))
         return text[: found.start()] + new + text[found.end() :]
 
     def _case(self, text: str) -> str:

@@ -220,9 +220,7 @@ class CommandLine:
     def _settings(self, text: str) -> None:
         home = self._folder / "settings"
         home.mkdir(exist_ok=True)
-        (home / "volstream.toml").write_bytes(
-            text.encode("utf-8", "surrogateescape" if "\ud800" not in text else "replace")
-        )
+        (home / "volstream.toml").write_bytes(text.encode("utf-8", "surrogateescape" if "\ud800" not in text else "replace"))
         settings = config.load(home)
         settings.for_cluster("gpu")
         repr(settings)

@@ -54,12 +54,7 @@ class Bucket:
 
     def volume(self, name: str, prefix: str = "", **options: Any) -> Volume:
         return self.session.volumes.create(
-            name,
-            f"oss://{self.name}/{prefix}",
-            connection="c",
-            queue_type=QueueType("mns"),
-            queue_name=self.queue_url,
-            **options,
+            name, f"oss://{self.name}/{prefix}", connection="c", queue_type=QueueType("mns"), queue_name=self.queue_url, **options
         )
 
     @contextmanager
@@ -67,10 +62,7 @@ class Bucket:
         """The daemon's threads of these volumes."""
         session = self.session
         share = Share(len(volumes))
-        workers = [
-            VolumeWorker(volume, session.home.catalog, session.home.settings, lambda _: None, share)
-            for volume in volumes
-        ]
+        workers = [VolumeWorker(volume, session.home.catalog, session.home.settings, lambda _: None, share) for volume in volumes]
         threads = [threading.Thread(target=worker.run) for worker in workers]
         for thread in threads:
             thread.start()
@@ -100,9 +92,7 @@ def bucket(oss: Cloud, mns: Any, tmp_path: Path, gateway: SparkGateway) -> Itera
     keys = oss.access.keys
     assert keys is not None
     settings = config.load(
-        tmp_path / "home",
-        credentials={"c": {"access_key_id": keys.id, "access_key_secret": keys.secret}},
-        lease_seconds=5.0,
+        tmp_path / "home", credentials={"c": {"access_key_id": keys.id, "access_key_secret": keys.secret}}, lease_seconds=5.0
     )
     name = unused_name()
     oss.make_bucket(name)

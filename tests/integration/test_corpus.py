@@ -100,9 +100,7 @@ class Ways:
         values = [value for row in whole for value in (*(row[name] for name in names), *_fields(row["struct"], fields))]
         each = ", ".join([*"?" * len(names), f"IF(?, {struct}, NULL)"])
         listed = ", ".join(f"`{name}`" for name in (*names, "struct"))
-        cursor.execute(
-            f"INSERT INTO {table} ({listed}) SELECT * FROM VALUES {', '.join([f'({each})'] * len(whole))}", values
-        )
+        cursor.execute(f"INSERT INTO {table} ({listed}) SELECT * FROM VALUES {', '.join([f'({each})'] * len(whole))}", values)
 
     def server(self, table: str) -> None:
         """Rows and parameters by Flight, as a client without Java sends them."""
@@ -198,8 +196,7 @@ def filled(ways: Ways) -> str:
     ways.realtime_arrow("filled", " TBLPROPERTIES ('change_tracking' = 'true')")
     ways.session.sql(f"CREATE TABLE STREAM {ways.name('s')} ON TABLE {ways.name('filled')}").collect()
     commit_tail(
-        f"{ways.session.home.warehouse}/tables/{ways.name('filled').replace('.', '/')}",
-        lambda: ways.session.home.gateway,
+        f"{ways.session.home.warehouse}/tables/{ways.name('filled').replace('.', '/')}", lambda: ways.session.home.gateway
     )
     return f"SELECT * FROM {ways.name('filled')} ORDER BY k"
 
@@ -273,12 +270,9 @@ def test_every_text_is_a_key_of_its_own(ways: Ways) -> None:
     table = ways.session.source.create_table(ways.name("items"), "id")
     for turn in range(2):
         table.insert_all({"id": text, "text": text, "turn": turn} for text in corpus.TEXTS)
-        assert [table.get(text) for text in corpus.TEXTS] == [
-            {"id": text, "text": text, "turn": turn} for text in corpus.TEXTS
-        ]
+        assert [table.get(text) for text in corpus.TEXTS] == [{"id": text, "text": text, "turn": turn} for text in corpus.TEXTS]
         commit_tail(
-            f"{ways.session.home.warehouse}/tables/{ways.name('items').replace('.', '/')}",
-            lambda: ways.session.home.gateway,
+            f"{ways.session.home.warehouse}/tables/{ways.name('items').replace('.', '/')}", lambda: ways.session.home.gateway
         )
     found = ways.session.sql(f"SELECT id FROM {ways.name('items')}").toArrow()["id"].to_pylist()
     assert sorted(found) == sorted(corpus.TEXTS)
@@ -296,8 +290,7 @@ def test_columns_may_have_any_name_that_delta_accepts(ways: Ways) -> None:
         query = f"SELECT {', '.join(map(quoted, wanted))} FROM {ways.name('names')}"
         assert ways.session.sql(query).toArrow().to_pylist() == [wanted]
         commit_tail(
-            f"{ways.session.home.warehouse}/tables/{ways.name('names').replace('.', '/')}",
-            lambda: ways.session.home.gateway,
+            f"{ways.session.home.warehouse}/tables/{ways.name('names').replace('.', '/')}", lambda: ways.session.home.gateway
         )
 
 
@@ -346,13 +339,7 @@ def test_no_two_columns_of_a_result_are_taken_for_one(ways: Ways) -> None:
 @pytest.mark.parametrize("columns", ["`a b` INT", "`a;b` INT", "`${x}` INT", "a STRUCT<b: ARRAY<STRUCT<`c=d`: INT>>>"])
 def test_a_column_that_delta_refuses_is_refused_by_a_job(ways: Ways, columns: str) -> None:
     with pytest.raises(InvalidValueError, match="cannot be in a table"):
-        ways.session.jobs.create(
-            "refused",
-            f"{ways.folder / 'functions.py'}:dicts",
-            ways.name("r"),
-            volume="v",
-            returns=columns,
-        )
+        ways.session.jobs.create("refused", f"{ways.folder / 'functions.py'}:dicts", ways.name("r"), volume="v", returns=columns)
 
 
 def test_no_name_of_a_file_is_taken_for_another(place: Place) -> None:

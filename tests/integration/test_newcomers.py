@@ -37,11 +37,7 @@ def test_a_mistyped_home_is_reported_and_not_created(
     [
         ("none", (), "none() -> None cannot be called with a file: too many positional arguments"),
         ("two", (), "two(file, language) cannot be called with a file: missing a required argument: 'language'"),
-        (
-            "one",
-            ("--arg", "size=3"),
-            "one has no argument 'size'.",
-        ),
+        ("one", ("--arg", "size=3"), "one has no argument 'size'."),
         ("Model", (), "Model(size) cannot be set up: missing a required argument: 'size'"),
         ("Deaf", (), "cannot be called with a file: too many positional arguments"),
     ],
@@ -130,15 +126,7 @@ def test_skip_requires_a_selection(shell: Shell) -> None:
 
 
 def test_closing_the_pipe_after_the_first_line_is_not_an_error(shell: Shell) -> None:
-    line = [
-        sys.executable,
-        "-c",
-        "from volstream.cli import main; main()",
-        "list",
-        "volumes",
-        "--home",
-        str(shell.home),
-    ]
+    line = [sys.executable, "-c", "from volstream.cli import main; main()", "list", "volumes", "--home", str(shell.home)]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
         assert command.stdout is not None
         assert command.stderr is not None
@@ -233,9 +221,7 @@ def test_read_only_commands_load_neither_arrow_nor_spark(shell: Shell) -> None:
         "[run([*one.split(), '--home', sys.argv[1]]) for one in ('list volumes', 'describe volume v', 'status')]; "
         "print({'pyarrow', 'deltalake', 'numpy', 'pandas', 'pyspark', 'alembic'} & {*sys.modules})"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(shell.home)], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code, str(shell.home)], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "set()"
 
 

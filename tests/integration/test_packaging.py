@@ -29,9 +29,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, copy)
     shutil.copytree(ROOT / "volstream", copy / "volstream", ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     code = "from setuptools import build_meta as b; b.build_wheel('dist'); b.build_sdist('dist')"
-    made = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], cwd=copy, capture_output=True, text=True, check=False
-    )
+    made = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=copy, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     return copy / "dist"
 
@@ -59,10 +57,7 @@ def test_the_version_is_that_of_the_changelog() -> None:
 def test_the_image_copies_only_what_exists() -> None:
     text = (ROOT / "deploy" / "docker" / "Dockerfile").read_text()
     copied = [
-        word
-        for line in text.splitlines()
-        if line.startswith("COPY ") and "--from" not in line
-        for word in line.split()[1:-1]
+        word for line in text.splitlines() if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
     ]
     assert set(copied) == {"pyproject.toml", "README.md", "LICENSE", "volstream", "deploy/docker/executor.py"}
     assert all((ROOT / name).exists() for name in copied)

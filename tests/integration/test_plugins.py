@@ -65,9 +65,7 @@ def test_a_plug_in_that_does_not_work_is_named_in_one_sentence(installed: Path, 
         lambda: open_store(f"{name}://x"),
         lambda: deliver(Receiver.model_validate({"kind": name}), {}),
     ):
-        with pytest.raises(
-            DependencyError, match=f"The package acme-{name}, which adds '{name}' to volstream"
-        ) as error:
+        with pytest.raises(DependencyError, match=f"The package acme-{name}, which adds '{name}' to volstream") as error:
             use()
         assert "\n" not in error.value.message
         assert error.value.remedy
@@ -123,11 +121,7 @@ def test_the_sample_passes_the_suites(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout
     skipped = {line.rpartition(": ")[2] for line in done.stdout.splitlines() if line.startswith("SKIPPED")}
-    assert skipped == {
-        "it delivers a message once while it is started",
-        "the store knows no more",
-        "the store takes no outputs",
-    }
+    assert skipped == {"it delivers a message once while it is started", "the store knows no more", "the store takes no outputs"}
 
 
 def test_a_home_uses_the_sample_for_files_events_and_alerts(tmp_path: Path) -> None:

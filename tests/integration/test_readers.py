@@ -105,9 +105,7 @@ def f(file):
 @pytest.fixture(scope="module")
 def environments() -> dict[str, str]:
     """The Python of each environment, which is made once."""
-    return {
-        name: str(environment_with(packages, f"readers/{name}") / "python") for name, packages in ENVIRONMENTS.items()
-    }
+    return {name: str(environment_with(packages, f"readers/{name}") / "python") for name, packages in ENVIRONMENTS.items()}
 
 
 def _run(python: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -239,9 +237,7 @@ TABLES: dict[str, Callable[[Place], str]] = {
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_other_readers_return_the_rows_of_a_table_or_refuse_it(
-    table: str, place: Place, environments: dict[str, str]
-) -> None:
+def test_other_readers_return_the_rows_of_a_table_or_refuse_it(table: str, place: Place, environments: dict[str, str]) -> None:
     """The table in docs/limits.md says who reads which tables."""
     location = TABLES[table](place)
     frame = place.gateway.session().sql(f"SELECT * FROM {table_at(location)}")

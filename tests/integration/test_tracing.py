@@ -16,9 +16,7 @@ from volstream.errors import VolstreamError
 _EXPORTER = InMemorySpanExporter()
 
 PICKY = "def f(file):\n    return {'n': 1 // len(file.read_text())}\n"
-BROKEN = (
-    "class F:\n    def __init__(self):\n        raise OSError('no model')\n    def __call__(self, file): ...\nf = F\n"
-)
+BROKEN = "class F:\n    def __init__(self):\n        raise OSError('no model')\n    def __call__(self, file): ...\nf = F\n"
 
 
 @pytest.fixture

@@ -36,9 +36,7 @@ def text(value: Any) -> Any:
         return {key: text(one) for key, one in value.items()}
     if isinstance(value, Iterable):
         found = [text(list(one) if isinstance(one, tuple) else one) for one in value]
-        entries = [
-            list(one.values()) if isinstance(one, dict) and set(one) == {"key", "value"} else one for one in found
-        ]
+        entries = [list(one.values()) if isinstance(one, dict) and set(one) == {"key", "value"} else one for one in found]
         return sorted(entries, key=str) if entries != found or all(isinstance(one, list) for one in found) else entries
     raise TypeError(f"{type(value)}: {value!r}")
 

@@ -29,9 +29,7 @@ from tests.storm.storm import Plan, Storm, UntrueError
 @click.option("--store", type=click.Choice(["local", "s3", "oss"]), default="local", show_default=True)
 @click.option("--files", type=int, default=60, show_default=True, help="Of each volume, to begin with.")
 @click.option("--batch", type=int, default=50, show_default=True, help="Files of a batch.")
-@click.option(
-    "--jobs", type=click.Choice(["1", "2", "4"]), default="4", show_default=True, help="Two volumes for four."
-)
+@click.option("--jobs", type=click.Choice(["1", "2", "4"]), default="4", show_default=True, help="Two volumes for four.")
 @click.option("--longest-pause", type=float, default=0.9, show_default=True, help="Seconds between two steps.")
 @click.option("--often", type=click.Choice([deed.value for deed in Deed]), help="Done at every third step.")
 @click.option("--outputs", is_flag=True, help="One more job makes files in another volume.")

@@ -45,15 +45,7 @@ class Files(ABC):
         # In a long storm it would grow for ever.
         more, less = (36, 12) if len(self.texts) < self._maximum else (12, 36)
         act = self._chance.choices(
-            [
-                self._add,
-                self._replace,
-                self._delete,
-                self._move,
-                self._add_folder,
-                self._delete_folder,
-                self._move_folder,
-            ],
+            [self._add, self._replace, self._delete, self._move, self._add_folder, self._delete_folder, self._move_folder],
             [more, 28, less, 12, 4, 3, 2],
         )[0]
         return act()

@@ -117,9 +117,7 @@ _BURST = 8
 _BURST_KINDS = {Kind.DAEMON: 5, Kind.JVM: 6, Kind.WORKER: 45, Kind.CHILD: 44}
 
 
-def steps(
-    seed: int, *, longest_pause: float, often: Deed | None = None, points: Sequence[str] = POINTS
-) -> Iterator[PlanStep]:
+def steps(seed: int, *, longest_pause: float, often: Deed | None = None, points: Sequence[str] = POINTS) -> Iterator[PlanStep]:
     """The steps of the storm of a seed, without end.
 
     Args:
@@ -135,8 +133,7 @@ def steps(
         deed = chance.choices([*weights], [*weights.values()])[0] if burst == 0 else Deed.KILL
         kinds, longest = (_KINDS, longest_pause) if burst == 0 else (_BURST_KINDS, longest_pause / 2)
         aims = [
-            Aim(chance.choices([*kinds], [*kinds.values()])[0], chance.random())
-            for _ in range(chance.choice((1, 1, 2, 2, 3, 4)))
+            Aim(chance.choices([*kinds], [*kinds.values()])[0], chance.random()) for _ in range(chance.choice((1, 1, 2, 2, 3, 4)))
         ]
         point = f"{chance.choice(points)}#{chance.choice((1, 1, 1, 2, 3))}" if chance.random() < 0.5 else ""
         burst = _BURST if deed is Deed.LULL else max(0, burst - 1)

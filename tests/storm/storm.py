@@ -193,10 +193,7 @@ class Storm:
             MARK: self._victims.mark,
             "TMPDIR": str(self._temporary),
             "PYTHONPATH": os.pathsep.join(
-                [
-                    str(Path(__file__).with_name("early")),
-                    *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
-                ]
+                [str(Path(__file__).with_name("early")), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
             ),
             **_SETTINGS,
             **self._preload.variables,
@@ -274,14 +271,7 @@ class Storm:
             options = ("--on-change", "--retries", _RETRIES, "--max-files", "30")
             self._job("copies", "a", "copy", "--outputs-to", "made", "--outputs-prefix", "copies", *options)
         if plan.sets:
-            options = (
-                "--group-by",
-                "folder",
-                "--group-complete",
-                "count(*) >= 2",
-                "--arg",
-                f"log={self._folder / INCOMPLETE}",
-            )
+            options = ("--group-by", "folder", "--group-complete", "count(*) >= 2", "--arg", f"log={self._folder / INCOMPLETE}")
             self._create("together", "a", "whole", "--on-change", "--retries", _RETRIES, *options)
         self._note(f"made {plan}; a disk of its own: {self._disk.why_not or True}")
         self._note(f"a clock and power of its own: {self._preload.why_not or True}")
@@ -292,9 +282,7 @@ class Storm:
         self._cloud: Cloud = stack.enter_context(clouds([kind]))[kind]
         self._proxies = {url: stack.enter_context(before(url)) for url in {self._cloud.endpoint, self._cloud.messages}}
         seen = replace(
-            self._cloud,
-            endpoint=self._proxies[self._cloud.endpoint].url,
-            messages=self._proxies[self._cloud.messages].url,
+            self._cloud, endpoint=self._proxies[self._cloud.endpoint].url, messages=self._proxies[self._cloud.messages].url
         )
         given = ("--type", kind, "--region", seen.region, "--endpoint", seen.endpoint)
         self.home.ok("create-connection", "cloud", *given)
@@ -365,10 +353,7 @@ class Storm:
                 self._spoil_cloud(step)
             case _:
                 for aim in step.aims:
-                    for one in (
-                        aim,
-                        *(Aim(kind, aim.place) for kind in (_INSTEAD.get(aim.kind), Kind.COMMAND) if kind),
-                    ):
+                    for one in (aim, *(Aim(kind, aim.place) for kind in (_INSTEAD.get(aim.kind), Kind.COMMAND) if kind)):
                         victim = self._victims.aimed(one, self._daemon_pid, self._command_pids)
                         if victim is not None:
                             self._kill(victim, one.kind)
@@ -525,12 +510,7 @@ class Storm:
         environment = self.home.environment(**({"FAULT": step.point} if step.point else {}))
         with output.open("wb") as sink:
             process = subprocess.Popen(
-                [VOLSTREAM, *words],
-                cwd=self._folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
+                [VOLSTREAM, *words], cwd=self._folder, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink
             )
         self._victims.killed.discard(process.pid)
         self._note(f"  {process.pid}: volstream {' '.join(words)} {step.point}")
@@ -649,9 +629,7 @@ class Storm:
         self._must(truth.of_spark(self.home, self.jobs))
         self._end_daemon()
         self._sweep()
-        self._await_nothing(
-            lambda: [f"{one.pid} {one.cmdline()}" for one in self._victims.all()], "still running", 30.0
-        )
+        self._await_nothing(lambda: [f"{one.pid} {one.cmdline()}" for one in self._victims.all()], "still running", 30.0)
 
     def _await_truth(self) -> None:
         deadline = time.monotonic() + _TRUE_SECONDS
@@ -714,10 +692,7 @@ class Storm:
             timer.join()
         for process in self._victims.all():
             self._victims.kill(process)
-        for popen in [
-            *(command.process for command in self._commands),
-            *([self._daemon.process] if self._daemon else []),
-        ]:
+        for popen in [*(command.process for command in self._commands), *([self._daemon.process] if self._daemon else [])]:
             popen.wait()
 
     def _note(self, line: str) -> None:

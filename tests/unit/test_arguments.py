@@ -105,8 +105,7 @@ def required(method: Any) -> dict[str, Any]:
     return {
         parameter.name: GIVEN.get(parameter.name, "x")
         for parameter in inspect.signature(method).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if parameter.default is parameter.empty and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     }
 
 
@@ -164,22 +163,10 @@ def test_an_unknown_keyword_is_named_with_the_one_that_was_meant(surface: dict[s
 @pytest.mark.parametrize(
     ("mistake", "said"),
     [
-        (
-            lambda s: s["jobs"].create("j", "f.py:f", "t", on_volume="v"),
-            "no argument 'on_volume'. Did you mean 'volume'?",
-        ),
-        (
-            lambda s: s["jobs"].create("j", lambda file: s, "t", volume="v"),
-            "uses the variable 's', a dict, which cannot",
-        ),
-        (
-            lambda s: s["jobs"].create("j", "f.py:f", "t", volume="v", trigger="on_change"),
-            "no argument 'trigger'. There are: ",
-        ),
-        (
-            lambda s: s["jobs"].create("j", "f.py:f", "t", volume="v", write="upsrt"),
-            "Did you mean 'upsert'? Give one of",
-        ),
+        (lambda s: s["jobs"].create("j", "f.py:f", "t", on_volume="v"), "no argument 'on_volume'. Did you mean 'volume'?"),
+        (lambda s: s["jobs"].create("j", lambda file: s, "t", volume="v"), "uses the variable 's', a dict, which cannot"),
+        (lambda s: s["jobs"].create("j", "f.py:f", "t", volume="v", trigger="on_change"), "no argument 'trigger'. There are: "),
+        (lambda s: s["jobs"].create("j", "f.py:f", "t", volume="v", write="upsrt"), "Did you mean 'upsert'? Give one of"),
         (lambda s: s["jobs"].create("j", statement="x", retries=3), "runs a statement, which has no retries."),
         (
             lambda s: s["jobs"].create("j", "f.py:f", "t", volume="v", every=-5),

@@ -37,12 +37,9 @@ def test_an_open_session_is_reused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
-    [({"schema": "sales"}, "First: CREATE SCHEMA sales"), ({"core": "1"}, "Did you mean 'cores'")],
+    ("settings", "said"), [({"schema": "sales"}, "First: CREATE SCHEMA sales"), ({"core": "1"}, "Did you mean 'cores'")]
 )
-def test_a_setting_that_does_not_fit_is_answered_with_what_to_do(
-    tmp_path: Path, settings: dict[str, str], said: str
-) -> None:
+def test_a_setting_that_does_not_fit_is_answered_with_what_to_do(tmp_path: Path, settings: dict[str, str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         Session.builder.configs(settings).config("home", tmp_path).create()
 

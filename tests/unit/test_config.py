@@ -158,9 +158,7 @@ def test_a_home_in_the_directory_of_a_user_that_there_is_not_is_rejected() -> No
         config.load("~nobody-of-that-name/home")
 
 
-def test_a_variable_that_is_not_json_is_named_without_its_value(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_variable_that_is_not_json_is_named_without_its_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("VOLSTREAM_SPARK_CONF", "hidden")
     with pytest.raises(InvalidValueError, match="spark_conf") as refused:
         config.load(tmp_path)

@@ -32,9 +32,7 @@ def locked(name: str) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"), [("requirements.lock", WANTED), ("requirements-build.lock", GROUPS["build"])]
-)
+@pytest.mark.parametrize(("name", "wanted"), [("requirements.lock", WANTED), ("requirements-build.lock", GROUPS["build"])])
 def test_the_lock_has_what_pyproject_requires(name: str, wanted: list[str]) -> None:
     found = locked(name)
     for requirement in map(Requirement, wanted):

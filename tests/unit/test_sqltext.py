@@ -15,10 +15,7 @@ from volstream.sql.text import type_of
             {
                 "type": "map",
                 "keyType": "string",
-                "valueType": {
-                    "type": "struct",
-                    "fields": [{"name": "a b", "type": "short"}, {"name": "c", "type": "byte"}],
-                },
+                "valueType": {"type": "struct", "fields": [{"name": "a b", "type": "short"}, {"name": "c", "type": "byte"}]},
             },
             "MAP<STRING, STRUCT<`a b`: SMALLINT, c: TINYINT>>",
         ),

@@ -301,9 +301,7 @@ class Cursor(Closeable):
         self.description, self.rowcount, self._answer, self._rows = None, -1, None, None
         with _mapped():
             if isinstance(parameters, str | bytes | Mapping):
-                raise InvalidValueError(
-                    "Pass parameters as a sequence: the placeholders of a statement are question marks."
-                )
+                raise InvalidValueError("Pass parameters as a sequence: the placeholders of a statement are question marks.")
             answer = self._run(operation, parameters)
             fields = answer.columns.fields
             if fields and fields[0].name == "num_affected_rows":
@@ -421,9 +419,7 @@ def _kept_times(kind: DataType) -> DataType:
         case MapType():
             return MapType(_kept_times(kind.keyType), _kept_times(kind.valueType), kind.valueContainsNull)
         case StructType():
-            return StructType(
-                [StructField(field.name, _kept_times(field.dataType), field.nullable) for field in kind.fields]
-            )
+            return StructType([StructField(field.name, _kept_times(field.dataType), field.nullable) for field in kind.fields])
     return kind
 
 

@@ -121,9 +121,7 @@ class Session(Closeable):
     _opened: list[Session] = []  # noqa: RUF012  # the open sessions of this process, for getOrCreate
 
     def __init__(
-        self,
-        settings: Settings | str | os.PathLike[str] | None = None,
-        connect: Callable[[], SparkGateway] | None = None,
+        self, settings: Settings | str | os.PathLike[str] | None = None, connect: Callable[[], SparkGateway] | None = None
     ) -> None:
         check_not_imported()
         self.home = Home(settings if isinstance(settings, Settings) else config.load(settings), connect)
@@ -227,9 +225,7 @@ class Session(Closeable):
             _bound(self.home, "ending", endingVersion, endingTimestamp),
         )
         if first is None:
-            raise InvalidValueError(
-                f"The changes of {name} need a start.", "Give startingVersion or startingTimestamp."
-            )
+            raise InvalidValueError(f"The changes of {name} need a start.", "Give startingVersion or startingTimestamp.")
         parsed = Name.parse(name)
         location = metastore.locate(self.home, parsed)
         of_volume = not DeltaLog(location).exists() and self.home.catalog.volumes.find(parsed) is not None
@@ -251,11 +247,7 @@ class Session(Closeable):
 
     @takes(to_create(FileJobSpec, *JOB_ARGUMENTS))
     def run(
-        self,
-        function: str | Callable[..., Any],
-        files: str | os.PathLike[str],
-        into: str,
-        **options: Unpack[JobKeywords],
+        self, function: str | Callable[..., Any], files: str | os.PathLike[str], into: str, **options: Unpack[JobKeywords]
     ) -> DataFrame:
         """Runs a function on each file of a directory or bucket, and returns its results. Called again, it does what changed:
         files that are new, changed or gone.
@@ -303,9 +295,7 @@ class Session(Closeable):
         from volstream.jobs.load import default_name
 
         job = default_name(name)
-        self.jobs.load(
-            job, volume, name, **({"on_change": True} | options if not {*NO_SCHEDULE} & options.keys() else options)
-        )
+        self.jobs.load(job, volume, name, **({"on_change": True} | options if not {*NO_SCHEDULE} & options.keys() else options))
         self.jobs.run(job)
         return self.table(name)
 
@@ -372,7 +362,5 @@ def run(
     session = Session.builder.config("home", home).getOrCreate()
     frame = session.run(function, files, into, **options)
     if not existed:
-        _tell(
-            f"Tables and catalog are in {home}. For commands in a shell: export VOLSTREAM_HOME={shlex.quote(str(home))}"
-        )
+        _tell(f"Tables and catalog are in {home}. For commands in a shell: export VOLSTREAM_HOME={shlex.quote(str(home))}")
     return frame

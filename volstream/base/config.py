@@ -75,8 +75,7 @@ ResultBytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0, le=1 << 30)]
 LogBytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0, le=64 << 20)]
 
 BytesOrNone = Annotated[
-    Annotated[int, Field(gt=0, le=MAX_BYTES)] | None,
-    BeforeValidator(lambda value: None if value == "none" else _bytes(value)),
+    Annotated[int, Field(gt=0, le=MAX_BYTES)] | None, BeforeValidator(lambda value: None if value == "none" else _bytes(value))
 ]
 
 
@@ -95,9 +94,7 @@ MIN_TOKEN = 16
 
 def _hard_to_guess(token: SecretStr) -> SecretStr:
     value = token.get_secret_value()
-    if (
-        "${" not in value and len(value.strip()) < MIN_TOKEN
-    ):  # what a reference leads to is checked where it is resolved
+    if "${" not in value and len(value.strip()) < MIN_TOKEN:  # what a reference leads to is checked where it is resolved
         raise ValueError(f"a token has at least {MIN_TOKEN} characters")
     return token
 
@@ -396,9 +393,7 @@ class Settings(BaseSettings):
         """
         if "://" not in self.warehouse_path:
             return {}
-        defaults = {
-            name: value for name, names in _STORE_VARIABLES.items() if (value := environment(*names)) is not None
-        }
+        defaults = {name: value for name, names in _STORE_VARIABLES.items() if (value := environment(*names)) is not None}
         return defaults | {name: value.get_secret_value() for name, value in self.warehouse_options.items()}
 
     @field_serializer("warehouse_options", when_used="json")
@@ -449,9 +444,7 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
         return Settings(home=chosen, **values)
     except ValidationError as error:
         check = f"Check {chosen / 'volstream.toml'} and the VOLSTREAM_* variables."
-        unknown = [
-            ".".join(map(str, problem["loc"])) for problem in error.errors() if problem["type"] == "extra_forbidden"
-        ]
+        unknown = [".".join(map(str, problem["loc"])) for problem in error.errors() if problem["type"] == "extra_forbidden"]
         if unknown:
             near = like(unknown[0], Settings.model_fields) if "." not in unknown[0] else ""
             raise InvalidValueError(f"There is no setting {unknown[0]!r}.", near + check) from None
@@ -460,9 +453,7 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
     except SettingsError as error:  # names the setting, not its value
         raise InvalidValueError(f"A VOLSTREAM_* variable cannot be read: {error}.", "Write it as JSON.") from None
     except RecursionError:
-        raise InvalidValueError(
-            f"{chosen / 'volstream.toml'} cannot be read: its values are nested too deeply."
-        ) from None
+        raise InvalidValueError(f"{chosen / 'volstream.toml'} cannot be read: its values are nested too deeply.") from None
     except (OSError, ValueError) as error:  # reading the file, or parsing its TOML
         raise InvalidValueError(f"{chosen / 'volstream.toml'} cannot be read: {error}.") from None
 

@@ -99,9 +99,7 @@ class _Formatter(logging.Formatter):
 
 def _visible(_logger: object, _method: str, event: EventDict) -> EventDict:
     """Escapes control characters in logged values, which may contain file names. JSON escapes them itself."""
-    return (
-        event if _json else {key: visible(value) if isinstance(value, str) else value for key, value in event.items()}
-    )
+    return event if _json else {key: visible(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 def _configure_structlog() -> None:

@@ -108,19 +108,14 @@ def _provided(exporter: SpanExporter) -> TracerProvider:
     named = environment("OTEL_SERVICE_NAME") or f"{SERVICE_NAME}=" in (environment("OTEL_RESOURCE_ATTRIBUTES") or "")
     resource = Resource.create({} if named else {SERVICE_NAME: "volstream"})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    logging.getLogger("opentelemetry.exporter").setLevel(
-        logging.CRITICAL
-    )  # it would repeat itself while a collector is away
+    logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # it would repeat itself while a collector is away
     provider.add_span_processor(BatchSpanProcessor(_reporting(exporter)))
     return provider
 
 
 def _installed() -> bool:
     try:
-        return (
-            find_spec("opentelemetry.exporter.otlp.proto.http") is not None
-            and find_spec("opentelemetry.sdk") is not None
-        )
+        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None and find_spec("opentelemetry.sdk") is not None
     except ModuleNotFoundError:
         return False
 
@@ -132,9 +127,7 @@ def _exporter(name: str) -> SpanExporter | None:
 
         return ConsoleSpanExporter(out=sys.stderr)
     if name != "otlp" or protocol != "http/protobuf":
-        _log.warning(
-            "tracing_unavailable", exporter=name, protocol=protocol, do="use otlp with http/protobuf, or console"
-        )
+        _log.warning("tracing_unavailable", exporter=name, protocol=protocol, do="use otlp with http/protobuf, or console")
         return None
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 

@@ -78,10 +78,7 @@ class Alerts:
     ) -> None:
         """Stores new and changed causes, deletes ended ones, and adds alerts: pairs of receiver and payload."""
         now = datetime.now(UTC)
-        rows = [
-            {"receiver": receiver, "payload": dict(payload), "created_on": now, "attempts": 0}
-            for receiver, payload in made
-        ]
+        rows = [{"receiver": receiver, "payload": dict(payload), "created_on": now, "attempts": 0} for receiver, payload in made]
         with self._database.transaction() as transaction:
             for some in groups([*gone, *(cause.key for cause in changed)], MAX_BOUND):
                 transaction.execute(delete(alert_causes).where(alert_causes.c.key.in_(some)))
@@ -101,9 +98,7 @@ class Alerts:
 
     def failed(self, alert: WaitingAlert, error: str) -> None:
         """Records that a delivery failed."""
-        self._database.write(
-            update(alerts).where(alerts.c.id == alert.id).values(attempts=alerts.c.attempts + 1, error=error)
-        )
+        self._database.write(update(alerts).where(alerts.c.id == alert.id).values(attempts=alerts.c.attempts + 1, error=error))
 
     def drop(self, *, receivers: Sequence[str], before: datetime) -> int:
         """Drops alerts for other receivers, those older than ``before``, and those beyond :data:`MAX_WAITING`.

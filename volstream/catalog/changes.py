@@ -60,9 +60,7 @@ def _marks(transaction: Connection) -> dict[str, object]:
         return transaction.execute(query).all()
 
     of_volumes, of_jobs = rows(select(volumes)), rows(select(jobs))
-    unusable = _by_first(
-        rows(select(rejected.c.volume_id, func.max(rejected.c.last_seen)).group_by(rejected.c.volume_id))
-    )
+    unusable = _by_first(rows(select(rejected.c.volume_id, func.max(rejected.c.last_seen)).group_by(rejected.c.volume_id)))
     waiting = (BatchState.PLANNED, BatchState.INTENT)
     opened = (
         select(batches.c.job_id, batches.c.state, func.count(), func.sum(batches.c.attempts))
@@ -75,12 +73,9 @@ def _marks(transaction: Connection) -> dict[str, object]:
     work = [_by_first(rows(query)) for query in (opened, failed.order_by(failures.c.state), select(job_totals))]
     wrong = rows(select(conditions.c.subject, conditions.c.about, conditions.c.cause).order_by(conditions.c.subject))
     wrong_with = _by_first(wrong)
-    elsewhere = [
-        row for row in wrong if row.about in (ConditionKind.SOURCE, ConditionKind.TABLE, ConditionKind.METASTORE)
-    ]
+    elsewhere = [row for row in wrong if row.about in (ConditionKind.SOURCE, ConditionKind.TABLE, ConditionKind.METASTORE)]
     marks: dict[str, object] = {
-        f"volume:{Name(row.schema_name, row.name)}": (row, unusable.get(row.id), wrong_with.get(row.id))
-        for row in of_volumes
+        f"volume:{Name(row.schema_name, row.name)}": (row, unusable.get(row.id), wrong_with.get(row.id)) for row in of_volumes
     } | {
         f"job:{Name(row.schema_name, row.name)}": (row, *(by_job.get(row.id) for by_job in (*work, wrong_with)))
         for row in of_jobs

@@ -87,9 +87,7 @@ class Codes:
         for some in groups(sorted({*ids}), MAX_BOUND):
             for table in (batches, forgotten_batches):
                 rows = self._database.rows(
-                    select(table.c.id, table.c.code, table.c.carried).where(
-                        table.c.id.in_(some), table.c.code.is_not(None)
-                    )
+                    select(table.c.id, table.c.code, table.c.carried).where(table.c.id.in_(some), table.c.code.is_not(None))
                 )
                 found |= {row.id: BatchCode(int(row.code), row.carried or {}) for row in rows}
         return found

@@ -15,16 +15,12 @@ _CHUNK = 1000
 #: Not copied: leases and conditions, which describe running processes; waiting alerts, which their receivers would get twice;
 #: and the identity and registrations, because a copy is a separate catalog: entries in a metastore stay its original's. Of the
 #: audit only what has ended, or a copy would do the tasks, too.
-_COPIED = [
-    table for table in metadata.sorted_tables if table not in (leases, conditions, alerts, identity, registrations)
-]
+_COPIED = [table for table in metadata.sorted_tables if table not in (leases, conditions, alerts, identity, registrations)]
 
 Row = Mapping[str, Any]
 
 
-def copy(
-    source: Connection, target: Connection, changed: Callable[[str, Row], Row] = lambda _, row: row
-) -> dict[str, int]:
+def copy(source: Connection, target: Connection, changed: Callable[[str, Row], Row] = lambda _, row: row) -> dict[str, int]:
     """Copies all rows, except those named above, into an empty catalog; returns the number of rows by table.
 
     Args:

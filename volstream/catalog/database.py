@@ -56,15 +56,11 @@ class Database:
         try:
             parsed = URL.create("sqlite", database=url) if os.path.isabs(url) else make_url(url)
         except (ArgumentError, ValueError):  # ValueError: the port is not a number
-            raise InvalidValueError(
-                "catalog_url is not a database URL.", "Write postgresql://user@host/database."
-            ) from None
+            raise InvalidValueError("catalog_url is not a database URL.", "Write postgresql://user@host/database.") from None
         backend = parsed.get_backend_name()
         if backend == "postgresql":
             if importlib.util.find_spec("psycopg") is None:
-                raise InvalidValueError(
-                    "A PostgreSQL catalog needs a driver.", "Run: pip install 'volstream[postgres]'."
-                )
+                raise InvalidValueError("A PostgreSQL catalog needs a driver.", "Run: pip install 'volstream[postgres]'.")
             parsed = parsed.set(drivername="postgresql+psycopg")
         elif backend != "sqlite":
             raise InvalidValueError(f"A catalog cannot be kept in {backend!r}.", "Use SQLite or PostgreSQL.")
@@ -178,14 +174,10 @@ class Database:
 
     def now(self, connection: Connection) -> float:
         """Returns the database's clock in epoch seconds, so that hosts that share a catalog compare leases by one clock."""
-        clock = (
-            "(julianday('now') - 2440587.5) * 86400.0" if self.is_embedded else "extract(epoch from clock_timestamp())"
-        )
+        clock = "(julianday('now') - 2440587.5) * 86400.0" if self.is_embedded else "extract(epoch from clock_timestamp())"
         return float(connection.execute(select(text(clock))).scalar_one())
 
-    def add_missing(
-        self, connection: Connection, table: Table, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
-    ) -> int:
+    def add_missing(self, connection: Connection, table: Table, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> int:
         """Inserts rows whose ``key`` is free, safely against concurrent inserts; returns how many were inserted."""
         statement = self._insert(table).on_conflict_do_nothing(index_elements=key)
         counted = {"preserve_rowcount": True}  # without it psycopg reports -1 for an INSERT
@@ -245,9 +237,7 @@ class Database:
                 _make_file(path)
         with self._engine.connect() as connection:
             versioned = inspect(connection).has_table("alembic_version")
-            version = (
-                connection.execute(text("select version_num from alembic_version")).scalar() if versioned else None
-            )
+            version = connection.execute(text("select version_num from alembic_version")).scalar() if versioned else None
         if version is not None and version > SCHEMA_REVISION:
             raise InvalidValueError(
                 f"The catalog was created by a newer volstream (schema {version}; this one supports up to {SCHEMA_REVISION}).",
@@ -255,8 +245,7 @@ class Database:
             )
         if version is not None and version < _FIRST_REVISION:
             raise InvalidValueError(
-                f"The catalog was created by a version before the first release (schema {version}).",
-                "Create a new home.",
+                f"The catalog was created by a version before the first release (schema {version}).", "Create a new home."
             )
         if version != SCHEMA_REVISION:
             with self._engine.connect() as connection:

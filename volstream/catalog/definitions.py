@@ -10,17 +10,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Connection as Transaction
 from sqlalchemy import Table, delete, select, update
 
-from volstream.base.definitions import (
-    Connection,
-    DynamicJob,
-    FileJob,
-    Function,
-    Job,
-    Source,
-    StatementJob,
-    Stream,
-    Volume,
-)
+from volstream.base.definitions import Connection, DynamicJob, FileJob, Function, Job, Source, StatementJob, Stream, Volume
 from volstream.base.model.names import Name, similar
 from volstream.catalog import conditions, tables
 from volstream.catalog.database import Database
@@ -134,9 +124,7 @@ class Definitions(Generic[T]):
         query = select(self._table).where(*conditions).order_by(self._table.c.schema_name, self._table.c.name)
         several = len(self._classes) > 1
         (first, *_) = self._classes.values()
-        return [
-            from_row(self._classes[row.cls] if several else first, row._mapping) for row in self._database.rows(query)
-        ]
+        return [from_row(self._classes[row.cls] if several else first, row._mapping) for row in self._database.rows(query)]
 
     def _columns(self, value: Any) -> dict[str, Any]:
         columns = to_row(value)

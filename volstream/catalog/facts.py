@@ -45,14 +45,8 @@ FACTS: Mapping[str, tuple[str, Select[Any]]] = {
             "id state files replaced removals moves bytes attempts succeeded failed rows seconds created_on committed_on code",
         ),
     ),
-    "code_versions": (
-        "job",
-        _facts(jobs, code_versions, "job_id", "number digest function returns environment made_by made_on"),
-    ),
-    "refreshes": (
-        "volume",
-        _facts(volumes, refreshes, "volume_id", "number cause inserted updated deleted bytes committed_on"),
-    ),
+    "code_versions": ("job", _facts(jobs, code_versions, "job_id", "number digest function returns environment made_by made_on")),
+    "refreshes": ("volume", _facts(volumes, refreshes, "volume_id", "number cause inserted updated deleted bytes committed_on")),
     "rejected": ("volume", _facts(volumes, rejected, "volume_id", "subject reason count first_seen last_seen")),
 }
 

@@ -169,21 +169,14 @@ class Failures:
         return {str(state): int(count) for state, count in self._database.rows(query)}
 
     def set_state(
-        self,
-        job_id: str,
-        state: FailureState,
-        *,
-        paths: Sequence[str] | None,
-        wanted: FailureFilter = ANY,
+        self, job_id: str, state: FailureState, *, paths: Sequence[str] | None, wanted: FailureFilter = ANY
     ) -> Sequence[str]:
         """Moves active failures to another state: of some paths or all, and by filter; returns the paths found.
 
         Those to be retried are due since they failed, so that a clock that is ahead now delays nothing.
         """
         query = (
-            select(failures.c.id, failures.c.path)
-            .where(failures.c.job_id == job_id, self._are(wanted))
-            .order_by(failures.c.path)
+            select(failures.c.id, failures.c.path).where(failures.c.job_id == job_id, self._are(wanted)).order_by(failures.c.path)
         )
         if paths is None and state is FailureState.RETRYING and wanted.states == ACTIVE:
             query = query.where(failures.c.state != FailureState.SKIPPED)  # skipped on purpose: stays
@@ -191,9 +184,7 @@ class Failures:
             if paths is None:
                 rows: list[Any] = list(transaction.execute(query))
             else:
-                rows = [
-                    row for chunk in groups(paths, MAX_BOUND) for row in transaction.execute(query.where(_among(chunk)))
-                ]
+                rows = [row for chunk in groups(paths, MAX_BOUND) for row in transaction.execute(query.where(_among(chunk)))]
             for chunk in groups(rows, MAX_BOUND):
                 chosen = failures.c.id.in_([row.id for row in chunk])
                 # What waits for more files, or was asked to wait, has not failed; nor does it because it is looked at again.
@@ -218,9 +209,7 @@ class Failures:
                 later = now + min(max(now - failure.failed_on, _SOON), _LATE)
                 mine = (failures.c.job_id == failure.job_id, failures.c.path_digest == digest(failure.path))
                 transaction.execute(
-                    update(failures)
-                    .where(*mine, failures.c.state.in_(_DUE))
-                    .values(state=FailureState.WAITING, next_try=later)
+                    update(failures).where(*mine, failures.c.state.in_(_DUE)).values(state=FailureState.WAITING, next_try=later)
                 )
 
 
@@ -256,11 +245,7 @@ def cut(text: str, limit: int = 8000) -> str:
     """Returns ``text`` in a form that a database can store, without its middle beyond ``limit`` characters."""
     text = writable(text)
     half = limit // 2
-    return (
-        text
-        if len(text) <= limit
-        else f"{text[:half]}\n... {len(text) - limit} characters left out ...\n{text[-half:]}"
-    )
+    return text if len(text) <= limit else f"{text[:half]}\n... {len(text) - limit} characters left out ...\n{text[-half:]}"
 
 
 def _as_glob(pattern: str) -> str:

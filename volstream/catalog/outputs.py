@@ -117,9 +117,7 @@ class Outputs:
         """
         with self._database.transaction() as transaction:
             noted = select(outputs.c.attempt).where(outputs.c.table_name == table, _is(OutputState.PENDING))
-            replacing = select(outputs.c.replaced_by).where(
-                outputs.c.table_name == table, outputs.c.replaced_by.is_not(None)
-            )
+            replacing = select(outputs.c.replaced_by).where(outputs.c.table_name == table, outputs.c.replaced_by.is_not(None))
             attempts = {*transaction.execute(noted).scalars(), *transaction.execute(replacing).scalars()}
             for attempt in sorted(attempts):
                 ended = select(intents.c.state).where(intents.c.attempt == attempt)
@@ -139,9 +137,7 @@ class Outputs:
 
     def unfinished_tables(self) -> Sequence[str]:
         """Returns the tables with outputs of attempts that have not ended, or that are to be placed or removed."""
-        waiting = or_(
-            outputs.c.state != OutputState.LIVE, outputs.c.staged.is_not(None), outputs.c.replaced_by.is_not(None)
-        )
+        waiting = or_(outputs.c.state != OutputState.LIVE, outputs.c.staged.is_not(None), outputs.c.replaced_by.is_not(None))
         query = select(outputs.c.table_name).where(waiting).distinct().order_by(outputs.c.table_name)
         return [row.table_name for row in self._database.rows(query)]
 
@@ -204,9 +200,4 @@ def _of(table: str, sources: Sequence[str]) -> ColumnElement[bool]:
 
 def _columns(output: Output) -> dict[str, Any]:
     columns = {name: value for name, value in vars(output).items() if name not in ("id", "table")}
-    return {
-        **columns,
-        "table_name": output.table,
-        "path_digest": digest(output.path),
-        "source_digest": digest(output.source),
-    }
+    return {**columns, "table_name": output.table, "path_digest": digest(output.path), "source_digest": digest(output.source)}

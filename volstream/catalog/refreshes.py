@@ -15,17 +15,7 @@ from volstream.base.definitions import SourceKind
 from volstream.base.model.hints import Rejection, unusable
 from volstream.base.model.work import Completeness, PlanState, Refresh
 from volstream.catalog.database import Database
-from volstream.catalog.tables import (
-    digest,
-    key_checks,
-    plans,
-    reconciles,
-    refreshes,
-    rejected,
-    streams,
-    volume_totals,
-    volumes,
-)
+from volstream.catalog.tables import digest, key_checks, plans, reconciles, refreshes, rejected, streams, volume_totals, volumes
 
 #: Number of full listings kept on record per volume.
 _KEPT = 100
@@ -73,26 +63,20 @@ class Refreshes:
     def committed(self, volume_id: str, *, after: int = 0) -> Sequence[Refresh]:
         """Returns the refreshes of a volume after a given one, by number."""
         query = (
-            select(refreshes)
-            .where(refreshes.c.volume_id == volume_id, refreshes.c.number > after)
-            .order_by(refreshes.c.number)
+            select(refreshes).where(refreshes.c.volume_id == volume_id, refreshes.c.number > after).order_by(refreshes.c.number)
         )
         return self._database.all(query, Refresh)
 
     def newest(self, volume_id: str, *, before: int | None = None, limit: int) -> Sequence[Refresh]:
         """Returns a volume's newest refreshes, newest first; with ``before``, only those with lower numbers."""
-        query = (
-            select(refreshes).where(refreshes.c.volume_id == volume_id).order_by(refreshes.c.number.desc()).limit(limit)
-        )
+        query = select(refreshes).where(refreshes.c.volume_id == volume_id).order_by(refreshes.c.number.desc()).limit(limit)
         if before is not None:
             query = query.where(refreshes.c.number < before)
         return self._database.all(query, Refresh)
 
     def at(self, volume_id: str, time: datetime) -> int | None:
         """Returns the newest refresh at or before a point in time, or None."""
-        query = select(func.max(refreshes.c.number)).where(
-            refreshes.c.volume_id == volume_id, refreshes.c.committed_on <= time
-        )
+        query = select(func.max(refreshes.c.number)).where(refreshes.c.volume_id == volume_id, refreshes.c.committed_on <= time)
         number: int | None = self._database.value(query)
         return number
 
@@ -102,9 +86,7 @@ class Refreshes:
         # A read from the beginning uses the directory at the end of the range.
         offsets = select(func.min(func.nullif(streams.c.offset, 0))).where(mine)
         begun = func.min(func.coalesce(func.nullif(plans.c.from_version, 0), plans.c.to_version))
-        opened = (
-            select(begun).join(streams, streams.c.id == plans.c.stream_id).where(mine, plans.c.state == PlanState.OPEN)
-        )
+        opened = select(begun).join(streams, streams.c.id == plans.c.stream_id).where(mine, plans.c.state == PlanState.OPEN)
         oldest = [self._database.value(query) for query in (offsets, opened)]
         return min((int(offset) for offset in oldest if offset is not None), default=None)
 
@@ -124,10 +106,7 @@ class Refreshes:
         """Asks the volume's writer to check these keys again; idempotent. Returns a time that identifies the request."""
         now = datetime.now(UTC)
         # In a fixed order, so that two jobs asking for the same keys cannot deadlock.
-        rows = [
-            {"volume_id": volume_id, "path_digest": digest(path), "path": path, "asked_on": now}
-            for path in sorted({*paths})
-        ]
+        rows = [{"volume_id": volume_id, "path_digest": digest(path), "path": path, "asked_on": now} for path in sorted({*paths})]
         key = ["volume_id", "path_digest"]
         with self._database.transaction() as transaction:
             # A writer that is checking a key now does not know of this request.
@@ -155,9 +134,7 @@ class Refreshes:
 
     def is_asked(self, volume_id: str, path: str) -> bool:
         """True if a requested key has not been checked yet."""
-        query = select(key_checks.c.path).where(
-            key_checks.c.volume_id == volume_id, key_checks.c.path_digest == digest(path)
-        )
+        query = select(key_checks.c.path).where(key_checks.c.volume_id == volume_id, key_checks.c.path_digest == digest(path))
         return self._database.value(query) is not None
 
     def sums_after(self, volume_id: str, number: int) -> tuple[int, int, int]:
@@ -197,9 +174,7 @@ class Refreshes:
         mine = delete(key_checks).where(key_checks.c.volume_id == volume_id)
         with self._database.transaction() as transaction:
             for path, asked_on in asked.items():
-                transaction.execute(
-                    mine.where(key_checks.c.path_digest == digest(path), key_checks.c.asked_on == asked_on)
-                )
+                transaction.execute(mine.where(key_checks.c.path_digest == digest(path), key_checks.c.asked_on == asked_on))
 
     def note_reconcile(self, result: Completeness) -> None:
         """Records the result of a full listing; keeps the newest hundred."""
@@ -214,12 +189,7 @@ class Refreshes:
 
     def reconciles(self, volume_id: str, limit: int = 1) -> Sequence[Completeness]:
         """Returns the results of a volume's newest full listings, newest first."""
-        query = (
-            select(reconciles)
-            .where(reconciles.c.volume_id == volume_id)
-            .order_by(reconciles.c.began_on.desc())
-            .limit(limit)
-        )
+        query = select(reconciles).where(reconciles.c.volume_id == volume_id).order_by(reconciles.c.began_on.desc()).limit(limit)
         return self._database.all(query, Completeness)
 
     def reject(self, volume_id: str, rejections: Iterable[Rejection]) -> None:

@@ -86,12 +86,7 @@ class Reports:
         return [batch for query in (open_ones, ended) for batch in self._database.all(query, Batch)][:limit]
 
     def batches_of(
-        self,
-        job_id: str | None = None,
-        *,
-        covering: str | None = None,
-        before: Batch | None = None,
-        limit: int = 1000,
+        self, job_id: str | None = None, *, covering: str | None = None, before: Batch | None = None, limit: int = 1000
     ) -> Sequence[Batch]:
         """Returns the newest batches of one job or of all; with ``covering``, those whose bounds include this path.
 

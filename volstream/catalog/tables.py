@@ -33,17 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from volstream.base.definitions import (
-    Connection,
-    DynamicJob,
-    FileJob,
-    Function,
-    Job,
-    Source,
-    StatementJob,
-    Stream,
-    Volume,
-)
+from volstream.base.definitions import Connection, DynamicJob, FileJob, Function, Job, Source, StatementJob, Stream, Volume
 from volstream.base.model.names import Name
 from volstream.base.model.work import AuditEntry, Batch, Completeness, Failure, Intent, Plan, Refresh
 from volstream.catalog.rows import columns_of, without_none
@@ -380,12 +370,7 @@ rejected = Table(
     Index("ix_rejected_volume_seen", "volume_id", "last_seen"),
 )
 
-tails = Table(
-    "tails",
-    metadata,
-    Column("name", String(500), primary_key=True),
-    Column("location", Text, nullable=False),
-)
+tails = Table("tails", metadata, Column("name", String(500), primary_key=True), Column("location", Text, nullable=False))
 
 outputs = Table(
     "outputs",
@@ -420,12 +405,7 @@ conditions = Table(
     Column("cause", EscapedText, nullable=False),
 )
 
-links = Table(
-    "links",
-    metadata,
-    Column("name", String(500), primary_key=True),
-    Column("location", Text, nullable=False),
-)
+links = Table("links", metadata, Column("name", String(500), primary_key=True), Column("location", Text, nullable=False))
 
 registrations = Table(
     "registrations",

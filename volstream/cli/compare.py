@@ -25,21 +25,12 @@ if TYPE_CHECKING:
 @click.option("--function", required=True, metavar="FILE.py:FUNC|pkg.mod:FUNC", help="The other code.")
 @click.option("--returns", metavar="DDL", help="Its columns; default: those that it declares, else the job's.")
 @click.option(
-    "--arg",
-    "arguments",
-    type=PAIR,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Its arguments; without any, the job's apply.",
+    "--arg", "arguments", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Its arguments; without any, the job's apply."
 )
-@click.option(
-    "--sample", type=NUMBER, default=200, show_default=True, help="How many files, spread over the directory."
-)
+@click.option("--sample", type=NUMBER, default=200, show_default=True, help="How many files, spread over the directory.")
 @click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
 @click.option("--path", "paths", multiple=True, metavar="PATH", help="Only this file; may be repeated.")
-@click.option(
-    "--both", is_flag=True, help="Also run the job's own code, to measure it and to see whether its results vary."
-)
+@click.option("--both", is_flag=True, help="Also run the job's own code, to measure it and to see whether its results vary.")
 @common
 def compare_command(
     session: Session,
@@ -95,9 +86,7 @@ def _summary(comparison: Comparison) -> str:
     if differences.still_failing:
         lines.append(f"Of the unchanged, {counted(differences.still_failing, 'file')} failed before and still fail.")
     if differences.uncompared:
-        lines.append(
-            f"{counted(differences.uncompared, 'file')} with too many rows: only the number of rows was compared."
-        )
+        lines.append(f"{counted(differences.uncompared, 'file')} with too many rows: only the number of rows was compared.")
     if differences.changed:
         lines.append(f"Left out: {counted(differences.changed, 'file')} that were changed or deleted meanwhile.")
     columns = comparison.columns

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 @described(to_create(ConnectionOptions))
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if it exists.")
 @creating_home
-def create_connection_command(
-    session: Session, output: Output, name: str, given: dict[str, Any], if_not_exists: bool
-) -> None:
+def create_connection_command(session: Session, output: Output, name: str, given: dict[str, Any], if_not_exists: bool) -> None:
     """Define how to reach a store, and with which credentials.
 
     Keys are never given here: they come from the environment, a profile, or volstream.toml.

@@ -11,17 +11,11 @@ import click
 @click.command("daemon")
 @click.option("--virtual-cluster", default="DEFAULT", show_default=True, help="Serve the volumes of this cluster.")
 @click.option(
-    "--http-port",
-    type=click.IntRange(0, 65535),
-    help="Port of the console, /healthz, /readyz and /metrics; 0: any free one.",
+    "--http-port", type=click.IntRange(0, 65535), help="Port of the console, /healthz, /readyz and /metrics; 0: any free one."
 )
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
 @click.option("--home", metavar="DIR", help="The home directory.  [env: VOLSTREAM_HOME]")
-@click.option(
-    "--format", "format_", type=click.Choice(["text", "json"]), default="text", help="Format of the log on stderr."
-)
+@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", help="Format of the log on stderr.")
 def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, home: str | None, format_: str) -> None:
     """Keep directory tables up to date and run due jobs, until SIGTERM."""
     from volstream.base import config, log, tracing

@@ -37,9 +37,7 @@ def env_list_command(session: Session, output: Output) -> None:
         }
         for one in made
     ]
-    output.table(
-        lines, ["id", "source", "made_on", "size", "jobs"], "No environments.", everything=[*map(values, made)]
-    )
+    output.table(lines, ["id", "source", "made_on", "size", "jobs"], "No environments.", everything=[*map(values, made)])
 
 
 @env_command.command("rm")

@@ -21,9 +21,7 @@ def by_cause(failures: Sequence[Mapping[str, Any]], width: int) -> str:
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for failure in failures:
-        groups.setdefault((failure["job"], group_id(failure["kind"], failure["message"], failure["path"])), []).append(
-            failure
-        )
+        groups.setdefault((failure["job"], group_id(failure["kind"], failure["message"], failure["path"])), []).append(failure)
     ordered = sorted(groups.values(), key=lambda group: -len(group))
     return "\n\n".join("\n".join(_lines(group, width)) for group in ordered)
 

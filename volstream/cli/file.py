@@ -46,9 +46,7 @@ def explain_file_command(session: Session, output: Output, volume: str, path: st
 @click.option("--arg", "arguments", type=PAIR, multiple=True, metavar="KEY=VALUE")
 @click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s")
 @click.option(
-    "--environment",
-    metavar=_ENVIRONMENT.metavar,
-    help=f"{_ENVIRONMENT.help} It is created in the home if it is missing.",
+    "--environment", metavar=_ENVIRONMENT.metavar, help=f"{_ENVIRONMENT.help} It is created in the home if it is missing."
 )
 @click.option("--as-set", is_flag=True, help="Call it once, on all files as one set (jobs with --group-by).")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -77,9 +75,7 @@ def try_command(
         if not os.path.isfile(path):
             raise NotFoundError(f"There is no file {path}.", "Correct the path, or its pattern.")
     made = environment and EnvironmentStore(config.load().environments_directory).at(os.path.abspath(environment))
-    trial = try_function(
-        function, paths, returns, merged(arguments), timeout_seconds, environment=made or None, as_set=as_set
-    )
+    trial = try_function(function, paths, returns, merged(arguments), timeout_seconds, environment=made or None, as_set=as_set)
     value: list[dict[str, Any]] = []
     for path, outcome in zip(["the set"] if as_set else paths, trial.outcomes, strict=True):
         value.append(

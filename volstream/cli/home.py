@@ -65,11 +65,7 @@ def init_command(session: Session, output: Output) -> None:
         connectors.fetch_missing(settings, java.find(), output.message)
     except JavaError as error:
         missing = str(error)
-    value = {
-        "home": str(settings.home),
-        "catalog": session.home.catalog.database.describe(),
-        "engine": missing or "ready",
-    }
+    value = {"home": str(settings.home), "catalog": session.home.catalog.database.describe(), "engine": missing or "ready"}
     text = f"Home {settings.home} is ready."
     if missing:
         text += f"\nThe engine is not ready: {missing} Commands that run no SQL and no functions work without it."
@@ -98,14 +94,9 @@ def status_command(session: Session, output: Output) -> None:
         running = "not running"
     output.details({"home": overview["home"], "engine": running})
     output.table(
-        overview["volumes"],
-        ["volume", "files", "queue", "last_listing", *_LISTED, "rejected", "note"],
-        "No volumes.",
-        words=True,
+        overview["volumes"], ["volume", "files", "queue", "last_listing", *_LISTED, "rejected", "note"], "No volumes.", words=True
     )
-    output.table(
-        overview["streams"], ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.", words=True
-    )
+    output.table(overview["streams"], ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.", words=True)
     jobs = [{**job, "done": done_of(job), "trigger": job["schedule"]} for job in overview["jobs"]]
     columns = ["job", "state", "trigger", "done", "waiting_since", "failed", "skipped", "last_run", "outcome"]
     output.table(jobs, columns, "No jobs.", words=True)

@@ -113,9 +113,7 @@ def _waiting(output: Output) -> Callable[[str], None]:
 @click.option("--plan", "plan_only", is_flag=True, help="Show what a run would do and how long it would take.")
 @_WAIT
 @common
-def run_job_command(
-    session: Session, output: Output, name: str, until_empty: bool, plan_only: bool, wait: bool
-) -> None:
+def run_job_command(session: Session, output: Output, name: str, until_empty: bool, plan_only: bool, wait: bool) -> None:
     """Process the unread changes of JOB and its due failures."""
     if plan_only:
         _show_plan(output, name, session.jobs.preview(name))
@@ -163,9 +161,7 @@ def resume_command(session: Session, output: Output, job: str) -> None:
 
 @click.command("logs")
 @click.argument("job", shell_complete=names_of("job"))
-@click.option(
-    "--lines", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Number of lines, the newest."
-)
+@click.option("--lines", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Number of lines, the newest.")
 @click.option("--file", "path", metavar="PATH", help="Only lines printed for this file.")
 @click.option("--batch", metavar="ID", help="Only lines of this batch (see list batches).")
 @common
@@ -216,9 +212,7 @@ def _moved(moves: int) -> str:
 
 def _show_plan(output: Output, name: str, preview: Preview) -> None:
     load = preview.load
-    took = (
-        f"about {about(preview.seconds)}" if preview.seconds is not None else "duration unknown until a batch has run"
-    )
+    took = f"about {about(preview.seconds)}" if preview.seconds is not None else "duration unknown until a batch has run"
     text = (
         f"A run would process {counted(load.files, 'file')} ({format_size(load.bytes)}) and remove "
         f"{load.removals}{_moved(load.moves)}, in {counted(load.batches, 'batch', 'batches')}; {took}."

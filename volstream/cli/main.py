@@ -19,10 +19,7 @@ from volstream.errors import VolstreamError, plugin_of
 #: The commands by purpose, in the order of the help, each with the module of this folder that has it, where its name is
 #: ``<command with _>_command``.
 GROUPS: Mapping[str, Mapping[str, str]] = {
-    "This machine": {
-        "setup": "setup",
-        "completion": "setup",
-    },
+    "This machine": {"setup": "setup", "completion": "setup"},
     "A home": {
         "init": "home",
         "status": "home",
@@ -49,11 +46,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "describe": "objects",
         "drop": "objects",
     },
-    "Pipelines as code": {
-        "apply": "pipeline",
-        "diff": "pipeline",
-        "export": "pipeline",
-    },
+    "Pipelines as code": {"apply": "pipeline", "diff": "pipeline", "export": "pipeline"},
     "Work": {
         "refresh": "volume",
         "run-job": "job",
@@ -122,13 +115,9 @@ class _Commands(click.Group):
         for title, names in GROUPS.items():
             with formatter.section(title):
                 commands = [(name, self.get_command(ctx, name)) for name in names]
-                formatter.write_dl(
-                    [(name, cmd.get_short_help_str(limit=1000)) for name, cmd in commands if cmd is not None]
-                )
+                formatter.write_dl([(name, cmd.get_short_help_str(limit=1000)) for name, cmd in commands if cmd is not None])
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -32,19 +32,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "functions": ("name", "location", "returns", "comment"),
     "sources": ("name", "kind", "primary_key", "retention", "versions", "error", "error_on", "comment"),
     "tables": ("table", "filled_by", "rows", "size", "written_on", "note"),
-    "batches": (
-        "id",
-        "job",
-        "state",
-        "files",
-        "removals",
-        "moves",
-        "succeeded",
-        "failed",
-        "rows",
-        "seconds",
-        "created_on",
-    ),
+    "batches": ("id", "job", "state", "files", "removals", "moves", "succeeded", "failed", "rows", "seconds", "created_on"),
     "failures": (),  # in blocks
     "rejected": ("volume", "subject", "reason", "count", "last_seen"),
 }
@@ -88,16 +76,10 @@ _KINDS = ("connection", "volume", "stream", "job", "function", "source")
 @click.option(
     "--state", "states", type=click.Choice(_STATES), multiple=True, help="Only failures in this state; may be repeated."
 )
-@click.option(
-    "--volume", metavar="NAME", help="Only rejected messages of this volume.", shell_complete=names_of("volume")
-)
+@click.option("--volume", metavar="NAME", help="Only rejected messages of this volume.", shell_complete=names_of("volume"))
 @kinds("Failures of this kind only.")
 @like("Failures of files whose path is LIKE this, such as 'scans/%.pdf'.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 1_000_000),
-    help="Maximum number of rows; default 1000, or all failures as JSON.",
-)
+@click.option("--limit", type=click.IntRange(1, 1_000_000), help="Maximum number of rows; default 1000, or all failures as JSON.")
 @common
 def list_command(
     session: Session,
@@ -159,14 +141,7 @@ def describe_command(session: Session, output: Output, kind: str, name: str, who
 @click.option("--remove-outputs", is_flag=True, help="Job: remove the files that it wrote to another volume.")
 @common
 def drop_command(
-    session: Session,
-    output: Output,
-    kind: str,
-    name: str,
-    if_exists: bool,
-    cascade: bool,
-    force: bool,
-    remove_outputs: bool,
+    session: Session, output: Output, kind: str, name: str, if_exists: bool, cascade: bool, force: bool, remove_outputs: bool
 ) -> None:
     """Drop an object. Files and result tables stay; a source is dropped with its table."""
     if cascade and kind != "volume":
@@ -258,18 +233,7 @@ def _text(key: str, value: Any) -> Any:
 
 def _show_table(output: Output, table: DescribedTable) -> None:
     """Prints what a table is, its columns, its newest commits, and a few rows."""
-    own = (
-        "table",
-        "rows",
-        "size",
-        "written_on",
-        "job",
-        "primary_key",
-        "streams",
-        "not_committed",
-        "version",
-        "location",
-    )
+    own = ("table", "rows", "size", "written_on", "job", "primary_key", "streams", "not_committed", "version", "location")
     values = {**vars(table), "size": None if table.bytes is None else format_size(table.bytes)}
     output.details({key: values[key] for key in own if values[key] not in (None, [])})
     output.table([*map(vars, table.columns)], ("column", "type"), "No columns.")

@@ -43,9 +43,7 @@ def with_picture_formats(function: F) -> F:
 
 def _with_home(function: F, *, must_exist: bool, pictures: Sequence[str] = ()) -> F:
     @click.option("--home", metavar="DIR", help="The home directory.  [env: VOLSTREAM_HOME]")
-    @click.option(
-        "--format", "format_", type=click.Choice(["text", "json", *pictures]), default="text", show_default=True
-    )
+    @click.option("--format", "format_", type=click.Choice(["text", "json", *pictures]), default="text", show_default=True)
     @functools.wraps(function)
     def command(home: str | None, format_: str, **options: Any) -> Any:
         _check_text()
@@ -202,9 +200,7 @@ def _option(key: Key, changes: bool) -> Callable[[F], F]:
     if key.form is forms.FLAG:
         alone = key.option.flag is not None or default is False
         spelled = flag if alone else f"{flag}/--no-{flag.removeprefix('--')}"
-        return click.option(
-            spelled, key.name, is_flag=True, default=default or None, show_default=not alone, help=help_
-        )
+        return click.option(spelled, key.name, is_flag=True, default=default or None, show_default=not alone, help=help_)
     metavar = key.option.metavar or key.form.metavar
     if key.form in (forms.TEXTS, forms.RECEIVERS, *forms.BY_ITEM):
         help_ += f" Default: {' '.join(default)}" if default else ""

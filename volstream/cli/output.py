@@ -148,9 +148,7 @@ def _print(console: Any, renderable: Any) -> None:
     console.print(renderable, crop=False, highlight=False, markup=False)
 
 
-def _table(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], headings: Sequence[str], *, exact: bool, cut: bool
-) -> Any:
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], headings: Sequence[str], *, exact: bool, cut: bool) -> Any:
     from rich import box
     from rich.table import Table
 

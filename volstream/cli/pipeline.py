@@ -31,9 +31,7 @@ _PROFILE = click.option(
 )
 
 _PRUNE = click.option(
-    "--prune",
-    is_flag=True,
-    help="Drop objects that the files do not define. Tables and sources stay, because they hold data.",
+    "--prune", is_flag=True, help="Drop objects that the files do not define. Tables and sources stay, because they hold data."
 )
 
 
@@ -43,23 +41,12 @@ _PRUNE = click.option(
 @click.option("--dry-run", is_flag=True, help="Check everything and show what would be done; change nothing.")
 @_PRUNE
 @click.option(
-    "--check/--no-check",
-    "contact",
-    default=True,
-    show_default=True,
-    help="Contact buckets and queues of volumes first.",
+    "--check/--no-check", "contact", default=True, show_default=True, help="Contact buckets and queues of volumes first."
 )
 @click.option("--yes", is_flag=True, help="Do not ask before dropping.")
 @creating_home
 def apply_command(
-    session: Session,
-    output: Output,
-    path: Path,
-    profile: str | None,
-    dry_run: bool,
-    prune: bool,
-    contact: bool,
-    yes: bool,
+    session: Session, output: Output, path: Path, profile: str | None, dry_run: bool, prune: bool, contact: bool, yes: bool
 ) -> None:
     """Create and alter objects so that the home has what FILE.toml, or the files of DIR, say.
 
@@ -90,9 +77,7 @@ def apply_command(
 @_PRUNE
 @click.option("--exit-code", is_flag=True, help=f"Exit with {CHANGES} if there are differences.")
 @creating_home
-def diff_command(
-    session: Session, output: Output, path: Path, profile: str | None, prune: bool, exit_code: bool
-) -> None:
+def diff_command(session: Session, output: Output, path: Path, profile: str | None, prune: bool, exit_code: bool) -> None:
     """Show what apply would change. Reads files and catalog only."""
     from volstream.api.pipelines.apply import plan_of
 
@@ -160,9 +145,7 @@ def _writing(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InvalidValueError(
-            f"{file} cannot be written: {error.strerror}.", "Give another file or folder."
-        ) from None
+        raise InvalidValueError(f"{file} cannot be written: {error.strerror}.", "Give another file or folder.") from None
 
 
 @click.command("graph")

@@ -14,8 +14,7 @@ from volstream.jobs.progress import Observer, Progress
 
 @contextmanager
 def watched(
-    output: Output,
-    said: str = "Finishing the current batch. Interrupt again to end at once: the next run repeats that batch.",
+    output: Output, said: str = "Finishing the current batch. Interrupt again to end at once: the next run repeats that batch."
 ) -> Iterator[tuple[Stop, Observer]]:
     """Yields a stop signal for a run, and an observer that shows its progress.
 
@@ -34,14 +33,7 @@ def _progress(output: Output) -> Iterator[Observer]:
         yield lambda _: None
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     with Bar(

@@ -27,9 +27,7 @@ _SHOWN_ROWS = 1000
 
 @click.command("sql")
 @click.argument("statement", required=False)
-@click.option(
-    "-f", "--file", "file", type=click.Path(exists=True, dir_okay=False), help="Run the statements of a file."
-)
+@click.option("-f", "--file", "file", type=click.Path(exists=True, dir_okay=False), help="Run the statements of a file.")
 @creating_home
 def sql_command(session: Session, output: Output, statement: str | None, file: str | None) -> None:
     """Run SQL on tables, streams and DIRECTORY(VOLUME v).

@@ -70,9 +70,7 @@ def resolve_command(session: Session, output: Output, stream: str, outcome: str)
 def _start(session: Session, stream: Stream) -> str:
     """Describes where a new stream begins."""
     if stream.source_kind is SourceKind.TABLE:
-        return (
-            f"starts with the rows that are {'there' if stream.initial else f'written after version {stream.offset}'}"
-        )
+        return f"starts with the rows that are {'there' if stream.initial else f'written after version {stream.offset}'}"
     count = session.home.catalog.refreshes.file_count(stream.source_id)
     files = counted(count, "file")
     if stream.offset is None:

@@ -27,16 +27,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 #: Columns in order of importance: a narrow terminal shows the first.
-_VOLUMES = (
-    "volume",
-    "files",
-    "rejected",
-    "last_listing",
-    "queue",
-    "added_by_listing",
-    "removed_by_listing",
-    "late_events",
-)
+_VOLUMES = ("volume", "files", "rejected", "last_listing", "queue", "added_by_listing", "removed_by_listing", "late_events")
 _STREAMS = ("stream", "unread", "unread_bytes", "source", "offset", "has_data")
 _JOBS = ("job", "state", "done", "failed", "files/s", "rows/s", "waiting_since", "outcome", "last_run", "trigger")
 _TABLES = ("table", "not_committed")
@@ -118,9 +109,7 @@ def picture(before: HomeFacts | None, now: HomeFacts, width: int, height: int, n
     shown = wrong if len(wrong) <= _NOTES else [*wrong[: _NOTES - 1], (f"and {len(wrong) - _NOTES + 1} more", False)]
     free = height - 2 - max(1, len(shown)) - (_FRAME + 1) * len(tables)
     parts: list[Any] = [Text(_heading(now), no_wrap=True, overflow="ellipsis", style="bold")]
-    parts += [
-        Text(text, no_wrap=True, overflow="ellipsis", style="red" if severe else "yellow") for text, severe in shown
-    ]
+    parts += [Text(text, no_wrap=True, overflow="ellipsis", style="red" if severe else "yellow") for text, severe in shown]
     parts += [] if wrong else [Text("Nothing is wrong.", style="green")]
     for number, (rows, columns) in enumerate(tables):
         maximum = max(_LEAST, free // (len(tables) - number))
@@ -190,9 +179,7 @@ def _keys() -> Iterator[Callable[[float], str | None]]:
 
     def pressed(seconds: float) -> str | None:
         ready, _, _ = select.select([descriptor], [], [], seconds)
-        return (
-            os.read(descriptor, 1).decode("ascii", "replace") or "q" if ready else None
-        )  # nothing: the terminal is gone
+        return os.read(descriptor, 1).decode("ascii", "replace") or "q" if ready else None  # nothing: the terminal is gone
 
     try:
         tty.setcbreak(descriptor)

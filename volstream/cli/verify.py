@@ -163,9 +163,7 @@ def _of_volume(volume: str, found: ComparedDirectory) -> _Report:
     if found.late:
         lines.append(f"Late events: {found.late:,} (files so recent that their events may still arrive).")
     if found.unusable:
-        lines.append(
-            f"Not compared: {counted(found.unusable, 'name')} that cannot be rows, or are still being written."
-        )
+        lines.append(f"Not compared: {counted(found.unusable, 'name')} that cannot be rows, or are still being written.")
     error = None
     if found.wrong:
         error = FilesFailedError(

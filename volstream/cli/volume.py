@@ -45,9 +45,7 @@ def create_volume_command(
 
     Its files are kept as a table and can be streamed.
     """
-    volume = session.volumes.create(
-        name, location, check=check, or_replace=or_replace, if_not_exists=if_not_exists, **given
-    )
+    volume = session.volumes.create(name, location, check=check, or_replace=or_replace, if_not_exists=if_not_exists, **given)
     text = f"Volume {volume.name} at {volume.location} (queue: {volume.queue_type})."
     text += _no_longer_ignored(given)
     output.result(volume, f"{text}{_matching(session, volume) if volume.patterns and check else ''}")
@@ -114,9 +112,7 @@ def refresh_command(
     _leave_pandas_out()
     stop = Stop()
     with stop_on_signals(stop, first=lambda: output.message("Stopping. Interrupt again to end at once.")):
-        done = session.volumes.refresh(
-            volume, subdirectory, accept_removals=accept_removals, inventory=inventory, stop=stop
-        )
+        done = session.volumes.refresh(volume, subdirectory, accept_removals=accept_removals, inventory=inventory, stop=stop)
     listing = done.listing
     value: dict[str, Any] = {
         "volume": volume,

@@ -28,11 +28,7 @@ class DataFrame:
     """A DataFrame with snake_case names: a PySpark DataFrame and the streams that it was made from."""
 
     def __init__(
-        self,
-        home: Home,
-        frame: SparkFrame,
-        leaves: frozenset[Leaf] = frozenset(),
-        schema: str = DEFAULT_SCHEMA,
+        self, home: Home, frame: SparkFrame, leaves: frozenset[Leaf] = frozenset(), schema: str = DEFAULT_SCHEMA
     ) -> None:
         self._home = home
         self._frame = frame
@@ -46,9 +42,7 @@ class DataFrame:
     def __getattr__(self, name: str) -> Any:
         """Returns a column, if a frame has no such attribute."""
         if name.startswith("_") or name not in self._frame.columns:
-            near = like(
-                name, [*self._frame.columns, *(member for member in dir(type(self)) if not member.startswith("_"))]
-            )
+            near = like(name, [*self._frame.columns, *(member for member in dir(type(self)) if not member.startswith("_"))])
             raise AttributeError(f"A frame of volstream.compat has no attribute or column {name!r}. {near}".rstrip())
         return self._frame[name]
 
@@ -93,9 +87,7 @@ class DataFrame:
         """Adds or replaces columns: names and columns, or a dict of both. Raises InvalidValueError if their numbers differ."""
         if not isinstance(names, Mapping):
             if columns is None or len(names) != len(columns):
-                raise InvalidValueError(
-                    f"{len(names)} names need as many columns.", "Give with_columns(names, columns)."
-                )
+                raise InvalidValueError(f"{len(names)} names need as many columns.", "Give with_columns(names, columns).")
             names = dict(zip(names, columns, strict=True))
         return self._made(lambda frame: frame.withColumns(dict(names)))
 
@@ -191,16 +183,8 @@ class DataFrame:
         try:
             with as_sql_errors():
                 frame = change(self._frame)
-        except (
-            AssertionError,
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:  # PySpark's, about its arguments
-            raise InvalidValueError(
-                f"PySpark rejects an argument: {in_brief(error)}.", "Give a column or its name."
-            ) from error
+        except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:  # PySpark's, about its arguments
+            raise InvalidValueError(f"PySpark rejects an argument: {in_brief(error)}.", "Give a column or its name.") from error
         leaves = self._leaves | (other._leaves if other is not None else frozenset())
         return DataFrame(self._home, frame, leaves, self._schema)
 

@@ -75,9 +75,7 @@ class Session(Closeable):
         if name == "file":
             hint = "Copy files to the location of a volume by any means; volstream finds them."
         else:
-            hint = (
-                like(name, [member for member in dir(type(self)) if not member.startswith("_")]) + "See session.native."
-            )
+            hint = like(name, [member for member in dir(type(self)) if not member.startswith("_")]) + "See session.native."
         raise AttributeError(f"A session of volstream.compat has no {name!r}. {hint}")
 
     @property

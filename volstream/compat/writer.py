@@ -82,9 +82,7 @@ class Writer:
                     created = True
                 if taken:
                     own = self._frame.sparkSession
-                    consumption.write(
-                        location, lambda marked: self._save(location, bound_to(marked, self._frame)), like=own
-                    )
+                    consumption.write(location, lambda marked: self._save(location, bound_to(marked, self._frame)), like=own)
                 else:  # volumes that were never listed have nothing to consume
                     self._save(location, self._frame)
         except BaseException:

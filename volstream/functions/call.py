@@ -210,9 +210,7 @@ def call_each(
     return again
 
 
-def call_if_due(
-    call: Callable[[Sequence[FileTask]], list[FileOutcome]], group: Sequence[FileTask]
-) -> list[FileOutcome]:
+def call_if_due(call: Callable[[Sequence[FileTask]], list[FileOutcome]], group: Sequence[FileTask]) -> list[FileOutcome]:
     """Calls the function on a set of files, unless it is held back or too large."""
     [task] = group
     if task.held is not None:

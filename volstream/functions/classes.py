@@ -48,9 +48,7 @@ def row_of(value: object) -> Mapping[str, Any] | None:
     else:
         return None
     # Converting values recursively is ten times slower.
-    return (
-        row if all(type(item) in LEAVES for item in row.values()) else {name: _deep(item) for name, item in row.items()}
-    )
+    return row if all(type(item) in LEAVES for item in row.values()) else {name: _deep(item) for name, item in row.items()}
 
 
 def _deep(value: Any) -> Any:

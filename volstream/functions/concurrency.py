@@ -143,9 +143,7 @@ class Calls:
                 call.given_up = self.gave_up = True
                 self._running.remove(call)
                 self._threads -= 1
-                message = (
-                    f"The function ran longer than {format_duration(limit.seconds)}, and could not be interrupted."
-                )
+                message = f"The function ran longer than {format_duration(limit.seconds)}, and could not be interrupted."
                 return [FileOutcome(task, kind=FailureKind.TIMED_OUT, message=message) for task in call.group]
         return None
 

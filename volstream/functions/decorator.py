@@ -24,9 +24,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @checked
-def function(
-    *, returns: object = None, batch_size: int | None = None, concurrency: int | None = None
-) -> Callable[[_F], _F]:
+def function(*, returns: object = None, batch_size: int | None = None, concurrency: int | None = None) -> Callable[[_F], _F]:
     """Declares properties of a per-file function, or of a class whose instances are such functions, that annotations cannot.
 
     Args:
@@ -87,9 +85,7 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
     """
     if isinstance(function, type):
         if not any("__call__" in vars(base) for base in function.__mro__):
-            raise FunctionLoadError(
-                f"{function.__name__} is a class without __call__.", "Give it a method __call__(self, file)."
-            )
+            raise FunctionLoadError(f"{function.__name__} is a class without __call__.", "Give it a method __call__(self, file).")
         calls: list[tuple[Any, tuple[None, ...], Mapping[str, str], str]] = [
             (function, (), arguments, "set up"),
             (function.__call__, (None, None), {}, "called with a file"),
@@ -102,13 +98,10 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
         except (TypeError, ValueError):
             continue
         name = getattr(function, "__name__", type(function).__name__)
-        keywords = [
-            parameter.name for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD
-        ]
+        keywords = [parameter.name for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
         if len(keywords) == len(signature.parameters) and (unknown := sorted({*named} - {*keywords})):
             raise FunctionLoadError(
-                f"{name} has no argument {unknown[0]!r}.",
-                like(unknown[0], keywords) or f"It has {', '.join(keywords)}.",
+                f"{name} has no argument {unknown[0]!r}.", like(unknown[0], keywords) or f"It has {', '.join(keywords)}."
             )
         try:
             signature.bind(*positional, **named)

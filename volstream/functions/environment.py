@@ -129,9 +129,7 @@ def _link(folder: Path, package: str) -> None:
     here.parent.mkdir(parents=True, exist_ok=True)
     if (archive := there.parent).is_file():  # as Spark has PySpark
         with zipfile.ZipFile(archive) as packed:
-            packed.extractall(
-                folder, [name for name in packed.namelist() if name.startswith(f"{'/'.join([top, *inner])}/")]
-            )
+            packed.extractall(folder, [name for name in packed.namelist() if name.startswith(f"{'/'.join([top, *inner])}/")])
         return
     here.symlink_to(there.joinpath(*inner))
     if (libraries := there.with_name(f"{top}.libs")).is_dir():

@@ -160,9 +160,7 @@ class File:
         if not 0 <= number <= _MOST_ADDED:
             raise ValueError(f"count({shortened(name)}, {shortened(number)}): the number must be from 0 to 2**53.")
         if not name.isprintable() or not 0 < len(name) <= _LONGEST_COUNT:
-            raise ValueError(
-                f"The name of a count must have 1 to {_LONGEST_COUNT} printable characters, unlike {name[:200]!r}."
-            )
+            raise ValueError(f"The name of a count must have 1 to {_LONGEST_COUNT} printable characters, unlike {name[:200]!r}.")
         with _counting:
             if name not in self.counted and len(self.counted) >= _MOST_COUNTS:
                 raise ValueError(f"A file has at most {_MOST_COUNTS} counts with different names.")

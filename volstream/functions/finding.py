@@ -8,10 +8,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib.machinery import (
-    ModuleSpec,
-    PathFinder,
-)
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +35,7 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
     if place.endswith(".py"):
         return _from_file(Path(place), attribute)
     if not all(part.isidentifier() for part in place.split(".")):
-        raise FunctionLoadError(
-            f"{place!r} is neither a .py file nor a module.", "Write FILE.py:FUNCTION or pkg.mod:FUNCTION."
-        )
+        raise FunctionLoadError(f"{place!r} is neither a .py file nor a module.", "Write FILE.py:FUNCTION or pkg.mod:FUNCTION.")
     return _from_module(place, attribute, search_path)
 
 

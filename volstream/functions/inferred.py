@@ -122,9 +122,7 @@ def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mappin
     for row in rows:
         for name, value in row.items():
             if not isinstance(name, str):
-                raise InvalidValueError(
-                    f"{printable(path)}: the function returned a column {name!r} whose name is not a string."
-                )
+                raise InvalidValueError(f"{printable(path)}: the function returned a column {name!r} whose name is not a string.")
             types[name] = _merged_in(name, types.get(name, pa.null()), _type_of(path, name, value), path, path)
     return types
 

@@ -158,9 +158,7 @@ class OutcomeCodec:
             columns["memory"] += [outcome.memory, *[None] * more]
             listed = json.dumps(outcome.outputs) if outcome.outputs and not failed else None
             columns["outputs"] += [listed, *[None] * more]
-        arrays = [
-            results if field.name == "result" else pa.array(columns[field.name], field.type) for field in self._schema
-        ]
+        arrays = [results if field.name == "result" else pa.array(columns[field.name], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def encode_arrow(self, outcome: FileOutcome, rows: ArrowRows) -> Iterator[pa.RecordBatch]:
@@ -181,24 +179,17 @@ class OutcomeCodec:
         }
         for batch in rows.batches():
             count = batch.num_rows
-            arrays = {
-                name: pa.repeat(pa.scalar(value, self._schema.field(name).type), count) for name, value in same.items()
-            }
+            arrays = {name: pa.repeat(pa.scalar(value, self._schema.field(name).type), count) for name, value in same.items()}
             arrays["result"] = pa.StructArray.from_arrays(batch.columns, fields=list(self._result))
             for name, value in once.items():
                 arrays[name] = pa.array([value, *[None] * (count - 1)], self._schema.field(name).type)
             once = dict.fromkeys(once)
-            columns = [
-                arrays[field.name] if field.name in arrays else pa.nulls(count, field.type) for field in self._schema
-            ]
+            columns = [arrays[field.name] if field.name in arrays else pa.nulls(count, field.type) for field in self._schema]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def encode_printed(self, entries: Sequence[str]) -> pa.RecordBatch:
         """Returns rows of :func:`outcome_schema` that belong to no file and contain only printed output."""
-        arrays = [
-            pa.array(entries if field.name == "printed" else [None] * len(entries), field.type)
-            for field in self._schema
-        ]
+        arrays = [pa.array(entries if field.name == "printed" else [None] * len(entries), field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def check(self, outcome: FileOutcome) -> None:
@@ -234,10 +225,7 @@ class OutcomeCodec:
             if row is not None and not row.keys() <= self._names:
                 raise KeyError(next(iter(row.keys() - self._names)))
         fields = list(self._result)
-        columns = [
-            convert.array([None if row is None else row.get(field.name) for row in rows], field.type)
-            for field in fields
-        ]
+        columns = [convert.array([None if row is None else row.get(field.name) for row in rows], field.type) for field in fields]
         missing = pa.array([row is None for row in rows], pa.bool_())
         return pa.StructArray.from_arrays(columns, fields=fields, mask=missing)
 

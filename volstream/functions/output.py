@@ -188,9 +188,7 @@ class _Written:
 
     def _file(self, file: object) -> Mapping[str, Any]:
         if not isinstance(file, OutputFile):
-            raise NotRowsError(
-                f"A column of type FILE has a {type(file).__name__}; give volstream.OutputFile(path, data=...)."
-            )
+            raise NotRowsError(f"A column of type FILE has a {type(file).__name__}; give volstream.OutputFile(path, data=...).")
         if id(file) not in self._values:
             self._values[id(file)] = self._write(file)
         return self._values[id(file)]

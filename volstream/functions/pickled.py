@@ -77,8 +77,7 @@ class PickledSource(FunctionSource):
             return own
         if (why := self.unfit) is not None:
             raise FunctionLoadError(
-                why,
-                f"Create the job again with Python {_python()}, or move the function into a file and name it FILE.py:FUNC.",
+                why, f"Create the job again with Python {_python()}, or move the function into a file and name it FILE.py:FUNC."
             )
         with importing(self):
             if self.files:
@@ -183,11 +182,7 @@ def resolved(given: Mapping[str, Any], folder: Path) -> tuple[str, FunctionSourc
 
 def code_of(definition: FileJob | Function) -> FunctionSource:
     """Returns the current code of a job's function, or of one that SQL calls. Raises FunctionLoadError if it is missing."""
-    return (
-        find(definition.function, definition.search_path)
-        if definition.pickled is None
-        else source_of(definition.pickled)
-    )
+    return find(definition.function, definition.search_path) if definition.pickled is None else source_of(definition.pickled)
 
 
 def missing_code(definition: FileJob | Function) -> str | None:
@@ -255,9 +250,7 @@ def _beside(pickled: bytes, imported: Collection[str]) -> Mapping[str, bytes]:
     """Returns the source of modules that are not installed and that a function refers to, or imports when called."""
     strings = {argument for _, argument, _ in pickletools.genops(pickled) if isinstance(argument, str)}
     files: dict[str, bytes] = {}
-    for name in sorted(
-        {module.partition(".")[0] for module in {*imported, *(strings & sys.modules.keys())}} - {"__main__"}
-    ):
+    for name in sorted({module.partition(".")[0] for module in {*imported, *(strings & sys.modules.keys())}} - {"__main__"}):
         files |= found_beside(name)
     return files
 
@@ -289,11 +282,7 @@ def _unpicklable(name: str, function: Any, error: Exception) -> InvalidValueErro
 
 
 def _too_large(name: str, function: Any, size: int) -> InvalidValueError:
-    sizes = {
-        variable: len(_dumps(value))
-        for variable, value in captured(function)
-        if not isinstance(value, types.ModuleType)
-    }
+    sizes = {variable: len(_dumps(value)) for variable, value in captured(function) if not isinstance(value, types.ModuleType)}
     largest = max(sizes, key=lambda variable: sizes[variable], default=None)
     part = f", most of it in the variable {largest!r}" if largest is not None and sizes[largest] > size // 2 else ""
     return InvalidValueError(

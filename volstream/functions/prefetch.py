@@ -43,9 +43,7 @@ class Fetcher:
     def files(self, tasks: Sequence[FileTask]) -> list[File | FileSet]:
         """Returns the files or sets for one call of the function, with their fetched contents."""
         return [
-            self._file(task.info)
-            if task.members is None
-            else FileSet(task.info.relative_path, map(self._file, task.members))
+            self._file(task.info) if task.members is None else FileSet(task.info.relative_path, map(self._file, task.members))
             for task in tasks
         ]
 

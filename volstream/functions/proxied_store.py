@@ -145,9 +145,7 @@ class _LentFile(io.RawIOBase):
         try:
             send(self._channel, (method, arguments))
             well, value = receive(self._channel)
-        except (
-            BaseException
-        ):  # the function's time limit: the answer to come would be taken for that to the next question
+        except BaseException:  # the function's time limit: the answer to come would be taken for that to the next question
             self.close()
             raise
         if not well:

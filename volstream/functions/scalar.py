@@ -102,7 +102,5 @@ def sql_type(text: str) -> str:
     except InvalidValueError:
         schema = None
     if schema is None or schema.names != [_COLUMN]:
-        raise InvalidValueError(
-            f"RETURNS {text!r} is not a SQL type.", "Write for example STRING, DOUBLE or ARRAY<STRING>."
-        )
+        raise InvalidValueError(f"RETURNS {text!r} is not a SQL type.", "Write for example STRING, DOUBLE or ARRAY<STRING>.")
     return to_ddl(schema).removeprefix(f"{_COLUMN} ")

@@ -71,8 +71,7 @@ def from_ddl(text: str) -> pa.Schema:
         parsed = tree_of(f"CREATE TABLE t ({in_sparks_words(text)})")
     except (SqlError, SqlglotError) as error:
         raise InvalidValueError(
-            f"The result columns {text!r} cannot be parsed: {reason_of(error)}.",
-            "Write for example: label STRING, score DOUBLE.",
+            f"The result columns {text!r} cannot be parsed: {reason_of(error)}.", "Write for example: label STRING, score DOUBLE."
         ) from None
     columns = parsed.this.expressions if isinstance(parsed.this, exp.Schema) else []
     if not columns or not all(isinstance(column, exp.ColumnDef) and column.kind for column in columns):
@@ -160,8 +159,7 @@ def check_declared(declared: pa.Schema | None, columns: pa.Schema) -> None:
         else:
             continue
         raise FunctionLoadError(
-            f"It declares {what}.",
-            "Accept its columns with `volstream alter-job JOB --function ...`, or undo the change.",
+            f"It declares {what}.", "Accept its columns with `volstream alter-job JOB --function ...`, or undo the change."
         )
 
 
@@ -206,9 +204,7 @@ def checked(schema: pa.Schema) -> pa.Schema:
         raise InvalidValueError(f"The result column {repeated[0]!r} is declared twice.")
     reserved = sorted(set(names) & {*PROVENANCE.names, *PROVENANCE_OF_SETS.names, FEEDS_VERSION, "_metadata"})
     if reserved:
-        raise InvalidValueError(
-            f"The result column {reserved[0]!r} is reserved for volstream or Delta.", "Choose another name."
-        )
+        raise InvalidValueError(f"The result column {reserved[0]!r} is reserved for volstream or Delta.", "Choose another name.")
     to_ddl(schema)
     return pa.schema([pa.field(field.name, field.type) for field in schema])
 
@@ -320,10 +316,7 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
         return pa.map_(_type_of_hint(name, arguments[0]), _type_of_hint(name, arguments[1]))
     elif is_row_class(hint):
         return pa.struct(list(from_declaration(hint)))
-    elif (
-        isinstance(hint, type)
-        and (base := next((base for base in hint.__mro__ if base in _BY_PYTHON), None)) is not None
-    ):
+    elif isinstance(hint, type) and (base := next((base for base in hint.__mro__ if base in _BY_PYTHON), None)) is not None:
         return _BY_PYTHON[base]
     raise InvalidValueError(
         f"The type {_written(hint)} of the result column {name!r} has no SQL equivalent.", "Declare it with returns."

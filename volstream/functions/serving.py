@@ -70,9 +70,7 @@ def serve(work: Work, requests: Iterator[tuple[str, Any]], copy_output_to: int |
                     return
 
 
-def _many(
-    calls: Calls, fetcher: Fetcher, requests: Iterator[tuple[str, Any]]
-) -> Iterator[tuple[int, list[FileOutcome]]]:
+def _many(calls: Calls, fetcher: Fetcher, requests: Iterator[tuple[str, Any]]) -> Iterator[tuple[int, list[FileOutcome]]]:
     """Makes calls as they are asked for; yields their numbers and outcomes as they end."""
     asked: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 

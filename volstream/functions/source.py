@@ -22,13 +22,7 @@ from contextlib import AbstractContextManager, chdir, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.machinery import (
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ExtensionFileLoader,
-    FileFinder,
-    SourceFileLoader,
-)
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 from itertools import islice
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -146,9 +140,7 @@ class FunctionSource:
 
     def _name_for_children(self, name: str, path: Path) -> None:
         """Makes the function's module importable by its unique name in children: they get ``sys.path``, and names to unpickle."""
-        code = (
-            f"__file__ = {str(path)!r}\nexec(compile(open(__file__, 'rb').read(), __file__, 'exec', dont_inherit=True))"
-        )
+        code = f"__file__ = {str(path)!r}\nexec(compile(open(__file__, 'rb').read(), __file__, 'exec', dont_inherit=True))"
         # There may be no place that is safe; most functions start no such children.
         with suppress(OSError, FunctionLoadError):
             _imported.for_children[self.fingerprint] = str(_unpacked(name, {f"{name}.py": code.encode()}))
@@ -343,8 +335,7 @@ def _load_error(source: FunctionSource, error: BaseException) -> FunctionLoadErr
     remedy = ""
     if isinstance(error, ModuleNotFoundError):
         remedy = (
-            f"Install {error.name} into volstream's environment, or give the function an environment of its own "
-            "(--environment)."
+            f"Install {error.name} into volstream's environment, or give the function an environment of its own (--environment)."
             if source.environment is None
             else f"Add the package of {error.name} to {source.environment.name}: the function has only the packages there."
         )

@@ -75,9 +75,7 @@ def try_function(
     infos = [_info(store, folder, path) for path in paths]
     tasks = [_set_of(infos)] if as_set else [FileTask(info, 0) for info in infos]
     if environment is not None:
-        return _tried_apart(
-            Work(source, arguments, store, schema, timeout_seconds, sets=as_set, outputs=OutputTarget()), tasks
-        )
+        return _tried_apart(Work(source, arguments, store, schema, timeout_seconds, sets=as_set, outputs=OutputTarget()), tasks)
     expected = RowRequirements(schema, Bounds())
     prints = ImmediateOutput(sys.stderr)
     with closing(Fetcher(store)) as fetcher:

@@ -183,9 +183,7 @@ class Work:
         ahead: deque[list[FileTask]] = deque()
         held = files = 0
         while True:
-            while calls.free and (
-                not ahead or (worker.fetch_ahead and held < self.ahead_bytes and files < _AHEAD_FILES)
-            ):
+            while calls.free and (not ahead or (worker.fetch_ahead and held < self.ahead_bytes and files < _AHEAD_FILES)):
                 group = next(groups, None)
                 if group is None:
                     break

@@ -65,9 +65,7 @@ class LocalTable:
         mine = _Request(batches, sum(batch.rows.nbytes for batch in batches))
         with self._lock:
             if self._waiting and sum(request.size for request in self._waiting) + mine.size > _WAITING_BYTES:
-                raise TailFullError(
-                    f"Too many rows wait to be written to {self.location}.", "Try again later, or send fewer."
-                )
+                raise TailFullError(f"Too many rows wait to be written to {self.location}.", "Try again later, or send fewer.")
             self._waiting.append(mine)
         with self._turn:
             if not mine.done:
@@ -86,10 +84,7 @@ class LocalTable:
             self._try(taken)
         except BaseException:  # of this thread alone
             with self._lock:
-                self._waiting = [
-                    *(request for request in taken if request is not mine and not request.done),
-                    *self._waiting,
-                ]
+                self._waiting = [*(request for request in taken if request is not mine and not request.done), *self._waiting]
             raise
 
     def _try(self, requests: Sequence[_Request]) -> None:

@@ -39,9 +39,7 @@ class Client:
         try:
             self._client = flight.FlightClient(location, **roots)
         except (pa.ArrowException, ValueError) as error:
-            raise InvalidValueError(
-                f"{location} is not the address of a server: {error}.", "grpc://host:port"
-            ) from None
+            raise InvalidValueError(f"{location} is not the address of a server: {error}.", "grpc://host:port") from None
         self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
 
     def query(self, statement: str, schema: str) -> tuple[pa.Schema, Iterator[pa.Table]]:
@@ -109,9 +107,7 @@ class RemoteTable:
                         self._sending = self._client.put(self._name, batches[0].rows.schema)
                     writer, reader = self._sending
                     for batch in batches:
-                        metadata = encoded(
-                            stream=batch.stream_id, sequence=batch.sequence, more=batch is not batches[-1]
-                        )
+                        metadata = encoded(stream=batch.stream_id, sequence=batch.sequence, more=batch is not batches[-1])
                         writer.write_with_metadata(batch.rows.combine_chunks().to_batches()[0], metadata)
                     answer = reader.read()
                     if answer is None:

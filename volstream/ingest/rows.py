@@ -86,9 +86,7 @@ class StreamColumns:
             elif column.name in rows.column_names:
                 try:
                     columns.append(
-                        self._limited(
-                            convert.cast(rows[column.name], column.type), self.all[self.position_of(column.name)]
-                        )
+                        self._limited(convert.cast(rows[column.name], column.type), self.all[self.position_of(column.name)])
                     )
                 except pa.ArrowException as error:
                     raise InvalidValueError(f"Column {column.name}: {error}.") from None

@@ -21,14 +21,7 @@ from volstream.base.lifecycle.supervisor import is_transient
 from volstream.base.log import get
 from volstream.base.model.arguments import checked, fitting
 from volstream.base.model.text import counted
-from volstream.errors import (
-    DependencyError,
-    InvalidStateError,
-    InvalidValueError,
-    TailFullError,
-    UserError,
-    in_brief,
-)
+from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, TailFullError, UserError, in_brief
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
 from volstream.ingest.rows import Row, StreamColumns
 from volstream.tables.tails.table import KEY
@@ -123,18 +116,14 @@ class RealtimeStream(Closeable):
         InvalidValueError: a column's type is not supported.
     """
 
-    def __init__(
-        self, receiver: FlushReceiver, name: str, operation: RealtimeOperation, options: RealtimeOptions
-    ) -> None:
+    def __init__(self, receiver: FlushReceiver, name: str, operation: RealtimeOperation, options: RealtimeOptions) -> None:
         self.name = name
         self.operation = operation
         self.statistics = Statistics()
         self._receiver = receiver
         self._key: list[str] = json.loads((receiver.columns.metadata or {}).get(KEY.encode(), b"[]"))
         self.options = self._checked(options)
-        self._columns = StreamColumns(
-            name, receiver.columns, self._key, truncate=options.truncate, on_cut=self._count_cut
-        )
+        self._columns = StreamColumns(name, receiver.columns, self._key, truncate=options.truncate, on_cut=self._count_cut)
         self._id = uuid.uuid4().hex
         self._sequence = 0
         self._changed = threading.Condition()  #: guards all that follows
@@ -281,17 +270,14 @@ class RealtimeStream(Closeable):
 
     def _checked(self, options: RealtimeOptions) -> RealtimeOptions:
         if self._key and self.operation is not RealtimeOperation.CDC:
-            raise InvalidStateError(
-                f"The table {self.name} has a primary key.", "Pass operate=RealtimeOperation.CDC for it."
-            )
+            raise InvalidStateError(f"The table {self.name} has a primary key.", "Pass operate=RealtimeOperation.CDC for it.")
         if not self._key and self.operation is RealtimeOperation.CDC:
             raise InvalidStateError(
                 f"The table {self.name} has no primary key.", "Pass operate=RealtimeOperation.APPEND_ONLY for it."
             )
         if self._key and options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND:
             warnings.warn(
-                f"{self.name} has a primary key: AUTO_FLUSH_SYNC is used instead of AUTO_FLUSH_BACKGROUND.",
-                stacklevel=4,
+                f"{self.name} has a primary key: AUTO_FLUSH_SYNC is used instead of AUTO_FLUSH_BACKGROUND.", stacklevel=4
             )
             return replace(options, flush_mode=FlushMode.AUTO_FLUSH_SYNC)
         return options
@@ -320,8 +306,7 @@ class RealtimeStream(Closeable):
         while len(self._full) + len(self._sending) >= self.options.mutation_buffer_max_num:
             if self.options.flush_mode is FlushMode.MANUAL_FLUSH:
                 raise BufferFullError(
-                    f"All {self.options.mutation_buffer_max_num} buffers of the stream on {self.name} are full.",
-                    "Call flush().",
+                    f"All {self.options.mutation_buffer_max_num} buffers of the stream on {self.name} are full.", "Call flush()."
                 )
             self._changed.wait()
             self._check_open()
@@ -404,9 +389,7 @@ class RealtimeStream(Closeable):
     def _not_sent(self, error: BaseException) -> RowsNotSentError:
         unsent = [*self._sending, *self._full, *([] if self._open is None else [self._open])]
         rows = [
-            row
-            for buffer in unsent
-            for row in (buffer.rows if buffer.table is None else self._columns.rows_of(buffer.table))
+            row for buffer in unsent for row in (buffer.rows if buffer.table is None else self._columns.rows_of(buffer.table))
         ]
         return RowsNotSentError(
             f"{counted(len(rows), 'row')} for {self.name} could not be sent: {in_brief(error).rstrip('.')}.",

@@ -14,9 +14,7 @@ from volstream.errors import DependencyError, VolstreamError
 COLUMNS = "columns"
 
 #: Errors that cross the wire, by name: all that can be built from message and remedy.
-_KINDS = {
-    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, VolstreamError)
-}
+_KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, VolstreamError)}
 
 #: Longest message of an error, in characters: it travels in a header.
 _LONGEST = 2000
@@ -60,8 +58,6 @@ def from_flight(error: flight.FlightError) -> VolstreamError:
     except (AttributeError, ValueError, KeyError, TypeError):
         pass
     if isinstance(error, flight.FlightUnauthenticatedError):
-        return errors.InvalidValueError(
-            "The ingestion server does not accept the token.", "Pass token=... to connect()."
-        )
+        return errors.InvalidValueError("The ingestion server does not accept the token.", "Pass token=... to connect().")
     reason = str(error).partition(". gRPC client debug context")[0].partition(". Detail:")[0]
     return ServerError(f"The ingestion server does not answer: {reason}.", "Try again later.")

@@ -87,9 +87,7 @@ class BatchExecutor:
                 if batch.id in self._committed:
                     raise
                 if self._is_overtaken(intent):
-                    raise FencedError(
-                        f"Batch {batch.id}: another process took it over; nothing of this run was kept."
-                    ) from error
+                    raise FencedError(f"Batch {batch.id}: another process took it over; nothing of this run was kept.") from error
                 # If that fails now (the engine died), the next owner settles it.
                 with suppress(VolstreamError):
                     recover(self._services, self.job, reason_of(error))
@@ -140,9 +138,7 @@ class BatchExecutor:
         if not done.followed:
             return {}
         codes = self._services.catalog.codes.of_batches(batch for _, batch in done.followed.values())
-        made_by = {
-            path: codes[batch].of(old) if batch in codes else None for path, (old, batch) in done.followed.items()
-        }
+        made_by = {path: codes[batch].of(old) if batch in codes else None for path, (old, batch) in done.followed.items()}
         return {path: number for path, number in made_by.items() if number != self._code}
 
     def _commit(self, open_plan: Plan, batch: Batch, intent: Intent, done: StagedBatch, outcome: BatchOutcome) -> None:
@@ -227,9 +223,7 @@ class BatchExecutor:
         kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
         given_up = 0
         if totals.failed:
-            given_up = note_failures(
-                self._services, self.job, self._volume, done.staged, (open_plan, batch), intent, earlier
-            )
+            given_up = note_failures(self._services, self.job, self._volume, done.staged, (open_plan, batch), intent, earlier)
         later = totals.later - given_up
         failed = totals.failed - totals.overtaken - later - totals.held
         return BatchOutcome(

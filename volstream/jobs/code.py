@@ -141,9 +141,7 @@ def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None
     state = table_version, DeltaLog(kept).latest_version()
     last = _counted.get(location)
     now = time.monotonic()
-    if last is None or (
-        last[0] != state and (exact or last[3] < _QUICK_SECONDS or now > last[2] + _PATIENCE * last[3])
-    ):
+    if last is None or (last[0] != state and (exact or last[3] < _QUICK_SECONDS or now > last[2] + _PATIENCE * last[3])):
         files = _count(home.catalog, job, location, kept)
         last = _counted[location] = state, files, time.monotonic(), time.monotonic() - now
     versions = home.catalog.codes.versions(job.id)

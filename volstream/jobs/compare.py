@@ -96,9 +96,7 @@ def compare(
 class _Run:
     """One sample of a job's files, on which codes run."""
 
-    def __init__(
-        self, services: JobServices, job: FileJob, chosen: SampleSelection, observe: ComparisonObserver
-    ) -> None:
+    def __init__(self, services: JobServices, job: FileJob, chosen: SampleSelection, observe: ComparisonObserver) -> None:
         self._services = services
         self._job = job
         self._observe = observe
@@ -109,9 +107,7 @@ class _Run:
                 f"The job {job.name} has not finished its first run, so there is nothing to compare with.",
                 f"Run: volstream run-job {job.name}. To run the function on files of this machine: volstream try.",
             )
-        self._files, self.delivered = services.planner.sample(
-            services.session, job, covered, chosen.condition, chosen.maximum
-        )
+        self._files, self.delivered = services.planner.sample(services.session, job, covered, chosen.condition, chosen.maximum)
         self._paths: list[str] = self._files["relative_path"].to_pylist()
         self._versions = pc.coalesce(self._files["version_id"], self._files["etag"])
         volume = services.catalog.volumes.by_id(stream.source_id)
@@ -127,9 +123,7 @@ class _Run:
             )
         self._store = store_of(volume, services.catalog, services.settings)
 
-    def differences(
-        self, other: FileJob, source: FunctionSource, *, own: bool = False
-    ) -> tuple[Differences, CostPercentiles]:
+    def differences(self, other: FileJob, source: FunctionSource, *, own: bool = False) -> tuple[Differences, CostPercentiles]:
         """Runs code on the sample; returns how its outcomes differ from the existing ones, and its cost."""
         progress = ComparisonProgress(len(self._paths), own=own)
         self._observe(progress)
@@ -200,9 +194,7 @@ class _Run:
     def _newest(self, session: SparkSession, query: str) -> str:
         """Returns SQL for the rows that the job last wrote to a log for each file. Other jobs may append to it, too."""
         present = session.sql(f"SELECT DISTINCT _batch_id FROM ({query})").toArrow()["_batch_id"].to_pylist()
-        pairs = (
-            (identity, self._services.catalog.reports.batch(identity)) for identity in present if identity is not None
-        )
+        pairs = ((identity, self._services.catalog.reports.batch(identity)) for identity in present if identity is not None)
         others = [identity for identity, batch in pairs if batch is not None and batch.job_id != self._job.id]
         mine = f"_batch_id NOT IN ({', '.join(map(literal, others))})" if others else "true"
         last = "rank() OVER (PARTITION BY path ORDER BY _processed_at DESC) AS age"

@@ -106,9 +106,7 @@ class Comparison:
     own: Differences | None = None
     own_cost: CostPercentiles | None = None
 
-    def commands_to_switch(
-        self, function: str, returns: str | None, arguments: Mapping[str, str] | None = None
-    ) -> Sequence[str]:
+    def commands_to_switch(self, function: str, returns: str | None, arguments: Mapping[str, str] | None = None) -> Sequence[str]:
         """Returns the commands that switch the job to the other code; none if a changed column type needs a new table.
 
         Args:

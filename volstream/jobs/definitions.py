@@ -38,13 +38,7 @@ from volstream.base.model.work import FAILING, PERMANENT, FailureKind, FailureSt
 from volstream.catalog import Catalog
 from volstream.catalog.failures import FailureFilter
 from volstream.changes.streams.definitions import new_stream
-from volstream.errors import (
-    AlreadyExistsError,
-    InvalidStateError,
-    InvalidValueError,
-    NotFoundError,
-    ObjectInUseError,
-)
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.functions.declared import declared_apart, declared_by
 from volstream.functions.inferred import with_known
 from volstream.functions.loading.options import LOADER, LoadOptions
@@ -161,14 +155,7 @@ def _options_of(spec: JobSpec) -> Iterable[str]:
     return (*keys(FileJobOptions), *keys(SetOptions)) if isinstance(spec, FileJobSpec) else keys(JobOptions)
 
 
-def alter_job(
-    home: Home,
-    name: Name,
-    *,
-    directory: Path | None = None,
-    infer: Infer | None = None,
-    **changes: Any,
-) -> Job:
+def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: Infer | None = None, **changes: Any) -> Job:
     """Changes a job, which keeps its cursor and failures. ``changes`` are attributes of a :class:`FileJobSpec`, except names.
     ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gains the new ones.
 
@@ -227,9 +214,7 @@ def alter_job(
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
     _check_expected(dataclasses.replace(job, **changes))
     changed = catalog.jobs.change(job, **changes)
-    retried = (
-        FailureFilter(FAILING) if changed.where != job.where else FailureFilter((FailureState.QUARANTINED,), PERMANENT)
-    )
+    retried = FailureFilter(FAILING) if changed.where != job.where else FailureFilter((FailureState.QUARANTINED,), PERMANENT)
     if (changed.group_complete, changed.group_quiet) != (job.group_complete, job.group_quiet):
         held = FailureFilter((FailureState.WAITING,), (FailureKind.HELD,))
         catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, wanted=held)
@@ -361,9 +346,7 @@ def function_of(
     }
 
 
-def _inferred(
-    infer: Infer, source: FunctionSource, arguments: Mapping[str, str], job: FileJob | None
-) -> pa.Schema | None:
+def _inferred(infer: Infer, source: FunctionSource, arguments: Mapping[str, str], job: FileJob | None) -> pa.Schema | None:
     """Returns the columns that a function returns, after those that the job already has."""
     if job is None:
         return infer(source, arguments).columns
@@ -402,8 +385,7 @@ def _check_schema(warehouse: str, table: Name) -> None:
         return
     if table.schema not in folders.inside(f"{warehouse}/tables"):
         raise NotFoundError(
-            f"There is no schema {table.schema} for the table {table}.",
-            f'Run: volstream sql "CREATE SCHEMA {table.schema}".',
+            f"There is no schema {table.schema} for the table {table}.", f'Run: volstream sql "CREATE SCHEMA {table.schema}".'
         )
 
 
@@ -440,8 +422,7 @@ def _own(catalog: Catalog, warehouse: str, spec: StreamSpec, existing: Job | Non
     taken = catalog.streams.find(spec.name)
     if taken is not None and not (existing is not None and existing.owns_stream and taken.id in existing.stream_ids):
         raise AlreadyExistsError(
-            f"The job's own stream would be called {spec.name}, which already exists.",
-            "Drop it, or give it to the job.",
+            f"The job's own stream would be called {spec.name}, which already exists.", "Drop it, or give it to the job."
         )
     return new_stream(catalog, warehouse, spec)
 
@@ -452,8 +433,7 @@ def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
     user = catalog.job_of(stream)
     if user is not None and user != existing:
         raise ObjectInUseError(
-            f"The stream {stream.name} already serves the job {user.name}.",
-            "Create another stream: streams cost nothing.",
+            f"The stream {stream.name} already serves the job {user.name}.", "Create another stream: streams cost nothing."
         )
     return stream
 
@@ -462,8 +442,7 @@ def _check_options(spec: FileJobSpec | FileJob) -> None:
     check_sets(spec)
     if spec.on_move is OnMove.REKEY and spec.write is Write.APPEND:
         raise InvalidValueError(
-            "Rows cannot follow a moved file in a table that logs every processed version.",
-            "Leave out on_move, or write.",
+            "Rows cannot follow a moved file in a table that logs every processed version.", "Leave out on_move, or write."
         )
     if spec.where is not None:
         check_where(spec.where)
@@ -478,8 +457,7 @@ def _check_idle(catalog: Catalog, job: Job) -> None:
     for intent in filter(None, intents):
         raise InvalidStateError(
             f"Batch {intent.batch_id} of job {job.name} is being written, or its process died while writing it.",
-            f"Wait for it, or run: volstream run-job {job.name}. To drop it anyway: volstream drop job {job.name} "
-            "--force.",
+            f"Wait for it, or run: volstream run-job {job.name}. To drop it anyway: volstream drop job {job.name} --force.",
         )
 
 

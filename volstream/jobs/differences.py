@@ -205,9 +205,7 @@ class Percentiles:
         return cls(ordered[(len(ordered) - 1) // 2], ordered[max(0, math.ceil(0.95 * len(ordered)) - 1)])
 
 
-def _without_equal(
-    old: Sequence[Row], new: Sequence[Row], columns: Sequence[str]
-) -> tuple[Sequence[Row], Sequence[Row]]:
+def _without_equal(old: Sequence[Row], new: Sequence[Row], columns: Sequence[str]) -> tuple[Sequence[Row], Sequence[Row]]:
     """Returns the rows of each side without an equal one on the other, in order."""
     gone, came = (Counter(_key(row, columns) for row in rows) for rows in (old, new))
     return _beyond(old, came, columns), _beyond(new, gone, columns)

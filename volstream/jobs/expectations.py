@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 ROWS = "rows"
 
 
-def broken(
-    session: SparkSession, job: FileJob, expected: Sequence[str], staged: Staged
-) -> Mapping[str, list[tuple[str, int]]]:
+def broken(session: SparkSession, job: FileJob, expected: Sequence[str], staged: Staged) -> Mapping[str, list[tuple[str, int]]]:
     """Returns the expectations that files break, each with the number of rows that do, by path. NULL breaks none.
 
     Raises:

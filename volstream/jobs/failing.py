@@ -108,9 +108,7 @@ def earlier_failures(services: JobServices, job: FileJob, open_plan: Plan, batch
     if origins is not None:
         moved = services.catalog.failures.active(job.id, until=origins[1])
         by_path |= {failure.path: failure for failure in moved}
-        ending |= plan.contained_paths(
-            open_plan.location, [failure.path for failure in moved], batch, column="old_path"
-        )
+        ending |= plan.contained_paths(open_plan.location, [failure.path for failure in moved], batch, column="old_path")
     return {path: by_path[path] for path in ending}
 
 

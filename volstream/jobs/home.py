@@ -161,9 +161,7 @@ class Home(Closeable):
         return work()
 
     @contextmanager
-    def consumption(
-        self, *, again: bool = False, timeout: float = 0.0, job_id: str | None = None
-    ) -> Iterator[Consumption]:
+    def consumption(self, *, again: bool = False, timeout: float = 0.0, job_id: str | None = None) -> Iterator[Consumption]:
         """Opens a consumption of streams: this thread's transaction, or a separate one.
 
         Args:

@@ -79,9 +79,7 @@ class ColumnInference:
         if not inference.files and failed:
             path, message = printable(failed[0].task.info.relative_path), _with_line(failed[0])
             what = f"{counted(len(failed), 'file')} of {tried}, first for {path}" if tried > 1 else path
-            raise self._refused(
-                f"the function failed for {what}: {message}", "Correct the function, or name its columns"
-            )
+            raise self._refused(f"the function failed for {what}: {message}", "Correct the function, or name its columns")
         if not inference.files:
             raise self._refused(f"the function returned no rows for {counted(tried, 'file')}")
         return inference.result()

@@ -63,12 +63,7 @@ class Runner(Protocol):
     """Runs one job. Thread-safe."""
 
     def run(
-        self,
-        *,
-        until_empty: bool = False,
-        stop: Stop | None = None,
-        observe: Observer | None = None,
-        owner: str | None = None,
+        self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None, owner: str | None = None
     ) -> RunReport:
         """Consumes the changes that the job's streams hold now.
 
@@ -202,9 +197,7 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
     in_hand = catalog.leases.running_jobs()
     reread = {identity: catalog.jobs.by_id(identity) for identity in unended.keys() - in_hand}
     interrupted = {
-        identity
-        for identity, job in reread.items()
-        if job is not None and job.unended and job.last_started == unended[identity]
+        identity for identity, job in reread.items() if job is not None and job.unended and job.last_started == unended[identity]
     }
     failed, wrong = map(catalog.conditions.causes, (ConditionKind.JOB, ConditionKind.PROOF))
     return Runs(in_hand, frozenset(interrupted), failed, wrong)

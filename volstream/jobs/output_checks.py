@@ -29,9 +29,7 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
     """
     if job.outputs_to is None:
         if job.outputs_prefix is not None:
-            raise InvalidValueError(
-                "outputs_prefix is a folder of the volume of outputs_to.", "Give outputs_to as well."
-            )
+            raise InvalidValueError("outputs_prefix is a folder of the volume of outputs_to.", "Give outputs_to as well.")
         names = [column.name for column in columns if has_files(column.type)]
         if names:
             raise InvalidValueError(
@@ -41,8 +39,7 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
         return
     if job.write is Write.APPEND:
         raise InvalidValueError(
-            "A table that logs every processed version would name outputs that were replaced.",
-            "Leave out write, or outputs_to.",
+            "A table that logs every processed version would name outputs that were replaced.", "Leave out write, or outputs_to."
         )
     volume = catalog.volumes.get(Name.parse(job.outputs_to))
     if job.environment is not None and scheme_of(volume.location) != "file":
@@ -53,9 +50,7 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
     if scheme_of(volume.location) == "memory":
         raise InvalidValueError(f"The volume {volume.name} is in memory, and cannot take outputs.", "Name another one.")
     if volume.selection.may_contain(STAGING):
-        raise InvalidValueError(
-            f"The volume {volume.name} would list unfinished outputs.", f"Let it ignore '{STAGING}'."
-        )
+        raise InvalidValueError(f"The volume {volume.name} would list unfinished outputs.", f"Let it ignore '{STAGING}'.")
     place = _place_of(volume, job.outputs_prefix)
     source = catalog.volumes.by_id(stream.source_id)
     if source is not None and _would_contain(source, place):

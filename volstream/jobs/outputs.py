@@ -152,11 +152,7 @@ class JobOutputs:
             keeps = owner.source if owner is not None and owner.source not in gone else None
             first = owner.source if owner is not None and owner.source in sources else sources[0]
             winner = keeps or first
-            found |= {
-                source: collision_message(path, source, f"the file {winner!r}")
-                for source in sources
-                if source != winner
-            }
+            found |= {source: collision_message(path, source, f"the file {winner!r}") for source in sources if source != winner}
             parents = ("/".join(path.split("/")[:depth]) for depth in range(1, path.count("/") + 1))
             above = next((parent for parent in parents if parent in claims), None)
             if above is not None:
@@ -187,13 +183,7 @@ class JobOutputs:
         ]
         for output in self._catalog.outputs.of_sources(self._table, following):
             new.append(
-                replace(
-                    output,
-                    id=None,
-                    source=following[output.source],
-                    attempt=str(intent.attempt),
-                    state=OutputState.PENDING,
-                )
+                replace(output, id=None, source=following[output.source], attempt=str(intent.attempt), state=OutputState.PENDING)
             )
         replaced = [*removed, *staged.replaced_paths(), *following.values()]
         if new or replaced:

@@ -37,19 +37,11 @@ INSERT, REPLACE, REMOVE, MOVE = "insert", "replace", "remove", "move"
 
 #: The files of a set (``jobs.sets``), and for how many seconds it is held back; no files and NULL for a single file. Not NULL for
 #: both: for each row that Spark gives to Python, Arrow in Java goes through all NULL lists of the batch before it.
-_OF_SETS = (
-    ("members", pa.list_(pa.struct([SCHEMA.field(name) for name in FileInfo._fields]))),
-    ("held", pa.float64()),
-)
+_OF_SETS = (("members", pa.list_(pa.struct([SCHEMA.field(name) for name in FileInfo._fields]))), ("held", pa.float64()))
 
 #: Columns of a plan's files; also as DDL for Spark, which would otherwise run a job to infer them.
 _SCHEMA = pa.schema(
-    [
-        *SCHEMA,
-        ("commit_version", pa.int64()),
-        *((name, pa.string()) for name in ("action", "old_path", "old_version")),
-        *_OF_SETS,
-    ]
+    [*SCHEMA, ("commit_version", pa.int64()), *((name, pa.string()) for name in ("action", "old_path", "old_version")), *_OF_SETS]
 )
 _MEMBERS = (
     "ARRAY<STRUCT<relative_path:STRING,size:BIGINT,last_modified_time:TIMESTAMP,etag:STRING,version_id:STRING,"
@@ -278,9 +270,7 @@ def within(planned: DataFrame, batch: Batch) -> DataFrame:
 
 def removed_paths(location: str, batch: Batch) -> list[str]:
     """Returns the removed paths of a batch and the old paths of its moved files; all in memory."""
-    removed = (
-        _paths(location, "relative_path", _bounds(batch) & (pc.field("action") == REMOVE)) if batch.removals else ()
-    )
+    removed = _paths(location, "relative_path", _bounds(batch) & (pc.field("action") == REMOVE)) if batch.removals else ()
     moved = _paths(location, "old_path", _bounds(batch)) if batch.moves else ()
     return [*removed, *moved]
 
@@ -302,9 +292,7 @@ def moved(location: str, batch: Batch) -> Sequence[Moved]:
     rows = folders.dataset(location, _SCHEMA).to_table(columns, _bounds(batch) & (pc.field("action") == MOVE))
     return [
         Moved(old, old_version, path, etag if version is None else version, commit)
-        for old, old_version, path, version, etag, commit in zip(
-            *(rows[name].to_pylist() for name in columns), strict=True
-        )
+        for old, old_version, path, version, etag, commit in zip(*(rows[name].to_pylist() for name in columns), strict=True)
     ]
 
 

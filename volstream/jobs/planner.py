@@ -56,9 +56,7 @@ class Planner:
         self._write_range(spark, job, covered, job.where, location)
         return self._cut(job, PlanKind.STREAM, covered, location, job.where)
 
-    def of_retries(
-        self, spark: Spark, job: FileJob, covered: Range, due: Sequence[Failure]
-    ) -> tuple[Plan, Sequence[Batch]]:
+    def of_retries(self, spark: Spark, job: FileJob, covered: Range, due: Sequence[Failure]) -> tuple[Plan, Sequence[Batch]]:
         """Plans failed files whose version is still in the directory; newer versions come through the stream. Failed sets are
         planned as they are now: the condition, which may have changed, is part of what a set is."""
         failed = {failure.path: failure for failure in due}
@@ -157,9 +155,7 @@ class Planner:
         plan.write_frame(files, location, count)
         return self._cut(job, kind, covered, location, job.where)
 
-    def sample(
-        self, spark: Spark, job: FileJob, covered: Range, where: str | None, maximum: int
-    ) -> tuple[pa.Table, int]:
+    def sample(self, spark: Spark, job: FileJob, covered: Range, where: str | None, maximum: int) -> tuple[pa.Table, int]:
         """Returns some of the files that :meth:`of_replay` would plan, and the number of all of them.
 
         These have the smallest hashes of their paths: the same files at each call, spread over the directory.
@@ -228,9 +224,7 @@ class Planner:
                 waiting = self._catalog.consumptions.remaining(open_plan, begun=False, after=after)
             if rate is None or waiting is None:
                 return cut_by
-            if (cut_by is not None and not sizing.differ(limits, cut_by)) or not sizing.misses(
-                waiting, rate, limits, target
-            ):
+            if (cut_by is not None and not sizing.differ(limits, cut_by)) or not sizing.misses(waiting, rate, limits, target):
                 return cut_by
         batches = cutting.recut(open_plan, waiting.first, limits)
         self._catalog.consumptions.recut(open_plan, batches)

@@ -7,10 +7,7 @@ from datetime import UTC, datetime
 
 from volstream.base.model.work import PlanKind
 from volstream.catalog.conditions import ConditionKind
-from volstream.errors import (
-    InvalidStateError,
-    StreamStaleError,
-)
+from volstream.errors import InvalidStateError, StreamStaleError
 from volstream.jobs.failing import recover
 from volstream.jobs.output_proof import compared_outputs
 from volstream.jobs.running import Planned, Run

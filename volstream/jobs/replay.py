@@ -27,9 +27,7 @@ class ReplayRun(Run):
             return
         self.make_table()
         with self.planning(PlanKind.REPLAY) as noted:
-            open_plan, batches = noted(
-                self.services.planner.of_replay(self.services.session, self.job, covered, where, among)
-            )
+            open_plan, batches = noted(self.services.planner.of_replay(self.services.session, self.job, covered, where, among))
         if where is None:
             self.job = self.services.catalog.jobs.change(self.job, fingerprint=self.source.fingerprint)
             self.report.progress.code_changed = False

@@ -277,9 +277,7 @@ def changes_of(job: FileJob, plan: Plan, batch: Batch, staged: Staged) -> RowCha
     return RowChanges([staged.inline()], of_table(job), key_column(job), gone, staged.files(), follow)
 
 
-def write_by_spark(
-    session: SparkSession, delta: DeltaWriter, location: str, staged: Staged, changes: RowChanges
-) -> None:
+def write_by_spark(session: SparkSession, delta: DeltaWriter, location: str, staged: Staged, changes: RowChanges) -> None:
     """Commits a batch's outcomes to a table that requires Spark.
 
     Args:

@@ -11,12 +11,7 @@ from volstream.base.definitions import FileJob
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
 from volstream.base.tracing import span
-from volstream.errors import (
-    DependencyError,
-    SqlError,
-    StorageError,
-    VolstreamError,
-)
+from volstream.errors import DependencyError, SqlError, StorageError, VolstreamError
 from volstream.jobs.lease import RunReport, held, lease
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
@@ -50,12 +45,7 @@ class FileRunner:
         self._job = job
 
     def run(
-        self,
-        *,
-        until_empty: bool = False,
-        stop: Stop | None = None,
-        observe: Observer | None = None,
-        owner: str | None = None,
+        self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None, owner: str | None = None
     ) -> RunReport:
         """Processes the stream's current changes, and the failures that are due. See :class:`Runner`."""
         return self._lead(StreamRun, stop, observe, lambda run: run.go(until_empty=until_empty), owner)
@@ -156,12 +146,7 @@ class FileRunner:
         )
 
     def _lead(
-        self,
-        kind: type[R],
-        stop: Stop | None,
-        observe: Observer | None,
-        act: Callable[[R], None],
-        owner: str | None = None,
+        self, kind: type[R], stop: Stop | None, observe: Observer | None, act: Callable[[R], None], owner: str | None = None
     ) -> RunReport:
         """Runs the job while holding its lease, and records the run in the catalog."""
         services = self._services

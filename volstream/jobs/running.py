@@ -15,10 +15,7 @@ from volstream.base.log import get
 from volstream.base.model.text import counted
 from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.base.tracing import span
-from volstream.errors import (
-    FencedError,
-    NotFoundError,
-)
+from volstream.errors import FencedError, NotFoundError
 from volstream.functions.pickled import code_of
 from volstream.jobs.ahead import LONG_WAIT_SECONDS
 from volstream.jobs.attempt import BatchExecutor
@@ -132,19 +129,9 @@ class Run:
         progress.bytes += waiting.bytes
         self.observe(progress)
         if self._code is None:
-            self._code = self.services.catalog.codes.number_of(
-                version_of(self.services.settings, self.job, self.source)
-            )
+            self._code = self.services.catalog.codes.number_of(version_of(self.services.settings, self.job, self.source))
         attempts = BatchExecutor(
-            self.services,
-            self.job,
-            self.owner,
-            self.source,
-            self.volume,
-            self.stop,
-            progress,
-            self._committed,
-            self._code,
+            self.services, self.job, self.owner, self.source, self.volume, self.stop, progress, self._committed, self._code
         )
         cut_by: Limits | None = None
         too_fast = False

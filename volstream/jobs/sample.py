@@ -17,11 +17,7 @@ _CANDIDATES = 1000
 
 
 def sample_of(
-    services: JobServices,
-    volume: Volume,
-    where: str | None,
-    limit: int,
-    suits: Callable[[FileInfo], bool] = lambda _: True,
+    services: JobServices, volume: Volume, where: str | None, limit: int, suits: Callable[[FileInfo], bool] = lambda _: True
 ) -> Sequence[FileInfo]:
     """Returns files of a listed volume, by path: all of them or, if there are more, the first, the last, and some in between.
 

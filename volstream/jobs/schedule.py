@@ -32,8 +32,7 @@ def check_cron(line: str, zone: ZoneInfo) -> None:
     for at, (field, (name, values)) in enumerate(zip(fields, _FIELDS.items(), strict=True)):
         if not croniter.is_valid(" ".join(["*"] * at + [field] + ["*"] * (len(_FIELDS) - at - 1))):
             raise InvalidValueError(
-                f"{line!r} is not a cron line: the {name} cannot be {field!r}.",
-                f"Give {values}, a range, a list, or *.",
+                f"{line!r} is not a cron line: the {name} cannot be {field!r}.", f"Give {values}, a range, a list, or *."
             )
     if not croniter.is_valid(line):
         raise InvalidValueError(f"{line!r} is not a cron line.", f"Write five fields: {' '.join(_FIELDS)}.")

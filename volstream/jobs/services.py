@@ -83,6 +83,4 @@ class JobServices:
 
     def has_files(self, job: FileJob, open_plan: Plan) -> bool:
         """Returns whether a plan's files are available; those of a range of versions are re-created if missing."""
-        return plan.exists(open_plan.location) or self.planner.write_again(
-            self.session, job, open_plan, self.stream(job)
-        )
+        return plan.exists(open_plan.location) or self.planner.write_again(self.session, job, open_plan, self.stream(job))

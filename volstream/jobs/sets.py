@@ -117,9 +117,7 @@ def changed(
     return _with_gone(job, session.sql(snapshot.at_query(version)), keys, version), snapshot.rows
 
 
-def of_keys(
-    session: SparkSession, job: SetJob, snapshot: Snapshot, version: int, keys: Sequence[str]
-) -> tuple[DataFrame, int]:
+def of_keys(session: SparkSession, job: SetJob, snapshot: Snapshot, version: int, keys: Sequence[str]) -> tuple[DataFrame, int]:
     """Returns the rows of a plan for the sets of some keys, like :func:`changed`."""
     files, count = _candidates(session, job, snapshot, version, keys)
     return _with_gone(job, files, relation(session, _column("volstream_key", keys)), version), count
@@ -134,9 +132,7 @@ def strays(session: SparkSession, job: SetJob, snapshot: Snapshot, version: int,
     return _with_gone(job, relation(session, FILES.empty_table()), keys, version)
 
 
-def replayed(
-    session: SparkSession, job: SetJob, snapshot: Snapshot, since: int, now: int, where: str | None
-) -> DataFrame:
+def replayed(session: SparkSession, job: SetJob, snapshot: Snapshot, since: int, now: int, where: str | None) -> DataFrame:
     """Returns the rows of a plan for the sets that were in the directory at one refresh and are the same at another.
 
     Args:

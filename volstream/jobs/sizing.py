@@ -123,8 +123,6 @@ def bounds(settings: Settings) -> Bounds:
     """Returns the bounds of a file's results by the settings; rows are also bounded by the memory of the home's own engine."""
     room = settings.driver_memory // settings.slots // _COPIES
     if room >= settings.result_row_bytes or settings.on_cluster:
-        return Bounds(
-            settings.result_row_bytes, settings.result_file_bytes, settings.log_file_bytes, settings.log_batch_bytes
-        )
+        return Bounds(settings.result_row_bytes, settings.result_file_bytes, settings.log_file_bytes, settings.log_batch_bytes)
     rule = f"1/{_COPIES} of driver_memory for each of the engine's {settings.slots} slots, setting cores"
     return Bounds(room, settings.result_file_bytes, settings.log_file_bytes, settings.log_batch_bytes, rule)

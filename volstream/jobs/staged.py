@@ -199,9 +199,7 @@ class Staged:
     def without_rows(self) -> pa.Table:
         """Returns ``path`` and ``version`` of the files that succeeded without a row; all in memory."""
         empty = (pc.field("rows") == 0) & pc.field("error_kind").is_null()
-        return self._records.to_table(columns=["path", "file_version"], filter=empty).rename_columns(
-            ["path", "version"]
-        )
+        return self._records.to_table(columns=["path", "file_version"], filter=empty).rename_columns(["path", "version"])
 
     def counts(self) -> pa.Table:
         """Returns ``path`` and ``rows`` of the files that succeeded; all in memory."""

@@ -161,12 +161,7 @@ class Stager:
         return replace(pace, wait=min(pace.seconds, max(0.0, pace.seconds - ago)))
 
     def _stage(
-        self,
-        open_plan: Plan,
-        batch: Batch,
-        attempt: str,
-        session: SparkSession | None,
-        idle: Callable[[], None],
+        self, open_plan: Plan, batch: Batch, attempt: str, session: SparkSession | None, idle: Callable[[], None]
     ) -> StagedBatch:
         """Runs the function on the batch's files and stages the outcomes.
 
@@ -285,14 +280,7 @@ def target_of_rows(job: FileJob, location: str, batch_id: str) -> RowsTarget:
 
 
 def stage(
-    services: JobServices,
-    location: str,
-    target: RowsTarget,
-    files: DataFrame,
-    work: Work,
-    job: FileJob,
-    count: int,
-    **about: str,
+    services: JobServices, location: str, target: RowsTarget, files: DataFrame, work: Work, job: FileJob, count: int, **about: str
 ) -> Staged:
     """Runs a job's function on ``count`` files and stages the outcomes; ``about`` adds fields to the log."""
     from pyspark.errors import PySparkException

@@ -52,9 +52,7 @@ class StreamRun(Run):
             covered.source.make_durable(covered.table_id, covered.to_version)
             table = folders.table_location(self.services.warehouse, self.job.into)
             with self.planning(PlanKind.STRAYS) as noted:
-                open_plan, batches = noted(
-                    self.services.planner.of_strays(self.services.session, self.job, covered, table)
-                )
+                open_plan, batches = noted(self.services.planner.of_strays(self.services.session, self.job, covered, table))
             self.open(open_plan, batches, stream)
         if not self.ended:
             self.job = self.services.catalog.jobs.change(self.job, may_have_strays=False)

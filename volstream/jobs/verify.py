@@ -242,10 +242,7 @@ def compared(
     )
     problems = session.read.schema("path STRING, problem STRING").parquet(f"{folder}/problems")
     return Comparison(
-        verification,
-        version or 0,
-        files.unionByName(strays),
-        problems.where(f"problem NOT IN ('{_UNPROVEN}', '{_FAILING}')"),
+        verification, version or 0, files.unionByName(strays), problems.where(f"problem NOT IN ('{_UNPROVEN}', '{_FAILING}')")
     )
 
 
@@ -254,12 +251,7 @@ _UNPROVEN, _FAILING = "unproven", "failing"
 
 
 def _outcomes(
-    services: JobServices,
-    session: SparkSession,
-    job: FileJob,
-    recorded: str,
-    history: History,
-    lost: Collection[str],
+    services: JobServices, session: SparkSession, job: FileJob, recorded: str, history: History, lost: Collection[str]
 ) -> DataFrame:
     """Returns ``path`` and ``problem`` of the files in ``volstream_files`` that are wrong, or not known to be right.
 
@@ -295,10 +287,7 @@ def _outcomes(
     changed_since = "t.version > coalesce(o.wrote, -1)"
     lacking = Problem.MISSING if ledger.is_kept(kept) else _UNPROVEN
     # What is true of a file, the first one that is: f the file, r its rows, b its failure, e its entry in the ledger.
-    cases = [
-        ("b.path IS NOT NULL", _FAILING),
-        ("r.path IS NULL AND e.path IS NULL", lacking),
-    ]
+    cases = [("b.path IS NOT NULL", _FAILING), ("r.path IS NULL AND e.path IS NULL", lacking)]
     if not by_version:
         # Of a failing file the rows of its former version are still there.
         kept_rows = f"r.path IS NOT NULL AND {changed_since} AND (r.low = f.version OR b.path IS NOT NULL)"
@@ -359,9 +348,7 @@ def _without(files: str, others: str) -> str:
     return f"SELECT f.* FROM {files} f LEFT ANTI JOIN {others} o ON o.relative_path = f.relative_path"
 
 
-def _waiting(
-    services: JobServices, session: SparkSession, job: FileJob, covered: Range, unfinished: Plan | None
-) -> str:
+def _waiting(services: JobServices, session: SparkSession, job: FileJob, covered: Range, unfinished: Plan | None) -> str:
     """Returns SQL for how many files have come, changed or gone since files were delivered, or are in an unfinished plan."""
     if unfinished is not None:
         return str(unfinished.files)

@@ -173,9 +173,7 @@ class SparkGateway:
             EngineLostError: the engine was lost, or the gateway is closed. EngineError, JavaError: as :meth:`fresh`.
         """
         thread = threading.current_thread()
-        return self._present(thread, False) or self._of_thread(
-            thread, False, lambda: self._new(self._left.pop(thread, None))
-        )
+        return self._present(thread, False) or self._of_thread(thread, False, lambda: self._new(self._left.pop(thread, None)))
 
     def statements(self) -> SparkSession:
         """Returns this thread's session for a user's statements, to which times without a zone are local. As :meth:`session`."""
@@ -193,9 +191,7 @@ class SparkGateway:
             present = self._by_thread.get((thread, of_statements))
         return None if present is None or self._ended is not None else present.session
 
-    def _of_thread(
-        self, thread: threading.Thread, of_statements: bool, new: Callable[[], SparkConnection]
-    ) -> SparkSession:
+    def _of_thread(self, thread: threading.Thread, of_statements: bool, new: Callable[[], SparkConnection]) -> SparkSession:
         connection = new()
         with self._lock:
             ended = [other for other in self._by_thread if not other[0].is_alive()]
@@ -311,11 +307,7 @@ class SparkGateway:
             self._on_server = {key: value for key, value in values.items() if session.conf.isModifiable(key)}
             for key in sorted(conf.keys() - self._on_server.keys()):
                 if session.conf.get(key, None) != conf[key]:
-                    _log.warning(
-                        "setting_ignored",
-                        setting=f"spark_conf.{key}",
-                        cause="it can only be set on the Spark server",
-                    )
+                    _log.warning("setting_ignored", setting=f"spark_conf.{key}", cause="it can only be set on the Spark server")
         for key, value in self._on_server.items():
             session.conf.set(key, value)
 

@@ -45,9 +45,7 @@ def given_up(session: SparkSession, seconds: float) -> Iterator[None]:
 @contextmanager
 def tagged(session: SparkSession, tag: str) -> Iterator[None]:
     """Runs this thread's statements in another thread's session, with a tag by which ``session.interruptTag`` ends them."""
-    active: Any = (
-        session  # PySpark uses this thread's active session where it is given none, such as for resource profiles
-    )
+    active: Any = session  # PySpark uses this thread's active session where it is given none, such as for resource profiles
     active._active_session.session = session
     session.addTag(tag)
     try:

@@ -18,9 +18,7 @@ from volstream.sql.tokens import tokenize
 _DEFAULTS = "delta.feature.allowColumnDefaults"
 
 
-def create_table(
-    statement: str, key_property: str, shorthands: Mapping[str, Callable[[str], Mapping[str, str]]]
-) -> str:
+def create_table(statement: str, key_property: str, shorthands: Mapping[str, Callable[[str], Mapping[str, str]]]) -> str:
     """Rewrites CREATE TABLE or ALTER TABLE for Spark: replaces types of other platforms by Spark's, a PRIMARY KEY by a table
     property with the columns' names, and properties like ``change_tracking`` by several Delta properties. A column's
     ``DEFAULT`` in a CREATE TABLE adds the table feature that Delta requires.
@@ -70,9 +68,7 @@ def insert_all_columns(statement: str, columns: Sequence[str]) -> str:
     return text
 
 
-def merge_filter(
-    statement: str, stream: str, stream_columns: Sequence[str], target_columns: Sequence[str]
-) -> str | None:
+def merge_filter(statement: str, stream: str, stream_columns: Sequence[str], target_columns: Sequence[str]) -> str | None:
     """Returns SQL on a stream's own columns for the rows that can match a clause of a MERGE; None: every row can.
 
     A stream represents an update as two rows with one key, which Delta rejects as two matches of one target row. Rows that
@@ -156,11 +152,7 @@ def as_insert(statement: str) -> tuple[str, str, str] | None:
     if words[:1] != ["CREATE"] or "TABLE" not in words[:4]:
         return None
     for position, word in enumerate(words):
-        if (
-            word == "AS"
-            and position + 1 < len(words)
-            and words[position + 1] in ("SELECT", "WITH", "(", "VALUES", "FROM")
-        ):
+        if word == "AS" and position + 1 < len(words) and words[position + 1] in ("SELECT", "WITH", "(", "VALUES", "FROM"):
             start = words.index("TABLE") + 1
             if words[start : start + 3] == ["IF", "NOT", "EXISTS"]:
                 start += 3

@@ -94,9 +94,7 @@ def _change_options(words: Sequence[str]) -> Mapping[str, str]:
     options: dict[str, str] = {}
     for at in range(0, len(words), 4):
         if len(words) < at + 3 or words[at + 1] != "=" or words[at + 3 : at + 4] not in ([], [","]):
-            raise SqlError(
-                "WITH must be followed by options: (deduplicationMode = 'netChanges', computeUpdates = 'true')."
-            )
+            raise SqlError("WITH must be followed by options: (deduplicationMode = 'netChanges', computeUpdates = 'true').")
         name, value = words[at], words[at + 2]
         if name.lower() not in _CHANGE_OPTIONS:
             near = like(name, _CHANGE_OPTIONS.values())

@@ -62,10 +62,7 @@ FOREIGN: Sequence[ForeignConstruct] = (
     ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TEMPORARY )?(?P<word>FILE FORMAT)\b|\b(?P<other>FILE_FORMAT) =",
         "The options of files are those of a load: LOAD (FORMAT 'csv', DELIMITER ';').",
-        {
-            "FILE FORMAT": "CREATE FILE FORMAT f TYPE = CSV",
-            "FILE_FORMAT": "CREATE TABLE t (a INT) FILE_FORMAT = (TYPE = CSV)",
-        },
+        {"FILE FORMAT": "CREATE FILE FORMAT f TYPE = CSV", "FILE_FORMAT": "CREATE TABLE t (a INT) FILE_FORMAT = (TYPE = CSV)"},
         "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv', DELIMITER ';') INTO TABLE t",
     ),
     ForeignConstruct(
@@ -198,11 +195,7 @@ FOREIGN: Sequence[ForeignConstruct] = (
     ForeignConstruct(
         r"\b(FROM|JOIN|,) DIRECTORY \( @? ?(?P<word>(?!VOLUME )\w+( \. \w+)*) \)",
         "Write DIRECTORY(VOLUME {word}).",
-        {
-            "v": "SELECT * FROM DIRECTORY(@v)",
-            "notes": "SELECT * FROM DIRECTORY(notes)",
-            "a.v": "SELECT * FROM DIRECTORY(a.v)",
-        },
+        {"v": "SELECT * FROM DIRECTORY(@v)", "notes": "SELECT * FROM DIRECTORY(notes)", "a.v": "SELECT * FROM DIRECTORY(a.v)"},
         "SHOW VOLUME DIRECTORY v",
         words="DIRECTORY({word})",
     ),

@@ -264,9 +264,7 @@ def targets(statement: str) -> Sequence[Reference]:
 
 def check_no_identifier(statement: str) -> None:
     """Raises SqlError if a statement that is no query names something by ``IDENTIFIER(...)``, which only Spark evaluates."""
-    evaluated = any(
-        before.text.upper() == "IDENTIFIER" and after.text == "(" for before, after in pairwise(tokenize(statement))
-    )
+    evaluated = any(before.text.upper() == "IDENTIFIER" and after.text == "(" for before, after in pairwise(tokenize(statement)))
     if evaluated and not is_query(statement):
         raise SqlError("IDENTIFIER(...) is possible only in queries.", "Write the name itself.")
 

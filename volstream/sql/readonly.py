@@ -30,9 +30,7 @@ def one_query(text: str) -> str:
     statement = only(text)
     word = words_of(statement)[0]
     if word not in _READING:
-        raise SqlError(
-            f"{word} is not a query.", "Here only SELECT, SHOW and DESCRIBE run; use volstream sql for the others."
-        )
+        raise SqlError(f"{word} is not a query.", "Here only SELECT, SHOW and DESCRIBE run; use volstream sql for the others.")
     check_calls(statement)
     return statement
 

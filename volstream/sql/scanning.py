@@ -121,14 +121,10 @@ def by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
             position += 1
             continue
         listed = before == "," and clauses[-1] == "FROM"
-        begins = (before in _BEFORE_RELATION and (before != "FROM" or from_)) or (
-            before == "IN" and position == 3 and of_columns
-        )
+        begins = (before in _BEFORE_RELATION and (before != "FROM" or from_)) or (before == "IN" and position == 3 and of_columns)
         if (begins or listed) and word != "(" and is_name(tokens[position]):
             named, after = name_at(statement, tokens, position)
-            is_expression = (
-                named is not None and tokens[after - 1] is tokens[position] and named.name.name in expressions
-            )
+            is_expression = named is not None and tokens[after - 1] is tokens[position] and named.name.name in expressions
             if named is not None and not is_expression:
                 alias = (before in _BEFORE_ALIAS or listed) and alias_may_follow(tokens, after)
                 mentions.append(replace(named, takes_alias=alias))
@@ -185,9 +181,7 @@ def _common_expressions(tokens: list[Token]) -> set[str]:
     return names
 
 
-def name_at(
-    statement: str, tokens: list[Token], position: int, *, columns: bool = False
-) -> tuple[Reference | None, int]:
+def name_at(statement: str, tokens: list[Token], position: int, *, columns: bool = False) -> tuple[Reference | None, int]:
     """Returns the name that begins at a token, or None for a call or an invalid name, and the position after it.
 
     Args:

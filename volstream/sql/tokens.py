@@ -52,9 +52,7 @@ def _scan(text: str) -> list[Any]:
         ends = [0, *(token.end + 1 for token in tokens)]
         starts = [*(token.start for token in tokens), len(text)]
         if any(_CONTINUED.search(text, end, start) for end, start in zip(ends, starts, strict=True)):
-            raise SqlError(
-                "A comment ends with a backslash, which continues it on the next line.", "Remove the backslash."
-            )
+            raise SqlError("A comment ends with a backslash, which continues it on the next line.", "Remove the backslash.")
     return tokens
 
 

@@ -19,21 +19,7 @@ FILE = "STRUCT<volume: STRING, relative_path: STRING, size: BIGINT, etag: STRING
 #: Types that a person may have meant.
 _KNOWN = (
     *_SPARKS,
-    *(
-        "ARRAY",
-        "BIGINT",
-        "BINARY",
-        "BOOLEAN",
-        "BYTE",
-        "CHAR",
-        "DATE",
-        "DEC",
-        "DECIMAL",
-        "DOUBLE",
-        "FLOAT",
-        "INT",
-        "INTEGER",
-    ),
+    *("ARRAY", "BIGINT", "BINARY", "BOOLEAN", "BYTE", "CHAR", "DATE", "DEC", "DECIMAL", "DOUBLE", "FLOAT", "INT", "INTEGER"),
     *("LONG", "MAP", "NUMERIC", "REAL", "SHORT", "SMALLINT", "STRING", "STRUCT", "TIMESTAMP", "TIMESTAMP_LTZ"),
     *("TIMESTAMP_NTZ", "TINYINT", "VARCHAR", "VARIANT", "VOID"),
 )
@@ -73,11 +59,7 @@ def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, st
             replacements.append((token.start, token.end + 1, _SPARKS[word]))
         elif word in ("CHAR", "VARCHAR") and following != "(":
             replacements.append((token.start, token.end + 1, "STRING"))
-        elif (
-            token.token_type is TokenType.VAR
-            and tokens[at - 2].text.upper() != "COLUMN"
-            and (near := like(word, _KNOWN))
-        ):
+        elif token.token_type is TokenType.VAR and tokens[at - 2].text.upper() != "COLUMN" and (near := like(word, _KNOWN)):
             raise InvalidValueError(f"There is no type {token.text}.", near.rstrip())
     return replacements
 

@@ -117,9 +117,7 @@ class QueueContract:
         again = bench.queue.receive(10, 2 * SETTINGS.visibility_seconds)
         assert not {message.receipt for message in first} & {message.receipt for message in again}
 
-    def test_deliveries_unacknowledged_at_a_stop_are_redelivered_after_the_next_start(
-        self, open_bench: OpenBench
-    ) -> None:
+    def test_deliveries_unacknowledged_at_a_stop_are_redelivered_after_the_next_start(self, open_bench: OpenBench) -> None:
         bench = open_bench(PATIENT)
         bench.queue.start()
         bench.happen("a")

@@ -117,9 +117,7 @@ class StoreContract:
         return store
 
     @pytest.mark.parametrize("size", [0, 10, PART_BYTES, PART_BYTES + 1])
-    def test_an_output_appears_at_once_and_is_the_same_after_a_move(
-        self, place: Place, outputs: TakesOutputs, size: int
-    ) -> None:
+    def test_an_output_appears_at_once_and_is_the_same_after_a_move(self, place: Place, outputs: TakesOutputs, size: int) -> None:
         content = b"0123456789" * (size // 10) + b"x" * (size % 10)
         written = outputs.put(".made/a b", io.BytesIO(content), "image/png")
         first = place.store.head(".made/a b")
@@ -144,9 +142,7 @@ class StoreContract:
             assert file.read() == b"new"
         assert outputs.obstacle("b/c") is None
 
-    def test_a_folder_of_outputs_is_removed_with_all_in_it_and_nothing_else(
-        self, place: Place, outputs: TakesOutputs
-    ) -> None:
+    def test_a_folder_of_outputs_is_removed_with_all_in_it_and_nothing_else(self, place: Place, outputs: TakesOutputs) -> None:
         for path in ("a/b/1", "a/b/.c/2", "a/bc", "d"):
             outputs.put(path, io.BytesIO(b"x"), None)
         outputs.remove_folder("a/b")
@@ -232,9 +228,7 @@ class StoreContract:
     def test_a_url_is_percent_encoded_below_the_location(self, place: Place) -> None:
         assert place.store.url("a b/ü%?#.txt").endswith("/a%20b/%C3%BC%25%3F%23.txt")
 
-    @pytest.mark.parametrize(
-        "name", ["with space", "a+b", "50%25", "a&b=c", 'it\'s "x"', "new\nline", "ü日本", "-rf", "a" * 255]
-    )
+    @pytest.mark.parametrize("name", ["with space", "a+b", "50%25", "a&b=c", 'it\'s "x"', "new\nline", "ü日本", "-rf", "a" * 255])
     def test_odd_names_are_listed_read_and_found(self, place: Place, name: str) -> None:
         if set(name) & set(place.unusable):
             pytest.skip("no name can be so there")

@@ -18,9 +18,7 @@ def test_what_was_decided_is_stored_with_its_alerts(catalog: Catalog) -> None:
     alerts = catalog.alerts
     paused = AlertCause("pause:1", NOW, alerted_on=NOW)
     waiting = AlertCause("failed:1:x", NOW, count=3, note='{"why": "\\u0000 \\ud800"}')
-    alerts.record(
-        changed=[paused, waiting], gone=[], made=[("ops", {"why": "paused \x00"}), ("team", {"why": "paused"})]
-    )
+    alerts.record(changed=[paused, waiting], gone=[], made=[("ops", {"why": "paused \x00"}), ("team", {"why": "paused"})])
     assert alerts.causes() == {one.key: one for one in (paused, waiting)}
     assert alerts.waiting() == {"ops": 1, "team": 1}
     alerts.record(changed=[AlertCause(waiting.key, NOW, alerted_on=NOW)], gone=[paused.key], made=[])

@@ -43,13 +43,7 @@ def test_the_offset_moves_with_the_last_batch_and_not_before(catalog: Catalog, j
     assert ended.state is PlanState.DONE
     stored = catalog.reports.batch(batches[0].id)
     assert stored is not None
-    assert (stored.state, stored.succeeded, stored.rows, stored.sequence, stored.attempts) == (
-        BatchState.COMMITTED,
-        2,
-        2,
-        1,
-        1,
-    )
+    assert (stored.state, stored.succeeded, stored.rows, stored.sequence, stored.attempts) == (BatchState.COMMITTED, 2, 2, 1, 1)
     assert stored.committed_on is not None
 
 
@@ -230,9 +224,7 @@ def test_unstarted_batches_are_recut_and_the_plan_still_ends_at_the_same_version
     assert catalog.consumptions.remaining(made, begun=False) is None
 
 
-def test_a_batch_in_work_is_not_recut_and_one_whose_attempt_has_ended_keeps_its_name(
-    catalog: Catalog, job: Job
-) -> None:
+def test_a_batch_in_work_is_not_recut_and_one_whose_attempt_has_ended_keeps_its_name(catalog: Catalog, job: Job) -> None:
     made, batches = objects.store_plan(catalog, job, batches=3)
     intent = catalog.consumptions.begin(batches[0], owner="me", target=TARGET)
     with pytest.raises(FencedError):
@@ -296,8 +288,7 @@ def test_batches_are_found_by_the_path_they_cover_in_byte_order(catalog: Catalog
     made = objects.plan(job)
     bounds = [(None, "B"), ("B", "a"), ("a", "é"), ("é", "中"), ("中", "\U0001f600")]
     batches = [
-        objects.batch(made, number, after_path=after, until_path=until)
-        for number, (after, until) in enumerate(bounds, start=1)
+        objects.batch(made, number, after_path=after, until_path=until) for number, (after, until) in enumerate(bounds, start=1)
     ]
     catalog.consumptions.open((made, batches, stream_of(catalog, job)))
     expected = {"A": 1, "B": 1, "C": 2, "a": 2, "b": 3, "zz": 3, "é": 3, "中": 4, "中x": 5, "\uffff": 5}
@@ -310,8 +301,7 @@ def test_batches_are_found_by_the_path_they_cover_in_byte_order(catalog: Catalog
 def test_waiting_and_finished_work_is_totalled(catalog: Catalog, job: Job) -> None:
     _, batches = objects.store_plan(catalog, job, batches=3)
     catalog.consumptions.commit(
-        catalog.consumptions.begin(batches[0], owner="me", target=TARGET),
-        BatchOutcome(1, 1, 5, counted={"tokens": 1.5}),
+        catalog.consumptions.begin(batches[0], owner="me", target=TARGET), BatchOutcome(1, 1, 5, counted={"tokens": 1.5})
     )
     catalog.consumptions.begin(batches[1], owner="me", target=TARGET)
     assert catalog.reports.waiting(job.id) == Load(batches=2, files=4, bytes=40)

@@ -69,9 +69,7 @@ def test_all_rows_except_leases_are_copied_from_either_database(catalog: Catalog
     assert _rows(other) == {**expected, "leases": []}
 
 
-def test_rows_are_copied_into_either_database_and_later_ids_continue_after_them(
-    catalog: Catalog, other: Catalog
-) -> None:
+def test_rows_are_copied_into_either_database_and_later_ids_continue_after_them(catalog: Catalog, other: Catalog) -> None:
     _fill(other)
 
     _copied(other, catalog)

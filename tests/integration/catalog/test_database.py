@@ -72,16 +72,10 @@ def _described(connection: sqlalchemy.Connection) -> object:
     found = sqlalchemy.inspect(connection)
     return {
         table: (
-            {
-                column["name"]: (str(column["type"]), column["nullable"], column["default"])
-                for column in found.get_columns(table)
-            },
+            {column["name"]: (str(column["type"]), column["nullable"], column["default"]) for column in found.get_columns(table)},
             found.get_pk_constraint(table)["constrained_columns"],
             sorted((index["name"], index["column_names"], index["unique"]) for index in found.get_indexes(table)),
-            sorted(
-                (constraint["name"] or "", constraint["column_names"])
-                for constraint in found.get_unique_constraints(table)
-            ),
+            sorted((constraint["name"] or "", constraint["column_names"]) for constraint in found.get_unique_constraints(table)),
             sorted((key["referred_table"], key["constrained_columns"]) for key in found.get_foreign_keys(table)),
         )
         for table in found.get_table_names()

@@ -116,9 +116,7 @@ def test_skip_and_retry_affect_the_named_files(catalog: Catalog, job: Job) -> No
     fail(catalog, job, {"path": "a"}, {"path": "b", "next_try": None}, {"path": "c"})
     moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=["a", "unknown"])
     assert moved == ["a"]
-    assert catalog.failures.due(job.id, objects.NOW, 10) == [
-        one for one in catalog.failures.active(job.id) if one.path == "c"
-    ]
+    assert catalog.failures.due(job.id, objects.NOW, 10) == [one for one in catalog.failures.active(job.id) if one.path == "c"]
     # All that failed, but for what was given up knowingly; a skipped one is retried when it is named.
     assert catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None) == ["b", "c"]
     assert states(catalog, job)["a"] is FailureState.SKIPPED
@@ -128,12 +126,7 @@ def test_skip_and_retry_affect_the_named_files(catalog: Catalog, job: Job) -> No
 
 def test_failures_can_be_selected_by_kind_and_sql_pattern(catalog: Catalog, job: Job) -> None:
     names = ["scans/a.pdf", "scans/A.pdf", "scans/b*.txt", "SCANS/a.pdf", "scans/a_pdf", "[x]/a.pdf", "scans/%.pdf"]
-    fail(
-        catalog,
-        job,
-        *(dict[str, object](path=name) for name in names[:-1]),
-        {"path": names[-1], "kind": FailureKind.TIMED_OUT},
-    )
+    fail(catalog, job, *(dict[str, object](path=name) for name in names[:-1]), {"path": names[-1], "kind": FailureKind.TIMED_OUT})
 
     def found(**sort: Any) -> list[str]:
         wanted = FailureFilter(**sort)
@@ -164,9 +157,7 @@ def test_a_failure_recorded_while_the_clock_was_ahead_is_due_at_once(catalog: Ca
     assert due < now + timedelta(minutes=1)
 
 
-def test_what_is_asked_for_while_the_clock_is_ahead_is_due_at_once_when_it_is_right_again(
-    catalog: Catalog, job: Job
-) -> None:
+def test_what_is_asked_for_while_the_clock_is_ahead_is_due_at_once_when_it_is_right_again(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a", "next_try": None}, {"path": "b"}, {"path": "c"})
     now = datetime.now(UTC)
     catalog.failures.set_state(job.id, FailureState.RETRYING, paths=["a"])  # whatever time it is
@@ -259,9 +250,7 @@ def test_a_process_presumed_dead_leaves_no_failures_behind(catalog: Catalog, job
         assert not transaction.execute(select(tables.failures)).all()
 
 
-def test_a_list_of_failures_that_is_cut_says_so_and_json_has_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_list_of_failures_that_is_cut_says_so_and_json_has_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = ["--home", str(tmp_path / "home")]
     assert run(["init", *home]) == 0
     with Session.builder.config("home", tmp_path / "home").create() as session:

@@ -40,13 +40,7 @@ def test_finished_work_is_forgotten_while_totals_and_open_work_stay(catalog: Cat
     # A stream has read up to refresh 20, and an open plan reads from there on.
     assert counts(catalog) == {"refreshes": 10, "plans": 1, "batches": 2, "intents": 0}
     assert catalog.consumptions.open_plan(stream.id) == kept
-    assert catalog.reports.totals(job.id) == {
-        "batches": 6,
-        "succeeded": 12,
-        "failed": 6,
-        "rows": 30,
-        "bytes": 120,
-    }
+    assert catalog.reports.totals(job.id) == {"batches": 6, "succeeded": 12, "failed": 6, "rows": 30, "bytes": 120}
     assert catalog.refreshes.file_count(volume.id) == 30
     assert catalog.refreshes.changed_after(volume.id, None) == (120, 300)
     assert catalog.refreshes.changed_after(volume.id, 20) == (40, 100)

@@ -62,15 +62,9 @@ def test_no_question_of_a_daemon_reads_the_whole_history(tmp_path: Path, questio
         for statement, parameters in queries:
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
             steps = [str(step[3]) for step in plan]
-            scanned = [
-                step
-                for step in steps
-                if step.startswith("SCAN") and step.split()[1] in _HISTORY and "INDEX" not in step
-            ]
+            scanned = [step for step in steps if step.startswith("SCAN") and step.split()[1] in _HISTORY and "INDEX" not in step]
             searched = [
-                step
-                for step in steps
-                if step.startswith("SEARCH") and step.split()[1] in _WORK and "state=?" not in step
+                step for step in steps if step.startswith("SEARCH") and step.split()[1] in _WORK and "state=?" not in step
             ]
             assert not scanned + searched, f"{statement}\n{steps}"
     catalog.close()

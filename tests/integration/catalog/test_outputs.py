@@ -39,9 +39,7 @@ def output(intent: Intent, path: str, source: str, table: str = "public.t") -> O
     )
 
 
-def make(
-    catalog: Catalog, job: Job, made: dict[str, str], replaced: tuple[str, ...] = (), *, commit: bool = True
-) -> Intent:
+def make(catalog: Catalog, job: Job, made: dict[str, str], replaced: tuple[str, ...] = (), *, commit: bool = True) -> Intent:
     """An attempt that makes outputs, by path, of files, and replaces the rows of files."""
     intent = attempt(catalog, job)
     catalog.outputs.note("public.t", str(intent.attempt), [output(intent, *one) for one in made.items()], replaced)
@@ -55,9 +53,7 @@ def make(
 def found(catalog: Catalog) -> dict[str, tuple[str, str]]:
     rows = {one.path: (one.source, "live") for one in catalog.outputs.live("public.t")}
     return rows | {
-        one.path: (one.source, "dead")
-        for one in catalog.outputs.unfinished("public.t")
-        if one.state is OutputState.DEAD
+        one.path: (one.source, "dead") for one in catalog.outputs.unfinished("public.t") if one.state is OutputState.DEAD
     }
 
 
@@ -100,9 +96,7 @@ def test_an_attempt_that_the_catalog_no_longer_knows_takes_nothing_away(catalog:
     make(catalog, job, {"x": "a", "y": "b"})
     catalog.outputs.resolve_attempts("public.t")
     intent = attempt(catalog, job)
-    catalog.outputs.note(
-        "public.t", str(intent.attempt), [output(intent, "new", "a"), output(intent, "x", "a")], ["a", "b"]
-    )
+    catalog.outputs.note("public.t", str(intent.attempt), [output(intent, "new", "a"), output(intent, "x", "a")], ["a", "b"])
     stream = catalog.streams.by_id(job.stream_id)
     assert stream is not None
     with catalog.database.transaction() as transaction:

@@ -11,9 +11,7 @@ WHY = "daemon: No daemon is running, so nothing starts 1 job with a trigger: j. 
 
 
 def test_triggered_jobs_that_no_daemon_starts_need_attention(shell: Shell) -> None:
-    shell.ok(
-        "create-job", "j", "--volume", "v", "--function", f"{shell.functions}:one", "--returns", "n INT", "--into", "t"
-    )
+    shell.ok("create-job", "j", "--volume", "v", "--function", f"{shell.functions}:one", "--returns", "n INT", "--into", "t")
     assert "daemon" not in shell.ok("status")  # on demand
     shell.ok("alter-job", "j", "--on-change")
     assert WHY in shell.ok("status")

@@ -101,10 +101,7 @@ def test_transient_errors_of_sts_are_those_of_the_store_or_the_queue_that_wants_
 
 def test_the_region_is_explicit_or_taken_from_the_endpoint_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert credentials.region(Access("oss", "oss-cn-beijing")) == "cn-beijing"
-    assert (
-        credentials.region(Access("oss", endpoint="https://oss-ap-southeast-1-internal.aliyuncs.com"))
-        == "ap-southeast-1"
-    )
+    assert credentials.region(Access("oss", endpoint="https://oss-ap-southeast-1-internal.aliyuncs.com")) == "ap-southeast-1"
     assert credentials.region(Access("oss", endpoint="http://127.0.0.1:9100")) is None
     monkeypatch.setenv("OSS_REGION", "cn-shanghai")
     assert credentials.region(Access("oss")) == "cn-shanghai"

@@ -191,9 +191,7 @@ def test_an_answer_of_another_kind_of_service_is_an_error_with_what_it_says(answ
 
 
 def test_no_vendor_exception_escapes() -> None:
-    kinds = [
-        var for var in vars(botocore.exceptions).values() if isinstance(var, type) and issubclass(var, BotoCoreError)
-    ]
+    kinds = [var for var in vars(botocore.exceptions).values() if isinstance(var, type) and issubclass(var, BotoCoreError)]
     assert len(kinds) > 50
     for kind in kinds:
         made: Any = kind.__new__(kind, "text")  # their constructors all want something else

@@ -59,13 +59,9 @@ def test_a_function_may_ask_what_the_store_knows_of_a_file(cloud: Cloud, run: Ru
     cloud.make_bucket(bucket)
     if cloud.access.provider == "s3":
         client = credentials.client(cloud.access, "s3")
-        client.put_object(
-            Bucket=bucket, Key="in/ü+a.txt", Body=b"01234", Metadata={"camera": "left"}, Tagging="a=1&b=%C3%BC"
-        )
+        client.put_object(Bucket=bucket, Key="in/ü+a.txt", Body=b"01234", Metadata={"camera": "left"}, Tagging="a=1&b=%C3%BC")
     else:
-        oss = oss2.Bucket(
-            oss2.AuthV4("LTAITEST", "oss-long-lived-secret"), cloud.access.endpoint, bucket, region="cn-hangzhou"
-        )
+        oss = oss2.Bucket(oss2.AuthV4("LTAITEST", "oss-long-lived-secret"), cloud.access.endpoint, bucket, region="cn-hangzhou")
         oss.put_object("in/ü+a.txt", b"01234", headers={"x-oss-meta-camera": "left"})
         rule = oss2.models.TaggingRule()
         rule.add("a", "1")

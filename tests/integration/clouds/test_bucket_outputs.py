@@ -28,9 +28,7 @@ def f(file):
 def test_a_bucket_has_exactly_the_outputs_that_rows_name(cloud: Cloud, tmp_path: Path, gateway: SparkGateway) -> None:
     keys, kind = cloud.access.keys, cloud.access.provider
     assert keys is not None
-    settings = config.load(
-        tmp_path / "home", credentials={"c": {"access_key_id": keys.id, "access_key_secret": keys.secret}}
-    )
+    settings = config.load(tmp_path / "home", credentials={"c": {"access_key_id": keys.id, "access_key_secret": keys.secret}})
     name = unused_name()
     cloud.make_bucket(name)
     location = f"{kind}://{name}/site"

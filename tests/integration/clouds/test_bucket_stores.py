@@ -39,9 +39,7 @@ def bucket(cloud: Cloud) -> str:
     return name
 
 
-def store_of(
-    cloud: Cloud, bucket: str, prefix: str = "", page: int = 1000, access: Access | None = None
-) -> ObjectStore:
+def store_of(cloud: Cloud, bucket: str, prefix: str = "", page: int = 1000, access: Access | None = None) -> ObjectStore:
     location = f"{cloud.access.provider}://{bucket}{prefix}"
     made = S3Store if cloud.access.provider == "s3" else OssStore
     return made(location, access or cloud.access, page=page)
@@ -104,9 +102,9 @@ def test_a_directory_marker_is_not_a_file_and_with_content_is_a_finding(cloud: C
     cloud.put(bucket, "in/marker/", b"")
     cloud.put(bucket, "in/odd/", b"content")
     cloud.put(bucket, "in/.ignored/", b"content")
-    assert [
-        found.path for found in store_of(cloud, bucket, "/in").list("", Selection()) if isinstance(found, Finding)
-    ] == ["odd/"]
+    assert [found.path for found in store_of(cloud, bucket, "/in").list("", Selection()) if isinstance(found, Finding)] == [
+        "odd/"
+    ]
 
 
 def test_an_oss_key_that_cannot_be_in_a_url_is_a_finding(oss: Cloud) -> None:
@@ -221,9 +219,7 @@ def test_expired_keys_are_a_transient_error(answers: Answers) -> None:
 
 def test_an_unreachable_server_is_a_transient_error() -> None:
     keys = Keys("AK", "secret", "token")
-    store = OssStore(
-        "oss://bucket", Access("oss", "cn-hangzhou", "http://127.0.0.1:1", credentials="static", keys=keys)
-    )
+    store = OssStore("oss://bucket", Access("oss", "cn-hangzhou", "http://127.0.0.1:1", credentials="static", keys=keys))
     with stamina.set_testing(True, attempts=1), pytest.raises(StorageError) as error:
         store.head("a")
     assert error.value.transient

@@ -262,8 +262,7 @@ def test_only_daemons_reach_the_connect_server_and_only_executors_the_driver() -
 def test_the_image_has_what_executors_run() -> None:
     (container,) = executor("default")["spec"]["containers"]
     assert (
-        f"COPY deploy/docker/executor.py {container['command'][-1]}\n"
-        in (ROOT / "deploy" / "docker" / "Dockerfile").read_text()
+        f"COPY deploy/docker/executor.py {container['command'][-1]}\n" in (ROOT / "deploy" / "docker" / "Dockerfile").read_text()
     )
 
 

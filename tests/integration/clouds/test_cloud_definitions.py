@@ -30,9 +30,7 @@ C = Name.parse("c")
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    (tmp_path / "volstream.toml").write_text(
-        f'[credentials.c]\naccess_key_id = "{KEY_ID}"\naccess_key_secret = "{SECRET}"\n'
-    )
+    (tmp_path / "volstream.toml").write_text(f'[credentials.c]\naccess_key_id = "{KEY_ID}"\naccess_key_secret = "{SECRET}"\n')
     return tmp_path
 
 
@@ -57,9 +55,7 @@ def test_a_volume_in_a_bucket_is_reached_through_its_connection(session: Session
     assert access == replace(s3.access, external_id=connection.external_id)
 
 
-def test_a_volume_in_a_bucket_needs_no_connection_and_reports_what_is_wrong(
-    session: Session, s3: Cloud, oss: Cloud
-) -> None:
+def test_a_volume_in_a_bucket_needs_no_connection_and_reports_what_is_wrong(session: Session, s3: Cloud, oss: Cloud) -> None:
     oss.make_bucket("reached")
     connect(session, s3)
     with pytest.raises(StorageError, match="NoSuchBucket"):
@@ -79,9 +75,7 @@ def test_wrong_keys_are_rejected_when_the_volume_is_created(home: Path, cloud: C
     keys, bucket = cloud.access.keys, unused_name()
     location = f"{cloud.access.provider}://{bucket}"
     assert keys is not None
-    (home / "volstream.toml").write_text(
-        f'[credentials.c]\naccess_key_id = "{keys.id}"\naccess_key_secret = "mistyped"\n'
-    )
+    (home / "volstream.toml").write_text(f'[credentials.c]\naccess_key_id = "{keys.id}"\naccess_key_secret = "mistyped"\n')
     cloud.make_bucket(bucket)
     with Session(config.load(home)) as session:
         connect(session, cloud)
@@ -130,9 +124,7 @@ def test_describe_prints_the_external_id_and_policies_to_paste(session: Session,
     connection = connect(session, sqs, role_arn="arn:aws:iam::123456789012:role/r")
     with pytest.raises(QueueError, match="does not exist"):
         session.volumes.create("v", "s3://described/in", connection="c", queue_type=QueueType("sqs"), queue_name="q")
-    session.volumes.create(
-        "v", "s3://described/in", connection="c", queue_type=QueueType("sqs"), queue_name="q", check=False
-    )
+    session.volumes.create("v", "s3://described/in", connection="c", queue_type=QueueType("sqs"), queue_name="q", check=False)
     text = CliRunner().invoke(describe_command, ["connection", "c", "--home", str(session.home.settings.home)]).output
     said = CliRunner().invoke(
         describe_command, ["connection", "c", "--home", str(session.home.settings.home), "--format", "json"]
@@ -140,9 +132,7 @@ def test_describe_prints_the_external_id_and_policies_to_paste(session: Session,
     found = json.loads(said.output)
     assert found["external_id"] == connection.external_id
     assert found["volumes"] == ["v"]
-    assert found["trust_policy"]["Statement"][0]["Condition"] == {
-        "StringEquals": {"sts:ExternalId": connection.external_id}
-    }
+    assert found["trust_policy"]["Statement"][0]["Condition"] == {"StringEquals": {"sts:ExternalId": connection.external_id}}
     queue = found["permission_policy"]["Statement"][2]
     assert queue["Resource"] == ["arn:aws:sqs:eu-west-1:123456789012:q"]
     assert json.loads(text.partition("permission_policy:")[2]) == found["permission_policy"]

@@ -266,10 +266,7 @@ def test_raw_base64_and_poison_bodies_arrive_in_one_mns_batch(oss: Cloud, mns: A
     queue.start()
     assert isinstance(queue, RemoteQueue)
     messages = take(queue, 3)
-    assert [message.hints for message in messages[:2]] == [
-        (ObjectHint("photos", "raw"),),
-        (ObjectHint("photos", "encoded"),),
-    ]
+    assert [message.hints for message in messages[:2]] == [(ObjectHint("photos", "raw"),), (ObjectHint("photos", "encoded"),)]
     assert messages[2].rejection is not None
     assert messages[2].rejection.subject == "no event & no <base64>"
     queue.acknowledge(messages)
@@ -355,9 +352,7 @@ def test_an_s3_event_travels_all_the_way_from_the_bucket(sqs: Cloud) -> None:
     sqs.make_bucket(name)
     events = ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
     wiring = {"QueueConfigurations": [{"QueueArn": arn, "Events": events}]}
-    credentials.client(sqs.access, "s3").put_bucket_notification_configuration(
-        Bucket=name, NotificationConfiguration=wiring
-    )
+    credentials.client(sqs.access, "s3").put_bucket_notification_configuration(Bucket=name, NotificationConfiguration=wiring)
     keys = ["in/sp ace", "in/a+b%41", "in/日本", "in/"]
     for key in keys:
         sqs.put(name, key, b"x")
@@ -373,9 +368,7 @@ def test_an_s3_event_travels_all_the_way_from_the_bucket(sqs: Cloud) -> None:
     assert sorted(told, key=str) == sorted((ObjectHint(name, key) for key in [*keys[:3], keys[0]]), key=str)
 
 
-def test_an_oss_event_travels_all_the_way_from_the_bucket_to_the_holder_of_an_assumed_role(
-    oss: Cloud, mns: Any
-) -> None:
+def test_an_oss_event_travels_all_the_way_from_the_bucket_to_the_holder_of_an_assumed_role(oss: Cloud, mns: Any) -> None:
     name, role = unused_name(), f"acs:ram::1234567890:role/{unused_name()}"
     oss.service.roles[role] = "x"
     oss.make_bucket(name)

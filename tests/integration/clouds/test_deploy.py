@@ -108,11 +108,7 @@ def test_the_compose_file_waits_for_the_daemon_and_contains_no_password() -> Non
     assert seconds(services["daemon"]["stop_grace_period"]) >= SHUTDOWN_SECONDS + ENGINE_SECONDS
     for service in services.values():
         given = service["environment"]
-        assert all(
-            name.removeprefix("VOLSTREAM_").lower() in Settings.model_fields
-            for name in given
-            if name[:9] == "VOLSTREAM"
-        )
+        assert all(name.removeprefix("VOLSTREAM_").lower() in Settings.model_fields for name in given if name[:9] == "VOLSTREAM")
         assert {volume.split(":")[0] for volume in service["volumes"]} <= set(compose["volumes"])
     assert services["catalog"]["environment"]["POSTGRES_PASSWORD"].startswith("${POSTGRES_PASSWORD:?")
     build = services["init"]["build"]
@@ -170,9 +166,7 @@ def test_the_ros_template_refers_to_what_it_defines_and_subscribes_to_the_releva
     assert len(events) == len(set(events)) == 11
     assert not set(events) & oss_events._NO_NEWS
     queue = template["Resources"]["Queue"]["Properties"]
-    assert (
-        queue["DlqPolicy"]["DeadLetterTargetQueue"] == template["Resources"]["DeadLetters"]["Properties"]["QueueName"]
-    )
+    assert queue["DlqPolicy"]["DeadLetterTargetQueue"] == template["Resources"]["DeadLetters"]["Properties"]["QueueName"]
 
 
 def _references(node: Any) -> Iterator[str]:

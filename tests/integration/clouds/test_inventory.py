@@ -74,8 +74,7 @@ class Home:
         listed = self.store().list("", Selection(ignores=()))
         files = [one for one in listed if isinstance(one, FileInfo)]
         return [
-            Reported(f"in/{one.relative_path}", one.size, one.last_modified_time, one.etag)
-            for one in sorted(files, reverse=True)
+            Reported(f"in/{one.relative_path}", one.size, one.last_modified_time, one.etag) for one in sorted(files, reverse=True)
         ]
 
     def publish(self, taken_on: datetime, *parts: Sequence[Reported], **options: Any) -> str:

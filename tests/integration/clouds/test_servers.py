@@ -27,9 +27,7 @@ with served(sys.argv[1]) as url:
 
 
 @pytest.mark.parametrize("server", each("moto", "localstack", "seaweedfs"))
-def test_a_server_is_reached_from_this_machine_alone_and_ends_with_tests_that_are_killed(
-    server: str, tmp_path: Path
-) -> None:
+def test_a_server_is_reached_from_this_machine_alone_and_ends_with_tests_that_are_killed(server: str, tmp_path: Path) -> None:
     with served(server):
         pass  # skipped where it is not installed
     command = [sys.executable, "-c", _SERVING, server]

@@ -48,9 +48,7 @@ class TestStores(StoreContract):
                 lambda path, content: cloud.put(name, f"a prefix/{path}", content),
                 lambda path: cloud.delete(name, f"a prefix/{path}"),
                 partial(open_store, access=cloud.access),
-                unusable="\n"
-                if scheme == "s3"
-                else "",  # moto finds no route for such a key; test_bucket_stores has it
+                unusable="\n" if scheme == "s3" else "",  # moto finds no route for such a key; test_bucket_stores has it
                 folds=request.param == "seaweedfs",
             )
 

@@ -54,11 +54,7 @@ class Home:
     def session(self, **settings: Any) -> Session:
         return Session(
             config.load(
-                self.folder / "home",
-                warehouse=self.warehouse,
-                warehouse_options=self.options,
-                settle_seconds=0.01,
-                **settings,
+                self.folder / "home", warehouse=self.warehouse, warehouse_options=self.options, settle_seconds=0.01, **settings
             )
         )
 
@@ -71,12 +67,7 @@ class Home:
             "VOLSTREAM_SETTLE_SECONDS": "0.01",
         }
         done = subprocess.run(
-            [VOLSTREAM, *arguments, "--format", "json"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+            [VOLSTREAM, *arguments, "--format", "json"], env=environment, capture_output=True, text=True, timeout=60, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "s3-long-lived-secret" not in done.stdout + done.stderr

@@ -55,9 +55,7 @@ def test_the_session_of_the_source_document_works(home: Home) -> None:
         session.sql(home.own(statement)).collect()
 
     sql("CREATE TABLE IF NOT EXISTS orders$ (id INT, name STRING, amount DECIMAL(10,2), status STRING)")
-    sql(
-        "INSERT INTO orders$ VALUES (1, 'Alice', 1000.00, 'active'), (2, 'Bob', 2000.00, 'active'), (3, 'Carol', 10.00, 'new')"
-    )
+    sql("INSERT INTO orders$ VALUES (1, 'Alice', 1000.00, 'active'), (2, 'Bob', 2000.00, 'active'), (3, 'Carol', 10.00, 'new')")
     sql("ALTER TABLE orders$ SET PROPERTIES ('change_tracking' = 'true')")
     sql("CREATE TABLE STREAM orders_stream$ ON TABLE orders$ WITH PROPERTIES ('TABLE_STREAM_MODE' = 'STANDARD')")
     sql("CREATE TABLE orders_target$ (id INT, name STRING, amount DECIMAL(10,2), status STRING)")
@@ -125,11 +123,7 @@ def test_reading_consumes_nothing(compat: Compat, capsys: pytest.CaptureFixture[
     before = compat.home.offset()
     frame = compat.table().select("id").order_by("id")
     frame.show()
-    assert (frame.count(), [tuple(row) for row in frame.take(1)], frame.to_pandas()["id"].tolist()) == (
-        2,
-        [(1,)],
-        [1, 2],
-    )
+    assert (frame.count(), [tuple(row) for row in frame.take(1)], frame.to_pandas()["id"].tolist()) == (2, [(1,)], [1, 2])
     first = frame.first()
     assert first is not None
     assert first["id"] == 1

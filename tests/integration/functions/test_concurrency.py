@@ -47,17 +47,13 @@ def printed(table: pa.Table) -> dict[str, list[str]]:
     return {" ".join(entry["files"]): [line[2] for line in entry["lines"]] for entry in entries}
 
 
-@pytest.mark.parametrize(
-    "code", [COROUTINE + "    await wait()\n", THREADS + "    wait()\n"], ids=["coroutine", "threads"]
-)
+@pytest.mark.parametrize("code", [COROUTINE + "    await wait()\n", THREADS + "    wait()\n"], ids=["coroutine", "threads"])
 def test_so_many_calls_are_in_flight(run: Runner, store: MemoryStore, code: str) -> None:
     table = run(code.format(n=8) + "    return {'n': file.size}", put(store, 24))
     assert sorted(results(table)) == [(f"{at:03}.txt", {"n": at}) for at in range(24)]
 
 
-def test_a_coroutine_function_has_32_calls_in_flight_unless_it_or_the_job_says_otherwise(
-    run: Runner, store: MemoryStore
-) -> None:
+def test_a_coroutine_function_has_32_calls_in_flight_unless_it_or_the_job_says_otherwise(run: Runner, store: MemoryStore) -> None:
     files = put(store, 64)
 
     def maximum(decorator: str, count: int, **options: Any) -> int:
@@ -90,10 +86,7 @@ def test_a_slow_file_holds_up_none_of_the_others(run: Runner, store: MemoryStore
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (
-            "import asyncio\nasync def f(file):\n    if file.size == 3: await asyncio.sleep(600)",
-            "ran longer than 300ms.",
-        ),
+        ("import asyncio\nasync def f(file):\n    if file.size == 3: await asyncio.sleep(600)", "ran longer than 300ms."),
         ("def f(file):\n    while file.size == 3: pass", "ran longer than 300ms."),
         pytest.param(
             "import threading\ndef f(file):\n    if file.size == 3: threading.Event().wait()",
@@ -147,11 +140,7 @@ def test_an_interruption_that_comes_too_late_does_not_hit_the_next_file(run: Run
 
 
 @pytest.mark.parametrize(
-    "code",
-    [
-        COROUTINE + "    print('of', file.size)\n    await wait()\n",
-        THREADS + "    print('of', file.size)\n    wait()\n",
-    ],
+    "code", [COROUTINE + "    print('of', file.size)\n    await wait()\n", THREADS + "    print('of', file.size)\n    wait()\n"]
 )
 def test_what_calls_print_is_kept_with_their_file(run: Runner, store: MemoryStore, code: str) -> None:
     table = run(code.format(n=4) + "    print('after', file.size)\n    return {'n': 1}", put(store, 16))
@@ -173,9 +162,7 @@ def test_what_calls_print_is_kept_with_their_file(run: Runner, store: MemoryStor
     ],
     ids=["generator", "several files", "class", "class in threads"],
 )
-def test_functions_of_every_form_can_have_calls_in_flight(
-    run: Runner, store: MemoryStore, code: str, isolate: bool
-) -> None:
+def test_functions_of_every_form_can_have_calls_in_flight(run: Runner, store: MemoryStore, code: str, isolate: bool) -> None:
     table = run(code, put(store, 7), isolate=isolate)
     assert failed(table) == {}
     assert sorted((path, row["n"]) for path, row in results(table) if row) == [
@@ -183,9 +170,7 @@ def test_functions_of_every_form_can_have_calls_in_flight(
     ]
 
 
-@pytest.mark.parametrize(
-    "start", ["async def f(file):", "import volstream\n@volstream.function(concurrency=2)\ndef f(file):"]
-)
+@pytest.mark.parametrize("start", ["async def f(file):", "import volstream\n@volstream.function(concurrency=2)\ndef f(file):"])
 def test_a_failure_is_the_functions_own(run: Runner, store: MemoryStore, start: str) -> None:
     table = run(f"{start}\n    raise TimeoutError('of the model')", put(store, 3), timeout_seconds=60)
     assert set(failed(table).values()) == {(FailureKind.RAISED, "TimeoutError: of the model")}
@@ -232,9 +217,7 @@ def test_a_declared_function_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("isolate", EVERYWHERE)
-def test_a_function_of_several_files_asks_for_all_of_them_at_once(
-    run: Runner, store: MemoryStore, isolate: bool
-) -> None:
+def test_a_function_of_several_files_asks_for_all_of_them_at_once(run: Runner, store: MemoryStore, isolate: bool) -> None:
     code = (
         "import volstream\ncalls = []\n@volstream.function(batch_size=4)\ndef f(files):\n"
         "    calls.append(files)\n    raise volstream.RetryLater(f'call {len(calls)}', after=7)"

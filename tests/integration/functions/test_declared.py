@@ -31,11 +31,7 @@ def written(folder: Path, code: str) -> FunctionSource:
 
 def test_a_process_of_its_own_finds_what_this_one_does(tmp_path: Path) -> None:
     source = written(tmp_path, FUNCTION)
-    assert (
-        declared_apart(source, {}, columns=True)
-        == declared_by(source, {}, columns=True)
-        == pa.schema({"words": "int64"})
-    )
+    assert declared_apart(source, {}, columns=True) == declared_by(source, {}, columns=True) == pa.schema({"words": "int64"})
     assert declared_apart(source, {}, columns=False) is None
 
 

@@ -107,9 +107,7 @@ def test_contents_are_fetched_ahead_in_several_threads(apart: Apart) -> None:
         ("import missing", FailureKind.CODE, "No module named 'missing'"),
     ],
 )
-def test_what_happens_to_a_call_happens_to_its_file_only(
-    apart: Apart, body: str, kind: FailureKind, message: str
-) -> None:
+def test_what_happens_to_a_call_happens_to_its_file_only(apart: Apart, body: str, kind: FailureKind, message: str) -> None:
     code = f"def f(file):\n    if file.name == 'b':\n        {body}\n    return {{'n': 1}}"
     table = apart(code, "abc", timeout_seconds=1.0)
     [(path, (found, text))] = failed(table).items()
@@ -130,10 +128,7 @@ def test_an_interpreter_that_is_not_on_the_host_or_does_not_run_is_not_a_files_f
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no such library >&2\nexit 1\n")
     broken.chmod(0o755)
-    for python, why in (
-        (tmp_path / "none", "Every worker must see the home"),
-        (broken, "exit status 1: no such library"),
-    ):
+    for python, why in ((tmp_path / "none", "Every worker must see the home"), (broken, "exit status 1: no such library")):
         work = run.work("def f(file): ...")
         source = replace(work.source, environment=Environment("it", str(python)))
         kind, message = failed(outcomes(replace(work, source=source), [store.put("a", b"")]))["a"]
@@ -159,10 +154,7 @@ def f(file):
 
 def test_coroutines_generators_groups_and_arrow_rows_work_as_elsewhere(apart: Apart) -> None:
     assert results(apart("async def f(file): return {'n': file.size}", ["abc"])) == [("abc", {"n": 3})]
-    assert results(apart("def f(file):\n    yield {'n': 1}\n    yield {'n': 2}", "a")) == [
-        ("a", {"n": 1}),
-        ("a", {"n": 2}),
-    ]
+    assert results(apart("def f(file):\n    yield {'n': 1}\n    yield {'n': 2}", "a")) == [("a", {"n": 1}), ("a", {"n": 2})]
     assert results(apart(f"{BATCH}    return [{{'n': len(files)}}] * len(files)", "ab"))[0] == ("a", {"n": 2})
     arrow = "import pyarrow as pa\ndef f(file): return pa.table({'n': pa.array(range(3), pa.int64())})"
     assert [row and row["n"] for _, row in results(apart(arrow, "a"))] == [0, 1, 2]
@@ -225,9 +217,7 @@ def test_a_function_without_a_file_runs_in_an_environment(run: Runner, store: Me
 def test_a_trial_runs_in_the_environment(tmp_path: Path, own: Environment, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a").write_text("text")
     code = tmp_path / "code.py"
-    code.write_text(
-        "import clasher\ndef f(file):\n    print('tried')\n    return {'v': clasher.VERSION, 'n': file.size}"
-    )
+    code.write_text("import clasher\ndef f(file):\n    print('tried')\n    return {'v': clasher.VERSION, 'n': file.size}")
     found = try_function(f"{code}:f", [str(tmp_path / "a")], None, {}, None, environment=own)
     assert [outcome.rows for outcome in found.outcomes] == [[{"v": "7", "n": 4}]]
     assert found.inferred is not None
@@ -274,10 +264,7 @@ class f:
         ("import os; os._exit(3)", FailureKind.WORKER_DIED, "ended with exit status 3"),
         pytest.param("await asyncio.sleep(60)", FailureKind.TIMED_OUT, "ran longer than 2s", marks=pytest.mark.long),
         pytest.param(
-            "import ctypes; ctypes.PyDLL(None).sleep(60)",
-            FailureKind.TIMED_OUT,
-            "ran longer than 2s",
-            marks=pytest.mark.long,
+            "import ctypes; ctypes.PyDLL(None).sleep(60)", FailureKind.TIMED_OUT, "ran longer than 2s", marks=pytest.mark.long
         ),
         ("import volstream; raise volstream.RetryLater('busy', after=5)", FailureKind.RETRY_LATER, "busy"),
     ],

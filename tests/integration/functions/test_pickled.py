@@ -186,9 +186,7 @@ def test_what_cannot_be_sent_is_named_by_its_variable() -> None:
     def outer(file: Any) -> None:
         inner(file)
 
-    with pytest.raises(
-        InvalidValueError, match="inner uses the variable 'lock', a lock, which cannot be sent"
-    ) as caught:
+    with pytest.raises(InvalidValueError, match="inner uses the variable 'lock', a lock, which cannot be sent") as caught:
         archive_of(inner)
     assert "Create lock inside the function" in caught.value.remedy
     with pytest.raises(InvalidValueError, match=r"outer uses the variable 'lock' \(in inner\), a lock"):

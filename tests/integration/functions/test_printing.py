@@ -147,9 +147,7 @@ def test_a_failure_shows_the_last_lines_printed(run: Runner, store: MemoryStore)
 
 
 def test_a_failing_setup_shows_its_output(run: Runner, store: MemoryStore) -> None:
-    code = (
-        "class f:\n    def __init__(self): print('loading'); raise OSError('none')\n    def __call__(self, file): pass"
-    )
+    code = "class f:\n    def __init__(self): print('loading'); raise OSError('none')\n    def __call__(self, file): pass"
     table = run(code, [store.put("a", b"")])
     assert failed(table) == {"a": (FailureKind.SET_UP, "OSError: none")}
     assert table["error_traceback"][0].as_py().endswith("[stdout] loading")
@@ -178,10 +176,7 @@ def test_output_of_a_child_process_is_returned(isolated: Callable[..., pa.Table]
         ("os.kill(os.getpid(), 9)", FailureKind.WORKER_DIED, None),
         # The other files have that time, too, on whatever machine.
         pytest.param(
-            "signal.signal(signal.SIGALRM, signal.SIG_IGN); time.sleep(60)",
-            FailureKind.TIMED_OUT,
-            3.0,
-            marks=pytest.mark.long,
+            "signal.signal(signal.SIGALRM, signal.SIG_IGN); time.sleep(60)", FailureKind.TIMED_OUT, 3.0, marks=pytest.mark.long
         ),
     ],
 )
@@ -227,7 +222,9 @@ def test_bad_format_arguments_in_a_log_call_are_not_an_error(run: Runner, store:
 
 @pytest.mark.parametrize("deed", ["sys.stdout.close()", "os.close(2)", "os.dup2(os.pipe()[1], 2)"])
 def test_closing_its_output_does_not_affect_later_functions(isolated: Callable[..., pa.Table], deed: str) -> None:
-    code = f"import os, sys\ndef f(file):\n    print(file.name, flush=True)\n    if file.name == 'a': {deed}\n    return {{'n': 1}}"
+    code = (
+        f"import os, sys\ndef f(file):\n    print(file.name, flush=True)\n    if file.name == 'a': {deed}\n    return {{'n': 1}}"
+    )
     table = isolated(code, ["a", "b"])
     assert [row for _, row in results(table) if row] == [{"n": 1}] * 2
     assert [entry["lines"][0][2] for entry in printed(table)] == ["a", "b"]

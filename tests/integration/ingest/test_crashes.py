@@ -28,8 +28,7 @@ def check(location: str, arrived: set[str], sent: set[str]) -> None:
 
 @pytest.mark.parametrize("passes", [1, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    "point",
-    [one if one in ("tail.appended", "tail.moved") else pytest.param(one, marks=pytest.mark.long) for one in POINTS],
+    "point", [one if one in ("tail.appended", "tail.moved") else pytest.param(one, marks=pytest.mark.long) for one in POINTS]
 )
 def test_a_kill_at_any_named_point_loses_and_doubles_nothing(tmp_path: Path, point: str, passes: int) -> None:
     location = tails.create(tmp_path)
@@ -38,11 +37,7 @@ def test_a_kill_at_any_named_point_loses_and_doubles_nothing(tmp_path: Path, poi
     second = Writer(location, "b", 40)
     assert second.end() == 0
     assert len(second.acknowledged()) == 40
-    check(
-        location,
-        first.acknowledged() | second.acknowledged(),
-        {f"{name}-{one:04}" for name in "ab" for one in range(200)},
-    )
+    check(location, first.acknowledged() | second.acknowledged(), {f"{name}-{one:04}" for name in "ab" for one in range(200)})
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])

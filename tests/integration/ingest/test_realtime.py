@@ -65,9 +65,7 @@ def test_the_example_of_the_document_ends_with_eight_rows(connection: Connection
     stream = connection.get_realtime_stream(
         schema=connection.get_schema(), table="test_pk", operate=RealtimeOperation.CDC, options=SYNC
     )
-    for number, name, age in [(n, f"user_{n}", 20 + n) for n in range(10)] + [
-        (n, f"updated_user_{n}", 30 + n) for n in range(5)
-    ]:
+    for number, name, age in [(n, f"user_{n}", 20 + n) for n in range(10)] + [(n, f"updated_user_{n}", 30 + n) for n in range(5)]:
         row = stream.create_row(RowOperator.UPSERT)
         row.set_value("id", f"id_{number}")
         row.set_value("name", name)
@@ -169,9 +167,7 @@ def test_streams_see_committed_rows_and_queries_see_all(connection: Connection) 
         ("UPDATE t SET n = n * 10", [("a", 10), ("b", 20)]),
         pytest.param("DELETE FROM t WHERE id = 'a'", [("b", 2)], marks=pytest.mark.long),
         pytest.param(
-            "MERGE INTO t USING (SELECT 'a' AS id) u ON t.id = u.id WHEN MATCHED THEN DELETE",
-            [("b", 2)],
-            marks=pytest.mark.long,
+            "MERGE INTO t USING (SELECT 'a' AS id) u ON t.id = u.id WHEN MATCHED THEN DELETE", [("b", 2)], marks=pytest.mark.long
         ),
         pytest.param("INSERT OVERWRITE t VALUES ('c', 3)", [("c", 3)], marks=pytest.mark.long),
         pytest.param("INSERT INTO t REPLACE WHERE n < 2 VALUES ('c', 0)", [("b", 2), ("c", 0)], marks=pytest.mark.long),
@@ -277,9 +273,7 @@ def test_each_flush_is_committed_if_the_interval_is_zero(settings: Settings, gat
 def test_a_cursor_is_one_of_pep_249(connection: Connection) -> None:
     cursor = connection.cursor()
     cursor.execute("CREATE TABLE t (id STRING, n INT, at TIMESTAMP)")
-    cursor.executemany(
-        "INSERT INTO t VALUES (?, ?, ?)", [["a'b", 1, datetime(2026, 1, 1, tzinfo=UTC)], ["?", None, None]]
-    )
+    cursor.executemany("INSERT INTO t VALUES (?, ?, ?)", [["a'b", 1, datetime(2026, 1, 1, tzinfo=UTC)], ["?", None, None]])
     cursor.execute("SELECT id, n FROM t WHERE id IN (?, ?) OR n = ? ORDER BY id", ["a'b", "?", -1])
     assert cursor.description is not None
     assert [(name, kind) for name, kind, *_ in cursor.description] == [("id", "string"), ("n", "int")]

@@ -61,9 +61,7 @@ class Served:
 
 @pytest.fixture
 def served(settings: Settings, gateway: SparkGateway) -> Iterator[Served]:
-    given = settings.model_copy(
-        update={"ingest_address": "127.0.0.1:0", "ingest_token": SecretStr("secret-of-the-server")}
-    )
+    given = settings.model_copy(update={"ingest_address": "127.0.0.1:0", "ingest_token": SecretStr("secret-of-the-server")})
     with session_on(gateway, given) as session:
         server = IngestServer(session)
         server.start()
@@ -163,9 +161,7 @@ def test_rows_of_many_clients_are_appended_together_and_counted(served: Served) 
         one.start()
     for one in threads:
         one.join()
-    assert [row["id"] for row in everything(table)] == [
-        f"{name}{number:02}" for name in "abcdef" for number in range(20)
-    ]
+    assert [row["id"] for row in everything(table)] == [f"{name}{number:02}" for name in "abcdef" for number in range(20)]
     counts = {sample.name: sample.value for metric in served.server.collect() for sample in metric.samples}
     assert counts["volstream_ingest_rows_total"] == 120
     assert counts["volstream_ingest_bytes_total"] > 0
@@ -268,9 +264,7 @@ def test_rows_that_lead_out_of_their_message_are_refused(served: Served, case: s
     client.close()
 
 
-@pytest.mark.parametrize(
-    "path", [("public", "../../../outside"), ("..", "t"), ("public", "a/b"), ("public", "a:b"), ("public",)]
-)
+@pytest.mark.parametrize("path", [("public", "../../../outside"), ("..", "t"), ("public", "a/b"), ("public", "a:b"), ("public",)])
 def test_a_path_is_the_name_of_a_table(served: Served, path: tuple[str, ...]) -> None:
     outside = Path(served.session.home.warehouse).parent / "outside"
     outside.mkdir(parents=True)
@@ -304,18 +298,13 @@ def test_a_client_without_the_token_cannot_fill_the_memory(served: Served) -> No
 @pytest.mark.parametrize("ticket", [b"[" * 100_000, b'{"sql":' * 100_000, b"\xff", b"1", b"{}"])
 def test_a_ticket_that_is_not_understood_is_not_a_fault_of_the_server(served: Served, ticket: bytes) -> None:
     options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret-of-the-server")])
-    with (
-        flight.connect(served.server.location) as client,
-        pytest.raises(flight.FlightError, match=r"malformed|lacks"),
-    ):
+    with flight.connect(served.server.location) as client, pytest.raises(flight.FlightError, match=r"malformed|lacks"):
         client.do_get(flight.Ticket(ticket), options)
 
 
 def test_a_server_with_a_certificate_speaks_tls(settings: Settings, gateway: SparkGateway, tmp_path: Path) -> None:
     public, private = certificate(tmp_path)
-    given = settings.model_copy(
-        update={"ingest_address": "localhost:0", "ingest_certificate": public, "ingest_key": private}
-    )
+    given = settings.model_copy(update={"ingest_address": "localhost:0", "ingest_certificate": public, "ingest_key": private})
     location = Path(given.warehouse_path, "tables", "public")
     location.mkdir(parents=True)
     table = tails.create(location)
@@ -460,10 +449,7 @@ def test_a_server_is_not_ready_while_commits_of_a_table_fail_and_says_which(home
 
 @pytest.mark.parametrize(
     "point",
-    [
-        "tail.appended",
-        *(pytest.param(point, marks=pytest.mark.long) for point in ("tail.written", "tail.planned", "tail.moved")),
-    ],
+    ["tail.appended", *(pytest.param(point, marks=pytest.mark.long) for point in ("tail.written", "tail.planned", "tail.moved"))],
 )
 def test_a_server_that_is_killed_loses_and_doubles_nothing(home: Path, serve: Serve, point: str) -> None:
     """The client goes on with the next server, where it was."""

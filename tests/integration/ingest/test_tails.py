@@ -319,8 +319,7 @@ def test_a_stream_that_began_before_a_column_was_added_goes_on(location: str) ->
 
 
 @pytest.mark.parametrize(
-    ("columns", "reason"),
-    [({"x": [1]}, "has no column x"), ({"n": ["many"]}, "The rows do not fit the table")],
+    ("columns", "reason"), [({"x": [1]}, "has no column x"), ({"n": ["many"]}, "The rows do not fit the table")]
 )
 def test_rows_that_do_not_fit_are_refused_without_those_that_wait_with_them(
     location: str, columns: dict[str, list[object]], reason: str

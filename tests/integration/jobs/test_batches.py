@@ -120,9 +120,7 @@ def test_a_batch_that_ended_its_engine_is_recut_by_lower_limits(place: Place, li
 
 
 @pytest.mark.long
-def test_waiting_batches_are_recut_to_the_measured_speed_and_a_stopped_run_resumes_there(
-    place: Place,
-) -> None:
+def test_waiting_batches_are_recut_to_the_measured_speed_and_a_stopped_run_resumes_there(place: Place) -> None:
     for name in "abcdefgh":
         place.put(name, name)
     place.job(COUNT, max_files=2)
@@ -160,9 +158,7 @@ def test_a_run_that_stops_does_not_wait_for_calls_of_the_next_batch(place: Place
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", [{"parallel": 1}, {"rate": "100/s"}, {"expect": ("n > 0",)}])
-def test_a_batch_begins_after_the_calls_of_the_one_before(
-    place: Place, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_a_batch_begins_after_the_calls_of_the_one_before(place: Place, tmp_path: Path, options: dict[str, Any]) -> None:
     wait_beside(place, tmp_path, "abcd", 6, **options)
     (tmp_path / "go").touch()
     place.run()
@@ -220,10 +216,7 @@ def test_a_batch_is_read_back_from_its_plan_and_later_from_the_history_of_the_di
     run_first_batch(place)
     second = next(batch for batch in place.session.batches.list("j") if batch.state is BatchState.PLANNED)
     of_plan = files(place, second.id)
-    assert [(row["relative_path"], row["action"], row["size"]) for row in of_plan] == [
-        ("d", "insert", 1),
-        ("e", "insert", 1),
-    ]
+    assert [(row["relative_path"], row["action"], row["size"]) for row in of_plan] == [("d", "insert", 1), ("e", "insert", 1)]
     place.run()
     place.put("d", "changed")
     place.delete("e")
@@ -247,10 +240,7 @@ def test_a_batch_knows_its_removals_and_its_failures(place: Place) -> None:
     place.refresh()
     place.run()
     second = place.session.batches.list("j")[0]
-    assert [(row["relative_path"], row["action"]) for row in files(place, second.id)] == [
-        ("a", "replace"),
-        ("b", "remove"),
-    ]
+    assert [(row["relative_path"], row["action"]) for row in files(place, second.id)] == [("a", "replace"), ("b", "remove")]
 
 
 @pytest.mark.long

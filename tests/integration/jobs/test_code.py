@@ -154,10 +154,7 @@ def test_rows_of_former_code_are_named_and_only_they_are_replayed(place: Place) 
     assert said.startswith("2 of 3 files have rows of former code (from version 1 on, ")
     assert said.endswith("volstream replay j --stale")
     described = details.described(place.session.home, job)
-    assert [(one["number"], one["files"], one["current"]) for one in described["code_versions"]] == [
-        (2, 1, True),
-        (1, 2, False),
-    ]
+    assert [(one["number"], one["files"], one["current"]) for one in described["code_versions"]] == [(2, 1, True), (1, 2, False)]
     rows = [one for one in tell(place.session.home, "v", "a") if one.what == "has result rows"]
     assert [one.details["code_version"] for one in rows] == [1]
     report = place.session.jobs.replay("j", stale=True)
@@ -185,9 +182,7 @@ def test_a_batch_costs_no_statement_for_its_version(place: Place) -> None:
     finally:
         event.remove(engine, "before_cursor_execute", note)
     of_versions = [
-        statement
-        for statement in asked
-        if "code_versions" in statement or "carried" in statement.partition("WHERE")[0][:30]
+        statement for statement in asked if "code_versions" in statement or "carried" in statement.partition("WHERE")[0][:30]
     ]
     assert len(of_versions) == 3  # is it known, what is the newest, this one
     assert sum("code=" in statement for statement in asked) == 4
@@ -212,9 +207,7 @@ def test_code_of_forgotten_batches_is_kept_while_a_version_of_the_table_has_thei
     location, kept = folders.table_location(home.warehouse, job.into), ledger.location_of(home.warehouse, job.id)
     assert len(home.catalog.codes.forgotten(job.id)) == 4
     prune(home.catalog, job, location, kept)
-    assert (
-        len(home.catalog.codes.forgotten(job.id)) == 3
-    )  # the oldest version has no rows, the newest lacks the old ones of b
+    assert len(home.catalog.codes.forgotten(job.id)) == 3  # the oldest version has no rows, the newest lacks the old ones of b
     found = place.session.jobs.code("j")
     assert found is not None
     assert dict(found.files) == {1: 2, 2: 1}

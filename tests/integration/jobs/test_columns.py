@@ -103,9 +103,7 @@ def test_files_that_failed_for_their_columns_heal_once_the_columns_are_adopted(p
     place.run()
     assert place.table("_file_path, more") == [("a", "1")]
     # What was given up knowingly stays so.
-    assert [(failure.path, failure.state) for failure in place.session.jobs.failures("j")] == [
-        ("b", FailureState.SKIPPED)
-    ]
+    assert [(failure.path, failure.state) for failure in place.session.jobs.failures("j")] == [("b", FailureState.SKIPPED)]
 
 
 @pytest.mark.long

@@ -57,9 +57,7 @@ def test_other_code_shows_what_it_would_change_and_writes_nothing(place: Place) 
     found = place.session.jobs.compare("j", code(place, OTHER), returns="n INT, s STRING, k INT", both=True)
     differences = found.differences
     assert (found.delivered, differences.files, differences.same) == (6, 6, 1)
-    assert {name: (kept.count, kept.examples) for name, kept in differences.columns.items()} == {
-        "n": (1, [Example("b", 4, 5)])
-    }
+    assert {name: (kept.count, kept.examples) for name, kept in differences.columns.items()} == {"n": (1, [Example("b", 4, 5)])}
     assert (differences.more.examples, differences.fewer.count) == ([Example("c", 1, 2)], 0)
     assert [(failure.kind, failure.paths) for failure in differences.new_failures] == [("raised", ["d"])]
     assert [(one.kind, one.files, one.paths) for one in differences.healed] == [("raised", 2, ["e", "f"])]

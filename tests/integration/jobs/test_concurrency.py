@@ -87,9 +87,7 @@ def test_a_run_slows_down_if_most_calls_ask_to_be_made_later(place: Place) -> No
         patient = Place(session, place.folder, place.gateway)
         patient.job(LATER.format(str(busy), 3600), max_files=2)
         assert patient.run().progress.later == 6
-    assert [line["event"] for line in lines].count(
-        "slowed_down"
-    ) == 2  # after the last batch there is nothing to wait for
+    assert [line["event"] for line in lines].count("slowed_down") == 2  # after the last batch there is nothing to wait for
 
 
 def test_a_file_that_has_waited_for_too_long_fails(place: Place) -> None:
@@ -160,9 +158,7 @@ def test_a_job_has_as_many_workers_as_it_may(place: Place) -> None:
     [
         ({"cpus": 2}, {"cpus": 1000}),
         pytest.param(
-            {"memory": psutil.virtual_memory().total // 2},
-            {"memory": psutil.virtual_memory().total},
-            marks=pytest.mark.long,
+            {"memory": psutil.virtual_memory().total // 2}, {"memory": psutil.virtual_memory().total}, marks=pytest.mark.long
         ),
         pytest.param({"gpus": 2}, {"gpus": 3}, marks=pytest.mark.long),
     ],
@@ -208,10 +204,7 @@ def test_what_a_function_counts_is_summed_up_by_batch_run_and_job(place: Place) 
     reports = place.session.home.catalog.reports
     job = place.session.jobs.get("j")
     assert isinstance(job, FileJob)
-    assert [batch.counted for batch in reports.batches_of(job.id)] == [
-        {"tokens": 7000, "calls": 2},
-        {"tokens": 3000, "calls": 2},
-    ]
+    assert [batch.counted for batch in reports.batches_of(job.id)] == [{"tokens": 7000, "calls": 2}, {"tokens": 3000, "calls": 2}]
     place.session.jobs.retry("j")
     place.run()
     assert reports.counted(job.id) == {"tokens": 13000, "calls": 5}

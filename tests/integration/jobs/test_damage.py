@@ -158,9 +158,7 @@ def test_a_log_that_cannot_be_read_is_made_again_when_asked(damaged: Damaged) ->
     assert not damaged.jobs.verify("j").is_right
     assert damaged.calls() == []
     assert damaged.jobs.heal("j").is_right
-    assert damaged.calls() == ["0", "1", "3", "4", "5"], (
-        "the ledger still knows the one without rows; 2 is the next run's"
-    )
+    assert damaged.calls() == ["0", "1", "3", "4", "5"], "the ledger still knows the one without rows; 2 is the next run's"
     damaged.jobs.run("j")
     assert damaged.content() == _rows(NOW)
 
@@ -236,9 +234,7 @@ def test_a_stream_is_told_that_changes_are_lost(place: Place) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize(("pattern", "number"), [(name, at) for name, many in FILES.items() for at in range(many)])
-def test_every_damage(
-    template: Path, tmp_path: Path, gateway: SparkGateway, pattern: str, number: int, damage: str
-) -> None:
+def test_every_damage(template: Path, tmp_path: Path, gateway: SparkGateway, pattern: str, number: int, damage: str) -> None:
     for command in ("run", "replay", "fix", "heal"):
         made = Damaged(template, tmp_path / command, gateway)
         with made.session:

@@ -171,8 +171,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_without_the_pla
     batch = place.session.home.catalog.reports.batch(intent.batch_id)
     assert batch is not None
     row = (
-        "SELECT CAST(9 AS INT) n, 'b' _file_path, 'v' _file_version, 1L _refresh_id, "
-        f"'{batch.id}' _batch_id, now() _processed_at"
+        f"SELECT CAST(9 AS INT) n, 'b' _file_path, 'v' _file_version, 1L _refresh_id, '{batch.id}' _batch_id, now() _processed_at"
     )
     consumer(place).write(
         intent,
@@ -184,9 +183,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_without_the_pla
     assert (report.recovered, report.progress.batches) == (True, 0)
     assert place.table() == [("b", 9)]
     # The batch ends what failed before of its files, which only the plan names.
-    assert [(failure.path, failure.state) for failure in place.session.jobs.failures("j")] == [
-        ("a", FailureState.QUARANTINED)
-    ]
+    assert [(failure.path, failure.state) for failure in place.session.jobs.failures("j")] == [("a", FailureState.QUARANTINED)]
     assert not place.session.streams.has_data("j_stream")
 
 
@@ -306,9 +303,7 @@ def test_a_cloud_without_keys_for_the_workers_is_a_storage_error_of_which_spark_
     place: Place, capfd: pytest.CaptureFixture[str]
 ) -> None:
     role = "arn:aws:iam::123456789012:role/reader"  # the workers get its keys
-    closed = Access(
-        "s3", "us-east-1", "http://127.0.0.1:1", role, credentials="static", keys=Keys("AKIATEST", "secret")
-    )
+    closed = Access("s3", "us-east-1", "http://127.0.0.1:1", role, credentials="static", keys=Keys("AKIATEST", "secret"))
     home = place.session.home
     place.job(COUNT)
     job = home.catalog.jobs.get(Name.parse("j"))
@@ -332,9 +327,7 @@ def test_a_relative_path_begins_at_the_functions_folder_wherever_it_is_called(
     monkeypatch.chdir(tmp_path)
     place.put("a.txt")
     place.job(
-        "import pathlib\ndef f(file):\n    return {'n': int(pathlib.Path('n.txt').read_text())}\n",
-        returns=None,
-        isolate=isolate,
+        "import pathlib\ndef f(file):\n    return {'n': int(pathlib.Path('n.txt').read_text())}\n", returns=None, isolate=isolate
     )
     place.run()
     assert place.table() == [("a.txt", 7)]

@@ -25,9 +25,7 @@ def failures(place: Place) -> dict[str, tuple[FailureKind, str]]:
     return {one.path: (one.kind, one.message) for one in place.session.jobs.failures("j")}
 
 
-@pytest.mark.parametrize(
-    "many", [pytest.param(False, id="few rows"), pytest.param(True, id="many rows", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("many", [pytest.param(False, id="few rows"), pytest.param(True, id="many rows", marks=pytest.mark.long)])
 def test_a_file_whose_rows_break_an_expectation_fails_and_keeps_its_rows(place: Place, many: bool) -> None:
     more = " 1" * 100_000 if many else ""
     put(place, good=f"1 2 3{more}", bad="1 200 -3", empty="", turns="5")

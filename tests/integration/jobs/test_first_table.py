@@ -35,9 +35,7 @@ def run(home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Calla
 
     def call(function: Any, files: Path | str = tmp_path / "files", **options: Any) -> tuple[list[Any], str]:
         frame = home.session.run(function, files, home.name("t"), **options)
-        told = [
-            line for line in capsys.readouterr().err.splitlines(keepends=True) if not line.startswith("20")
-        ]  # no log
+        told = [line for line in capsys.readouterr().err.splitlines(keepends=True) if not line.startswith("20")]  # no log
         return sorted(tuple(row) for row in frame.collect()), "".join(told)
 
     return call

@@ -17,13 +17,7 @@ from volstream.base.model.names import Name
 from volstream.base.model.work import FailureKind, FailureState
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.changes.streams.consume import Consumer
-from volstream.errors import (
-    FencedError,
-    InvalidStateError,
-    InvalidValueError,
-    ObjectInUseError,
-    SqlError,
-)
+from volstream.errors import FencedError, InvalidStateError, InvalidValueError, ObjectInUseError, SqlError
 from volstream.jobs.progress import Progress
 from volstream.ops.inspection.runs import backlog
 from volstream.tables.delta.folders import table_location
@@ -266,9 +260,7 @@ def test_a_failed_file_that_a_new_condition_excludes_is_no_failure_any_more(plac
     place.run()
     place.session.jobs.alter("j", where="relative_path = 'b'")
     place.run()
-    assert [(failure.path, failure.state) for failure in place.session.jobs.failures("j")] == [
-        ("b", FailureState.QUARANTINED)
-    ]
+    assert [(failure.path, failure.state) for failure in place.session.jobs.failures("j")] == [("b", FailureState.QUARANTINED)]
     place.session.jobs.alter("j", where="relative_path = 'c'")
     assert place.run().progress.batches == 0
     assert not place.session.jobs.failures("j")
@@ -303,9 +295,7 @@ def test_a_job_whose_files_all_fail_pauses_itself(place: Place) -> None:
 def test_a_file_that_kills_its_worker_is_identified_and_the_others_land(place: Place) -> None:
     for name in "abcd":
         place.put(name, name)
-    place.job(
-        "import os\ndef f(file):\n    if file.name == 'c':\n        os.kill(os.getpid(), 11)\n    return {'n': 1}\n"
-    )
+    place.job("import os\ndef f(file):\n    if file.name == 'c':\n        os.kill(os.getpid(), 11)\n    return {'n': 1}\n")
     place.run()
     assert [row[0] for row in place.table()] == ["a", "b", "d"]
     (failure,) = place.session.jobs.failures("j")
@@ -335,10 +325,7 @@ def test_a_file_changed_since_the_listing_waits_for_the_directory(place: Place) 
     assert [one.failed for one in place.session.home.catalog.reports.batches_of()] == [0]
     assert place.session.jobs.get("j").state is JobState.ACTIVE
     kinds = {failure.path: (failure.kind, failure.state) for failure in place.session.jobs.failures("j")}
-    assert kinds == {
-        "a": (FailureKind.CHANGED, FailureState.WAITING),
-        "b": (FailureKind.VANISHED, FailureState.WAITING),
-    }
+    assert kinds == {"a": (FailureKind.CHANGED, FailureState.WAITING), "b": (FailureKind.VANISHED, FailureState.WAITING)}
     assert set(place.session.home.catalog.refreshes.asked_checks(place.volume.id, 10)) == {"a", "b"}
     place.refresh()
     place.run()
@@ -448,9 +435,7 @@ def test_new_columns_evolve_the_table_and_another_type_is_rejected_before_any_fi
 
 
 @pytest.mark.parametrize("changed", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_file_that_is_back_as_it_was_is_processed_without_a_change_of_the_directory(
-    place: Place, changed: bool
-) -> None:
+def test_a_file_that_is_back_as_it_was_is_processed_without_a_change_of_the_directory(place: Place, changed: bool) -> None:
     place.put("a", "1")
     place.refresh()
     away = place.folder.parent / "away"
@@ -503,9 +488,7 @@ def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, loc
     made, batches = services.planner.of_range(services.session, job, covered)
     session.home.catalog.consumptions.open((made, batches, stream))
     table = table_location(session.home.warehouse, job.into)
-    return Consumer(session.home.catalog, DeltaWriter(place.gateway)).begin(
-        batches[0], owner="gone", location=table
-    ), table
+    return Consumer(session.home.catalog, DeltaWriter(place.gateway)).begin(batches[0], owner="gone", location=table), table
 
 
 def _append_row(session, location: str, batch_id: str) -> None:  # type: ignore[no-untyped-def]  # Spark's session

@@ -46,9 +46,10 @@ def test_lines_are_returned_from_the_workers_with_their_files(place: Place, isol
     found = shown(place)
     # There may be a worker for each file, and each sets up once.
     assert {("", "stdout", "imported"), ("", "stderr", "set up")} < {*found}
-    assert [line for line in found if line[0]] == [*of("a", "good"), *of("b", "bad")] or [
-        line for line in found if line[0]
-    ] == [*of("b", "bad"), *of("a", "good")]
+    assert [line for line in found if line[0]] == [*of("a", "good"), *of("b", "bad")] or [line for line in found if line[0]] == [
+        *of("b", "bad"),
+        *of("a", "good"),
+    ]
     assert shown(place, path="b") == of("b", "bad")
     (failure,) = place.session.jobs.failures("j")
     assert f"{PRINTED_LAST}\n[stdout] read bad" in (failure.traceback or "")
@@ -61,11 +62,7 @@ def test_the_newest_batches_come_last_and_each_can_be_requested(place: Place) ->
         place.refresh()
         place.run()
     assert [line for line in shown(place) if line[0]] == [*of("a", "a"), *of("b", "b"), *of("c", "c")]
-    assert [line.text for line in place.session.jobs.logs("j", lines=3)] == [
-        "ERROR mine: at b",
-        "read c",
-        "ERROR mine: at c",
-    ]
+    assert [line.text for line in place.session.jobs.logs("j", lines=3)] == ["ERROR mine: at b", "read c", "ERROR mine: at c"]
     second = place.session.jobs.logs("j", path="b")[0].batch
     assert [line for line in shown(place, batch=second) if line[0]] == of("b", "b")
     place.session.jobs.drop("j")
@@ -74,9 +71,7 @@ def test_the_newest_batches_come_last_and_each_can_be_requested(place: Place) ->
 
 def test_output_of_a_failed_setup_is_kept(place: Place) -> None:
     place.put("a")
-    place.job(
-        "class f:\n    def __init__(self): print('loading'); raise OSError('none')\n    def __call__(self, file): pass"
-    )
+    place.job("class f:\n    def __init__(self): print('loading'); raise OSError('none')\n    def __call__(self, file): pass")
     with pytest.raises(FunctionLoadError, match="OSError: none"):
         place.run()
     assert ("", "stdout", "loading") in shown(place)
@@ -86,9 +81,7 @@ def test_output_of_a_failed_setup_is_kept(place: Place) -> None:
 def test_output_of_a_file_that_kills_its_worker_is_shown(place: Place) -> None:
     place.put("a", "good")
     place.put("b", "bad")
-    place.job(
-        "import os\ndef f(file):\n    print('page 1')\n    if file.read_text() == 'bad': os._exit(1)\n    return {'n': 1}"
-    )
+    place.job("import os\ndef f(file):\n    print('page 1')\n    if file.read_text() == 'bad': os._exit(1)\n    return {'n': 1}")
     place.run()
     assert [text for _, _, text in shown(place, path="b")] == ["page 1"]
     assert [text for _, _, text in shown(place, path="a")] == ["page 1"]
@@ -105,9 +98,7 @@ def test_excessive_output_is_bounded(place: Place) -> None:
     for number in range(300):
         place.put(f"{number:03}", "bad" if number == 5 else "x")
     place.refresh()
-    place.job(
-        "def f(file):\n    print('x' * 15_000)\n    if file.read_text() == 'bad': raise ValueError\n    return {'n': 1}"
-    )
+    place.job("def f(file):\n    print('x' * 15_000)\n    if file.read_text() == 'bad': raise ValueError\n    return {'n': 1}")
     place.run()
     (log,) = Path(place.session.home.warehouse, "_logs").glob("*/*")
     assert log.stat().st_size < 1.1 * (1 << 20)

@@ -26,18 +26,13 @@ TABLES = {
 
 
 def found(place: Place) -> list[tuple[object, ...]]:
-    counts = (
-        f"SELECT _file_path, count(*), count(DISTINCT n), max(n), min(t), max(_file_version) FROM {place.at} GROUP BY 1"
-    )
+    counts = f"SELECT _file_path, count(*), count(DISTINCT n), max(n), min(t), max(_file_version) FROM {place.at} GROUP BY 1"
     return sorted(tuple(row.values())[:5] for row in place.rows(counts))
 
 
 @pytest.mark.parametrize(
     "create",
-    [
-        pytest.param(create, id=name, marks=() if name == "its own" else pytest.mark.long)
-        for name, create in TABLES.items()
-    ],
+    [pytest.param(create, id=name, marks=() if name == "its own" else pytest.mark.long) for name, create in TABLES.items()],
 )
 def test_rows_that_workers_write_are_those_of_the_files(place: Place, create: str) -> None:
     if create:

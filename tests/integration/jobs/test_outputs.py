@@ -49,10 +49,7 @@ class Target:
 
     def give_up(self) -> None:
         """Runs the job until its new outputs have their paths, and loses the engine there."""
-        with (
-            meanwhile("return", "volstream.jobs.outputs.JobOutputs.publish", die),
-            pytest.raises(EngineLostError),
-        ):
+        with meanwhile("return", "volstream.jobs.outputs.JobOutputs.publish", die), pytest.raises(EngineLostError):
             self.place.run()
 
     @property
@@ -99,12 +96,7 @@ def test_the_files_of_a_function_are_written_before_the_rows_that_name_them(targ
     assert target.files == {"up/a.txt": "ONE", "up/b/c.txt": "TWO"}
     rows = target.place.rows(f"SELECT made FROM {target.place.at} ORDER BY _file_path")
     made: Any = rows[0]["made"]
-    assert (made["volume"], made["relative_path"], made["size"], made["content_type"]) == (
-        "out",
-        "up/a.txt",
-        3,
-        "text/plain",
-    )
+    assert (made["volume"], made["relative_path"], made["size"], made["content_type"]) == ("out", "up/a.txt", 3, "text/plain")
     target.check()
 
 
@@ -226,9 +218,7 @@ def test_what_volstream_did_not_write_is_never_replaced_or_removed(target: Targe
     target.place.put("b", "two")
     target.create()
     target.run()
-    assert failures(target) == {
-        "a": "The output 'up/a' already exists in the volume out, but volstream did not write it there."
-    }
+    assert failures(target) == {"a": "The output 'up/a' already exists in the volume out, but volstream did not write it there."}
     (target.folder / "up" / "b").unlink()
     (target.folder / "up" / "b").write_text("mine, too")
     target.place.delete("b")
@@ -256,9 +246,7 @@ def test_a_path_that_is_not_allowed_is_the_functions_failure(target: Target, pat
     assert target.everything == {}
 
 
-@pytest.mark.parametrize(
-    "how", ["async", *(pytest.param(how, marks=pytest.mark.long) for how in ("isolate", "group", "path"))]
-)
+@pytest.mark.parametrize("how", ["async", *(pytest.param(how, marks=pytest.mark.long) for how in ("isolate", "group", "path"))])
 def test_every_way_of_calling_a_function_writes_its_files(target: Target, how: str) -> None:
     made = "{'n': 1, 'made': volstream.OutputFile(file.name, data=file.read_bytes())}"
     bodies = {
@@ -280,9 +268,7 @@ def test_every_way_of_calling_a_function_writes_its_files(target: Target, how: s
 def test_columns_with_files_are_inferred_and_annotated(target: Target) -> None:
     target.place.put("a", "x")
     target.place.refresh()
-    target.create(
-        "import volstream\n\ndef f(file):\n    return {'made': volstream.OutputFile('x', b'1')}\n", returns=None
-    )
+    target.create("import volstream\n\ndef f(file):\n    return {'made': volstream.OutputFile('x', b'1')}\n", returns=None)
     target.run()
     assert target.files == {"x": "1"}
 

@@ -176,9 +176,7 @@ def test_a_set_fails_is_retried_explained_replayed_and_compared_as_one(place: Pl
 def test_a_set_whose_file_changes_while_it_is_read_is_processed_again(place: Place) -> None:
     put(place, a_1="x", a_2="y")
     place.refresh()
-    changing = WHOLE.replace(
-        "    texts", f"    pathlib.Path({str(place.folder)!r}, 'a/2').write_text('late')\n    texts"
-    )
+    changing = WHOLE.replace("    texts", f"    pathlib.Path({str(place.folder)!r}, 'a/2').write_text('late')\n    texts")
     job(place, changing)
     progress = place.run().progress
     assert (progress.processed, progress.failed, progress.overtaken) == (0, 0, 1)
@@ -221,20 +219,7 @@ def test_rows_of_keys_that_left_the_volume_unseen_are_removed(place: Place) -> N
 
 
 def test_the_shorthands_are_the_same_in_sql_and_python(place: Place) -> None:
-    paths = [
-        "a/b/c.txt",
-        "c.txt",
-        "a/.hidden",
-        ".hidden",
-        "a/x.tar.gz",
-        "a/x.",
-        "x",
-        "a//b.c",
-        "ä/ö\n.ü",
-        "a.b/c",
-        "..x",
-        "/x.y",
-    ]
+    paths = ["a/b/c.txt", "c.txt", "a/.hidden", ".hidden", "a/x.tar.gz", "a/x.", "x", "a//b.c", "ä/ö\n.ü", "a.b/c", "..x", "/x.y"]
     for name, shorthand in SHORTHANDS.items():
         values = ", ".join(f"('{path}')".replace("\n", "\\n") for path in paths)
         found = place.rows(f"SELECT relative_path AS p, {shorthand.sql} AS k FROM VALUES {values} AS t(relative_path)")

@@ -169,10 +169,7 @@ def test_dropping_a_job_frees_its_stream(copied: Home) -> None:
 
 def test_a_job_whose_stream_is_being_consumed_does_not_run(copied: Home) -> None:
     copied.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
-    with (
-        copied.session.streams.get(copied.name("s")).consume(),
-        pytest.raises(StreamBusyError),
-    ):
+    with copied.session.streams.get(copied.name("s")).consume(), pytest.raises(StreamBusyError):
         copied.session.jobs.run(copied.name("j"))
 
 

@@ -89,13 +89,15 @@ WRONGS: Mapping[str, Mapping[str, Problem]] = {
     "DELETE FROM t$ WHERE _file_path IN ('01', '02')": {"01": Problem.MISSING, "02": Problem.MISSING},
     "DELETE FROM t$ WHERE _file_path = '03' AND n = 1": {"03": Problem.FOREIGN},
     "INSERT INTO t$ SELECT * FROM t$ WHERE _file_path = '05'": {"05": Problem.FOREIGN},
-    "INSERT INTO t$ SELECT n, t, _file_path, _file_version, _refresh_id, 'b', _processed_at FROM t$ "
-    "WHERE _file_path = '09'": {"09": Problem.DOUBLED},
+    "INSERT INTO t$ SELECT n, t, _file_path, _file_version, _refresh_id, 'b', _processed_at FROM t$ WHERE _file_path = '09'": {
+        "09": Problem.DOUBLED
+    },
     "UPDATE t$ SET t = 'y' WHERE _file_path = '06' AND n = 0": {"06": Problem.FOREIGN},
     "UPDATE t$ SET _file_version = 'old' WHERE _file_path = '07'": {"07": Problem.OUTDATED},
     "INSERT INTO t$ (n, t, _file_path, _file_version) VALUES (1, 'x', 'gone', 'v')": {"gone": Problem.STRAY},
-    "INSERT INTO t$ SELECT n, t, '08', _file_version, _refresh_id, _batch_id, _processed_at FROM t$ "
-    "WHERE _file_path = '10'": {"08": Problem.FOREIGN},
+    "INSERT INTO t$ SELECT n, t, '08', _file_version, _refresh_id, _batch_id, _processed_at FROM t$ WHERE _file_path = '10'": {
+        "08": Problem.FOREIGN
+    },
 }
 
 
@@ -156,11 +158,7 @@ def test_a_restore_is_put_right(verified: Verified) -> None:
     verified.calls()
     right = verified.content()
     verified.sql(f"RESTORE t$ TO VERSION AS OF {version}")
-    assert verified.wrong() == {
-        "00": Problem.MISSING,
-        **dict.fromkeys(["01", "02"], Problem.OUTDATED),
-        "new": Problem.MISSING,
-    }
+    assert verified.wrong() == {"00": Problem.MISSING, **dict.fromkeys(["01", "02"], Problem.OUTDATED), "new": Problem.MISSING}
     verified.jobs.verify("j", fix=True)
     assert verified.calls() == ["00", "01", "02", "new"]
     assert verified.content() == right
@@ -237,9 +235,7 @@ def test_a_daemon_verifies_as_often_as_asked(verified: Verified) -> None:
     home, stop = verified.place.session.home, Stop()
     verified.sql("DELETE FROM t$ WHERE _file_path = '01'")
     verified.jobs.alter("j", verify_every="1s")
-    scheduler = Scheduler(
-        home.catalog, verified.jobs.runner, home.settings, home.zone, lambda _: True, stop, lambda: True
-    )
+    scheduler = Scheduler(home.catalog, verified.jobs.runner, home.settings, home.zone, lambda _: True, stop, lambda: True)
     thread = threading.Thread(target=scheduler.run)
     thread.start()
     try:
@@ -496,9 +492,7 @@ def test_files_of_an_unfinished_plan_are_not_compared(verified: Verified, monkey
     assert verified.wrong() == {}
 
 
-def test_a_job_that_pauses_before_it_is_compared_is_not_called_right(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_pauses_before_it_is_compared_is_not_called_right(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abc":
         place.put(name, "good")
     place.job(

@@ -17,9 +17,7 @@ from volstream.server.daemon.tasks import TaskWorker
 
 @contextmanager
 def working(
-    session: Session,
-    doing: Callable[[AuditEntry], Doing] | None = None,
-    engine_is_up: Callable[[], bool] = lambda: True,
+    session: Session, doing: Callable[[AuditEntry], Doing] | None = None, engine_is_up: Callable[[], bool] = lambda: True
 ) -> Iterator[TaskWorker]:
     """Does tasks during the block."""
     home = session.home

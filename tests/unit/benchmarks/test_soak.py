@@ -31,9 +31,7 @@ def test_disk_and_memory_stay_the_same_however_long_a_home_lives(tmp_path: Path)
 
 
 def test_growth_compares_the_last_third_with_the_second() -> None:
-    steps = [
-        soak.PlanStep(number, 1.0, 2.0, 0.0, {}, disk, 100) for number, disk in enumerate([9, 1, 1, 1, 2, 2, 4, 4, 4])
-    ]
+    steps = [soak.PlanStep(number, 1.0, 2.0, 0.0, {}, disk, 100) for number, disk in enumerate([9, 1, 1, 1, 2, 2, 4, 4, 4])]
     assert soak.growth(steps) == {
         "time of a refresh": 1.0,
         "time of a batch": 1.0,

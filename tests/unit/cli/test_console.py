@@ -80,9 +80,7 @@ def test_a_token_that_a_power_cut_emptied_is_made_anew(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_url_names_a_host_that_the_console_answers_to(
-    tmp_path: Path, given: dict[str, object], begins: str
-) -> None:
+def test_the_url_names_a_host_that_the_console_answers_to(tmp_path: Path, given: dict[str, object], begins: str) -> None:
     settings = config.load(tmp_path, **given)
     url = url_of(settings, 9)
     assert url.startswith(begins)

@@ -42,10 +42,7 @@ def failure(path: str, why: str, **values: Any) -> dict[str, Any]:
 def test_failures_are_grouped_by_cause_and_fit_the_terminal() -> None:
     found = [
         failure("b.pdf", "OSError: no space"),
-        *(
-            failure(path, f"ValueError: '{path}' has no text, and so nothing can be found in it " * 2)
-            for path in ("a", LONG)
-        ),
+        *(failure(path, f"ValueError: '{path}' has no text, and so nothing can be found in it " * 2) for path in ("a", LONG)),
     ]
     lines = by_cause(found, 80).splitlines()
     assert lines[0].startswith("2 files of job j: ValueError: * has no text")
@@ -96,9 +93,7 @@ def test_tables_are_listed_with_rows_that_are_there_and_their_size(shell: Shell)
 
 def test_durations_of_a_job_are_described_as_they_are_given(shell: Shell) -> None:
     assert shell.job("j", "one", "--timeout", "90s")[0] == 0
-    (line,) = (
-        splitline for splitline in shell.ok("describe", "job", "j").splitlines() if splitline.startswith("timeout")
-    )
+    (line,) = (splitline for splitline in shell.ok("describe", "job", "j").splitlines() if splitline.startswith("timeout"))
     assert line.split() == ["timeout", "90s"]
     assert json.loads(shell.ok("describe", "job", "j", "--format", "json"))["timeout"] == 90
 

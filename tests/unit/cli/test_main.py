@@ -29,9 +29,7 @@ def test_options_of_all_commands_stand_before_or_after_them(tmp_path: Path, caps
 
 
 def test_a_notebook_shows_the_callers_line_and_the_message() -> None:
-    program = compile(
-        "def f():\n    raise E('The volume is gone.', 'Create it.')\n\nf()", "/tmp/ipykernel_1/2.py", "exec"
-    )
+    program = compile("def f():\n    raise E('The volume is gone.', 'Create it.')\n\nf()", "/tmp/ipykernel_1/2.py", "exec")
     with pytest.raises(NotFoundError) as caught:
         exec(program, {"E": NotFoundError})  # noqa: S102  # as a notebook does
     assert caught.value._render_traceback_() == ["NotFoundError: The volume is gone. Create it."]
@@ -85,9 +83,7 @@ def test_a_full_disk_is_not_reported_as_a_bug(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("below", [".", "x", "x/y"])
-def test_a_home_below_a_file_is_an_error_of_the_user(
-    tmp_path: Path, below: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_home_below_a_file_is_an_error_of_the_user(tmp_path: Path, below: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.touch()
     assert run(["init", "--home", str(file / below)]) == 3

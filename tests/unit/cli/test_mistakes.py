@@ -94,11 +94,7 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> EscapedText:
         (["alter-job", "j", "--max-bytes", "99999999TiB"], 2, "more than 1 EiB"),
         (["alter-job", "j", "--max-files", "9" * 30], 2, "too large a number"),
         (["alter-job", "j", "--retries", "9" * 5000], 2, "too large a number"),
-        (
-            ["create-stream", "x", "--volume", "v", "--at-timestamp", "0001-01-01T00:00:00+14:00"],
-            2,
-            "years 1 to 9999",
-        ),
+        (["create-stream", "x", "--volume", "v", "--at-timestamp", "0001-01-01T00:00:00+14:00"], 2, "years 1 to 9999"),
         (["reset-stream", "s", "--to-timestamp", "9999-12-31T23:59:59-14:00"], 2, "years 1 to 9999"),
         (["reset-stream", "s", "--to-version", "9" * 30], 2, "too large a number"),
         (["list", "batches", "--limit", "9" * 30], 2, "--limit"),
@@ -133,9 +129,7 @@ def test_settings_that_cannot_be_parsed_are_reported_as_such(
 
 
 @pytest.mark.parametrize("setting", ["catalog_url = 'postgresql://h:port/d'", "spark_remote = 'sc://h:port'"])
-def test_a_port_that_is_not_a_number_is_rejected(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str
-) -> None:
+def test_a_port_that_is_not_a_number_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str) -> None:
     (tmp_path / "volstream.toml").write_text(f"warehouse = '/mnt/w'\n{setting}")
     assert run(["sql", "CREATE TABLE t (n INT)", "--home", str(tmp_path)]) == 3
     assert setting.split()[0] in capsys.readouterr().err
@@ -159,11 +153,7 @@ def test_a_volume_says_at_once_how_many_files_match(tmp_path: Path, capsys: pyte
             run(
                 [
                     *arguments,
-                    *(
-                        part
-                        for pattern in patterns
-                        for part in (["--pattern", pattern] if "*" in pattern else [pattern])
-                    ),
+                    *(part for pattern in patterns for part in (["--pattern", pattern] if "*" in pattern else [pattern])),
                 ]
             )
             == 0

@@ -32,18 +32,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "SELECT 1;",
-        "SELECT 1 ; ",
-        "SELECT\n1;",
-        "SHOW STREAMS;",
-        "SELECT 1; -- all",
-        "",
-        "  ",
-        "-- nothing",
-        "exit",
-        "QUIT",
-    ],
+    ["SELECT 1;", "SELECT 1 ; ", "SELECT\n1;", "SHOW STREAMS;", "SELECT 1; -- all", "", "  ", "-- nothing", "exit", "QUIT"],
 )
 def test_enter_runs_a_complete_statement_or_an_empty_line(text: str) -> None:
     assert is_complete(text)
@@ -51,24 +40,13 @@ def test_enter_runs_a_complete_statement_or_an_empty_line(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "SELECT 1",
-        "SELECT ';'",
-        "SELECT ';",
-        "SELECT 1 -- ;",
-        "SELECT 1 /* ;",
-        "SELECT `;",
-        "SHOW STREAMS",
-        "SELECT 1; SELECT 2",
-    ],
+    ["SELECT 1", "SELECT ';'", "SELECT ';", "SELECT 1 -- ;", "SELECT 1 /* ;", "SELECT `;", "SHOW STREAMS", "SELECT 1; SELECT 2"],
 )
 def test_enter_continues_an_incomplete_statement_on_a_new_line(text: str) -> None:
     assert not is_complete(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "ends"), [("exit", True), ("Quit;", True), ("exit 1", False), ("SELECT 'exit';", False)]
-)
+@pytest.mark.parametrize(("text", "ends"), [("exit", True), ("Quit;", True), ("exit 1", False), ("SELECT 'exit';", False)])
 def test_exit_and_quit_end_the_prompt(text: str, ends: bool) -> None:
     assert is_end(text) is ends
 
@@ -140,9 +118,7 @@ def test_the_prompt_continues_after_errors_and_interruptions(
 
 
 @pytest.mark.parametrize("end", ["exit\r", "quit;\r"])
-def test_a_word_ends_the_prompt_and_the_history_is_readable_by_its_owner_only(
-    session: Session, tmp_path: Path, end: str
-) -> None:
+def test_a_word_ends_the_prompt_and_the_history_is_readable_by_its_owner_only(session: Session, tmp_path: Path, end: str) -> None:
     converse(session, f"SHOW STREAMS;\r{end}")
     file = tmp_path / "home" / "sql_history"
     assert "+SHOW STREAMS;" in file.read_text()

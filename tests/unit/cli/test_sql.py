@@ -67,9 +67,7 @@ def test_json_output_is_one_document_for_any_number_of_statements(
     assert json.loads(capsys.readouterr().out) == document
 
 
-def test_the_statement_of_a_script_that_failed_is_named(
-    home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_statement_of_a_script_that_failed_is_named(home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "script.sql"
     script.write_text("SHOW STREAMS;\n\nDROP STREAM s;\nSHOW JOBS;\n")
     assert run(["sql", "--home", home, "-f", str(script)]) == 3

@@ -62,9 +62,7 @@ NOW = HomeFacts(
 )  # fmt: skip
 
 
-def shown(
-    now: HomeFacts, before: HomeFacts | None = None, *, width: int = 120, height: int = 40, note: str | None = None
-) -> str:
+def shown(now: HomeFacts, before: HomeFacts | None = None, *, width: int = 120, height: int = 40, note: str | None = None) -> str:
     console = Console(file=io.StringIO(), width=width, height=height)
     console.print(picture(before, now, width, height, note), highlight=False, markup=False)
     assert isinstance(console.file, io.StringIO)
@@ -106,10 +104,7 @@ def test_what_is_wrong_is_said() -> None:
 
 
 def test_many_objects_fit_on_the_screen_and_troubled_jobs_come_first() -> None:
-    many = {f"j{number}": dict[str, Any]() for number in range(100)} | {
-        "bad": {"failed": 1},
-        "held": {"state": "paused"},
-    }
+    many = {f"j{number}": dict[str, Any]() for number in range(100)} | {"bad": {"failed": 1}, "held": {"state": "paused"}}
     text = shown(dataclasses.replace(NOW, jobs=jobs(**many)), height=30)
     assert len(text.splitlines()) <= 30
     assert text.index("held ") < text.index("bad ") < text.index("j0 ")

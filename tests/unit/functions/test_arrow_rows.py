@@ -71,11 +71,7 @@ def f(file):
         ("pa.table({'n': ['x']})", FailureKind.WRONG_RESULT, "Column 'n' of a batch cannot be int64"),
         ("pa.table([[1], [2]], names=['n', 'n'])", FailureKind.WRONG_RESULT, "two columns of one name"),
         ("[pa.table({'n': [1]}), {'n': 1}]", FailureKind.WRONG_RESULT, "Arrow batches, and then a dict"),
-        (
-            "[{'n': 1}, pa.table({'n': [1]})]",
-            FailureKind.WRONG_RESULT,
-            "returned a value of type Table instead of a row",
-        ),
+        ("[{'n': 1}, pa.table({'n': [1]})]", FailureKind.WRONG_RESULT, "returned a value of type Table instead of a row"),
         ("pa.table({'s': ['y', 'x' * 1001, 'z']})", FailureKind.TOO_LARGE, "a row may have at most 1000 B"),
     ],
 )

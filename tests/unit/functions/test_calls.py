@@ -106,9 +106,7 @@ def test_what_a_function_counts_is_summed_up_also_for_files_that_fail(run: Runne
 
 @pytest.mark.parametrize("isolate", EVERYWHERE)
 def test_what_is_counted_before_a_group_is_called_again_counts_too(run: Runner, isolate: bool) -> None:
-    code = (
-        f"{BATCH}    for file in files: file.count('calls')\n    if len(files) > 1: raise ValueError\n    return [None]"
-    )
+    code = f"{BATCH}    for file in files: file.count('calls')\n    if len(files) > 1: raise ValueError\n    return [None]"
     files = [FileInfo(name, 0, datetime.now(UTC), "e") for name in "ab"]
     table = run(code, files, isolate=isolate, store=Frozen(files))
     assert [json.loads(text) for text in table["counted"].to_pylist()] == [{"calls": 2}] * 2
@@ -235,9 +233,7 @@ def test_files_come_in_groups_of_the_declared_size(run: Runner, store: MemorySto
 
 
 def test_a_group_that_fails_is_called_again_file_by_file(run: Runner, store: MemoryStore) -> None:
-    code = (
-        f"{BATCH}    if 'b' in [file.name for file in files]: 1 / 0\n    return [{{'n': len(files)}} for file in files]"
-    )
+    code = f"{BATCH}    if 'b' in [file.name for file in files]: 1 / 0\n    return [{{'n': len(files)}} for file in files]"
     table = run(code, [store.put(name, b"") for name in "abc"])
     assert failed(table) == {"b": (FailureKind.RAISED, "ZeroDivisionError: division by zero")}
     assert results(table) == [("a", {"n": 1}), ("b", None), ("c", {"n": 1})]
@@ -316,9 +312,7 @@ def test_contents_are_prefetched_so_that_the_function_waits_for_none(
     assert sorted(remote.opened) == [file.relative_path for file in files]
 
 
-def test_nothing_is_fetched_for_a_function_that_reads_nothing(
-    run: Runner, store: MemoryStore, slow: Callable[..., Slow]
-) -> None:
+def test_nothing_is_fetched_for_a_function_that_reads_nothing(run: Runner, store: MemoryStore, slow: Callable[..., Slow]) -> None:
     files = [store.put(f"{number:02}", b"x") for number in range(10)]
     remote = slow(files)
     run("def f(file): return {'n': file.size}", files, store=remote)

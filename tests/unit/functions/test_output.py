@@ -43,12 +43,7 @@ def test_content_is_written_whatever_it_is_given_as(target: OutputTarget, tmp_pa
             return super().read(1)
 
     (tmp_path / "data").write_bytes(b"1234")
-    data: Any = {
-        "bytes": b"1234",
-        "path": tmp_path / "data",
-        "stream": io.BytesIO(b"1234"),
-        "slow stream": Slow(b"1234"),
-    }
+    data: Any = {"bytes": b"1234", "path": tmp_path / "data", "stream": io.BytesIO(b"1234"), "slow stream": Slow(b"1234")}
     ([row], [staged]) = written("a FILE", target, {"a": OutputFile("x.png", data[how])})
     assert (tmp_path / staged.staged).read_bytes() == b"1234"
     assert staged.staged.startswith(".volstream-outputs/j/b/a/")
@@ -95,9 +90,7 @@ def test_nothing_is_written_without_a_store() -> None:
     assert (row["a"]["size"], row["a"]["etag"], staged) == (5, None, [])
 
 
-@pytest.mark.parametrize(
-    "path", ["a", "a b/ü", ".hidden", "a" * 255, "Screenshot at 9.41\u202fAM", "a\u00a0b", "👩\u200d🔬.png"]
-)
+@pytest.mark.parametrize("path", ["a", "a b/ü", ".hidden", "a" * 255, "Screenshot at 9.41\u202fAM", "a\u00a0b", "👩\u200d🔬.png"])
 def test_paths_that_are_allowed(path: str) -> None:
     assert problem_of(path) is None
 

@@ -25,8 +25,7 @@ def test_a_call_travels_as_source_to_hosts_without_its_files(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("written", "kept"),
-    [("varchar", "STRING"), ("decimal(5, 2)", "DECIMAL(5,2)"), ("struct<a: int>", "STRUCT<a: INT>")],
+    ("written", "kept"), [("varchar", "STRING"), ("decimal(5, 2)", "DECIMAL(5,2)"), ("struct<a: int>", "STRUCT<a: INT>")]
 )
 def test_a_type_is_stored_as_spark_spells_it(tmp_path: Path, written: str, kept: str) -> None:
     (tmp_path / "f.py").write_text("def f(n): ...\n")

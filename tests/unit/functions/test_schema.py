@@ -86,10 +86,7 @@ def test_sql_keywords_can_be_column_names() -> None:
     [
         ("label STRING, score DOUBLE", {"label": pa.string(), "score": pa.float64()}),
         ("a int, b bigint, c float, d boolean", {"a": pa.int32(), "b": pa.int64(), "c": pa.float32(), "d": pa.bool_()}),
-        (
-            "a tinyint, b smallint, c binary, d date",
-            {"a": pa.int8(), "b": pa.int16(), "c": pa.binary(), "d": pa.date32()},
-        ),
+        ("a tinyint, b smallint, c binary, d date", {"a": pa.int8(), "b": pa.int16(), "c": pa.binary(), "d": pa.date32()}),
         ("t TIMESTAMP, n TIMESTAMP_NTZ", {"t": pa.timestamp("us", tz="UTC"), "n": pa.timestamp("us")}),
         ("tags ARRAY<STRING>", {"tags": pa.list_(pa.string())}),
         ("m MAP<STRING, INT>", {"m": pa.map_(pa.string(), pa.int32())}),
@@ -280,9 +277,7 @@ def test_a_class_of_rows_in_the_annotation_declares_the_columns(annotation: obje
     assert to_ddl(found) == ddl
 
 
-@pytest.mark.parametrize(
-    "annotation", [dict, dict[str, int], list, list[dict[str, Any]], Any, object, pa.Table, "Nobody"]
-)
+@pytest.mark.parametrize("annotation", [dict, dict[str, int], list, list[dict[str, Any]], Any, object, pa.Table, "Nobody"])
 def test_an_annotation_may_leave_the_columns_open(annotation: object) -> None:
     def f(file: File) -> None: ...
 

@@ -52,9 +52,7 @@ def test_a_function_in_a_file_is_found_and_called(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["{}/code.py:f", "package.part:f"])
-def test_the_lock_of_an_editor_in_a_package_is_no_module(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_the_lock_of_an_editor_in_a_package_is_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     write(tmp_path, code="import package\ndef f(): ...", **{"package/__init__": "", "package/part": "def f(): ..."})
     (tmp_path / "package" / ".#part.py").symlink_to("user@host.4711:1")
     monkeypatch.syspath_prepend(tmp_path)
@@ -126,9 +124,7 @@ def test_two_functions_with_neighbouring_modules_of_the_same_name_do_not_clash(t
 
 def test_a_file_named_like_a_standard_library_module_does_no_harm(tmp_path: Path) -> None:
     # With a file beside it, so that modules of the same names are looked at.
-    write(
-        tmp_path, json="import json, beside_json\ndef f(): return json.dumps([beside_json.ONE])", beside_json="ONE = 1"
-    )
+    write(tmp_path, json="import json, beside_json\ndef f(): return json.dumps([beside_json.ONE])", beside_json="ONE = 1")
     assert find(f"{tmp_path}/json.py:f").load()() == "[1]"
     assert sys.modules["json"] is json
 
@@ -143,8 +139,7 @@ def test_a_file_named_like_one_of_our_modules_does_not_shadow_it(tmp_path: Path)
 def test_data_files_are_found_next_to_the_code(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("cat")
     write(
-        tmp_path,
-        data="from pathlib import Path\nTEXT = (Path(__file__).parent / 'labels.txt').read_text()\ndef f(): return TEXT",
+        tmp_path, data="from pathlib import Path\nTEXT = (Path(__file__).parent / 'labels.txt').read_text()\ndef f(): return TEXT"
     )
     assert find(f"{tmp_path}/data.py:f").load()() == "cat"
 
@@ -325,11 +320,7 @@ def test_a_file_without_a_function_is_answered_with_those_it_defines(tmp_path: P
 
 @pytest.mark.parametrize(
     "opening",
-    [
-        "Session.builder.config('home', 'h').create()",
-        "Session.builder.config('home', 'h').getOrCreate()",
-        "connect('h')",
-    ],
+    ["Session.builder.config('home', 'h').create()", "Session.builder.config('home', 'h').getOrCreate()", "connect('h')"],
     ids=["create", "getOrCreate", "connect"],
 )
 def test_a_program_that_opens_a_session_when_it_is_imported_is_refused(

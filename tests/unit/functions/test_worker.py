@@ -34,9 +34,7 @@ from volstream.functions.file import File
         ("return {'n': None}", [{"n": None}]),
     ],
 )
-def test_what_a_function_returns_becomes_rows(
-    run: Runner, store: MemoryStore, body: str, expected: list[object]
-) -> None:
+def test_what_a_function_returns_becomes_rows(run: Runner, store: MemoryStore, body: str, expected: list[object]) -> None:
     file = store.put("a", b"x")
     code = f"from dataclasses import dataclass\n@dataclass\nclass Row:\n    n: int\ndef f(file):\n    {body}\n"
     table = run(code, [file])
@@ -63,12 +61,7 @@ def f(file, *, greeting):
 
 @pytest.mark.parametrize(
     ("name", "copied"),
-    [
-        ("a.pdf", "a.pdf"),
-        ("in/" + "名" * 100 + ".pdf", "名" * 83 + ".pdf"),
-        ("a." + "x" * 300, "." + "x" * 254),
-        ("in/..", "_"),
-    ],
+    [("a.pdf", "a.pdf"), ("in/" + "名" * 100 + ".pdf", "名" * 83 + ".pdf"), ("a." + "x" * 300, "." + "x" * 254), ("in/..", "_")],
 )
 def test_a_copy_has_a_name_that_a_disk_can_hold(store: MemoryStore, name: str, copied: str) -> None:
     file = File(store, store.put(name, b"content"))
@@ -112,10 +105,7 @@ def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) ->
         files,
     )
     assert results(table) == [("0", {"n": 0}), ("1", None), ("2", {"n": 2}), ("3", None), ("4", {"n": 4})]
-    assert failed(table) == {
-        "1": (FailureKind.RAISED, "ValueError: not 1"),
-        "3": (FailureKind.RAISED, "ValueError: not 3"),
-    }
+    assert failed(table) == {"1": (FailureKind.RAISED, "ValueError: not 1"), "3": (FailureKind.RAISED, "ValueError: not 3")}
     trace = table["error_traceback"][1].as_py()
     assert "code.py" in trace
     assert "raise ValueError" in trace
@@ -132,25 +122,13 @@ def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) ->
         ("def f(file, other): pass", FailureKind.RAISED, "missing 1 required positional argument"),
         ("def f(file): return f(file)", FailureKind.RAISED, "RecursionError"),
         ("def f(file): raise ValueError('half \\udcff')", FailureKind.RAISED, "half \\udcff"),
-        (
-            "class E(Exception):\n    def __str__(self): 1 / 0\ndef f(file): raise E",
-            FailureKind.RAISED,
-            "E (its message",
-        ),
+        ("class E(Exception):\n    def __str__(self): 1 / 0\ndef f(file): raise E", FailureKind.RAISED, "E (its message"),
         ("def f(file): return 'text'", FailureKind.WRONG_RESULT, "returned a value of type str"),
         ("def f(file): return 5", FailureKind.WRONG_RESULT, "returned a value of type int"),
-        (
-            "def f(file): return [{'n': 1}, 5]",
-            FailureKind.WRONG_RESULT,
-            "returned a value of type int instead of a row",
-        ),
+        ("def f(file): return [{'n': 1}, 5]", FailureKind.WRONG_RESULT, "returned a value of type int instead of a row"),
         ("def f(file): return {'n': 'many'}", FailureKind.WRONG_RESULT, "Column 'n' of row 0 cannot be int64: 'many'"),
         ("def f(file): return [{'n': 1}, {'n': 1 << 70}]", FailureKind.WRONG_RESULT, "Column 'n' of row 1"),
-        (
-            "def f(file): return {'n': 1, 'm': 2}",
-            FailureKind.WRONG_RESULT,
-            "an undeclared column 'm'",
-        ),
+        ("def f(file): return {'n': 1, 'm': 2}", FailureKind.WRONG_RESULT, "an undeclared column 'm'"),
         ("def f(file): return {'n': 1, 7: 2}", FailureKind.WRONG_RESULT, "an undeclared column '7'"),
         ("def f(file): return {'n': object()}", FailureKind.WRONG_RESULT, "Column 'n' of row 0"),
     ],
@@ -164,9 +142,7 @@ def test_an_error_in_a_function_is_a_failure_of_its_file(
     assert message in found["a"][1]
 
 
-def test_a_decimal_with_more_digits_than_any_type_fails_its_file_and_not_the_worker(
-    run: Runner, store: MemoryStore
-) -> None:
+def test_a_decimal_with_more_digits_than_any_type_fails_its_file_and_not_the_worker(run: Runner, store: MemoryStore) -> None:
     """PyArrow would read beyond its table of powers, and the process would end."""
     code = "from decimal import Decimal\ndef f(file): return {'n': [Decimal('1e-99999999' if file.name == 'b' else '1.50')]}"
     table = run(code, [store.put("a", b""), store.put("b", b"")], "n ARRAY<DECIMAL(10,2)>")
@@ -189,9 +165,7 @@ def test_a_function_that_cannot_be_imported_is_reported_with_each_file(run: Runn
     assert "Install not_installed_anywhere" in failed(table)["a"][1]
 
 
-def test_an_import_inside_the_function_finds_neighbouring_modules(
-    run: Runner, store: MemoryStore, tmp_path: Path
-) -> None:
+def test_an_import_inside_the_function_finds_neighbouring_modules(run: Runner, store: MemoryStore, tmp_path: Path) -> None:
     (tmp_path / "beside_runtime.py").write_text("N = 8")
     file = store.put("a", b"")
     code = "def f(file):\n    import beside_runtime\n    return {'n': beside_runtime.N}"
@@ -291,9 +265,7 @@ def test_errors_of_the_code_are_distinguished_from_errors_of_a_file(
     work = run.work(f"def f(file):\n    {body}\n")
     (run.folder / "broken.py").write_text("def (:\n")
     # The code as it travels is what it was; another file beside it, which the function finds, is broken.
-    work = dataclasses.replace(
-        work, source=dataclasses.replace(work.source, files={"code.py": work.source.files["code.py"]})
-    )
+    work = dataclasses.replace(work, source=dataclasses.replace(work.source, files={"code.py": work.source.files["code.py"]}))
     assert failed(outcomes(work, [store.put("a.py", b"")]))["a.py"][0] is kind
 
 

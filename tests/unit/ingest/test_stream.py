@@ -13,14 +13,7 @@ import pytest
 from tests import tails
 from tests.interrupts import interrupted
 from tests.waiting import eventually
-from volstream.errors import (
-    DiskError,
-    InvalidStateError,
-    InvalidValueError,
-    NotFoundError,
-    StorageError,
-    TailFullError,
-)
+from volstream.errors import DiskError, InvalidStateError, InvalidValueError, NotFoundError, StorageError, TailFullError
 from volstream.ingest import (
     BufferFullError,
     FlushMode,
@@ -406,10 +399,7 @@ def test_several_threads_share_a_stream(table: Recorded) -> None:
 def test_an_interrupted_close_ends_the_retries_in_the_background(table: Recorded) -> None:
     table.failures = [StorageError("The store is away.")] * 9
     stream = append(
-        table,
-        flush_mode=FlushMode.AUTO_FLUSH_BACKGROUND,
-        mutation_buffer_lines_num=1,
-        request_failed_retry_internal_ms=600_000,
+        table, flush_mode=FlushMode.AUTO_FLUSH_BACKGROUND, mutation_buffer_lines_num=1, request_failed_retry_internal_ms=600_000
     )
     apply(stream, "a")
     eventually(lambda: stream.statistics.retries == 1)

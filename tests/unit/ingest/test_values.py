@@ -119,9 +119,7 @@ def test_a_value_is_stored_as_its_type_says(kind: pa.DataType, value: object, st
         (POINT, (1, "b"), "a dict, a named tuple"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_column_value_and_reason(
-    kind: pa.DataType, value: object, reason: str
-) -> None:
+def test_a_value_that_does_not_fit_is_refused_with_column_value_and_reason(kind: pa.DataType, value: object, reason: str) -> None:
     with pytest.raises(InvalidValueError, match=reason) as refused:
         convert(kind, value)
     assert refused.value.message.startswith(f"Column c cannot be {value!r}"[:40])

@@ -21,9 +21,7 @@ def failure(state: FailureState, **changes: Any) -> Any:
     return objects.failure(JOB, "a b.txt", "attempt", state=state, **changes)
 
 
-@pytest.mark.parametrize(
-    ("left", "said"), [(-5, "at the next run"), (45, "in 45 s"), (600, "in 10 min"), (8000, "in 2 h")]
-)
+@pytest.mark.parametrize(("left", "said"), [(-5, "at the next run"), (45, "in 45 s"), (600, "in 10 min"), (8000, "in 2 h")])
 def test_a_retry_says_when_it_happens_and_how_many_are_left(left: int, said: str) -> None:
     one = failure(FailureState.RETRYING, attempts=2, next_try=objects.NOW + timedelta(seconds=left))
     assert automatic_action(one, JOB, objects.NOW) == f"retry {said} (2 of 4 attempts done)"

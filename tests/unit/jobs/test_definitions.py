@@ -48,9 +48,7 @@ class Place:
         given = {"name": J, "function": f"{self.code}:f", "into": T, "returns": "n INT", **options}
         if "stream" not in options:
             given.setdefault("volume", V)
-        made = create_job(
-            self.home, FileJobSpec(**read(FileJobSpec, given)), or_replace=or_replace, if_not_exists=if_not_exists
-        )
+        made = create_job(self.home, FileJobSpec(**read(FileJobSpec, given)), or_replace=or_replace, if_not_exists=if_not_exists)
         return objects.file_job(made)
 
     def alter(self, **changes: Any) -> FileJob:
@@ -70,12 +68,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def test_a_job_on_a_volume_has_its_own_stream(place: Place) -> None:
     job = place.create(arguments={"k": "v"}, max_files=3)
     assert place.catalog.jobs.get(J) == job
-    assert (job.owns_stream, job.returns, job.state, job.search_path) == (
-        True,
-        "n INT",
-        JobState.ACTIVE,
-        str(place.code.parent),
-    )
+    assert (job.owns_stream, job.returns, job.state, job.search_path) == (True, "n INT", JobState.ACTIVE, str(place.code.parent))
     assert place.catalog.streams.by_id(job.stream_id) == place.catalog.streams.get(Name.parse("j_stream"))
     assert drop_job(place.catalog, J)
     assert place.catalog.streams.list() == []
@@ -162,9 +155,7 @@ def test_invalid_options_are_rejected(place: Place, wrong: dict[str, Any]) -> No
     assert place.catalog.streams.list() == []
 
 
-@pytest.mark.parametrize(
-    "where", ["size > 10 AND relative_path LIKE '%.jpg'", "RELATIVE_PATH RLIKE '^a'", "`etag` IS NOT NULL"]
-)
+@pytest.mark.parametrize("where", ["size > 10 AND relative_path LIKE '%.jpg'", "RELATIVE_PATH RLIKE '^a'", "`etag` IS NOT NULL"])
 def test_a_condition_may_name_the_columns_of_a_directory(place: Place, where: str) -> None:
     assert place.create(where=where).where == where
 
@@ -280,12 +271,8 @@ def test_a_new_function_makes_files_due_that_were_bound_to_fail_with_the_old_one
     assert due == {"retries": set(), "where": {*lasting, "raised"}}.get(change, lasting)
 
 
-@pytest.mark.parametrize(
-    ("reason", "goes_on"), [("its function cannot be set up: OSError", True), ("paused by the user", False)]
-)
-def test_a_new_function_resumes_a_job_that_was_paused_because_of_the_old_one(
-    place: Place, reason: str, goes_on: bool
-) -> None:
+@pytest.mark.parametrize(("reason", "goes_on"), [("its function cannot be set up: OSError", True), ("paused by the user", False)])
+def test_a_new_function_resumes_a_job_that_was_paused_because_of_the_old_one(place: Place, reason: str, goes_on: bool) -> None:
     job = place.create()
     place.catalog.jobs.change(job, state=JobState.PAUSED, state_reason=reason)
     assert place.alter(retries=2).state is JobState.PAUSED

@@ -44,9 +44,7 @@ def test_equal_rows_in_any_order_are_no_difference(rows: list[dict[str, Any]], r
 
 
 @given(ROWS, ROWS)
-def test_different_rows_are_a_difference_and_each_counts_once(
-    old: list[dict[str, Any]], new: list[dict[str, Any]]
-) -> None:
+def test_different_rows_are_a_difference_and_each_counts_once(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
     new = [*new, {"a": object(), "b": None}]  # no other row is equal to it
     found = compared(of(*old), of(*new))
     assert not found.none

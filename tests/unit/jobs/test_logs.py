@@ -52,12 +52,7 @@ def test_the_last_lines_of_the_newest_batches_are_read_oldest_first(place: str) 
     assert texts(place, path="a", batch="two") == ["3", "4"]
     assert texts(place, path="c") == []
     (line,) = logs.read(place, 1)
-    assert (line.batch, line.files, line.stream, line.time) == (
-        "two",
-        ["b"],
-        "stdout",
-        datetime.fromtimestamp(2001, UTC),
-    )
+    assert (line.batch, line.files, line.stream, line.time) == ("two", ["b"], "stdout", datetime.fromtimestamp(2001, UTC))
 
 
 def test_a_later_attempt_at_a_batch_replaces_an_earlier_one(place: str) -> None:

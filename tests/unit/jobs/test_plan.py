@@ -36,9 +36,7 @@ ROWS = st.lists(
         action=st.sampled_from([INSERT, REPLACE, REMOVE]),
         old_path=st.none(),
     )
-    | st.builds(
-        PlanRow, st.text(min_size=1, max_size=8), st.integers(0, 100), st.sampled_from([INSERT, MOVE]), st.just("old")
-    ),
+    | st.builds(PlanRow, st.text(min_size=1, max_size=8), st.integers(0, 100), st.sampled_from([INSERT, MOVE]), st.just("old")),
     max_size=40,
     unique_by=lambda row: row.path,
 ).map(lambda rows: sorted(rows, key=lambda row: row.path.encode("utf-8", "surrogatepass")))

@@ -39,9 +39,7 @@ def test_files_that_failed_together_are_not_retried_together() -> None:
 
 
 def test_there_is_no_retry_after_the_last_one() -> None:
-    tries = [
-        POLICY.next_try(FailureKind.RAISED, attempts, NOW, random.Random(0)) is not None for attempts in range(1, 6)
-    ]
+    tries = [POLICY.next_try(FailureKind.RAISED, attempts, NOW, random.Random(0)) is not None for attempts in range(1, 6)]
     assert tries == [True, True, True, False, False]
     assert RetryPolicy(0, Backoff(10, 60), 3600).next_try(FailureKind.RAISED, 1, NOW, random.Random(0)) is None
 

@@ -73,9 +73,7 @@ def test_limits_follow_the_target_within_what_the_job_allows() -> None:
         (waiting(9, 9, 9 * 70 * MIB, 1, 0), False),  # each alone anyway
     ],
 )
-def test_batches_are_recut_if_they_miss_the_target_by_more_than_a_factor_of_two(
-    ahead: WaitingBatches, anew: bool
-) -> None:
+def test_batches_are_recut_if_they_miss_the_target_by_more_than_a_factor_of_two(ahead: WaitingBatches, anew: bool) -> None:
     rate = Rate(100, MIB)
     assert sizing.misses(ahead, rate, rate.limits(60, MOST), 60) is anew
 
@@ -111,9 +109,7 @@ def test_a_row_is_no_larger_than_the_engine_has_room_for(tmp_path: Path) -> None
     assert told(cores=8, spark_conf={"spark.master": "local[1]"}).row_bytes == 64 << 20
 
 
-@pytest.mark.parametrize(
-    ("calls", "files_per_call", "files"), [(0.5, 1, 5), (0.5, 64, 320), (1 / 300, 1, 1), (1e6, 1, 10_000)]
-)
+@pytest.mark.parametrize(("calls", "files_per_call", "files"), [(0.5, 1, 5), (0.5, 64, 320), (1 / 300, 1, 1), (1e6, 1, 10_000)])
 def test_batches_of_a_job_with_a_rate_take_ten_seconds_at_most(calls: float, files_per_call: int, files: int) -> None:
     assert Limits(10_000, 99).paced(calls, files_per_call) == Limits(files, 99)
 

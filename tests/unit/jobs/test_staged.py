@@ -89,8 +89,7 @@ def contents(staged: Staged) -> list[Mapping[str, Any]]:
 
 
 MANY: list[dict[str, Any]] = [
-    {"path": f"{number * 7919 % 25_000:05}", "n": number, "m": [("a", number)], "t": "x" * 60}
-    for number in range(25_000)
+    {"path": f"{number * 7919 % 25_000:05}", "n": number, "m": [("a", number)], "t": "x" * 60} for number in range(25_000)
 ]
 COLUMNS = from_ddl("n BIGINT, m MAP<STRING, BIGINT>, t STRING")
 

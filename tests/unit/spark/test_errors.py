@@ -42,9 +42,7 @@ def test_a_refused_token_is_not_a_lost_engine() -> None:
     "error",
     [
         raised.SparkException("Job aborted: java.io.IOException: No space left on device"),
-        raised.SparkException(
-            "Job aborted", server_stacktrace="x\nCaused by: java.io.IOException: Disk quota exceeded"
-        ),
+        raised.SparkException("Job aborted", server_stacktrace="x\nCaused by: java.io.IOException: Disk quota exceeded"),
     ],
 )
 def test_a_full_disk_is_recognised_in_the_message_and_in_the_causes(error: Exception) -> None:
@@ -99,10 +97,7 @@ def test_an_sql_error_is_shown_without_plan_and_stack() -> None:
 
 def test_a_spark_error_is_shown_without_the_java_stack() -> None:
     said = "Job aborted: Lost task 0.0: java.lang.IllegalStateException: no\n\tat a.b.c(D.java:1)\n\tat e.f\n\nDriver stacktrace:"
-    assert (
-        sql_error(raised.SparkException(said)).message
-        == "Job aborted: Lost task 0.0: java.lang.IllegalStateException: no"
-    )
+    assert sql_error(raised.SparkException(said)).message == "Job aborted: Lost task 0.0: java.lang.IllegalStateException: no"
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,7 @@ DEFAULTS = "delta.feature.allowColumnDefaults"
     ("written", "passed"),
     [
         ("CREATE TABLE t (a VARCHAR, b VARCHAR(3), c CHAR)", "CREATE TABLE t (a STRING, b VARCHAR(3), c STRING)"),
-        (
-            "CREATE TABLE t (a INT COMMENT 'VARCHAR PRIMARY KEY')",
-            "CREATE TABLE t (a INT COMMENT 'VARCHAR PRIMARY KEY')",
-        ),
+        ("CREATE TABLE t (a INT COMMENT 'VARCHAR PRIMARY KEY')", "CREATE TABLE t (a INT COMMENT 'VARCHAR PRIMARY KEY')"),
         (
             "CREATE TABLE t (id STRING NOT NULL PRIMARY KEY, n INT)",
             f"CREATE TABLE t (id STRING NOT NULL , n INT) TBLPROPERTIES ('{KEY}' = '[\"id\"]')",
@@ -30,10 +27,7 @@ DEFAULTS = "delta.feature.allowColumnDefaults"
             "CREATE TABLE t (a INT, `b c` INT, PRIMARY KEY (a, `b c`)) TBLPROPERTIES ('x' = 'y')",
             f"CREATE TABLE t (a INT, `b c` INT) TBLPROPERTIES ('{KEY}' = '[\"a\", \"b c\"]', 'x' = 'y')",
         ),
-        (
-            "CREATE TABLE t (a INT, CONSTRAINT k PRIMARY KEY (a))",
-            f"CREATE TABLE t (a INT) TBLPROPERTIES ('{KEY}' = '[\"a\"]')",
-        ),
+        ("CREATE TABLE t (a INT, CONSTRAINT k PRIMARY KEY (a))", f"CREATE TABLE t (a INT) TBLPROPERTIES ('{KEY}' = '[\"a\"]')"),
         (
             "CREATE TABLE t (a INT) COMMENT 'change_tracking' TBLPROPERTIES ('change_tracking' = 'true', 'x' = 'y')",
             "CREATE TABLE t (a INT) COMMENT 'change_tracking' TBLPROPERTIES ('delta.enableRowTracking' = 'true', "
@@ -100,9 +94,7 @@ def test_change_tracking_is_true_or_false() -> None:
 
 def test_partition_columns_are_part_of_the_key() -> None:
     """Rows of one key would be in several partitions."""
-    with pytest.raises(
-        SqlError, match=r"column d is not part of the PRIMARY KEY. Add it to the key: PRIMARY KEY \(a, d\)"
-    ):
+    with pytest.raises(SqlError, match=r"column d is not part of the PRIMARY KEY. Add it to the key: PRIMARY KEY \(a, d\)"):
         adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, d DATE) PARTITIONED BY (A, d)", KEY, SHORTHANDS)
     adapt.create_table("CREATE TABLE t (a INT, d DATE, PRIMARY KEY (d, a)) PARTITIONED BY (D)", KEY, SHORTHANDS)
     adapt.create_table("CREATE TABLE t (a INT, d DATE) PARTITIONED BY (d)", KEY, SHORTHANDS)
@@ -122,9 +114,7 @@ def test_a_table_has_one_primary_key() -> None:
 def test_an_insert_of_all_columns_names_them() -> None:
     """Rule R-21 of docs/streams.md."""
     text = "MERGE INTO t USING s ON t.a = s.a WHEN NOT MATCHED THEN INSERT VALUES (s.a, 'INSERT VALUES')"
-    assert adapt.insert_all_columns(text, ["a", "b c"]) == text.replace(
-        "THEN INSERT VALUES", "THEN INSERT (`a`, `b c`) VALUES"
-    )
+    assert adapt.insert_all_columns(text, ["a", "b c"]) == text.replace("THEN INSERT VALUES", "THEN INSERT (`a`, `b c`) VALUES")
     named = "MERGE INTO t USING s ON t.a = s.a WHEN NOT MATCHED THEN INSERT (a) VALUES (s.a)"
     assert adapt.insert_all_columns(named, ["a"]) == named
 
@@ -142,10 +132,7 @@ STREAM = ["__change_type", "__commit_version", "__commit_timestamp", "id", "name
             "((__change_type = 'DELETE')) OR ((__change_type IN ('INSERT', 'UPDATE_AFTER')))",
         ),
         ("WHEN MATCHED AND s.name <> t.name THEN DELETE", None),
-        (
-            "WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
-            None,
-        ),
+        ("WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)", None),
         ("WHEN MATCHED AND s.id > 3 THEN DELETE WHEN NOT MATCHED BY SOURCE AND t.id > 3 THEN DELETE", None),
         # Both tables have it: unqualified, it is not known whose it is.
         ("WHEN MATCHED AND name = 'x' THEN DELETE", None),

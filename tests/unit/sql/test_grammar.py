@@ -23,11 +23,7 @@ def test_the_statements_of_the_source_document_are_parsed() -> None:
         "ROLE_ARN = 'acs:ram::145:role/czvolumestreamrole' -- Replace with your own RoleARN\n"
         "ENDPOINT = 'oss-cn-shanghai.aliyuncs.com'"
     )
-    assert (connection.action, connection.kind, connection.name) == (
-        "create",
-        "connection",
-        Name("public", "conn_sh_oss"),
-    )
+    assert (connection.action, connection.kind, connection.name) == ("create", "connection", Name("public", "conn_sh_oss"))
     assert connection.options["region"] == "cn-shanghai"
     volume = parse(
         "CREATE EXTERNAL VOLUME vol_dish_images LOCATION 'oss://sh-oss-derek/dish-images/' USING CONNECTION conn_sh_oss "

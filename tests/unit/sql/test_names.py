@@ -52,9 +52,7 @@ def test_the_relations_of_a_statement_are_found_by_position(statement: str, rela
 
 
 @pytest.mark.parametrize("end", ["", " GROUP BY k", " AS x"])
-@pytest.mark.parametrize(
-    "start", ["SELECT k FROM t", "TABLE u UNION SELECT k FROM t", "SELECT k FROM DIRECTORY(VOLUME t)"]
-)
+@pytest.mark.parametrize("start", ["SELECT k FROM t", "TABLE u UNION SELECT k FROM t", "SELECT k FROM DIRECTORY(VOLUME t)"])
 def test_no_alias_is_inserted_before_a_sample(start: str, end: str) -> None:
     (*_, sampled) = names.references(f"{start} TABLESAMPLE (10 PERCENT){end}")
     assert (str(sampled.name), sampled.takes_alias) == ("t", False)
@@ -96,23 +94,13 @@ def test_directories_and_changes_are_found_among_other_relations() -> None:
     statement = "SELECT * FROM DIRECTORY(VOLUME a.v) GROUP BY a, s UNION SELECT * FROM t CHANGES FROM VERSION 1 AS c, u"
     references = names.references(statement)
     assert [
-        (str(reference.name), reference.directory, reference.qualified, reference.takes_alias)
-        for reference in references
-    ] == [
-        ("a.v", True, True, True),
-        ("t", False, False, False),
-        ("u", False, False, True),
-    ]
-    assert [statement[reference.start : reference.end] for reference in references] == [
-        "DIRECTORY(VOLUME a.v)",
-        "t",
-        "u",
-    ]
+        (str(reference.name), reference.directory, reference.qualified, reference.takes_alias) for reference in references
+    ] == [("a.v", True, True, True), ("t", False, False, False), ("u", False, False, True)]
+    assert [statement[reference.start : reference.end] for reference in references] == ["DIRECTORY(VOLUME a.v)", "t", "u"]
 
 
 @pytest.mark.parametrize(
-    "statement",
-    ["SELECT update FROM t", "FROM t SELECT 'insert' AS a", "WITH c AS (SELECT 1) SELECT `merge` FROM t"],
+    "statement", ["SELECT update FROM t", "FROM t SELECT 'insert' AS a", "WITH c AS (SELECT 1) SELECT `merge` FROM t"]
 )
 def test_a_query_writes_nothing_whatever_words_it_has(statement: str) -> None:
     assert not names.writes(statement)
@@ -164,11 +152,7 @@ def test_options_of_changes_are_checked(options: str, message: str) -> None:
 
 
 def test_the_schema_of_a_listing_is_a_name() -> None:
-    assert [names.listed_schema(f"SHOW TABLES {rest}") for rest in ("", "IN a", "FROM `b c` LIKE 'x'")] == [
-        "public",
-        "a",
-        "b c",
-    ]
+    assert [names.listed_schema(f"SHOW TABLES {rest}") for rest in ("", "IN a", "FROM `b c` LIKE 'x'")] == ["public", "a", "b c"]
     for schema in ("`../../etc`", "`/etc`", "`.`"):
         with pytest.raises(SqlError, match="not a schema"):
             names.listed_schema(f"SHOW TABLES IN {schema}")
@@ -180,9 +164,7 @@ def test_statements_are_split_at_semicolons_outside_strings() -> None:
 
 
 def test_calls_are_found_by_tokens() -> None:
-    statement = (
-        "INSERT INTO f(a) SELECT f(1), public . `g`(x, h (2)), 'k(1)', t.m, n -- o(\n FROM f WHERE lower(a) = 'f('"
-    )
+    statement = "INSERT INTO f(a) SELECT f(1), public . `g`(x, h (2)), 'k(1)', t.m, n -- o(\n FROM f WHERE lower(a) = 'f('"
     found = [(str(call.name), call.qualified) for call in names.calls(statement)]
     assert found == [("f", False), ("g", True), ("h", False), ("lower", False)]
     [call] = names.calls("SELECT 1 + a.b(1)")
@@ -193,12 +175,7 @@ def test_calls_are_found_by_tokens() -> None:
     ("clause", "bounds", "options", "rest"),
     [
         ("CHANGES FROM VERSION 2 TO VERSION 4 x", (Bound(2, 0), Bound(4, 0)), {}, " x"),
-        (
-            "CHANGES FROM VERSION 2 EXCLUSIVE TO VERSION 4 EXCLUSIVE WHERE a",
-            (Bound(2, 1), Bound(4, -1)),
-            {},
-            " WHERE a",
-        ),
+        ("CHANGES FROM VERSION 2 EXCLUSIVE TO VERSION 4 EXCLUSIVE WHERE a", (Bound(2, 1), Bound(4, -1)), {}, " WHERE a"),
         ("CHANGES FROM VERSION 2 INCLUSIVE", (Bound(2, 0), None), {}, ""),
         (
             "CHANGES FROM TIMESTAMP '2026-01-01' EXCLUSIVE TO TIMESTAMP '2026-01-02T03:00:00+01:00' x",

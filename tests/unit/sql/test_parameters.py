@@ -55,9 +55,7 @@ def test_a_value_has_a_literal(value: object, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    [pd.NaT, pd.Timestamp("2026-01-01T00:00:00.000000001Z"), "\ud800", ["\ud800"], timedelta(1), {1}],
-    ids=ascii,
+    "value", [pd.NaT, pd.Timestamp("2026-01-01T00:00:00.000000001Z"), "\ud800", ["\ud800"], timedelta(1), {1}], ids=ascii
 )
 def test_a_value_that_would_change_has_no_literal(value: object) -> None:
     with pytest.raises(InvalidValueError):

@@ -40,9 +40,7 @@ class Batches:
     def failures(self, identity: str) -> Sequence[Failure]:
         """Returns the failures of a batch's files that have neither changed nor been processed since."""
         batch = self.get(identity)
-        return self._home.catalog.failures.active(
-            batch.job_id, after=batch.after_path, until=batch.until_path, batch_id=batch.id
-        )
+        return self._home.catalog.failures.active(batch.job_id, after=batch.after_path, until=batch.until_path, batch_id=batch.id)
 
     def read(self, identity: str) -> DataFrame:
         """Returns the files of a batch, the same at each call: the directory's columns, ``commit_version``, the file's
@@ -62,9 +60,7 @@ class Batches:
             reader = self._home.reader
             return reader.frame(self._home.spark, reader.range_of(plan, stream))
         job = self._home.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
-        assert isinstance(job, FileJob), (
-            "except for those of statements, batches belong to a job, and are removed with it"
-        )
+        assert isinstance(job, FileJob), "except for those of statements, batches belong to a job, and are removed with it"
         services = self._jobs.services
         with services.session(self._home.spark) as session:  # whose frames can be joined with others
             return services.planner.files_of(session, job, plan, batch, stream)

@@ -59,9 +59,7 @@ class Connectors:
         source = self._home.catalog.sources.find(parsed)
         if source is None:
             tables.check_free(self._home, parsed)
-            source = tables.new_source(
-                parsed, SourceType.FILES, primary_key=primary_key, immutable=True, comment=comment
-            )
+            source = tables.new_source(parsed, SourceType.FILES, primary_key=primary_key, immutable=True, comment=comment)
         elif source.kind is not SourceType.FILES or str(source.primary_key).lower() != primary_key.lower():
             raise InvalidValueError(
                 f"{parsed} is not a table of uploaded files with the primary key {primary_key}.", "Choose another name."
@@ -123,9 +121,7 @@ class Connectors:
 
         source = self._home.catalog.sources.get(Name.parse(name))
         if source.kind is not SourceType.KAFKA:
-            raise InvalidStateError(
-                f"{source.name} is not filled from a topic.", f"It is a source of kind {source.kind}."
-            )
+            raise InvalidStateError(f"{source.name} is not filled from a topic.", f"It is a source of kind {source.kind}.")
         return read_to_end(self._home, source, stop or Stop())
 
 

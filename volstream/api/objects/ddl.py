@@ -127,9 +127,7 @@ class Ddl:
     def _create_connection(self, statement: Statement) -> Any:
         options = dict(statement.options)
         type_ = options.pop("word").lower()
-        return self._objects.connections.create(
-            _text(statement.name), type_, if_not_exists=statement.if_not_exists, **options
-        )
+        return self._objects.connections.create(_text(statement.name), type_, if_not_exists=statement.if_not_exists, **options)
 
     def _create_volume(self, statement: Statement) -> Any:
         options = dict(statement.options)
@@ -176,9 +174,7 @@ class Ddl:
             return self._create_load(statement)
         for clause in ("function", "into"):
             if clause not in options:
-                raise SqlError(
-                    f"A job needs {clause.upper()}.", "CREATE JOB j ON STREAM s FUNCTION 'f.py:f' INTO TABLE t"
-                )
+                raise SqlError(f"A job needs {clause.upper()}.", "CREATE JOB j ON STREAM s FUNCTION 'f.py:f' INTO TABLE t")
         return self._objects.jobs.create(
             _text(statement.name),
             options["function"],
@@ -222,9 +218,7 @@ class Ddl:
         useless = sorted(options.keys() & {"function", "load", "into", "returns", "where", "properties", "on_volume"})
         if useless:
             clause = useless[0].upper().replace("_", " ")
-            raise SqlError(
-                f"A job of a statement has no {clause}.", "CREATE JOB j EVERY '1m' AS INSERT INTO t SELECT ..."
-            )
+            raise SqlError(f"A job of a statement has no {clause}.", "CREATE JOB j EVERY '1m' AS INSERT INTO t SELECT ...")
         return self._objects.jobs.create(
             _text(statement.name),
             statement=options["as_statement"].text,
@@ -259,9 +253,7 @@ class Ddl:
         said = dict(statement.options["options"])
         missing = sorted({"kafka.bootstrap.servers", "subscribe"} - said.keys())
         if missing:
-            raise InvalidValueError(
-                f"USING kafka needs the option {missing[0]!r}.", f"OPTIONS ('{missing[0]}' = '...')"
-            )
+            raise InvalidValueError(f"USING kafka needs the option {missing[0]!r}.", f"OPTIONS ('{missing[0]}' = '...')")
         if said.pop("startingOffsets", "earliest") != "earliest":
             raise InvalidValueError("Topics are read from their earliest message.", "Leave startingOffsets out.")
         brokers, topic = said.pop("kafka.bootstrap.servers"), said.pop("subscribe")

@@ -63,11 +63,7 @@ class DynamicTables:
         if isinstance(existing, DynamicJob) and if_not_exists:
             return existing
         spec = DynamicJobSpec(
-            name=table,
-            into=table,
-            query=query,
-            own_streams=dynamic.streams_of(self._home, table, query),
-            **values,
+            name=table, into=table, query=query, own_streams=dynamic.streams_of(self._home, table, query), **values
         )
         if replaced and or_replace:
             self.drop(name)

@@ -51,9 +51,7 @@ class Functions(Collection[Function]):
         """
         from volstream.functions.scalar import new_function
 
-        existing = self._definitions.resolve_existing(
-            Name.parse(name), or_replace=or_replace, if_not_exists=if_not_exists
-        )
+        existing = self._definitions.resolve_existing(Name.parse(name), or_replace=or_replace, if_not_exists=if_not_exists)
         if existing is not None and if_not_exists:
             return existing
         created = new_function(Name.parse(name), function, returns, comment, of_items=of_items, directory=directory)

@@ -125,9 +125,7 @@ class ItemTable:
             self._home.delta.set_properties(self._location, tables.KEPT)
             versions.note(self._home, source, number)
 
-    def project(
-        self, name: str, transformation: str | Callable[[dict[str, Any]], Any], primary_key: str | None = None
-    ) -> None:
+    def project(self, name: str, transformation: str | Callable[[dict[str, Any]], Any], primary_key: str | None = None) -> None:
         """Creates a table ``name`` of this table's items, transformed, which follows all changes; the daemon keeps it.
 
         It is a dynamic table: SQL, streams and further projections can read it, and nothing can be inserted.

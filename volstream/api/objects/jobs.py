@@ -128,9 +128,7 @@ class Jobs(Collection[Job]):
             from volstream.api.statements.jobs import spec_of_statement  # its parser is needed only here
 
             if function or into or volume:
-                raise InvalidValueError(
-                    f"The job {name} runs a statement, so it cannot have a function, table or volume."
-                )
+                raise InvalidValueError(f"The job {name} runs a statement, so it cannot have a function, table or volume.")
             if useless := sorted(options.keys() - keys(JobOptions)):
                 raise InvalidValueError(f"The job {name} runs a statement, which has no {useless[0]}.", "Leave it out.")
             on = Name.parse(stream) if stream else None
@@ -268,9 +266,7 @@ class Jobs(Collection[Job]):
             )
         return self.drop_of_any_kind(name, if_exists=if_exists, force=force, remove_outputs=remove_outputs)
 
-    def drop_of_any_kind(
-        self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False
-    ) -> bool:
+    def drop_of_any_kind(self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False) -> bool:
         """See :meth:`drop`; also drops the job of a dynamic table, whose table the caller drops."""
         from volstream.jobs import ledger, logs
         from volstream.jobs.definitions import drop_job
@@ -288,9 +284,7 @@ class Jobs(Collection[Job]):
                 remove_outputs_of(self._home.catalog, self._home.settings, job)
         return dropped
 
-    def logs(
-        self, name: str, *, lines: int = 100, path: str | None = None, batch: str | None = None
-    ) -> Sequence[LogLine]:
+    def logs(self, name: str, *, lines: int = 100, path: str | None = None, batch: str | None = None) -> Sequence[LogLine]:
         """Returns the output of the job's function: the last lines of its newest batches, batch by batch.
 
         Args:
@@ -424,12 +418,7 @@ class Jobs(Collection[Job]):
             job, function_attributes(function), returns, arguments, environments=environments, directory=directory
         )
         return compare(
-            self.services,
-            job,
-            other,
-            SampleSelection(max(sample, len(paths)), condition, paths),
-            both=both,
-            observe=observe,
+            self.services, job, other, SampleSelection(max(sample, len(paths)), condition, paths), both=both, observe=observe
         )
 
     def replay(
@@ -497,13 +486,7 @@ class Jobs(Collection[Job]):
         return None if found is None else said_of_code(self._of_files(name), found)
 
     def verify(
-        self,
-        name: str,
-        *,
-        fix: bool = False,
-        outputs: bool = False,
-        stop: Stop | None = None,
-        observe: Observer | None = None,
+        self, name: str, *, fix: bool = False, outputs: bool = False, stop: Stop | None = None, observe: Observer | None = None
     ) -> Verification:
         """Compares a job's table with the files that were delivered to it, without calling the function.
 
@@ -529,12 +512,7 @@ class Jobs(Collection[Job]):
         return self.file_runner(self._of_files(name)).verify(heal=True, stop=stop, observe=observe)
 
     def failures(
-        self,
-        name: str | None = None,
-        *,
-        path: str | None = None,
-        wanted: FailureFilter = ANY,
-        limit: int | None = 1000,
+        self, name: str | None = None, *, path: str | None = None, wanted: FailureFilter = ANY, limit: int | None = 1000
     ) -> Sequence[Failure]:
         """Returns the active failures of a job, or of all, ordered by path; only those ``wanted``."""
         job_id = self.get(name).id if name else None
@@ -588,11 +566,7 @@ class Jobs(Collection[Job]):
             raise
 
     def _inferring(
-        self,
-        job: FileJob | FileJobSpec,
-        tell: Callable[[str], None],
-        source: FunctionSource,
-        arguments: Mapping[str, str],
+        self, job: FileJob | FileJobSpec, tell: Callable[[str], None], source: FunctionSource, arguments: Mapping[str, str]
     ) -> InferredColumns:
         """Returns the columns that a function returns for a few files of a job's volume, and tells of them."""
         from volstream.functions.schema import of_job
@@ -646,13 +620,7 @@ class Jobs(Collection[Job]):
         volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
         return "" if volume is None else meant(volume.location, path, known)
 
-    def _set_state(
-        self,
-        name: str,
-        state: FailureState,
-        paths: Sequence[str] | None,
-        wanted: FailureFilter,
-    ) -> Sequence[str]:
+    def _set_state(self, name: str, state: FailureState, paths: Sequence[str] | None, wanted: FailureFilter) -> Sequence[str]:
         job = self.get(name)
         changed = self._home.catalog.failures.set_state(job.id, state, paths=paths, wanted=wanted)
         unknown = sorted({*(paths or ())} - {*changed})

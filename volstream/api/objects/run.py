@@ -82,9 +82,7 @@ def _volume(objects: Objects, files: str) -> Volume:
 
     location = normalise_location(files)
     path = Path(local_path(location)) if scheme_of(location) == "file" else None
-    if path is not None and (
-        path.is_file() or (path.parent.is_dir() and not path.exists() and set(path.name) & set("*?["))
-    ):
+    if path is not None and (path.is_file() or (path.parent.is_dir() and not path.exists() and set(path.name) & set("*?["))):
         raise InvalidValueError(
             f"{files} is not a directory.",
             f"Give {path.parent}, and choose files of it: where=\"relative_path LIKE '%{path.suffix}'\", for example.",
@@ -96,11 +94,7 @@ def _volume(objects: Objects, files: str) -> Volume:
     last = location.rstrip("/").rpartition("/")[2]
     plain = re.sub(r"\W+", "_", last, flags=re.ASCII).strip("_").lower() or "files"
     taken = {volume.name.name for volume in volumes}
-    name = next(
-        candidate
-        for at in range(1, len(taken) + 2)
-        if (candidate := plain if at == 1 else f"{plain}_{at}") not in taken
-    )
+    name = next(candidate for at in range(1, len(taken) + 2) if (candidate := plain if at == 1 else f"{plain}_{at}") not in taken)
     try:
         return objects.volumes.create(quote(name), files, ignores=_inside(objects, location))
     except AlreadyExistsError:

@@ -49,12 +49,7 @@ class Sources(Collection[Source]):
         return LocalTables(self._home)
 
     def create_stream(
-        self,
-        name: str,
-        retention_policy: Retention = None,
-        *,
-        comment: str | None = None,
-        if_not_exists: bool = False,
+        self, name: str, retention_policy: Retention = None, *, comment: str | None = None, if_not_exists: bool = False
     ) -> EventStream:
         """Creates a table of events; :meth:`EventStream.upload` adds to it.
 
@@ -118,9 +113,7 @@ class Sources(Collection[Source]):
         keys, texts = zip(*rows, strict=True) if rows else ((), ())
         items = pa.table([pa.array(keys, pa.string()), pa.array(texts, pa.string())], schema=columns)
         versions.check_keys(items, primary_key)
-        source = tables.new_source(
-            parsed, SourceType.ITEMS, primary_key=primary_key, immutable=immutable, comment=comment
-        )
+        source = tables.new_source(parsed, SourceType.ITEMS, primary_key=primary_key, immutable=immutable, comment=comment)
         existing = self._definitions.find(parsed) if immutable else None
         if existing is None:
             self._create(source, columns, if_not_exists=if_not_exists)

@@ -101,9 +101,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
     distinct: list[str] = []
     for name in names:
         numbered = (f"{name}_{number}" for number in count(2))
-        distinct.append(
-            name if name not in distinct else next(new for new in numbered if new not in {*distinct, *names})
-        )
+        distinct.append(name if name not in distinct else next(new for new in numbered if new not in {*distinct, *names}))
     return distinct
 
 

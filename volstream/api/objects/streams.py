@@ -66,9 +66,7 @@ class Streams(Collection[Stream]):
         on_volume, on_table = (Name.parse(source) if source else None for source in (volume, table))
         values = read(StreamSpec, options)
         spec = StreamSpec(name=Name.parse(name), volume=on_volume, table=on_table, **values)
-        return create_stream(
-            self._home.catalog, self._home.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists
-        )
+        return create_stream(self._home.catalog, self._home.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists)
 
     def alter(self, name: str, *, comment: str | None) -> Stream:
         """Changes a stream's comment. Raises NotFoundError."""

@@ -58,12 +58,7 @@ class Volumes(Collection[Volume]):
         """
         spec = VolumeSpec(name=Name.parse(name), location=location, **read(VolumeSpec, options))
         return volume_rules.create_volume(
-            self._home.catalog,
-            self._home.settings,
-            spec,
-            or_replace=or_replace,
-            if_not_exists=if_not_exists,
-            check=check,
+            self._home.catalog, self._home.settings, spec, or_replace=or_replace, if_not_exists=if_not_exists, check=check
         )
 
     def matching(self, name: str) -> tuple[int, int, bool]:
@@ -103,10 +98,7 @@ class Volumes(Collection[Volume]):
         """
         volume = self._home.catalog.volumes.find(Name.parse(name)) if cascade else None
         if volume is not None:
-            users = (
-                *volume_rules.jobs_on(self._home.catalog, volume),
-                *volume_rules.jobs_into(self._home.catalog, volume),
-            )
+            users = (*volume_rules.jobs_on(self._home.catalog, volume), *volume_rules.jobs_into(self._home.catalog, volume))
             for job in {job.id: job for job in users}.values():
                 (self._dynamic_tables if isinstance(job, DynamicJob) else self._jobs).drop(str(job.name))
             for stream in volume_rules.streams_on(self._home.catalog, volume):

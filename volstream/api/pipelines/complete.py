@@ -32,9 +32,7 @@ _OF_SOURCE: Mapping[DefinableSource, Collection[str]] = {
 }
 
 
-def complete(
-    kind: Kind, written: str, values: Mapping[str, Any], given: Collection[str], folder: Path
-) -> Mapping[str, Any]:
+def complete(kind: Kind, written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> Mapping[str, Any]:
     """Returns all values of a definition.
 
     Args:

@@ -41,21 +41,17 @@ def existing(home: Home, tables: Collection[Name] | None = ()) -> Sequence[Defin
     connections = {connection.id: connection for connection in catalog.connections.list()}
     streams = {stream.id: stream for stream in catalog.streams.list()}
     definitions = [
-        _definition(Kind.CONNECTION, connection.name, _values(Kind.CONNECTION, connection))
-        for connection in connections.values()
+        _definition(Kind.CONNECTION, connection.name, _values(Kind.CONNECTION, connection)) for connection in connections.values()
     ]
     definitions += [
         _definition(Kind.VOLUME, volume.name, _volume(volume, connections.get(volume.connection_id or "")))
         for volume in catalog.volumes.list()
     ]
     definitions += [
-        _definition(Kind.FUNCTION, function.name, _values(Kind.FUNCTION, function))
-        for function in catalog.functions.list()
+        _definition(Kind.FUNCTION, function.name, _values(Kind.FUNCTION, function)) for function in catalog.functions.list()
     ]
     definitions += [
-        _definition(Kind.SOURCE, source.name, _source(source))
-        for source in catalog.sources.list()
-        if _is_defined(source)
+        _definition(Kind.SOURCE, source.name, _source(source)) for source in catalog.sources.list() if _is_defined(source)
     ]
     definitions += [
         _definition(Kind.STREAM, stream.name, _stream(stream)) for stream in streams.values() if stream.id not in owned

@@ -106,9 +106,7 @@ def _value(value: Any) -> str:
         case str():
             return _text(escaped(value))
         case Mapping():
-            return (
-                "{ " + ", ".join(f"{_key(key)} = {_value(val)}" for key, val in value.items()) + " }" if value else "{}"
-            )
+            return "{ " + ", ".join(f"{_key(key)} = {_value(val)}" for key, val in value.items()) + " }" if value else "{}"
         case tuple() | list():
             return f"[{', '.join(map(_value, value))}]"
         case _:

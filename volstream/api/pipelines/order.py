@@ -54,10 +54,7 @@ def relations(definition: Definition) -> Sequence[Name]:
             return [values["table"]]
         case Kind.JOB | Kind.DYNAMIC_TABLE:
             named = [name for name in (values.get("stream"), values.get("into")) if name is not None]
-            return [
-                *named,
-                *(reference.name for reference in names.references(_sql(definition)) if not reference.directory),
-            ]
+            return [*named, *(reference.name for reference in names.references(_sql(definition)) if not reference.directory)]
         case _:
             return []
 

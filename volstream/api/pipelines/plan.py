@@ -56,8 +56,7 @@ def check(plan: PipelinePlan) -> None:
     lines = [f"{definition.where}: {change.key} cannot be altered: {change.blocked}." for definition, change in blocked]
     drops = "; ".join(dict.fromkeys(_drop(definition) for definition, _ in blocked))
     raise InvalidStateError(
-        "\n".join([*lines, "Nothing was changed."]),
-        f"Use another name in the file, or drop what is there first: {drops}.",
+        "\n".join([*lines, "Nothing was changed."]), f"Use another name in the file, or drop what is there first: {drops}."
     )
 
 

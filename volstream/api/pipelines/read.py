@@ -50,8 +50,7 @@ class _File:
             for name, keys in named.items():
                 if not isinstance(keys, Mapping):
                     raise InvalidValueError(
-                        f"{self.name}: {name!r} stands in [{kind.value}] itself.",
-                        f"Write [{kind.value}.NAME] above it.",
+                        f"{self.name}: {name!r} stands in [{kind.value}] itself.", f"Write [{kind.value}.NAME] above it."
                     )
                 yield kind, name, keys
 
@@ -78,8 +77,7 @@ def read(path: Path, profile: str | None = None) -> Sequence[Definition]:
                 raise located(error, f"{file.name}: {kind.noun} {written}") from None
             if definition.identity in definitions:
                 raise InvalidValueError(
-                    f"{definition.where} is defined in {definitions[definition.identity].file} already.",
-                    "Define it once.",
+                    f"{definition.where} is defined in {definitions[definition.identity].file} already.", "Define it once."
                 )
             definitions[definition.identity] = definition
     return list(definitions.values())
@@ -115,9 +113,7 @@ def _expanded(key: str, value: Any, variables: _Variables) -> Any:
             )
     if key in ("properties", "queue_properties") and isinstance(value, Mapping):
         # The catalog keeps the reference: the daemon looks it up.
-        kept = {
-            name: text for name, text in value.items() if is_secret(name) and isinstance(text, str) and refers(text)
-        }
+        kept = {name: text for name, text in value.items() if is_secret(name) and isinstance(text, str) and refers(text)}
         others = {name: text for name, text in value.items() if name not in kept}
         return {**expand(others, variables.get, config.environment), **kept}
     return expand(value, variables.get, config.environment)

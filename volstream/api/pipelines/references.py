@@ -71,19 +71,14 @@ def expand(value: Any, variable: Callable[[str], Any], environment: Callable[[st
             )
         text = environment(name)
         if text is None:
-            raise InvalidValueError(
-                f"The environment variable {name} is not set.", f"Set it, or replace ${{env:{name}}}."
-            )
+            raise InvalidValueError(f"The environment variable {name} is not set.", f"Set it, or replace ${{env:{name}}}.")
         check_literal(text)
         return text
 
     whole = _REFERENCE.fullmatch(value)
     if whole is not None and not whole[1]:
         return resolved(whole[2], whole[3])
-    return _REFERENCE.sub(
-        lambda match: match[0][1:] if match[1] else as_text(resolved(match[2], match[3])),
-        value,
-    )
+    return _REFERENCE.sub(lambda match: match[0][1:] if match[1] else as_text(resolved(match[2], match[3])), value)
 
 
 def escaped(text: str) -> str:

@@ -136,10 +136,7 @@ class _Rehearsal(ActionExecutor):
 @contextmanager
 def _scratch(home: Home, plan: PipelinePlan) -> Iterator[Home]:
     """Opens a scratch home with the definitions of another one, and empty tables for those that a plan names."""
-    with (
-        tempfile.TemporaryDirectory(prefix="volstream-apply-") as folder,
-        _ScratchHome(home, Path(folder)) as scratch,
-    ):
+    with tempfile.TemporaryDirectory(prefix="volstream-apply-") as folder, _ScratchHome(home, Path(folder)) as scratch:
         if home.settings.is_made:
             _copy_definitions(home, scratch)
             for name in sorted(set(_named(plan))):

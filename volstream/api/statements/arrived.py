@@ -23,20 +23,7 @@ if TYPE_CHECKING:
     from volstream.jobs.home import Home
 
 #: Statements that read their relations.
-_READING = (
-    "SELECT",
-    "WITH",
-    "FROM",
-    "VALUES",
-    "(",
-    "INSERT",
-    "MERGE",
-    "UPDATE",
-    "DELETE",
-    "EXPLAIN",
-    "CREATE",
-    "TABLE",
-)
+_READING = ("SELECT", "WITH", "FROM", "VALUES", "(", "INSERT", "MERGE", "UPDATE", "DELETE", "EXPLAIN", "CREATE", "TABLE")
 
 #: Statements that change existing rows or columns.
 _CHANGING = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "RESTORE", "REPLACE")
@@ -82,8 +69,7 @@ def commit_before(home: Home, statement: str) -> None:
         source = home.catalog.sources.find(name)
         if source is not None and source.immutable and words[0] != "ALTER":
             raise InvalidStateError(
-                f"The table {name} is immutable.",
-                "Create its next version: session.source.create_table(..., immutable=True).",
+                f"The table {name} is immutable.", "Create its next version: session.source.create_table(..., immutable=True)."
             )
         if words[:2] == ["ALTER", "TABLE"] and {"ADD", "RENAME", "DROP", "TYPE", "REPLACE"} & {*words}:
             _seal(home, name)
@@ -108,9 +94,7 @@ def _changed(statement: str, words: list[str]) -> Sequence[Name]:
     targets = names.targets(statement)
     if targets:
         return [target.name for target in targets]
-    adds = words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {
-        after for word, after in pairwise(words) if word == "ADD"
-    }
+    adds = words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {after for word, after in pairwise(words) if word == "ADD"}
     if adds and "." not in words[words.index("ADD") :]:  # else a field of a struct, which rows that arrived before lack
         return []  # restores a column that arrived rows need
     if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):

@@ -163,8 +163,7 @@ class Binding:
             volume = self._home.catalog.volumes.get(call.volume)
             if call.function == "get_presigned_url" and scheme_of(volume.location) == "file":
                 raise InvalidValueError(
-                    f"The files of the volume {volume.name} are local, and have no presigned URLs.",
-                    "Read them by file_content.",
+                    f"The files of the volume {volume.name} are local, and have no presigned URLs.", "Read them by file_content."
                 )
             name = f"{call.function}.{volume.id}"
             store = store_of(volume, self._home.catalog, self._home.settings)

@@ -64,9 +64,7 @@ def _is_incomparable(kind: DataType) -> bool:
 
     if isinstance(kind, StructType):
         return any(_is_incomparable(field.dataType) for field in kind)
-    return isinstance(kind, MapType | VariantType) or (
-        isinstance(kind, ArrayType) and _is_incomparable(kind.elementType)
-    )
+    return isinstance(kind, MapType | VariantType) or (isinstance(kind, ArrayType) and _is_incomparable(kind.elementType))
 
 
 def drop_table(home: Home, name: Name) -> None:
@@ -90,16 +88,13 @@ def refresh(home: Home, job: DynamicJob) -> int:
     log = DeltaLog(location)
     if log.properties().get(OWNER) != job.id:
         raise InvalidStateError(
-            f"The dynamic table {job.name} is missing or was replaced.",
-            "Create it again: CREATE OR REPLACE DYNAMIC TABLE.",
+            f"The dynamic table {job.name} is missing or was replaced.", "Create it again: CREATE OR REPLACE DYNAMIC TABLE."
         )
     log.check_plain(job.into)
     streams = [stream for stream in map(home.catalog.streams.by_id, job.stream_ids) if stream is not None]
     with _telling_what_helps(job), as_sql_errors(), home.consumption(job_id=job.id) as consumption:
         consumption.take(*streams)
-        refreshing = _Refresh(
-            home, job, consumption, {(stream.source_kind, stream.source_name): stream for stream in streams}
-        )
+        refreshing = _Refresh(home, job, consumption, {(stream.source_kind, stream.source_name): stream for stream in streams})
         if any(covered is not None and covered.reshaped for covered in map(consumption.pin, streams)):
             with home.gateway.fresh() as spark:
                 refreshing.add_columns(spark, location, list(log.columns()))
@@ -153,11 +148,7 @@ class _Refresh:
         self._check(outputs, columns)
         self._check_types(schema, spark.sql(f"SELECT * FROM {table_at(location)}").schema)
         relation = incremental.relation(whole)
-        read = (
-            {}
-            if relation is None
-            else {field.name: field.dataType.simpleString() for field in spark.table(relation).schema}
-        )
+        read = {} if relation is None else {field.name: field.dataType.simpleString() for field in spark.table(relation).schema}
         positions = incremental.group_key(whole, read)
         grouped = {outputs[at].lower() for at in positions or ()}
         key = None if positions is None else [name for name in columns if name.lower() in grouped]

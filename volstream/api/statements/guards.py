@@ -48,8 +48,7 @@ def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
     if found is not None:
         stream, begin = found
         raise InvalidStateError(
-            f"VACUUM would remove files that the stream {stream.name} has not consumed yet: "
-            f"its changes begin at {local(begin)}.",
+            f"VACUUM would remove files that the stream {stream.name} has not consumed yet: its changes begin at {local(begin)}.",
             f"Consume it first, discard its changes (volstream advance-stream {stream.name}), or RETAIN more hours.",
         )
 

@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 _DML = ("INSERT", "MERGE", "UPDATE", "DELETE", "WITH", "FROM")
 
 
-def spec_of_statement(
-    home: Home,
-    name: Name,
-    statement: str,
-    stream: Name | None,
-    **options: Any,
-) -> StatementJobSpec:
+def spec_of_statement(home: Home, name: Name, statement: str, stream: Name | None, **options: Any) -> StatementJobSpec:
     """Returns the spec of a job that runs ``statement``. Without Spark: the first run checks the statement fully.
 
     Args:
@@ -48,9 +42,7 @@ def spec_of_statement(
     if not streams:
         raise SqlError(f"The statement of job {name} reads no stream.", "A run consumes a stream, so select from one.")
     if stream is not None and stream not in [read.name for read in streams]:
-        raise InvalidValueError(
-            f"The statement of job {name} does not read the stream {stream}.", "Leave ON STREAM out."
-        )
+        raise InvalidValueError(f"The statement of job {name} does not read the stream {stream}.", "Leave ON STREAM out.")
     fed = [read for read in streams if read.source_kind is SourceKind.TABLE and read.source_name == target]
     if options.get("on_change") and fed:
         raise InvalidValueError(
@@ -58,13 +50,7 @@ def spec_of_statement(
             "Let it write another table, or run on a schedule.",
         )
     first, *others = sorted((read.name for read in streams), key=lambda read: read != (stream or streams[0].name))
-    return StatementJobSpec(
-        name=name,
-        into=target,
-        statement=statement,
-        streams=[first, *others],
-        **options,
-    )
+    return StatementJobSpec(name=name, into=target, statement=statement, streams=[first, *others], **options)
 
 
 class StatementRunner:
@@ -75,12 +61,7 @@ class StatementRunner:
         self._job = job
 
     def run(
-        self,
-        *,
-        until_empty: bool = False,
-        stop: Stop | None = None,
-        observe: Observer | None = None,
-        owner: str | None = None,
+        self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None, owner: str | None = None
     ) -> RunReport:
         """Runs the statement if one of its streams has data. See :class:`~volstream.jobs.lease.Runner`.
 
@@ -109,8 +90,7 @@ class StatementRunner:
         """See :class:`~volstream.jobs.lease.Runner`."""
         consumptions = self._home.catalog.consumptions
         return any(
-            self._home.reader.has_data(stream) or consumptions.open_plan(stream.id) is not None
-            for stream in self._streams()
+            self._home.reader.has_data(stream) or consumptions.open_plan(stream.id) is not None for stream in self._streams()
         )
 
     def _write(self, job: StatementJob | DynamicJob) -> int:

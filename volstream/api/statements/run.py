@@ -333,11 +333,7 @@ class SparkStatements:
     def _end_owner(self, name: Name, job: Job | None) -> None:
         """Ends the source that fills a table to be dropped. Raises InvalidStateError if a job fills it."""
         if job is not None:
-            first = (
-                f"DROP DYNAMIC TABLE {job.name}"
-                if isinstance(job, DynamicJob)
-                else f"first: volstream drop job {job.name}"
-            )
+            first = f"DROP DYNAMIC TABLE {job.name}" if isinstance(job, DynamicJob) else f"first: volstream drop job {job.name}"
             raise InvalidStateError(f"The table {name} belongs to job {job.name}.", f"Run {first}.")
         source = self._home.catalog.sources.find(name)
         if source is not None:

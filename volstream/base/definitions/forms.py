@@ -15,15 +15,7 @@ from typing import Any
 
 from volstream.base.model.names import Name
 from volstream.base.model.text import like, shortened
-from volstream.base.model.units import (
-    MAX_INTEGER,
-    exact_size,
-    format_duration,
-    in_utc,
-    parse_duration,
-    parse_rate,
-    parse_size,
-)
+from volstream.base.model.units import MAX_INTEGER, exact_size, format_duration, in_utc, parse_duration, parse_rate, parse_size
 from volstream.errors import InvalidValueError
 
 
@@ -52,13 +44,7 @@ class Form:
     has_others: bool = False
 
 
-def form(
-    wanted: str,
-    keyword: str,
-    read: Callable[[Any], Any],
-    parse: Callable[[str], Any] | None = None,
-    **more: Any,
-) -> Form:
+def form(wanted: str, keyword: str, read: Callable[[Any], Any], parse: Callable[[str], Any] | None = None, **more: Any) -> Form:
     """Returns a form; text is read like any value unless ``parse`` says otherwise."""
     return Form(wanted, read, keyword, parse or read, **more)
 
@@ -229,9 +215,7 @@ RATE = form("a rate", "str", _rate, metavar="300/min")
 MOMENT = form("a time", "datetime | str", _moment, metavar="TIME", write=datetime.isoformat)
 TEXTS = form("a list of text", "Sequence[str] | str", _texts, _parsed_texts, write=tuple)
 CONDITIONS = form("a list of SQL conditions", "Sequence[str] | str", _texts, lambda text: (text,), write=tuple)
-RECEIVERS = form(
-    "a list of names", "Sequence[str] | str", _receivers, lambda text: _receivers(_parsed_texts(text)), write=tuple
-)
+RECEIVERS = form("a list of names", "Sequence[str] | str", _receivers, lambda text: _receivers(_parsed_texts(text)), write=tuple)
 PAIRS = form("a table of text", "Mapping[str, str | int | float]", _pairs, _parsed_pair, metavar="KEY=VALUE")
 PROPERTIES = form("a table of text", "Mapping[str, str | int | float]", _pairs, _parsed_property, metavar="KEY=VALUE")
 #: Forms of which one item is given at a time.
@@ -257,18 +241,9 @@ def words(values: type[StrEnum], others: Callable[[], Sequence[str]] | None = No
         if value in known:
             return values(value)
         hint = like(value, known) if isinstance(value, str) else ""
-        raise InvalidValueError(
-            f"{shortened(value)} is not an allowed value.", f"{hint}Give one of {', '.join(known)}."
-        )
+        raise InvalidValueError(f"{shortened(value)} is not an allowed value.", f"{hint}Give one of {', '.join(known)}.")
 
-    return form(
-        f"one of {', '.join(values)}",
-        values.__name__,
-        read,
-        values=values,
-        write=str,
-        has_others=others is not None,
-    )
+    return form(f"one of {', '.join(values)}", values.__name__, read, values=values, write=str, has_others=others is not None)
 
 
 def _plain(word: str) -> str:

@@ -16,9 +16,9 @@ class FunctionDefinition:
 
     function: Annotated[str, Option("Where its code is.", metavar="FILE.py:FUNC|pkg.mod:FUNC")]
     returns: Annotated[str, Option("The SQL type of its value.", metavar="TYPE")]
-    of_items: Annotated[
-        bool, Option("It takes an item of a keyed table as a dict, and returns one; in SQL both are JSON.")
-    ] = False
+    of_items: Annotated[bool, Option("It takes an item of a keyed table as a dict, and returns one; in SQL both are JSON.")] = (
+        False
+    )
     comment: Annotated[str | None, Option()] = None
 
 

@@ -140,9 +140,7 @@ _MAX_COUNT = 2**31 - 1
 def _memory(value: Any) -> int:
     size: int = forms.SIZE.read(value)
     if size < _LEAST_MEMORY:
-        raise InvalidValueError(
-            f"{format_size(size)} is too little memory for a worker.", "Give 64MiB or more; 300MiB, not 300."
-        )
+        raise InvalidValueError(f"{format_size(size)} is too little memory for a worker.", "Give 64MiB or more; 300MiB, not 300.")
     return size
 
 
@@ -157,49 +155,33 @@ class FileJobOptions(JobOptions):
     """What a user says of a job on files, whatever it does with them."""
 
     where: Annotated[
-        str | None,
-        Option('Take only files that satisfy this, such as "size < 1000000".', metavar="SQL", clause=True),
+        str | None, Option('Take only files that satisfy this, such as "size < 1000000".', metavar="SQL", clause=True)
     ] = None
-    write: Annotated[Write, Option("One state per file, or a log of every processed version.", alterable=False)] = (
-        Write.UPSERT
+    write: Annotated[Write, Option("One state per file, or a log of every processed version.", alterable=False)] = Write.UPSERT
+    on_move: Annotated[OnMove, Option("When a file moves inside the volume: run the function, or let its rows follow.")] = (
+        OnMove.RERUN
     )
-    on_move: Annotated[
-        OnMove, Option("When a file moves inside the volume: run the function, or let its rows follow.")
-    ] = OnMove.RERUN
     retries: Annotated[int, Option("Retries after a file's first failed attempt.", minimum=0, maximum=_MAX_COUNT)] = 3
     pause_after: Annotated[
-        int,
-        Option("Pause after this many batches in which every file failed; 0: never.", minimum=0, maximum=_MAX_COUNT),
+        int, Option("Pause after this many batches in which every file failed; 0: never.", minimum=0, maximum=_MAX_COUNT)
     ] = 3
     timeout: Annotated[float | None, Option("Time limit per file.", metavar="60s")] = None
     isolate: Annotated[bool, Option("Run each file in a child process that can be killed.")] = False
     concurrency: Annotated[
         int | None,
-        Option(
-            "Calls in flight in each worker; by default what the function declares.",
-            minimum=1,
-            maximum=_MAX_CONCURRENCY,
-        ),
+        Option("Calls in flight in each worker; by default what the function declares.", minimum=1, maximum=_MAX_CONCURRENCY),
     ] = None
     rate: Annotated[str | None, Option("Maximum rate of calls, by all workers together.", form=forms.RATE)] = None
     parallel: Annotated[
         int | None,
-        Option(
-            "Maximum number of workers, each with its own copy of what the function loads.",
-            minimum=1,
-            maximum=_MAX_COUNT,
-        ),
+        Option("Maximum number of workers, each with its own copy of what the function loads.", minimum=1, maximum=_MAX_COUNT),
     ] = None
     cpus: Annotated[
-        int | None,
-        Option("CPUs of each worker; with more CPUs each, fewer workers run.", minimum=1, maximum=_MAX_COUNT),
+        int | None, Option("CPUs of each worker; with more CPUs each, fewer workers run.", minimum=1, maximum=_MAX_COUNT)
     ] = None
-    memory: Annotated[
-        int | None, Option("Memory of each worker, in place of the setting function_memory.", form=_MEMORY)
-    ] = None
+    memory: Annotated[int | None, Option("Memory of each worker, in place of the setting function_memory.", form=_MEMORY)] = None
     gpus: Annotated[
-        int | None,
-        Option("GPUs of each worker, the only ones that its function sees.", minimum=1, maximum=_MAX_COUNT),
+        int | None, Option("GPUs of each worker, the only ones that its function sees.", minimum=1, maximum=_MAX_COUNT)
     ] = None
     expect: Annotated[
         Sequence[str],
@@ -212,19 +194,12 @@ class FileJobOptions(JobOptions):
     ] = ()
     expect_warn: Annotated[
         Sequence[str],
-        Option(
-            "Count the files whose rows do not satisfy this.",
-            form=forms.CONDITIONS,
-            single="expect-warn",
-            metavar="SQL",
-        ),
+        Option("Count the files whose rows do not satisfy this.", form=forms.CONDITIONS, single="expect-warn", metavar="SQL"),
     ] = ()
     verify_every: Annotated[
         float | None, Option("How often the daemon compares the table with the files.", metavar="1d", minimum=1)
     ] = None
-    max_files: Annotated[int | None, Option("Maximum number of files in a batch.", minimum=1, maximum=_MAX_COUNT)] = (
-        None
-    )
+    max_files: Annotated[int | None, Option("Maximum number of files in a batch.", minimum=1, maximum=_MAX_COUNT)] = None
     max_bytes: Annotated[int | None, Option("Maximum number of bytes in a batch.", form=forms.SIZE)] = None
 
 
@@ -289,12 +264,9 @@ class SetOptions:
         ),
     ] = None
     group_complete: Annotated[
-        str | None,
-        Option("Hold a set back until its files satisfy this, such as 'count(*) >= 2'.", metavar="SQL"),
+        str | None, Option("Hold a set back until its files satisfy this, such as 'count(*) >= 2'.", metavar="SQL")
     ] = None
-    group_quiet: Annotated[
-        float | None, Option("Hold a set back until it has not changed for this long.", metavar="30s")
-    ] = None
+    group_quiet: Annotated[float | None, Option("Hold a set back until it has not changed for this long.", metavar="30s")] = None
 
     @property
     def unit(self) -> str:
@@ -336,12 +308,10 @@ class LoadKeys:
     header: Annotated[bool, Option("The first row of csv files contains the column names.")] = True
     delimiter: Annotated[str | None, Option("Separator of values in csv files; tab for tabs.", form=_DELIMITER)] = None
     encoding: Annotated[str, Option("Encoding of csv and json files.", form=_ENCODING)] = "utf-8"
-    schema: Annotated[
-        str | None, Option("The table's columns; default: inferred from a sample of the files.", metavar="DDL")
-    ] = None
-    infer_types: Annotated[
-        bool, Option("Infer the types of values in csv and json files; otherwise they are text.")
-    ] = True
+    schema: Annotated[str | None, Option("The table's columns; default: inferred from a sample of the files.", metavar="DDL")] = (
+        None
+    )
+    infer_types: Annotated[bool, Option("Infer the types of values in csv and json files; otherwise they are text.")] = True
     new_columns: Annotated[
         NewColumns, Option("Columns that the table lacks: add them, rescue their values, or fail the file.")
     ] = NewColumns.ADD

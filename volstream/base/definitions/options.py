@@ -126,9 +126,7 @@ def _keys(cls: type[Any]) -> Mapping[str, Key]:
     order = [name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())]
     described = {}
     for field in sorted(dataclasses.fields(cls), key=lambda field: order.index(field.name)):
-        option = next(
-            (item for item in getattr(hints[field.name], "__metadata__", ()) if isinstance(item, Option)), None
-        )
+        option = next((item for item in getattr(hints[field.name], "__metadata__", ()) if isinstance(item, Option)), None)
         if option is None:
             continue
         kind, optional = _plain(hints[field.name])
@@ -148,9 +146,7 @@ def to_create(cls: type[Any], *own: str) -> Mapping[str, Key]:
 def to_alter(cls: type[Any], *own: str) -> Mapping[str, Key]:
     """Returns the options that can be changed, except those that are the method's ``own`` arguments."""
     described = keys(cls).items()
-    return {
-        name: key for name, key in described if key.option.alterable and not key.option.at_start and name not in own
-    }
+    return {name: key for name, key in described if key.option.alterable and not key.option.at_start and name not in own}
 
 
 def _plain(annotation: Any) -> tuple[Any, bool]:

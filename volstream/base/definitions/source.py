@@ -43,9 +43,9 @@ class SourceDefinition:
     brokers: Annotated[Sequence[str], Option("host:port of some brokers of the cluster.", alterable=False)] = ()
     topic: Annotated[str | None, Option("The topic; default: the source's name.", alterable=False)] = None
     format: Annotated[str | None, Option("json, bytes or avro.", alterable=False)] = None
-    properties: Annotated[
-        Mapping[str, str], Option("Properties of librdkafka; secrets by reference only.", alterable=False)
-    ] = field(default_factory=dict)
+    properties: Annotated[Mapping[str, str], Option("Properties of librdkafka; secrets by reference only.", alterable=False)] = (
+        field(default_factory=dict)
+    )
     comment: Annotated[str | None, Option()] = None
 
 

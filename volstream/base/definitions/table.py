@@ -16,6 +16,4 @@ class TableDefinition:
     columns: Annotated[str, Option("Its columns: 'id BIGINT NOT NULL, name STRING'.", metavar="DDL")]
     primary_key: Annotated[Sequence[str], Option("Columns that identify a row.", alterable=False)] = ()
     partitioned_by: Annotated[Sequence[str], Option("Columns of its partitions.", alterable=False)] = ()
-    properties: Annotated[Mapping[str, str], Option("Properties, such as change_tracking.")] = field(
-        default_factory=dict
-    )
+    properties: Annotated[Mapping[str, str], Option("Properties, such as change_tracking.")] = field(default_factory=dict)

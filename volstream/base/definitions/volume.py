@@ -56,12 +56,10 @@ class VolumeOptions:
     virtual_cluster: Annotated[str, Option("The cluster whose daemon keeps the volume.")] = DEFAULT_VIRTUAL_CLUSTER
     recursive: Annotated[bool, Option("Include sub-directories.", clause=True)] = True
     patterns: Annotated[
-        Sequence[str],
-        Option("Take only files that match, such as '*.jpg'.", metavar="GLOB", single="pattern", clause=True),
+        Sequence[str], Option("Take only files that match, such as '*.jpg'.", metavar="GLOB", single="pattern", clause=True)
     ] = ()
     ignores: Annotated[
-        Sequence[str],
-        Option("Ignore files that match, instead of hidden and temporary ones.", metavar="GLOB", single="ignore"),
+        Sequence[str], Option("Ignore files that match, instead of hidden and temporary ones.", metavar="GLOB", single="ignore")
     ] = DEFAULT_IGNORES
     max_removals: Annotated[
         str | None,
@@ -79,8 +77,7 @@ class VolumeOptions:
         ),
     ] = None
     expect_every: Annotated[
-        float | None,
-        Option("Report a problem if no file has arrived or changed for this long.", metavar="2h", minimum=1),
+        float | None, Option("Report a problem if no file has arrived or changed for this long.", metavar="2h", minimum=1)
     ] = None
     comment: Annotated[str | None, Option(clause=True)] = None
 
@@ -90,13 +87,10 @@ class VolumeSpec(VolumeOptions):
     """A volume to be created."""
 
     name: Name
-    location: Annotated[
-        str, Option("A directory, or a place in a bucket, such as s3://bucket/prefix.", alterable=False)
-    ]
+    location: Annotated[str, Option("A directory, or a place in a bucket, such as s3://bucket/prefix.", alterable=False)]
     connection: Annotated[Name | None, Option("How to reach the bucket.", names="connection")] = None
     queue_type: Annotated[
-        QueueType | None,
-        Option("Where change events come from; the default suits the location.", form=_QUEUE_TYPE),
+        QueueType | None, Option("Where change events come from; the default suits the location.", form=_QUEUE_TYPE)
     ] = None
 
 
@@ -129,14 +123,7 @@ class Volume(VolumeOptions):
     @property
     def definition(self) -> Sequence[object]:
         """The alterable attributes that determine how the volume is kept."""
-        return (
-            self.connection_id,
-            self.queue_type,
-            self.queue_name,
-            self.queue_properties,
-            self.inventory,
-            self.selection,
-        )
+        return (self.connection_id, self.queue_type, self.queue_name, self.queue_properties, self.inventory, self.selection)
 
     @property
     def selection(self) -> Selection:

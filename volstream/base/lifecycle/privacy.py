@@ -28,9 +28,7 @@ def make_directory(path: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
             raise
-        raise InvalidValueError(
-            f"The folder {path} cannot be created: {error.strerror}.", "Name another one."
-        ) from None
+        raise InvalidValueError(f"The folder {path} cannot be created: {error.strerror}.", "Name another one.") from None
 
 
 def secret_in(file: Path) -> str:

@@ -111,11 +111,7 @@ class FailureTracker:
     """
 
     def __init__(
-        self,
-        name: str,
-        log: logs.Logger,
-        backoff: Backoff,
-        report: Callable[[str | None], None] = lambda _: None,
+        self, name: str, log: logs.Logger, backoff: Backoff, report: Callable[[str | None], None] = lambda _: None
     ) -> None:
         self.reason: str | None = None
         self._name = name

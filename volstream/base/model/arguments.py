@@ -118,11 +118,7 @@ def takes(options: Mapping[str, OptionDescription], *, changes: bool = False) ->
 
     def declared(function: T) -> T:
         signature = inspect.signature(function)
-        plain = [
-            parameter
-            for parameter in signature.parameters.values()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
+        plain = [parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
         shown = [
             inspect.Parameter(
                 name,
@@ -154,9 +150,7 @@ def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping
 def _types(thing: Callable[..., Any]) -> Mapping[str, Any]:
     """Returns the types of the arguments of a function."""
     scope = vars(sys.modules[inspect.unwrap(thing).__module__])
-    return {
-        name: _evaluated(parameter.annotation, scope) for name, parameter in inspect.signature(thing).parameters.items()
-    }
+    return {name: _evaluated(parameter.annotation, scope) for name, parameter in inspect.signature(thing).parameters.items()}
 
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -75,9 +75,7 @@ def check_table(name: Name) -> None:
     """Raises InvalidValueError for a name that no table can have: Spark's catalog takes letters, digits and underscores."""
     for part in (name.schema, name.name):
         if not re.fullmatch(r"[a-z0-9_]+", part):
-            raise InvalidValueError(
-                f"A table cannot be named {name}.", "Use letters from a to z, digits and underscores."
-            )
+            raise InvalidValueError(f"A table cannot be named {name}.", "Use letters from a to z, digits and underscores.")
 
 
 def similar(name: Name, others: Iterable[Name]) -> str:
@@ -94,22 +92,16 @@ def quote(part: str) -> str:
 
 
 def _storable(part: str) -> bool:
-    return not (
-        part.startswith(".") or part in {"", "_"} or re.search(r"[/\\\x00-\x1f:]", part) or len(part) > MAX_LENGTH
-    )
+    return not (part.startswith(".") or part in {"", "_"} or re.search(r"[/\\\x00-\x1f:]", part) or len(part) > MAX_LENGTH)
 
 
 def _not_a_name(text: str) -> InvalidValueError:
     if len(text) > 2 * MAX_LENGTH:
-        return InvalidValueError(
-            f"{text[:50]!r}... is not a name: it has {len(text)} characters.", f"Use at most {MAX_LENGTH}."
-        )
+        return InvalidValueError(f"{text[:50]!r}... is not a name: it has {len(text)} characters.", f"Use at most {MAX_LENGTH}.")
     parts = text.strip().split(".")
     if len(parts) <= 2 and "`" not in text and all(map(_storable, parts)):
         quoted = ".".join(quote(part) for part in parts)
-        return InvalidValueError(
-            f"{text!r} is not a name without backticks.", f"Write {quoted}, in a shell '{quoted}'."
-        )
+        return InvalidValueError(f"{text!r} is not a name without backticks.", f"Write {quoted}, in a shell '{quoted}'.")
     return InvalidValueError(
         f"{text!r} is not a name.",
         "Write name or schema.name, with backticks around anything but letters, digits and underscores; "

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 #: Not SVG, which can contain scripts.
-_BEGIN = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
+_BEGIN = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif", b"GIF89a": "image/gif"}
 
 
 def media_type(content: bytes) -> str | None:

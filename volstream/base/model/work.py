@@ -292,13 +292,7 @@ class FailureKind(StrEnum):
 
 
 #: Failures that no retry can fix while code and file stay the same.
-PERMANENT = (
-    FailureKind.CODE,
-    FailureKind.WRONG_RESULT,
-    FailureKind.TOO_LARGE,
-    FailureKind.MALFORMED,
-    FailureKind.NEW_COLUMNS,
-)
+PERMANENT = (FailureKind.CODE, FailureKind.WRONG_RESULT, FailureKind.TOO_LARGE, FailureKind.MALFORMED, FailureKind.NEW_COLUMNS)
 
 #: The file changed or disappeared before its turn, which does not count as a failure. It usually returns through the stream,
 #: but may also return unchanged.

@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from volstream.changes.changelog.base import (
-    CHANGE_TYPE,
-    COMMIT_VERSION,
-    META,
-    NO_TIME,
-    OLD_KINDS,
-    quoted,
-)
+from volstream.changes.changelog.base import CHANGE_TYPE, COMMIT_VERSION, META, NO_TIME, OLD_KINDS, quoted
 from volstream.sql.text import literal, table_at
 
 
@@ -88,8 +81,7 @@ class ChangeFeed:
         # An old image from before the range was written by the version that the row had then.
         keys = ", ".join(self.row_id)
         before = (
-            f"SELECT {keys}, _metadata.row_commit_version AS __before "
-            f"FROM {table_at(self.location)} VERSION AS OF {first - 1}"
+            f"SELECT {keys}, _metadata.row_commit_version AS __before FROM {table_at(self.location)} VERSION AS OF {first - 1}"
         )
         on = " AND ".join(f"f.{name} <=> b.{name}" for name in self.row_id)
         shown = ", ".join(f"f.{quoted(name)}" for name in self.columns)

@@ -97,17 +97,14 @@ def read(changelog: Changelog, first: int, last: int, deduplication: Deduplicati
     if changelog.contains_carryover_rows:
         scan = _without_rewritten(changelog, scan)
     if not changelog.represents_update_as_delete_and_insert and not compute_updates:
-        return (
-            f"SELECT {', '.join(columns[:-3])}, {_PLAIN_KIND} AS {CHANGE_TYPE}, {', '.join(columns[-2:])} FROM ({scan})"
-        )
+        return f"SELECT {', '.join(columns[:-3])}, {_PLAIN_KIND} AS {CHANGE_TYPE}, {', '.join(columns[-2:])} FROM ({scan})"
     if changelog.represents_update_as_delete_and_insert and compute_updates:
         scan = _with_updates(changelog, scan)
     return f"SELECT {shown} FROM ({scan})"
 
 
 _PLAIN_KIND = (
-    f"CASE {CHANGE_TYPE} WHEN 'update_preimage' THEN 'delete' WHEN 'update_postimage' THEN 'insert' "
-    f"ELSE {CHANGE_TYPE} END"
+    f"CASE {CHANGE_TYPE} WHEN 'update_preimage' THEN 'delete' WHEN 'update_postimage' THEN 'insert' ELSE {CHANGE_TYPE} END"
 )
 
 
@@ -115,10 +112,7 @@ _SAME_WRITING = "coalesce(old.wrote = new.wrote, false)"
 
 #: The images of one row form a chain: each change begins with the image that the last one ended with. So what remains of the
 #: sum of their digests is the last image's less the first one's. Otherwise several rows share an identity.
-_UNIQUE = (
-    "assert_true(sum = if(new IS NULL, 0, new_digest) - if(old IS NULL, 0, old_digest), "
-    f"{literal(SEVERAL_ROWS)}) IS NULL"
-)
+_UNIQUE = f"assert_true(sum = if(new IS NULL, 0, new_digest) - if(old IS NULL, 0, old_digest), {literal(SEVERAL_ROWS)}) IS NULL"
 
 
 def _net_changes(changelog: Changelog, first: int, last: int, *, compute_updates: bool) -> str:
@@ -161,17 +155,11 @@ def _with_updates(changelog: Changelog, scan: str) -> str:
         f"CASE WHEN {_PAIR} AND {CHANGE_TYPE} = 'delete' THEN 'update_preimage' "
         f"WHEN {_PAIR} AND {CHANGE_TYPE} = 'insert' THEN 'update_postimage' ELSE {CHANGE_TYPE} END"
     )
-    windowed = (
-        f"SELECT *, {_COUNTS} FROM ({scan}) WINDOW w AS (PARTITION BY {', '.join(changelog.row_id)}, {COMMIT_VERSION})"
-    )
-    return (
-        f"SELECT {_columns(changelog)}, {kind} AS {CHANGE_TYPE}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP} FROM ({windowed})"
-    )
+    windowed = f"SELECT *, {_COUNTS} FROM ({scan}) WINDOW w AS (PARTITION BY {', '.join(changelog.row_id)}, {COMMIT_VERSION})"
+    return f"SELECT {_columns(changelog)}, {kind} AS {CHANGE_TYPE}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP} FROM ({windowed})"
 
 
-_COUNTS = (
-    f"count_if({CHANGE_TYPE} = 'delete') OVER w AS __deletes, count_if({CHANGE_TYPE} = 'insert') OVER w AS __inserts"
-)
+_COUNTS = f"count_if({CHANGE_TYPE} = 'delete') OVER w AS __deletes, count_if({CHANGE_TYPE} = 'insert') OVER w AS __inserts"
 _PAIR = "__deletes = 1 AND __inserts = 1"
 
 
@@ -209,10 +197,7 @@ def _ends(changelog: Changelog, scan: str) -> str:
 
 
 def _change(changelog: Changelog) -> str:
-    image = (
-        f"struct({struct_of(changelog.columns)} AS data, {changelog.row_version} AS wrote, "
-        f"{changelog.row_time} AS wrote_on)"
-    )
+    image = f"struct({struct_of(changelog.columns)} AS data, {changelog.row_version} AS wrote, {changelog.row_time} AS wrote_on)"
     # 40 bits: the sum of millions does not overflow.
     digest = f"shiftright(xxhash64({', '.join(['1', *map(quoted, changelog.compared)])}), 24)"
     return (

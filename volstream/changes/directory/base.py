@@ -57,9 +57,7 @@ class BaseFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
         self._pool.shutdown(cancel_futures=True)
 
     def write(self, rows: pa.Table) -> None:
@@ -103,9 +101,7 @@ def write_base(target: NativeTable, tables: Iterable[pa.Table], sizes: FileSizes
         return files.close()
 
 
-def compact(
-    target: NativeTable, snapshot: Snapshot, sizes: FileSizes = SIZES
-) -> tuple[Sequence[AddedFile], Sequence[DataFile]]:
+def compact(target: NativeTable, snapshot: Snapshot, sizes: FileSizes = SIZES) -> tuple[Sequence[AddedFile], Sequence[DataFile]]:
     """Returns the files that a commit must add to the base and remove from it, to bring it to the newest refresh.
 
     Memory: the part of the tail being compacted, and some files of the base.

@@ -83,9 +83,7 @@ def children(snapshot: Snapshot, prefix: str, after: str | None, maximum: int) -
     return DirectoryPage(entries[:-1], f"{last.path[:-1]}{_AFTER_SLASH}" if last.is_folder else f"{last.path}\0")
 
 
-def between(
-    snapshot: Snapshot, after: str | None, until: str | None, maximum: int, refresh: int | None = None
-) -> DirectoryPage:
+def between(snapshot: Snapshot, after: str | None, until: str | None, maximum: int, refresh: int | None = None) -> DirectoryPage:
     """Returns the files with ``after < path <= until`` at a refresh, None: the newest. Raises InvalidStateError."""
     rows, entries = _Rows(snapshot, refresh), list[Entry]()
     position = "" if after is None else f"{after}\0"

@@ -93,9 +93,7 @@ def refresh(
                 if asked is not None:
                     catalog.refreshes.checked(volume.id, {prefix: asked})
                 if prefix and not (done.files or done.findings or done.counts):
-                    raise NotFoundError(
-                        f"There are no files below {prefix} in volume {volume.name}, and there were none before."
-                    )
+                    raise NotFoundError(f"There are no files below {prefix} in volume {volume.name}, and there were none before.")
                 return RefreshResult(done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held)
         if report is not None:
             raise InvalidStateError(
@@ -107,9 +105,7 @@ def refresh(
         elif not catalog.refreshes.is_asked(volume.id, prefix):
             number = before.number if before else 0
             since = catalog.refreshes.sums_after(volume.id, number)
-            return RefreshResult(
-                *since, listing=None, held=0 if prefix else catalog.volumes.get(volume.name).held_removals
-            )
+            return RefreshResult(*since, listing=None, held=0 if prefix else catalog.volumes.get(volume.name).held_removals)
         stopped.wait(_POLL_SECONDS)
     raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")
 
@@ -135,7 +131,5 @@ def _prefix(subdirectory: str) -> str:
         raise InvalidValueError(f"The sub-directory {subdirectory!r} is outside the volume.")
     prefix = "".join(f"{part}/" for part in parts)
     if why_no_row(prefix) is not None:
-        raise InvalidValueError(
-            f"No file below {printable(prefix)} can be in the directory.", "Its name is not valid UTF-8."
-        )
+        raise InvalidValueError(f"No file below {printable(prefix)} can be in the directory.", "Its name is not valid UTF-8.")
     return prefix

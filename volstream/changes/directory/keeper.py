@@ -114,9 +114,7 @@ class DirectoryKeeper:
             self._store.head(PROBE)
         self._next_check = time.monotonic() + self._check_seconds
 
-    def reconcile(
-        self, prefix: str = "", cause: str = "listing", inventory: Inventory | None = None
-    ) -> ReconcileResult:
+    def reconcile(self, prefix: str = "", cause: str = "listing", inventory: Inventory | None = None) -> ReconcileResult:
         """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits the differences.
 
         Files that are still being written are skipped, and scheduled for another check.
@@ -208,17 +206,13 @@ class DirectoryKeeper:
                 return None
             return self._read(self._folder, inventory)
         except NotFoundError as error:
-            _log.info(
-                "no_inventory_report", volume=str(self.volume.name), reason=error.message, next="the volume is listed"
-            )
+            _log.info("no_inventory_report", volume=str(self.volume.name), reason=error.message, next="the volume is listed")
             return self._list(self._folder, [""])
         except InvalidValueError as error:  # what the provider writes may suit again: the volume is kept meanwhile
             raise StorageError(error.message, error.remedy) from error
 
     def _read(self, folder: str, inventory: Inventory) -> Listing:
-        return list_report(
-            folder, inventory, self.volume.location, self._store, self.volume.selection, stopped=self._stopped
-        )
+        return list_report(folder, inventory, self.volume.location, self._store, self.volume.selection, stopped=self._stopped)
 
     def _commit(self, folder: str, listing: Listing, cause: str, since: Observations) -> ReconcileResult:
         with span("refresh", volume=str(self.volume.name), cause=cause, listed=listing.files) as current:
@@ -274,9 +268,7 @@ class DirectoryKeeper:
         changes = self._writer.begin(snapshot)
         try:
             late = 0
-            confirm = Confirm(
-                self._store, self.volume.selection, Observations(unknown=listing.resumed and self._is_there)
-            )
+            confirm = Confirm(self._store, self.volume.selection, Observations(unknown=listing.resumed and self._is_there))
             if prefixes:
                 late = add_differences(changes, snapshot, folder, prefixes, listing, confirm)
             failed = add_keys(changes, snapshot, self._store, keys, self._settings.tick_keys)

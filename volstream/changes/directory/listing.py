@@ -182,8 +182,7 @@ def _groups(filesystem: fs.FileSystem, path: str) -> Generator[pa.Table, None, N
 
 def _taken_over() -> FencedError:
     return FencedError(
-        "Another process took over the volume and discarded this listing; nothing was changed.",
-        "Run the command again.",
+        "Another process took over the volume and discarded this listing; nothing was changed.", "Run the command again."
     )
 
 

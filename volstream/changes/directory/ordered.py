@@ -68,9 +68,7 @@ def merged(runs: Iterable[tuple[str, Iterable[pa.Table]]]) -> Iterator[pa.Table]
         open_runs = [run for run in open_runs if run.last is not None]
 
 
-def aligned(
-    left: Iterable[pa.Table], right: Iterable[pa.Table]
-) -> Iterator[tuple[Sequence[pa.Table], Sequence[pa.Table]]]:
+def aligned(left: Iterable[pa.Table], right: Iterable[pa.Table]) -> Iterator[tuple[Sequence[pa.Table], Sequence[pa.Table]]]:
     """Yields two sorted streams, cut at the same paths: tables of either side, empty if a side has no such paths."""
     one, other = RowCursor(left), RowCursor(right)
     while one.last is not None or other.last is not None:

@@ -94,15 +94,7 @@ def list_subtrees(
     """
     if not isinstance(store, KeyOrdered):
         folders.remove(folder)
-        return list_to(
-            f"{folder}/listed",
-            store,
-            prefixes,
-            selection,
-            settle_seconds=settle_seconds,
-            wait=wait,
-            stopped=stopped,
-        )
+        return list_to(f"{folder}/listed", store, prefixes, selection, settle_seconds=settle_seconds, wait=wait, stopped=stopped)
     listing = Listing()
     for number, prefix in enumerate(prefixes):
         part = folder if len(prefixes) == 1 else f"{folder}/{number:04}"
@@ -133,9 +125,7 @@ def add_differences(
     """
     late = 0
     rows = snapshot.at(prefixes=prefixes)
-    for difference in differences(
-        listed_in(folder, listing.files), rows if removals is None else removals.counted(rows)
-    ):
+    for difference in differences(listed_in(folder, listing.files), rows if removals is None else removals.counted(rows)):
         if difference.num_rows:
             confirmed = confirm(difference)
             changes.add(confirmed if removals is None else removals.take(confirmed))
@@ -144,13 +134,7 @@ def add_differences(
 
 
 def reconcile(
-    writer: DirectoryWriter,
-    store: ObjectStore,
-    catalog: Catalog,
-    folder: str,
-    listing: Listing,
-    cause: str,
-    since: Observations,
+    writer: DirectoryWriter, store: ObjectStore, catalog: Catalog, folder: str, listing: Listing, cause: str, since: Observations
 ) -> ReconcileResult:
     """Brings the directory in line with a listing of the whole volume.
 
@@ -234,12 +218,7 @@ def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Rec
     added = 0 if writer.volume.last_listing is None else done.counts.inserted
     now, before = datetime.now(UTC), writer.volume.last_listing
     complete = now if listing.as_of is None else max(listing.as_of, min(before or listing.as_of, now))
-    writer.volume = catalog.volumes.change(
-        writer.volume,
-        last_listing=complete,
-        held_removals=done.held,
-        accept_removals=False,
-    )
+    writer.volume = catalog.volumes.change(writer.volume, last_listing=complete, held_removals=done.held, accept_removals=False)
     catalog.refreshes.note_reconcile(
         Completeness(
             volume_id=writer.volume.id,

@@ -126,9 +126,7 @@ class ShardedListing:
             self._ended = True
             raise
         state = self._state
-        return Listing(
-            state.listed, state.bytes, list(state.findings), state.finding_count, began=state.began, resumed=resumed
-        )
+        return Listing(state.listed, state.bytes, list(state.findings), state.finding_count, began=state.began, resumed=resumed)
 
     def _begun(self) -> _State:
         state = _State(time.time(), self._shards())
@@ -217,9 +215,7 @@ class ShardedListing:
 
     def _forget_others(self, state: _State) -> None:
         """Removes files of rows that the state does not include."""
-        kept = {
-            f"{at:04}-{number:06}.parquet" for at, shard in enumerate(state.shards) for number in range(shard.files)
-        }
+        kept = {f"{at:04}-{number:06}.parquet" for at, shard in enumerate(state.shards) for number in range(shard.files)}
         for info in self._filesystem.get_file_info(fs.FileSelector(f"{self._folder}/listed")):
             if info.base_name not in kept:
                 self._filesystem.delete_file(info.path)

@@ -342,9 +342,7 @@ def _may_hold(opened: pa.parquet.ParquetFile, group: int, wanted: Sequence[str])
 
 def _may_begin_with(file: DataFile, prefix: str) -> bool:
     """True if a file may have paths with a prefix."""
-    return str(file.maximum[PATH]) >= prefix and (
-        str(file.minimum[PATH]) <= prefix or str(file.minimum[PATH]).startswith(prefix)
-    )
+    return str(file.maximum[PATH]) >= prefix and (str(file.minimum[PATH]) <= prefix or str(file.minimum[PATH]).startswith(prefix))
 
 
 def _beginning_with(rows: pa.Table, prefixes: Sequence[str]) -> pa.Table:

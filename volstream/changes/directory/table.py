@@ -53,13 +53,7 @@ _WROTE = [pa.field("refresh_id", pa.int64()), pa.field("refreshed_on", _TIME)]
 FILES = pa.schema([*SCHEMA, *_WROTE])
 
 #: A change found by a refresh: the new row (for a deleted file, the last known one) and the old row.
-CHANGE = pa.schema(
-    [
-        pa.field("change", pa.string()),
-        *SCHEMA,
-        *(FILES.field(name).with_name(f"old_{name}") for name in OLD),
-    ]
-)
+CHANGE = pa.schema([pa.field("change", pa.string()), *SCHEMA, *(FILES.field(name).with_name(f"old_{name}") for name in OLD)])
 
 #: A row of the tail.
 CHANGES = pa.schema([*_WROTE, *CHANGE])
@@ -87,9 +81,7 @@ def floor_id(volume_id: str) -> str:
 
 def base(root: str, volume_id: str) -> TableSpec:
     """Returns the base of the directory in folder ``root``."""
-    return TableSpec(
-        f"{root}/files", _stored(FILES), ("relative_path", "refresh_id"), (through_id(volume_id),), _remedy(root)
-    )
+    return TableSpec(f"{root}/files", _stored(FILES), ("relative_path", "refresh_id"), (through_id(volume_id),), _remedy(root))
 
 
 def tail(root: str, volume_id: str) -> TableSpec:

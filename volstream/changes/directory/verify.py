@@ -79,13 +79,7 @@ def compared(catalog: Catalog, settings: Settings, volume: Volume, stop: Stop) -
     wrong, examples, late = Counter[Difference](), list[tuple[str, Difference]](), 0
     with folders.staged(settings.warehouse_path, "verify") as folder:
         listing = list_subtrees(
-            folder,
-            store,
-            [""],
-            volume.selection,
-            settle_seconds=settings.settle_seconds,
-            wait=stop.wait,
-            stopped=stop.__bool__,
+            folder, store, [""], volume.selection, settle_seconds=settings.settle_seconds, wait=stop.wait, stopped=stop.__bool__
         )
         snapshot = Snapshot.open(table.location(settings.warehouse_path, volume.id), volume.id)
         if snapshot is None:

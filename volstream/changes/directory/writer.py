@@ -218,9 +218,7 @@ class DirectoryWriter:
     def _fold(self, snapshot: Snapshot) -> Snapshot:
         added, removed = compact(self._base, snapshot, self._sizes)
         faults.point("compaction.written")
-        self._base.commit(
-            snapshot.base, {table.through_id(self.volume.id): snapshot.newest}, added=added, removed=removed
-        )
+        self._base.commit(snapshot.base, {table.through_id(self.volume.id): snapshot.newest}, added=added, removed=removed)
         faults.point("compaction.committed")
         _log.debug("compacted", volume=str(self.volume.name), through=snapshot.newest, files=len(added))
         return self._reopened()
@@ -254,9 +252,7 @@ class DirectoryWriter:
         # Every commit sets it: after a crash in the first listing the floor is known, but not yet in the tail.
         kept = snapshot.floor if floor is None else floor
         transactions = {table.app_id(self.volume.id): number, table.floor_id(self.volume.id): kept}
-        self._tail.commit(
-            snapshot.tail, transactions, added=added, removed=removed, changes_data=not rewrite, metadata=metadata
-        )
+        self._tail.commit(snapshot.tail, transactions, added=added, removed=removed, changes_data=not rewrite, metadata=metadata)
 
     def _catch_up(self, current: Volume, snapshot: Snapshot) -> Snapshot:
         """Advances tables that are older than the catalog, as after a restore or a power cut, to the catalog's refresh number.
@@ -305,9 +301,7 @@ class DirectoryWriter:
         return Snapshot.of(self.volume.id, self._base.open(), self._tail.open())
 
     def _refresh(self, number: int, cause: str, counts: Counts, made_on: datetime) -> Refresh:
-        return Refresh(
-            self.volume.id, number, cause, counts.inserted, counts.updated, counts.deleted, counts.bytes, made_on
-        )
+        return Refresh(self.volume.id, number, cause, counts.inserted, counts.updated, counts.deleted, counts.bytes, made_on)
 
     def _metadata(self, refresh: Refresh) -> dict[str, object]:
         """Returns a refresh's description for the commit's metadata."""

@@ -45,9 +45,7 @@ def query(
     source: VolumeSource | TableSource
     if directory:
         if identity:
-            raise InvalidValueError(
-                "The rows of a directory are files, identified by path: no other identity is possible."
-            )
+            raise InvalidValueError("The rows of a directory are files, identified by path: no other identity is possible.")
         source, what = VolumeSource(catalog, warehouse, catalog.volumes.get(of).id), f"directory of volume {of}"
     else:
         source, what = TableSource(of, folders.table_location(warehouse, of)), f"table {of}"

@@ -123,10 +123,7 @@ class Consumer:
         return outcome.commit
 
     def settle(
-        self,
-        stream_id: str,
-        superseded: Callable[[Batch], list[str]] = lambda _: [],
-        why: str = "Its process ended.",
+        self, stream_id: str, superseded: Callable[[Batch], list[str]] = lambda _: [], why: str = "Its process ended."
     ) -> bool | None:
         """Recovers a stream's INTENT whose owner died: rolls it forward if it was committed, else fences it off.
 
@@ -214,9 +211,7 @@ class Consumer:
     def _target(location: str) -> Target:
         head = DeltaLog(location).head()
         if head is None:
-            raise TargetLostError(
-                f"The table at {location} no longer exists.", "Replace the job, or restore the table."
-            )
+            raise TargetLostError(f"The table at {location} no longer exists.", "Replace the job, or restore the table.")
         return Target(location, head[1], head[0])
 
 

@@ -83,9 +83,7 @@ class Consumption:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
         with self._held:
             if kind is None:
                 self._commit()
@@ -109,9 +107,7 @@ class Consumption:
         for stream in new:
             self._hold(stream)
         taken = [entry for entry in map(self._plan, new) if entry is not None]
-        fresh = [
-            entry for entry in taken if entry.batch.attempts == 0 and self._catalog.reports.plan(entry.plan.id) is None
-        ]
+        fresh = [entry for entry in taken if entry.batch.attempts == 0 and self._catalog.reports.plan(entry.plan.id) is None]
         if fresh:
             self._catalog.consumptions.open(*((entry.plan, [entry.batch], entry.stream) for entry in fresh))
         faults.point("plan.opened")
@@ -187,9 +183,7 @@ class Consumption:
         the stream's lease."""
         plan = self._catalog.consumptions.open_plan(stream.id)
         if plan is not None and plan.kind is not PlanKind.STATEMENT:
-            raise StreamBusyError(
-                f"The stream {stream.name} is busy: its job has started a run.", "Wait for it to end."
-            )
+            raise StreamBusyError(f"The stream {stream.name} is busy: its job has started a run.", "Wait for it to end.")
         return plan
 
     def _drop_left(self, stream: Stream) -> None:

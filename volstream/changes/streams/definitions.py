@@ -13,13 +13,7 @@ from volstream.base.model.units import in_utc
 from volstream.catalog import Catalog
 from volstream.changes.streams.source import ChangeSource, TableSource, source_of, tracked
 from volstream.changes.streams.volume_source import VolumeSource
-from volstream.errors import (
-    AlreadyExistsError,
-    InvalidStateError,
-    InvalidValueError,
-    NotFoundError,
-    ObjectInUseError,
-)
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import Schema
 from volstream.tables.delta.log import DeltaLog
@@ -76,9 +70,7 @@ def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
     offset: int | None
     if spec.at_version is not None or spec.at_timestamp is not None:
         if head is None:
-            raise InvalidValueError(
-                f"The volume {volume.name} has no history yet.", f"Run: volstream refresh {volume.name}."
-            )
+            raise InvalidValueError(f"The volume {volume.name} has no history yet.", f"Run: volstream refresh {volume.name}.")
         offset = source.resolve(f"directory of volume {volume.name}", spec.at_version, _utc(spec.at_timestamp))
     else:
         offset = head[0] if head is not None and listed else None
@@ -159,9 +151,7 @@ def check_tracked(name: Name, schema: Schema) -> None:
         )
 
 
-def move_stream(
-    catalog: Catalog, warehouse: str, name: Name, version: int | None, timestamp: datetime | None
-) -> Stream:
+def move_stream(catalog: Catalog, warehouse: str, name: Name, version: int | None, timestamp: datetime | None) -> Stream:
     """Sets a stream's offset to a point in time. Raises as :func:`create_stream`, and StreamBusyError."""
     stream = catalog.streams.get(name)
     source = _source(catalog, warehouse, stream)

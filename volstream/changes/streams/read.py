@@ -126,8 +126,7 @@ class StreamReader:
             start = None  # the source was empty at that time
         if start is not None and version < start and stream.source_kind is SourceKind.TABLE:
             raise _stale(
-                stream,
-                f"it has consumed {source.noun} up to version {start}, which now ends at {version}: it was restored",
+                stream, f"it has consumed {source.noun} up to version {start}, which now ends at {version}: it was restored"
             )
         if start is not None and not stream.initial:
             missing = source.missing(start, version)
@@ -265,8 +264,7 @@ def present(rows: str, columns: Sequence[str], row_version: str, row_time: str =
     """
     image = f"struct({struct_of(columns)} AS data, {row_version} AS wrote, {row_time} AS wrote_on)"
     return (
-        f"SELECT CASE WHEN false THEN {image} END AS old, {image} AS new, {_NO_VERSION} AS version, {NO_TIME} AS time "
-        f"FROM {rows}"
+        f"SELECT CASE WHEN false THEN {image} END AS old, {image} AS new, {_NO_VERSION} AS version, {NO_TIME} AS time FROM {rows}"
     )
 
 
@@ -301,9 +299,7 @@ def stream_rows(changes: str, columns: Sequence[str], times: str | None, *, both
         entries = f"array({inserted})"
     shown = ", ".join(f"c.image.data.{quoted(name)} AS {quoted(name)}" for name in columns)
     own = "c.image.wrote_on, CASE WHEN c.version = c.image.wrote THEN c.time END"
-    time, joined = (
-        (own, "") if times is None else (f"r.time, {own}", f" LEFT JOIN {times} r ON r.version = c.image.wrote")
-    )
+    time, joined = (own, "") if times is None else (f"r.time, {own}", f" LEFT JOIN {times} r ON r.version = c.image.wrote")
     wrote = "c.image.wrote"
     if times is not None:
         wrote = f"CASE WHEN r.version IS NULL OR r.time IS NOT NULL THEN {wrote} END"

@@ -67,10 +67,7 @@ def kept_days(value: str) -> dict[str, str]:
 
 
 #: Properties of volstream that stand for several of Delta's, in lower case.
-SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {
-    "change_tracking": tracking,
-    "data_retention_days": kept_days,
-}
+SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {"change_tracking": tracking, "data_retention_days": kept_days}
 
 
 def check_property(name: str, value: str | None = None) -> None:
@@ -204,9 +201,7 @@ class TableSource:
         log = DeltaLog(self.location)
         if not log.readable_from(after) or log.schema(after) is None:  # old images need the columns before the range
             return f"the changes after version {after} are no longer kept"
-        untracked = next(
-            (version for version, schema in self._schemas(after, until).items() if not tracked(schema)), None
-        )
+        untracked = next((version for version, schema in self._schemas(after, until).items() if not tracked(schema)), None)
         if untracked is not None:
             return f"the changes of its table were not tracked from version {untracked} on"
         lost = log.lost_file(after, until)
@@ -238,8 +233,7 @@ class TableSource:
         if version is not None:
             if not first.version <= version <= last.version:
                 raise InvalidValueError(
-                    f"The {what} has no version {version}.",
-                    f"Its history goes from {first.version} to {last.version}.",
+                    f"The {what} has no version {version}.", f"Its history goes from {first.version} to {last.version}."
                 )
             return version
         assert timestamp is not None, "one of the two is given"
@@ -329,8 +323,7 @@ class TableSource:
         gives the rows its version, but it did not write them."""
         commits = DeltaLog(self.location).commits_after(-1)
         rows = [
-            {"version": commit.version, "time": None if commit.operation == _NUMBERED else commit.timestamp}
-            for commit in commits
+            {"version": commit.version, "time": None if commit.operation == _NUMBERED else commit.timestamp} for commit in commits
         ]
         return pa.Table.from_pylist(rows, schema=_TIMES)
 
@@ -373,12 +366,7 @@ class TableSource:
         """Returns the error, with the first version whose columns cannot hold earlier rows."""
         schemas = self._schemas(max(first - 1, 0), last)
         version = next(
-            (
-                version
-                for (_, old), (version, new) in itertools.pairwise(schemas.items())
-                if not new.accepts_rows_of(old)
-            ),
-            last,
+            (version for (_, old), (version, new) in itertools.pairwise(schemas.items()) if not new.accepts_rows_of(old)), last
         )
         return StreamSchemaChangedError(
             f"Columns of the table {self.name} were dropped, or got another type, in version {version}.",

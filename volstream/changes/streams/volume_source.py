@@ -96,9 +96,7 @@ class VolumeSource:
     def is_large(self) -> bool:
         """True if Spark should compile queries on the directory."""
         snapshot = self.find()
-        return snapshot is not None and (
-            snapshot.rows > LARGE_ROWS or snapshot.base.bytes + snapshot.tail.bytes > LARGE_BYTES
-        )
+        return snapshot is not None and (snapshot.rows > LARGE_ROWS or snapshot.base.bytes + snapshot.tail.bytes > LARGE_BYTES)
 
     def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
         """See :class:`~volstream.changes.streams.source.ChangeSource`."""

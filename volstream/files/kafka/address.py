@@ -62,8 +62,7 @@ class TopicAddress:
             )
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.topic):
             raise InvalidValueError(
-                f"{self.topic!r} is not the name of a topic.",
-                "Letters, digits, dots, underscores and hyphens are allowed.",
+                f"{self.topic!r} is not the name of a topic.", "Letters, digits, dots, underscores and hyphens are allowed."
             )
         for name in self.properties:
             if name in OWN:

@@ -49,11 +49,7 @@ _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 
 #: A group's coordinator begins, or moves to another broker.
-_COORDINATING = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-)
+_COORDINATING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
 
 #: How the client begins its message for properties that do not fit together, or with the capabilities of this host.
 _TOGETHER = "Failed to create consumer"
@@ -134,9 +130,7 @@ class TopicReader(Closeable):
             description = asked[self._topic].result()
         self._said = None
         topic_id = str(description.topic_id)
-        return Topic(
-            None if topic_id == _NO_ID else topic_id, sorted(partition.id for partition in description.partitions)
-        )
+        return Topic(None if topic_id == _NO_ID else topic_id, sorted(partition.id for partition in description.partitions))
 
     def bounds(self, partitions: Sequence[int]) -> tuple[Mapping[int, int], Mapping[int, int]]:
         """Returns the first offset of each partition, and the one after the last that can be read: transactions that are open
@@ -150,17 +144,13 @@ class TopicReader(Closeable):
                 )
                 for wanted in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
             ]
-            first, after = (
-                {position.partition: future.result().offset for position, future in each.items()} for each in asked
-            )
+            first, after = ({position.partition: future.result().offset for position, future in each.items()} for each in asked)
         return first, after
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Makes the next poll go on with these partitions, at these offsets."""
         with self._mapped():
-            self._consumer.assign(
-                [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
-            )
+            self._consumer.assign([TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()])
 
     def poll(self, ends: Mapping[int, int]) -> PollResult:
         """Returns the next messages of the assigned partitions. Waits half a second for more; less if there are many.
@@ -173,9 +163,7 @@ class TopicReader(Closeable):
         deadline = time.monotonic() + _GATHER_SECONDS
         while count < _MAX_MESSAGES and size < _MAX_BYTES and not polled.out_of_range:
             remaining = deadline - time.monotonic()
-            if remaining <= 0 or (
-                ends and all(polled.reached.get(partition, -1) >= end for partition, end in ends.items())
-            ):
+            if remaining <= 0 or (ends and all(polled.reached.get(partition, -1) >= end for partition, end in ends.items())):
                 break
             with self._mapped():
                 messages = self._consumer.consume(_CHUNK, min(remaining, _LOOK_SECONDS))
@@ -300,9 +288,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
     _check_group(properties)
     try:
         with _refusals():
-            Consumer(
-                {**properties, "bootstrap.servers": "127.0.0.1:9", "group.id": "volstream", "log_level": 0}
-            ).close()
+            Consumer({**properties, "bootstrap.servers": "127.0.0.1:9", "group.id": "volstream", "log_level": 0}).close()
     except InvalidValueError as error:
         if _TOGETHER not in error.message:
             raise

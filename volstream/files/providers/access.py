@@ -51,10 +51,7 @@ class DayKeys:
         """
         now = datetime.now(UTC)
         days = {f"{now + more:%Y%m%d}" for more in (-_SKEW, timedelta(), timedelta(days=1))}
-        return cls(
-            keys.id,
-            tuple((day, _derived(version + keys.secret, day, region, service, request)) for day in sorted(days)),
-        )
+        return cls(keys.id, tuple((day, _derived(version + keys.secret, day, region, service, request)) for day in sorted(days)))
 
     def key(self, moment: str) -> bytes:
         """Returns the key for a moment, as ``20260131T...``. Raises StorageError if there is none."""

@@ -151,6 +151,5 @@ class Provider:
         except ModuleNotFoundError as exc:
             wanted = f"'volstream[{self.scheme}]'" if self.scheme in PROVIDERS else exc.name
             raise DependencyError(
-                f"{self.scheme}:// needs the package {exc.name}, which is not installed.",
-                f"Install it: pip install {wanted}.",
+                f"{self.scheme}:// needs the package {exc.name}, which is not installed.", f"Install it: pip install {wanted}."
             ) from None

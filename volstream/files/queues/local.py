@@ -33,8 +33,7 @@ class LocalQueue(InProcessQueue):
     def __init__(self, spec: QueueSpec) -> None:
         if scheme_of(spec.location) != "file":
             raise InvalidValueError(
-                f"A queue of the type 'local' cannot watch {spec.location!r}.",
-                "Use it for a directory, or another type.",
+                f"A queue of the type 'local' cannot watch {spec.location!r}.", "Use it for a directory, or another type."
             )
         super().__init__(spec.settings.visibility_seconds)
         self._root = local_path(spec.location)

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["normalise_location", "open_store", "place_of_reports"]
 
-_BACKENDS = {
-    "file": "volstream.files.storage.local:LocalStore",
-    "memory": "volstream.files.storage.memory:MemoryStore",
-}
+_BACKENDS = {"file": "volstream.files.storage.local:LocalStore", "memory": "volstream.files.storage.memory:MemoryStore"}
 
 
 def open_store(location: str, access: Access | None = None) -> ObjectStore:
@@ -94,9 +91,7 @@ def _scheme(location: str) -> str:
     if provider is not None:
         return provider.scheme
     if scheme not in _BACKENDS and not plugins.has(Group.STORES, scheme):
-        schemes = sorted({*_BACKENDS, *PROVIDERS}) + sorted(
-            {*plugins.names(Group.STORES), *plugins.names(Group.PROVIDERS)}
-        )
+        schemes = sorted({*_BACKENDS, *PROVIDERS}) + sorted({*plugins.names(Group.STORES), *plugins.names(Group.PROVIDERS)})
         raise InvalidValueError(
             f"{without_secrets(location)!r}: locations with the scheme {scheme!r} are not supported.",
             f"Supported: {', '.join(f'{name}://' for name in schemes)} and plain paths.",

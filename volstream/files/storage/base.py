@@ -86,9 +86,7 @@ class KeyOrdered(Protocol):
     Its listing can be split among threads, and resumed after an interruption.
     """
 
-    def list_after(
-        self, prefix: str, selection: Selection, after: str, *, deep: bool = True
-    ) -> Iterator[FileInfo | Finding]:
+    def list_after(self, prefix: str, selection: Selection, after: str, *, deep: bool = True) -> Iterator[FileInfo | Finding]:
         """Like :meth:`ObjectStore.list`, in key order, starting after the path ``after`` (``""``: from the beginning).
 
         Args:

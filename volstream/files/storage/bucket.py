@@ -79,9 +79,7 @@ class BucketPlace:
         """Returns the object's name for messages."""
         return printable(f"{self.scheme}://{self.bucket}/{self.root}{path}")
 
-    def entry(
-        self, key: str, size: int, modified: datetime, etag: str, selection: Selection
-    ) -> FileInfo | Finding | None:
+    def entry(self, key: str, size: int, modified: datetime, etag: str, selection: Selection) -> FileInfo | Finding | None:
         """Returns the listing entry for a key: a file, a finding, or None."""
         path = self.path(key)
         if not path or path.endswith("/"):

@@ -68,9 +68,7 @@ class BucketStore(ABC):
         """See :meth:`ObjectStore.list`. In key order."""
         return self.list_after(prefix, selection, "")
 
-    def list_after(
-        self, prefix: str, selection: Selection, after: str, *, deep: bool = True
-    ) -> Iterator[FileInfo | Finding]:
+    def list_after(self, prefix: str, selection: Selection, after: str, *, deep: bool = True) -> Iterator[FileInfo | Finding]:
         """See :meth:`KeyOrdered.list_after`."""
         if not selection.may_contain(prefix[:-1]) or (prefix and not selection.recursive):
             return

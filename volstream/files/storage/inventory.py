@@ -89,9 +89,7 @@ class Manifest:
             InvalidValueError: it is not a manifest, or its format is unknown.
         """
         if len(text) > MAX_MANIFEST:
-            raise InvalidValueError(
-                f"{name} is larger than {format_size(MAX_MANIFEST)}, too large for a manifest.", _GIVE
-            )
+            raise InvalidValueError(f"{name} is larger than {format_size(MAX_MANIFEST)}, too large for a manifest.", _GIVE)
         try:
             said = json.loads(text)
             stamp = int(said["creationTimestamp"])
@@ -104,8 +102,7 @@ class Manifest:
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, RecursionError) as exc:
             raise InvalidValueError(
-                f"{name} is not the manifest of an inventory report: {type(exc).__name__}: {exc}.",
-                _GIVE,
+                f"{name} is not the manifest of an inventory report: {type(exc).__name__}: {exc}.", _GIVE
             ) from exc
         if manifest.format not in READERS:
             raise InvalidValueError(
@@ -158,15 +155,7 @@ def objects(manifest: Manifest, path: str, name: str) -> Iterator[Sequence[Repor
         StorageError: the file is not what its manifest says.
     """
     encoded = manifest.format == "CSV"
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "volstream.files.storage.report_rows",
-        manifest.format,
-        path,
-        *manifest.columns,
-    ]
+    command = [sys.executable, "-P", "-m", "volstream.files.storage.report_rows", manifest.format, path, *manifest.columns]
     # Arrow's usual pool reserves a gigabyte at once.
     environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
     with (

@@ -159,11 +159,7 @@ class LocalStore:
         """See :meth:`Writable.write`. Directly below the root only."""
         _check_plain(path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with (
-            _errors_of(path),
-            _directory(self._root, "") as root,
-            open(os.open(path, flags, dir_fd=root), "wb") as file,
-        ):
+        with _errors_of(path), _directory(self._root, "") as root, open(os.open(path, flags, dir_fd=root), "wb") as file:
             file.write(content)
 
     def remove(self, path: str) -> None:

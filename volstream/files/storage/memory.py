@@ -59,12 +59,7 @@ class MemoryStore:
             _locations.pop(self._location, None)
 
     def put(
-        self,
-        path: str,
-        content: bytes,
-        *,
-        content_type: str | None = None,
-        last_modified_time: datetime | None = None,
+        self, path: str, content: bytes, *, content_type: str | None = None, last_modified_time: datetime | None = None
     ) -> FileInfo:
         """Creates or replaces an object, with a new etag."""
         if not path or not is_utf8(path):

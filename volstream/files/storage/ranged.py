@@ -65,9 +65,7 @@ def ranged(what: str, fetch: Callable[[int], Content], errors: Callable[[], Abst
 
 
 class _Ranged(io.RawIOBase):
-    def __init__(
-        self, what: str, fetch: Callable[[int], Content], errors: Callable[[], AbstractContextManager[None]]
-    ) -> None:
+    def __init__(self, what: str, fetch: Callable[[int], Content], errors: Callable[[], AbstractContextManager[None]]) -> None:
         self._what, self._fetch, self._errors = what, fetch, errors
         first = fetch(0)
         self._size, self._etag = first.size, first.etag

@@ -65,13 +65,7 @@ def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue
     return open_queue(
         volume.queue_type,
         QueueSpec(
-            volume.location,
-            volume.selection,
-            waiting,
-            volume.queue_name,
-            access,
-            volume.queue_properties or {},
-            volume.id,
+            volume.location, volume.selection, waiting, volume.queue_name, access, volume.queue_properties or {}, volume.id
         ),
     )
 
@@ -104,6 +98,4 @@ def _keys(connection: Connection, settings: Settings) -> Keys:
             f"Write access_key_id and access_key_secret below [credentials.{connection.name}] in volstream.toml.",
         )
     token = keys.security_token
-    return Keys(
-        keys.access_key_id, keys.access_key_secret.get_secret_value(), token.get_secret_value() if token else None
-    )
+    return Keys(keys.access_key_id, keys.access_key_secret.get_secret_value(), token.get_secret_value() if token else None)

@@ -23,13 +23,7 @@ _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?/?|https?://\[[0-9a-fA-F:
 _REGION = re.compile(r"[a-z0-9-]+")
 
 
-def create_connection(
-    catalog: Catalog,
-    name: Name,
-    options: ConnectionOptions,
-    *,
-    if_not_exists: bool = False,
-) -> Connection:
+def create_connection(catalog: Catalog, name: Name, options: ConnectionOptions, *, if_not_exists: bool = False) -> Connection:
     """Creates a connection, with its own external id for the role's trust policy.
 
     Raises:
@@ -40,11 +34,7 @@ def create_connection(
     if existing is not None and if_not_exists:
         return existing
     connection = Connection(
-        **vars(options),
-        id=str(uuid.uuid4()),
-        name=name,
-        external_id=secrets.token_urlsafe(18),
-        created_on=datetime.now(UTC),
+        **vars(options), id=str(uuid.uuid4()), name=name, external_id=secrets.token_urlsafe(18), created_on=datetime.now(UTC)
     )
     _check(connection)
     with catalog.database.transaction() as transaction:
@@ -87,9 +77,7 @@ def _check(connection: Connection) -> None:
         raise InvalidValueError(f"{region!r} is not a region.", "Write for example eu-west-1 or cn-hangzhou.")
     if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
         # Does not repeat the endpoint, which may contain a password.
-        raise InvalidValueError(
-            "The endpoint is not the URL of a server.", "Write for example https://minio.example:9000."
-        )
+        raise InvalidValueError("The endpoint is not the URL of a server.", "Write for example https://minio.example:9000.")
     if connection.role_arn is None:
         return
     provider = provider_by(connection.type)

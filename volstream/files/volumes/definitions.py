@@ -198,8 +198,7 @@ def _check_type(connection: Connection | None, location: str) -> None:
     needed = "local" if provider is None else provider.scheme
     if connection is not None and connection.type != needed:
         raise InvalidValueError(
-            f"The connection {connection.name} has the type {connection.type}, but {location} requires the type "
-            f"{needed}.",
+            f"The connection {connection.name} has the type {connection.type}, but {location} requires the type {needed}.",
             "Use another connection, or none.",
         )
 
@@ -231,9 +230,7 @@ def _check_apart(volume: Volume, settings: Settings) -> None:
         inside = os.path.relpath(os.path.realpath(place), root)
         if "://" in place or inside.split(os.sep)[0] == os.pardir:
             continue
-        if any(
-            volume.selection.accepts(os.path.normpath(f"{inside}/{name}")) for name in ("catalog.db", "part-0.parquet")
-        ):
+        if any(volume.selection.accepts(os.path.normpath(f"{inside}/{name}")) for name in ("catalog.db", "part-0.parquet")):
             raise InvalidValueError(
                 f"The volume would contain volstream's {what}, {printable(place)}.",
                 f"Choose a folder beside it, or let the volume ignore '{inside}/**'.",
@@ -247,9 +244,7 @@ def _check_queue(volume: Volume) -> None:
     if volume.queue_type is QueueType.KAFKA:
         address_of(volume.queue_name, properties, volume.id).check()
     elif properties and not volume.queue_type.is_plugin:
-        raise InvalidValueError(
-            f"A queue of the type {volume.queue_type} has no properties.", "Leave queue_properties out."
-        )
+        raise InvalidValueError(f"A queue of the type {volume.queue_type} has no properties.", "Leave queue_properties out.")
 
 
 def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> None:

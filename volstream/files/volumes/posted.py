@@ -54,9 +54,7 @@ def accept(catalog: Catalog, volume: Volume, body: bytes) -> int:
     own.add(routed.own)
     asked = {volume.id: {*own.keys, *own.subtrees}, **routed.others}
     if any(paths and catalog.refreshes.asked_count(volume_id) >= MAX_WAITING for volume_id, paths in asked.items()):
-        raise BehindError(
-            f"{MAX_WAITING:,} posted files are waiting to be checked already.", "Repeat the request later."
-        )
+        raise BehindError(f"{MAX_WAITING:,} posted files are waiting to be checked already.", "Repeat the request later.")
     catalog.refreshes.reject(volume.id, [*routed.strays.values(), *catalog.refreshes.ask_checks(asked)])
     return sum(map(len, asked.values()))
 

@@ -52,9 +52,7 @@ def make(path: Path, place: Path, lock: int) -> None:
     except (tarfile.TarError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk; others are of what is packed
             raise
-        raise InvalidValueError(
-            f"{path} cannot be unpacked: {error}.", "Make it with venv-pack or conda-pack."
-        ) from None
+        raise InvalidValueError(f"{path} cannot be unpacked: {error}.", "Make it with venv-pack or conda-pack.") from None
     use_own_interpreter(place)
     if not (place / "bin" / "python").exists():
         version = f"{sys.version_info.major}.{sys.version_info.minor}"

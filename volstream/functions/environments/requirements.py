@@ -176,8 +176,7 @@ class _Installer:
         # pip's warnings have parts of addresses.
         said = [line for line in shown.splitlines() if line.strip() and not line.startswith("WARNING:")]
         return DependencyError(
-            f"The environment of {self._path} cannot be made:\n" + "\n".join(said[-_LINES:]),
-            "Correct the file, then try again.",
+            f"The environment of {self._path} cannot be made:\n" + "\n".join(said[-_LINES:]), "Correct the file, then try again."
         )
 
 

@@ -238,9 +238,7 @@ class _Schema:
                 if node["name"] in within:
                     raise self._refusal(f"a record that contains itself: {node['name']}")
                 inner, level = (*within, node["name"]), level + many
-                fields = [
-                    (one["name"], self._walk(one["type"], inner, many=many, level=level)) for one in node["fields"]
-                ]
+                fields = [(one["name"], self._walk(one["type"], inner, many=many, level=level)) for one in node["fields"]]
                 return pa.struct(fields)
             case "array":
                 return pa.list_(self._walk(node["items"], within, many=True, level=level))
@@ -257,9 +255,7 @@ class _Schema:
 def _of_leaf(node: Any, kind: str) -> pa.DataType:
     logical = node.get("logicalType") if isinstance(node, dict) else None
     if logical == "decimal" and kind in ("bytes", "fixed"):
-        return (
-            pa.decimal128(node["precision"], node.get("scale", 0)) if node["precision"] <= MAX_DIGITS else pa.string()
-        )
+        return pa.decimal128(node["precision"], node.get("scale", 0)) if node["precision"] <= MAX_DIGITS else pa.string()
     return _LOGICAL.get(logical, _SIMPLE[kind]) if kind in ("int", "long") else _SIMPLE[kind]
 
 

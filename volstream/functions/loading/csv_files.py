@@ -210,7 +210,5 @@ def _rejection(reason: str, encoding: str) -> FileRejectedError:
     if "invalid UTF8" in reason:
         return not_encoded(encoding, reason.partition(": CSV")[0].removeprefix("In "))
     if "straddling" in reason:
-        return FileRejectedError(
-            f"A row of the file is larger than {format_size(MAX_RECORD_BYTES)}, or a quote is never closed."
-        )
+        return FileRejectedError(f"A row of the file is larger than {format_size(MAX_RECORD_BYTES)}, or a quote is never closed.")
     return FileRejectedError(f"The file cannot be read as csv: {reason}.")

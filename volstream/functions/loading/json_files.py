@@ -66,9 +66,7 @@ class _Counted(Iterator[str]):
         return block
 
 
-def _until(
-    records: Iterator[dict[str, Any] | _Corrupt], read: _Counted, characters: int
-) -> Iterator[dict[str, Any] | _Corrupt]:
+def _until(records: Iterator[dict[str, Any] | _Corrupt], read: _Counted, characters: int) -> Iterator[dict[str, Any] | _Corrupt]:
     """Yields records until so many characters were read, or :data:`_ROWS`."""
     for record in islice(records, _ROWS):
         yield record
@@ -158,9 +156,7 @@ def _from_line(line: str) -> Iterable[dict[str, Any] | _Corrupt]:
     # Amazon Data Firehose writes one object after the other; anything else is one value per line.
     if len(values) > 1 and not all(isinstance(value, dict) for value in values):
         return (_Corrupt(text),)
-    return (
-        [_record(item) for item in values[0]] if isinstance(values[0], list) else [_record(value) for value in values]
-    )
+    return [_record(item) for item in values[0]] if isinstance(values[0], list) else [_record(value) for value in values]
 
 
 def _record(value: Any) -> dict[str, Any] | _Corrupt:

@@ -45,9 +45,7 @@ def null_if_inexact(values: pa.Array, given: pa.Array | Sequence[Any]) -> pa.Arr
     doubtful = np.flatnonzero((size >= 2.0 ** (kind.nmant + 1)) | (size < kind.smallest_normal))
     if not doubtful.size:
         return values
-    picked = (
-        given.take(doubtful).to_pylist() if isinstance(given, pa.Array) else [given[at] for at in doubtful.tolist()]
-    )
+    picked = given.take(doubtful).to_pylist() if isinstance(given, pa.Array) else [given[at] for at in doubtful.tolist()]
     faithful: dict[Any, bool] = {}
     for value, written in zip(values.take(doubtful), picked, strict=True):
         if written not in faithful:  # zeros, mostly

@@ -35,6 +35,4 @@ def chunks(file: File) -> Iterator[Chunk]:
             decoded += stripe.nbytes
             check_expanded(file.size, decoded)
             for part in (stripe.slice(at, _ROWS) for at in range(0, stripe.num_rows, _ROWS)):
-                yield Chunk(
-                    part.num_rows, [ArrowColumn(*pair) for pair in zip(part.schema.names, part.columns, strict=True)]
-                )
+                yield Chunk(part.num_rows, [ArrowColumn(*pair) for pair in zip(part.schema.names, part.columns, strict=True)])

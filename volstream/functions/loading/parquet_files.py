@@ -47,9 +47,7 @@ def chunks(file: File) -> Iterator[Chunk]:
                 seen += size
                 check_expanded(file.size, seen)
                 columns = zip(schema, part.columns, strict=True)
-                yield Chunk(
-                    part.num_rows, [ArrowColumn(field.name, _as(values, field.type)) for field, values in columns]
-                )
+                yield Chunk(part.num_rows, [ArrowColumn(field.name, _as(values, field.type)) for field, values in columns])
 
 
 def claimed(metadata: pq.FileMetaData) -> int:

@@ -136,11 +136,7 @@ def add(home: Home, source: Source, version: int | None, upload: Upload) -> None
             rows = spark.read.parquet(path)
             source = replace(source, primary_key=_checked_key(rows, upload, str(source.primary_key)))
             last = versions.newest(home, source)
-            if (
-                version is None
-                and last is not None
-                and _has(spark, rows, location, versions.present(home, source, last))
-            ):
+            if version is None and last is not None and _has(spark, rows, location, versions.present(home, source, last)):
                 return
             version = versions.number_for(home.catalog.sources.find(source.name) or source, version)
             existing = versions.present(home, source, version)
@@ -217,9 +213,7 @@ def _write(upload: Upload, scratch: str, name: str, memory_bytes: int | None) ->
     arguments = upload.options.arguments()
     if upload.load.schema:
         arguments["columns"] = upload.load.schema
-    with closing(
-        ChildWorker(Work(find(_WRITER), arguments, store, pa.schema([]), memory_bytes=memory_bytes))
-    ) as worker:
+    with closing(ChildWorker(Work(find(_WRITER), arguments, store, pa.schema([]), memory_bytes=memory_bytes))) as worker:
         [outcome] = worker.call([FileTask(info, 0)])
     if outcome.kind is FailureKind.OUT_OF_MEMORY:
         raise InvalidValueError(
@@ -290,8 +284,7 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
                 raise InvalidValueError(f"{upload.shown} does not exist.") from None
         case "http" | "https" if "@" in place.netloc:
             raise InvalidValueError(
-                f"{upload.shown} has a user or a password in front of the host.",
-                "Use a presigned URL, or copy the file.",
+                f"{upload.shown} has a user or a password in front of the host.", "Use a presigned URL, or copy the file."
             )
         case "http" | "https" if place.hostname in home.settings.upload_hosts:
             try:
@@ -336,9 +329,7 @@ def _fetcher(home: Home) -> urllib.request.OpenerDirector:
 
 
 def _not_allowed(host: str | None) -> InvalidValueError:
-    return InvalidValueError(
-        f"Files are not fetched from {host}.", "Add the host to the setting upload_hosts to allow it."
-    )
+    return InvalidValueError(f"Files are not fetched from {host}.", "Add the host to the setting upload_hosts to allow it.")
 
 
 def _read_by_spark(home: Home, upload: Upload) -> bytes:
@@ -361,9 +352,7 @@ def _checked_key(rows: DataFrame, upload: Upload, primary_key: str) -> str:
     names = {name.lower(): name for name in rows.columns}
     column = names.get(primary_key.lower())
     if column is None:
-        raise InvalidValueError(
-            f"{upload.shown} has no column {primary_key}.", f"Its columns: {', '.join(rows.columns)}."
-        )
+        raise InvalidValueError(f"{upload.shown} has no column {primary_key}.", f"Its columns: {', '.join(rows.columns)}.")
     quoted = f"`{column.replace('`', '``')}`"
     counted = rows.groupBy(rows[quoted].alias("key")).count().where("count > 1 OR key IS NULL")
     repeated = counted.orderBy("key").limit(_SHOWN + 1).collect()

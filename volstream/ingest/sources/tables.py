@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from volstream.jobs.home import Home
 
 #: Table properties that keep every version.
-KEPT = {
-    "delta.logRetentionDuration": "interval 36500 days",
-    "delta.deletedFileRetentionDuration": "interval 36500 days",
-}
+KEPT = {"delta.logRetentionDuration": "interval 36500 days", "delta.deletedFileRetentionDuration": "interval 36500 days"}
 
 #: Columns of a table of events: when an event was received, how it was given, its JSON text, its bytes.
 EVENT_COLUMNS = pa.schema(

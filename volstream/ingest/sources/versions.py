@@ -102,9 +102,7 @@ def add(home: Home, source: Source, version: int | None, items: pa.Table) -> Non
 
     def has(existing: int | None) -> bool:
         by_key = [(str(source.primary_key), "ascending")]
-        return existing is not None and (
-            rows.read(location, existing, items.schema).sort_by(by_key) == items.sort_by(by_key)
-        )
+        return existing is not None and (rows.read(location, existing, items.schema).sort_by(by_key) == items.sort_by(by_key))
 
     with alone(home, source.name):
         last = newest(home, source)
@@ -129,9 +127,7 @@ def present(home: Home, source: Source, version: int) -> int | None:
     return None if stored is None else delta_version(stored, version)
 
 
-def overwrite(
-    home: Home, location: str, version: int, rows_in: Callable[[SparkSession], DataFrame], count: int = 0
-) -> None:
+def overwrite(home: Home, location: str, version: int, rows_in: Callable[[SparkSession], DataFrame], count: int = 0) -> None:
     """Replaces a table's rows by those of a frame, by name, as a version. Columns that it lacks are NULL.
 
     Raises:
@@ -143,9 +139,7 @@ def overwrite(
     with writer.marked(_marker(version), location, rows=count) as session:
         frame = rows_in(session)
         names = {name.lower() for name in frame.columns}
-        columns = [
-            quote(name) if name.lower() in names else f"NULL AS {quote(name)}" for name in DeltaLog(location).columns()
-        ]
+        columns = [quote(name) if name.lower() in names else f"NULL AS {quote(name)}" for name in DeltaLog(location).columns()]
         views = Views(session)
         query = f"SELECT {', '.join(columns)} FROM {views.show(frame)}"
         writer.merge(session, f"INSERT OVERWRITE {table_at(location)} {query}")
@@ -181,9 +175,7 @@ class VersionReader:
         try:
             return lookup.get(key)
         except (TypeError, OverflowError, pa.ArrowException):
-            raise InvalidValueError(
-                f"{source.primary_key} cannot be {key!r:.60}.", "Give a value of its type."
-            ) from None
+            raise InvalidValueError(f"{source.primary_key} cannot be {key!r:.60}.", "Give a value of its type.") from None
 
     def _looked_up(self, source_id: str, key: str, delta: int) -> Lookup:
         """Returns the rows of a Delta version, by key; of a table of the same name there is one per ``source_id``."""
@@ -225,6 +217,4 @@ def raise_if_any(keys: Sequence[object], primary_key: str) -> None:
     """Raises InvalidValueError for keys that occur more than once."""
     if keys:
         shown = ", ".join(repr(key) for key in keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
-        raise InvalidValueError(
-            f"{primary_key} is not unique: {shown}.", "Each item needs a unique key; nothing was stored."
-        )
+        raise InvalidValueError(f"{primary_key} is not unique: {shown}.", "Each item needs a unique key; nothing was stored.")

@@ -25,9 +25,7 @@ def conditions(catalog: Catalog, problems: Sequence[Problem]) -> tuple[list[Cond
     jobs = {str(job.name): job for job in catalog.jobs.list()}
     streams = {str(stream.name): stream for stream in catalog.streams.list()}
     unclear = [f"run:{job.id}:" for job in jobs.values() if job.state is JobState.PAUSED]
-    unreached = {
-        problem.name for problem in problems if problem.kind == "stream" and problem.cause is ProblemCause.OTHER
-    }
+    unreached = {problem.name for problem in problems if problem.kind == "stream" and problem.cause is ProblemCause.OTHER}
     unclear += [f"stale:{streams[name].id}:" for name in unreached & streams.keys()]
     return list(_conditions(problems, jobs, streams)), unclear
 

@@ -123,9 +123,7 @@ def _when(cause: AlertCause, pace: Pace, *, passing: bool) -> datetime:
     return cause.since + pace.after if passing else cause.since
 
 
-def gather(
-    job_id: str, failures: Sequence[Any], known: Mapping[str, AlertCause], now: datetime
-) -> dict[str, AlertCause]:
+def gather(job_id: str, failures: Sequence[Any], known: Mapping[str, AlertCause], now: datetime) -> dict[str, AlertCause]:
     """Returns the causes of a job's quarantined files, with new failures added to them.
 
     Args:
@@ -141,18 +139,14 @@ def gather(
         key = f"{prefix}{group_id(failure.kind, failure.message, failure.path)}"
         if key not in mine and len(mine) >= _MAX_CAUSES:
             key = f"{prefix}{_OTHERS}"
-        note = json.dumps(
-            {"kind": failure.kind, "why": first_line(failure.message)[:_MAX_WHY], "example": failure.path}
-        )
+        note = json.dumps({"kind": failure.kind, "why": first_line(failure.message)[:_MAX_WHY], "example": failure.path})
         before = mine.get(key) or AlertCause(key, now)
         begins = before if before.count else replace(before, since=now)
         mine[key] = changed[key] = replace(begins, count=before.count + 1, note=note)
     return changed
 
 
-def judge_failures(
-    decision: Decision, subject: Subject, causes: Sequence[AlertCause], now: datetime, pace: Pace
-) -> None:
+def judge_failures(decision: Decision, subject: Subject, causes: Sequence[AlertCause], now: datetime, pace: Pace) -> None:
     """Decides about the causes of a job's failures, which are one alert: adds to ``decision``."""
     decision.gone |= {
         cause.key  # it has not come again

@@ -53,9 +53,7 @@ class AlertEvaluator:
         self._home = home
         self._engine = engine
         self._address = address
-        self._pace = Pace(
-            timedelta(seconds=settings.alert_after_seconds), timedelta(seconds=settings.alert_repeat_seconds)
-        )
+        self._pace = Pace(timedelta(seconds=settings.alert_after_seconds), timedelta(seconds=settings.alert_repeat_seconds))
         # A database of its own, because each tells its version to one thread.
         self._watched = Database(settings.database_url)
         self._version: int | None = None
@@ -117,9 +115,7 @@ class AlertEvaluator:
         for job_id, newest in self._home.catalog.alerts.newest_failures().items():
             decision.changed[f"{SEEN}{job_id}"] = AlertCause(f"{SEEN}{job_id}", now, count=newest)
 
-    def _failures(
-        self, decision: Decision, jobs: Sequence[Job], known: Mapping[str, AlertCause], now: datetime
-    ) -> None:
+    def _failures(self, decision: Decision, jobs: Sequence[Job], known: Mapping[str, AlertCause], now: datetime) -> None:
         """Decides about files that were quarantined since the last look, and about earlier ones that were not sent yet."""
         counts = self._home.catalog.alerts.failed_files()
         for job in jobs:

@@ -153,10 +153,7 @@ def _run(command: tuple[str, ...], body: str, payload: Mapping[str, Any], second
         try:
             child = subprocess.Popen(
                 command,
-                env={
-                    **os.environ,
-                    **{key: variable.replace("\0", "")[:_MAX_VARIABLE] for key, variable in variables.items()},
-                },
+                env={**os.environ, **{key: variable.replace("\0", "")[:_MAX_VARIABLE] for key, variable in variables.items()}},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=complaints,

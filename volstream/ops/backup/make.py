@@ -37,9 +37,7 @@ WAREHOUSE = "warehouse"
 SETTINGS = "volstream.toml"
 
 
-def make(
-    catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object] = lambda _: None
-) -> Manifest:
+def make(catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object] = lambda _: None) -> Manifest:
     """Takes a backup of a home.
 
     Args:
@@ -89,13 +87,7 @@ def _fill(catalog: Catalog, settings: Settings, folder: Path, progress: Callable
         (folder / SETTINGS).touch(mode=0o600)
         (folder / SETTINGS).write_bytes(own.read_bytes())
     return Manifest(
-        created_on,
-        version("volstream"),
-        str(settings.home),
-        warehouse,
-        tables,
-        counts,
-        sorted(map(str, catalog.links.list())),
+        created_on, version("volstream"), str(settings.home), warehouse, tables, counts, sorted(map(str, catalog.links.list()))
     )
 
 

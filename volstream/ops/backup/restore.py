@@ -27,9 +27,7 @@ _LEFTOVERS = (folders.STAGING, "_listings", folders.CATALOG)
 SCRATCH = "volstream-restore-"
 
 
-def restore(
-    catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object] = lambda _: None
-) -> Manifest:
+def restore(catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object] = lambda _: None) -> Manifest:
     """Fills a new home, with the catalog and warehouse of its settings, from the backup in ``folder``.
 
     Work in progress at the time of the backup is recovered by the next run of each job, as after a crash.
@@ -54,9 +52,7 @@ def restore(
     return manifest
 
 
-def _fill(
-    catalog: Catalog, warehouse: str, folder: Path, manifest: Manifest, progress: Callable[[str], object]
-) -> None:
+def _fill(catalog: Catalog, warehouse: str, folder: Path, manifest: Manifest, progress: Callable[[str], object]) -> None:
     with tempfile.TemporaryDirectory(prefix=SCRATCH) as scratch:
         try:
             # An older catalog is migrated in the copy; the backup stays unchanged.
@@ -88,8 +84,7 @@ def _check_kinds(folder: Path) -> None:
             if path.is_symlink() or not (path.is_file() or path.is_dir()):
                 what = "a link" if path.is_symlink() else "neither a file nor a folder"
                 raise InvalidValueError(
-                    f"The backup in {folder} was changed: {path.relative_to(folder)} is {what}.",
-                    "Restore another backup.",
+                    f"The backup in {folder} was changed: {path.relative_to(folder)} is {what}.", "Restore another backup."
                 )
 
 
@@ -124,10 +119,7 @@ class _Moved:
         if table == "jobs" and row["last_started"] is not None and row["last_ended"] is None:
             return {**row, "last_ended": row["last_started"], "last_outcome": "running when the backup was made"}
         if table == "intents":
-            return {
-                **row,
-                "targets": [{**target, "location": self._place(target["location"])} for target in row["targets"]],
-            }
+            return {**row, "targets": [{**target, "location": self._place(target["location"])} for target in row["targets"]]}
         return row
 
     def _place(self, location: str) -> str:

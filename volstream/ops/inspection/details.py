@@ -40,9 +40,7 @@ Object = Connection | Volume | Stream | Job | Function | Source
 def values(definition: Any) -> dict[str, Any]:
     """Returns the attributes of a definition, with names as text."""
     attributes = {
-        field.name: getattr(definition, field.name)
-        for field in dataclasses.fields(definition)
-        if field.name != "pickled"
+        field.name: getattr(definition, field.name) for field in dataclasses.fields(definition) if field.name != "pickled"
     }
     if isinstance(definition, Job):  # all jobs have the same attributes here, so that programs need not tell them apart
         query = attributes.pop("query", None)
@@ -61,9 +59,7 @@ def shown(home: Home, objects: Sequence[Object]) -> list[dict[str, Any]]:
     """Returns the attributes of objects that a list shows."""
     jobs = [item for item in objects if isinstance(item, Job)]
     open_runs = runs_of(home.catalog, jobs) if jobs else None
-    unread = (
-        home.catalog.conditions.of(ConditionKind.SOURCE) if any(isinstance(item, Source) for item in objects) else {}
-    )
+    unread = home.catalog.conditions.of(ConditionKind.SOURCE) if any(isinstance(item, Source) for item in objects) else {}
     return [_shown(home, item, open_runs, unread) for item in objects]
 
 
@@ -79,9 +75,7 @@ def _shown(home: Home, item: Object, open_runs: Runs | None, unread: Mapping[str
         case Source():
             wrong = unread.get(item.id)
             attributes |= {"error": wrong and wrong.cause, "error_on": wrong and wrong.since}
-            attributes["retention"] = keys(SourceDefinition)["retention_policy"].write(
-                attributes.pop("retention_policy")
-            )
+            attributes["retention"] = keys(SourceDefinition)["retention_policy"].write(attributes.pop("retention_policy"))
             attributes["versions"] = ", ".join(sorted(attributes["options"].get("versions", {}), key=int)) or None
         case _:
             pass

@@ -74,9 +74,7 @@ def _home(home: Home) -> Iterator[Check]:
     if not home.settings.spark_remote:
         yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
         yield _try("jars", lambda: f"{counted(len(connectors.installed(home.settings)), 'file')} installed")
-    yield _try(
-        "catalog", lambda: f"{home.catalog.database.describe()}, {counted(len(home.catalog.volumes.list()), 'volume')}"
-    )
+    yield _try("catalog", lambda: f"{home.catalog.database.describe()}, {counted(len(home.catalog.volumes.list()), 'volume')}")
     yield _try("warehouse", lambda: _writes(home.warehouse))
     status = engine_status(home.settings)
     if status is not None and status.kind == "daemon":
@@ -240,9 +238,7 @@ class _ExaminedVolume:
         if holder is not None:
             return Check("writer", CheckState.OK, f"{holder.purpose}, on {host_of(holder.owner)}")
         cluster = self._volume.virtual_cluster
-        fix = (
-            f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon."
-        )
+        fix = f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon."
         return Check("writer", CheckState.WARNING, "No daemon is keeping the volume.", fix)
 
     def _completeness(self) -> Check:

@@ -30,9 +30,7 @@ def as_text(graph: Graph) -> str:
 def as_dot(graph: Graph) -> str:
     """Returns the graph for Graphviz."""
     numbers = {node: f"n{number}" for number, node in enumerate(graph.nodes)}
-    lines = [
-        f'  {numbers[node]} [label="{_dot(_label(node))}", shape={_SHAPES[node.kind][0]}];' for node in graph.nodes
-    ]
+    lines = [f'  {numbers[node]} [label="{_dot(_label(node))}", shape={_SHAPES[node.kind][0]}];' for node in graph.nodes]
     lines += [f"  {numbers[edge.source]} -> {numbers[edge.target]};" for edge in graph.edges]
     return "\n".join(["digraph volstream {", "  rankdir=LR;", *lines, "}"])
 
@@ -57,9 +55,7 @@ def _tree(graph: Graph, node: Node, drawn: set[Node], first: str = "", indent: s
     below = graph.after(node)
     for number, child in enumerate(below, start=1):
         last = number == len(below)
-        yield from _tree(
-            graph, child, drawn, f"{indent}{'└─ ' if last else '├─ '}", f"{indent}{'   ' if last else '│  '}"
-        )
+        yield from _tree(graph, child, drawn, f"{indent}{'└─ ' if last else '├─ '}", f"{indent}{'   ' if last else '│  '}")
 
 
 def _label(node: Node) -> str:
@@ -72,6 +68,4 @@ def _dot(text: str) -> str:
 
 def _mermaid(text: str) -> str:
     """Returns text with the characters that Mermaid, or the HTML that it makes, would read as more than text."""
-    return "".join(
-        character if character.isalnum() or character in " _.-" else f"#{ord(character)};" for character in text
-    )
+    return "".join(character if character.isalnum() or character in " _.-" else f"#{ord(character)};" for character in text)

@@ -78,9 +78,7 @@ def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
     )
     for rejected in home.catalog.refreshes.rejected(volume.id):
         if rejected.subject == printable(path):
-            events.append(
-                FileEvent(rejected.last_seen, "rejected", {"reason": rejected.reason, "count": rejected.count})
-            )
+            events.append(FileEvent(rejected.last_seen, "rejected", {"reason": rejected.reason, "count": rejected.count}))
     if is_utf8(path):
         history = _history(home, volume, path)
         events += [_seen(change) for change in history[path]]
@@ -124,9 +122,7 @@ def _history(home: Home, volume: Volume, path: str) -> dict[str, list[dict[str, 
     mine = _by_path(changes.filter(pc.equal(changes["relative_path"], path)))
     history = {path: [*_before(directory, path, mine.get(path, [])), *mine.get(path, [])]}
     etags = pa.array(sorted({row["etag"] for row in history[path]}), pa.string())
-    alike = changes.filter(
-        pc.and_(pc.is_in(changes["etag"], value_set=etags), pc.not_equal(changes["relative_path"], path))
-    )
+    alike = changes.filter(pc.and_(pc.is_in(changes["etag"], value_set=etags), pc.not_equal(changes["relative_path"], path)))
     others = pc.unique(alike["relative_path"]).slice(0, _MAX_ALIKE)
     return history | _by_path(changes.filter(pc.is_in(changes["relative_path"], value_set=others)))
 
@@ -198,11 +194,7 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
         start = 0 if plan.from_version is None else plan.from_version
         if not any(version <= plan.to_version and (plan.initial or version > start) for version in versions):
             continue
-        move = (
-            {}
-            if of_sets or plan.initial or plan.kind is not PlanKind.STREAM
-            else moved(history, path, start, plan.to_version)
-        )
+        move = {} if of_sets or plan.initial or plan.kind is not PlanKind.STREAM else moved(history, path, start, plan.to_version)
         if "moved_to" in move:  # the batch of the new path handles the old one
             others = home.catalog.reports.batches_of(job.id, covering=move["moved_to"])
             batch = next((other for other in others if other.plan_id == plan.id), batch)

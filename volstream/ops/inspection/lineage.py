@@ -138,15 +138,11 @@ def _of_job(job: Job, streams: Mapping[str, Stream], objects: _Known) -> Iterato
         case StatementJob():
             yield Edge(node, objects.relation(job.into))
             yield from (
-                Edge(mentioned, node)
-                for mentioned in _mentioned(job.statement, objects)
-                if mentioned.name != str(job.into)
+                Edge(mentioned, node) for mentioned in _mentioned(job.statement, objects) if mentioned.name != str(job.into)
             )
         case DynamicJob():  # it reads its sources through streams of its own
             yield from (
-                Edge(mentioned, node)
-                for mentioned in _mentioned(job.query, objects)
-                if mentioned.kind is NodeKind.FUNCTION
+                Edge(mentioned, node) for mentioned in _mentioned(job.query, objects) if mentioned.kind is NodeKind.FUNCTION
             )
         case _:
             raise AssertionError(job)

@@ -111,9 +111,7 @@ def _volumes(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[P
             do = f"Check what writes the files. To change the interval: volstream alter-volume {name} --expect-every"
             yield Problem(False, "volume", name, why, do)
         if held:
-            why = (
-                f"{counted(held, 'file')} missing from the store, more than the volume's limit: kept until you confirm."
-            )
+            why = f"{counted(held, 'file')} missing from the store, more than the volume's limit: kept until you confirm."
             do = f"If they were deleted on purpose: volstream refresh {name} --accept-removals"
             yield Problem(False, "volume", name, why, do)
 
@@ -177,11 +175,7 @@ def _files(job: Mapping[str, Any]) -> Problem | None:
     manual = job["trigger"] == TriggerKind.MANUAL
     retried = f"will be retried{' by the next run' if manual else ''}."
     said = [f"{counted(lost, job['unit'])} quarantined."] if lost else []
-    said += (
-        [f"{trying} more {retried}" if lost else f"{counted(trying, job['unit'])} failed and {retried}"]
-        if trying
-        else []
-    )
+    said += [f"{trying} more {retried}" if lost else f"{counted(trying, job['unit'])} failed and {retried}"] if trying else []
     do = f"volstream list failures --job {job['job']}"
     return Problem(False, "job", job["job"], " ".join(said), do, ProblemCause.FILES)
 
@@ -203,9 +197,7 @@ def _tables(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Pr
 def _sources(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
     for source in _with(status.get("sources", ()), "name", "error", probed.get("failing_sources", {})):
         if source["error"]:
-            yield Problem(
-                True, "source", source["name"], source["error"], f"volstream describe source {source['name']}"
-            )
+            yield Problem(True, "source", source["name"], source["error"], f"volstream describe source {source['name']}")
 
 
 def _alerts(status: Mapping[str, Any]) -> Iterator[Problem]:
@@ -221,9 +213,7 @@ def _metastore(status: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(False, "metastore", metastore["name"], metastore["trouble"], do)
 
 
-def _with(
-    rows: Iterable[Mapping[str, Any]], name: str, why: str, reasons: Mapping[str, str]
-) -> Iterator[Mapping[str, Any]]:
+def _with(rows: Iterable[Mapping[str, Any]], name: str, why: str, reasons: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
     """Yields rows with the reasons that the daemon knows for some, by name."""
     for row in rows:
         yield {**row, why: reasons.get(row[name]) or row[why]}

@@ -68,10 +68,7 @@ def _masked(value: Any, *, hidden: bool) -> Any:
     if isinstance(value, SecretStr):
         return MASK
     if isinstance(value, BaseModel):
-        return {
-            name: _masked(getattr(value, name), hidden=not field.repr)
-            for name, field in type(value).model_fields.items()
-        }
+        return {name: _masked(getattr(value, name), hidden=not field.repr) for name, field in type(value).model_fields.items()}
     if isinstance(value, Mapping):
         return {key: MASK if hidden else _masked(item, hidden=False) for key, item in value.items()}
     if hidden and value:

@@ -31,10 +31,7 @@ def status(home: Home) -> dict[str, Any]:
     catalog = home.catalog
     jobs = catalog.jobs.list()
     open_runs = runs_of(catalog, jobs)
-    failing, uncommitted = (
-        catalog.conditions.causes(ConditionKind.VOLUME),
-        catalog.conditions.causes(ConditionKind.TABLE),
-    )
+    failing, uncommitted = (catalog.conditions.causes(ConditionKind.VOLUME), catalog.conditions.causes(ConditionKind.TABLE))
     return {
         "home": str(home.settings.home),
         "engine": engine_status(home.settings),
@@ -52,9 +49,7 @@ def status(home: Home) -> dict[str, Any]:
 
 def unattended(home: Home, jobs: Sequence[Job]) -> list[str]:
     """Returns the jobs with a trigger that nothing starts, because no daemon keeps a volume of the home."""
-    triggered = [
-        str(job.name) for job in jobs if job.trigger.kind is not TriggerKind.MANUAL and job.state is JobState.ACTIVE
-    ]
+    triggered = [str(job.name) for job in jobs if job.trigger.kind is not TriggerKind.MANUAL and job.state is JobState.ACTIVE]
     volumes = {of_volume(volume.id) for volume in home.catalog.volumes.list()} if triggered else set()
     kept = not volumes or any(lease.name in volumes for lease in home.catalog.leases.held())
     return [] if kept else triggered
@@ -75,9 +70,7 @@ def health(home: Home, *, streams: bool) -> dict[str, Any]:
         "volumes": [volume_health(home, volume, failing) for volume in catalog.volumes.list()],
         "streams": [stream_health(home, stream) for stream in catalog.streams.list()] if streams else [],
         "jobs": [{**job_health(job, open_runs), "failures": {}} for job in jobs],
-        "tables": [
-            {"table": name, "note": reason} for name, reason in catalog.conditions.causes(ConditionKind.TABLE).items()
-        ],
+        "tables": [{"table": name, "note": reason} for name, reason in catalog.conditions.causes(ConditionKind.TABLE).items()],
         "sources": [{"name": str(source.name), "error": unread.get(source.id)} for source in catalog.sources.list()],
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": [],
@@ -94,12 +87,7 @@ def metastore_health(home: Home) -> dict[str, Any]:
 def alerts_status(home: Home) -> list[dict[str, Any]]:
     """Returns the receivers of alerts to which deliveries fail."""
     return [
-        {
-            "receiver": undelivered.receiver,
-            "waiting": undelivered.count,
-            "since": undelivered.since,
-            "error": undelivered.error,
-        }
+        {"receiver": undelivered.receiver, "waiting": undelivered.count, "since": undelivered.since, "error": undelivered.error}
         for undelivered in home.catalog.alerts.undelivered()
         if undelivered.receiver in home.settings.receivers
     ]
@@ -123,8 +111,7 @@ def volume_status(home: Home, volume: Volume, failing: Mapping[str, str]) -> dic
         "removed_by_listing": missed and missed.removed_by_listing,
         "late_events": missed and missed.late_events,
         "rejected": home.catalog.refreshes.rejected_count(volume.id),
-        "note": failing.get(volume.id)
-        or (f"{counted(volume.held_removals, 'removal')} held" if volume.held_removals else None),
+        "note": failing.get(volume.id) or (f"{counted(volume.held_removals, 'removal')} held" if volume.held_removals else None),
     }
 
 

@@ -155,9 +155,7 @@ def described_table(home: Home, text: str) -> DescribedTable:
     job = next((job for job in home.catalog.jobs.list() if job.into == name), None)
     if version is None or schema is None:
         if job is not None:
-            raise NotFoundError(
-                f"The table {name} does not exist yet.", f"The job {job.name} creates it with its first batch."
-            )
+            raise NotFoundError(f"The table {name} does not exist yet.", f"The job {job.name} creates it with its first batch.")
         near = folders.like_one(home.warehouse, name)
         raise NotFoundError(f"There is no table {name}.", near.rstrip())
     streams = [stream for stream in home.catalog.streams.list() if stream.source_kind is SourceKind.TABLE]
@@ -237,7 +235,4 @@ def _filled_by(job: Job | None) -> str | None:
 
 
 def _found(home: Home) -> list[Name]:
-    return [
-        *islice(folders.own_tables(home.warehouse), _MAX_TABLES),
-        *home.catalog.links.list(),
-    ]
+    return [*islice(folders.own_tables(home.warehouse), _MAX_TABLES), *home.catalog.links.list()]

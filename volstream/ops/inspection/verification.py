@@ -65,9 +65,7 @@ def lines(job: str, found: Verification) -> Sequence[str]:
         if any(commit.unseen for commit in found.commits):
             said.append("Some of them dropped columns, or files that show which rows they changed have been deleted.")
     if found.seen_from is not None:
-        said.append(
-            f"What other writers changed before version {found.seen_from} is no longer known: the log was cleaned up."
-        )
+        said.append(f"What other writers changed before version {found.seen_from} is no longer known: the log was cleaned up.")
     if (made := found.outputs) is not None:
         said.append(f"{counted(made.count, 'output')} compared with their volume.")
         if made.unnamed:

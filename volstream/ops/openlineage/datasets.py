@@ -49,9 +49,7 @@ def name_of(location: str) -> tuple[str, str]:
 def input_of(location: str, facets: dict[str, Any], batch: Batch, *, of_files: bool) -> InputDataset:
     """Returns what a batch reads."""
     namespace, name = name_of(location)
-    statistics = facet_v2.input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
-        size=batch.bytes, fileCount=batch.files
-    )
+    statistics = facet_v2.input_statistics_input_dataset.InputStatisticsInputDatasetFacet(size=batch.bytes, fileCount=batch.files)
     return InputDataset(namespace, name, facets=facets, inputFacets={"inputStatistics": statistics} if of_files else {})
 
 

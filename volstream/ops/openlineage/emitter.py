@@ -35,9 +35,7 @@ class Emitter:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._waiting: queue.Queue[tuple[datetime, Intent, BatchOutcome | str | None] | None] = queue.Queue(
-            _MAX_WAITING
-        )
+        self._waiting: queue.Queue[tuple[datetime, Intent, BatchOutcome | str | None] | None] = queue.Queue(_MAX_WAITING)
         self._trouble = FailureTracker("openlineage", _log, Backoff())
         self._lost = 0
         self._starting = threading.Lock()

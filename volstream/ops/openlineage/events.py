@@ -10,15 +10,7 @@ from typing import Any
 
 import attr
 from openlineage.client import facet_v2
-from openlineage.client.event_v2 import (
-    InputDataset,
-    Job,
-    OutputDataset,
-    Run,
-    RunEvent,
-    RunState,
-    set_producer,
-)
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState, set_producer
 from openlineage.client.generated.base import RunFacet
 
 from volstream.base import definitions
@@ -123,9 +115,7 @@ def _run_facets(batches: Any, end: BatchOutcome | str | None) -> dict[str, Any]:
         "volstream_batch": BatchFacet(first.id, first.number, first.files, first.removals, failed),
     }
     if isinstance(end, str):
-        facets["errorMessage"] = facet_v2.error_message_run.ErrorMessageRunFacet(
-            message=end, programmingLanguage="python"
-        )
+        facets["errorMessage"] = facet_v2.error_message_run.ErrorMessageRunFacet(message=end, programmingLanguage="python")
     return facets
 
 
@@ -140,17 +130,13 @@ def _job_facets(job: definitions.Job) -> dict[str, Any]:
                 if job.pickled is None:
                     facets["sourceCodeLocation"] = _code(job)
                 elif (text := source_of(job.pickled).text) is not None:
-                    facets["sourceCode"] = facet_v2.source_code_job.SourceCodeJobFacet(
-                        language="python", sourceCode=text
-                    )
+                    facets["sourceCode"] = facet_v2.source_code_job.SourceCodeJobFacet(language="python", sourceCode=text)
         case StatementJob() | DynamicJob():
             kind, text = ("SQL", job.statement) if isinstance(job, StatementJob) else ("DYNAMIC_TABLE", job.query)
             facets["sql"] = facet_v2.sql_job.SQLJobFacet(query=text, dialect="spark")
         case _:
             raise AssertionError(job)
-    facets["jobType"] = facet_v2.job_type_job.JobTypeJobFacet(
-        processingType="BATCH", integration="VOLSTREAM", jobType=kind
-    )
+    facets["jobType"] = facet_v2.job_type_job.JobTypeJobFacet(processingType="BATCH", integration="VOLSTREAM", jobType=kind)
     return facets
 
 
@@ -164,6 +150,4 @@ def _code(job: FileJob) -> Any:
         url, path = f"file://{job.search_path}/{module}", module
     else:
         url, path = f"python:{place}", module
-    return facet_v2.source_code_location_job.SourceCodeLocationJobFacet(
-        type="file", url=url, path=path, version=job.fingerprint
-    )
+    return facet_v2.source_code_location_job.SourceCodeLocationJobFacet(type="file", url=url, path=path, version=job.fingerprint)

@@ -163,9 +163,7 @@ def _resume(session: Session, name: str, form: Query) -> str:
 def _run(session: Session, name: str, form: Query) -> Doing:
     """Runs the job once, now, or after the current run."""
     del form
-    return lambda work: _summary(
-        work, session.jobs.run(name, waits=work.waits, stop=work.stop, observe=partial(_observe, work))
-    )
+    return lambda work: _summary(work, session.jobs.run(name, waits=work.waits, stop=work.stop, observe=partial(_observe, work)))
 
 
 def _replay(session: Session, name: str, form: Query) -> Doing:
@@ -268,11 +266,7 @@ ACTIONS = (
     ),
     Action("job", "compare", compare, waits=True, parameters=PARAMETERS),
     Action(
-        "volume",
-        "refresh",
-        _refresh,
-        waits=True,
-        parameters={"subdirectory": "List only what is below; default: everything."},
+        "volume", "refresh", _refresh, waits=True, parameters={"subdirectory": "List only what is below; default: everything."}
     ),
     Action("volume", "accept-removals", _accept_removals, waits=True),
 )

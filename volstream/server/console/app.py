@@ -259,11 +259,7 @@ def _probe_routes(healthy: Probe, ready: Probe, collector: Collector) -> list[Ba
         del request
         return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
-    return [
-        Route("/healthz", probed(healthy)),
-        Route("/readyz", probed(ready)),
-        Route("/metrics", metrics),
-    ]
+    return [Route("/healthz", probed(healthy)), Route("/readyz", probed(ready)), Route("/metrics", metrics)]
 
 
 async def _error(request: Request, error: Exception) -> Response:

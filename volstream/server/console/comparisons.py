@@ -59,8 +59,7 @@ def compare(session: Session, name: str, form: Query, *, max_seconds: float = MA
         raise InvalidValueError("The other code is missing.", "Give FILE.py:FUNC or pkg.mod:FUNC.")
     if sample > MAX_SAMPLE:
         raise InvalidValueError(
-            f"A sample of {sample} files is too large here.",
-            f"Give up to {MAX_SAMPLE}; for more: volstream compare {job.name}.",
+            f"A sample of {sample} files is too large here.", f"Give up to {MAX_SAMPLE}; for more: volstream compare {job.name}."
         )
     run = partial(
         session.jobs.compare,
@@ -75,9 +74,7 @@ def compare(session: Session, name: str, form: Query, *, max_seconds: float = MA
 
     def do(work: Work) -> str:
         limit = f"The comparison took longer than {format_duration(max_seconds)} and was stopped."
-        timer = threading.Timer(
-            max_seconds, work.end, (limit, f"To run it without a time limit: volstream compare {job.name}.")
-        )
+        timer = threading.Timer(max_seconds, work.end, (limit, f"To run it without a time limit: volstream compare {job.name}."))
         timer.daemon = True
         timer.start()
         try:
@@ -87,9 +84,7 @@ def compare(session: Session, name: str, form: Query, *, max_seconds: float = MA
             comparison = run(observe=partial(_observe, work))
         finally:
             timer.cancel()
-        work.outcome = ComparisonResult(
-            comparison, comparison.commands_to_switch(comparison.function, form.text("returns"))
-        )
+        work.outcome = ComparisonResult(comparison, comparison.commands_to_switch(comparison.function, form.text("returns")))
         files = comparison.differences.files
         return f"{files - comparison.differences.same} of {counted(files, 'file')} would change; nothing was written."
 

@@ -16,11 +16,7 @@ from volstream.server.console.routes import PAGES
 #: What is served beside the pages: the path, the summary, the type of the answer.
 _OTHERS = (
     ("/healthz", "Whether the daemon is alive.", "application/json"),
-    (
-        "/readyz",
-        "Whether all objects that the daemon keeps make progress; 503 with the reasons if not.",
-        "application/json",
-    ),
+    ("/readyz", "Whether all objects that the daemon keeps make progress; 503 with the reasons if not.", "application/json"),
     ("/metrics", "Metrics for Prometheus.", "text/plain"),
     ("/events", "Server-sent events `change`, with the names of what changed.", "text/event-stream"),
     ("/volumes/{volume}/content", "A file of the volume, if it is a picture.", "image/*"),
@@ -39,8 +35,7 @@ def document(version: str) -> dict[str, Any]:
     answers: dict[Any, Any] = {page.path: get_type_hints(page.facts)["return"] for page in PAGES}
     answers |= {kind: kind for kind in (ActionResult, Accepted, ErrorAnswer)}
     schemas, shared = TypeAdapter.json_schemas(
-        [(key, "serialization", TypeAdapter(kind)) for key, kind in answers.items()],
-        ref_template="#/components/schemas/{model}",
+        [(key, "serialization", TypeAdapter(kind)) for key, kind in answers.items()], ref_template="#/components/schemas/{model}"
     )
 
     def content(key: Any) -> dict[str, Any]:
@@ -50,12 +45,10 @@ def document(version: str) -> dict[str, Any]:
         path: str, summary: str, parameters: Mapping[str, str], answer: dict[str, Any], status: int = 200
     ) -> dict[str, Any]:
         names = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in re.findall(r"{(\w+)}", path)
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in re.findall(r"{(\w+)}", path)
         ]
         queried = [
-            {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
-            for name, text in parameters.items()
+            {"name": name, "in": "query", "description": text, "schema": {"type": "string"}} for name, text in parameters.items()
         ]
         responses = {
             str(status): {"description": summary, "content": answer},
@@ -63,9 +56,7 @@ def document(version: str) -> dict[str, Any]:
         }
         return {"summary": summary, "parameters": [*names, *queried], "responses": responses}
 
-    def posted(
-        path: str, summary: str, parameters: Mapping[str, str], answer: Any = ActionResult, status: int = 200
-    ) -> None:
+    def posted(path: str, summary: str, parameters: Mapping[str, str], answer: Any = ActionResult, status: int = 200) -> None:
         properties = {name: {"type": "string", "description": text} for name, text in parameters.items()}
         form = {"schema": {"type": "object", "properties": properties}}
         paths.setdefault(path, {})["post"] = {
@@ -91,10 +82,7 @@ def document(version: str) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "volstream", "version": version, "description": "Pages of the console as JSON."},
-        "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": shared.get("$defs", {}),
-        },
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}, "schemas": shared.get("$defs", {})},
         "security": [{"token": []}],
         "paths": paths,
     }

@@ -93,8 +93,7 @@ class Queries:
         except FutureTimeoutError:
             threading.Thread(target=self._interrupt, daemon=True).start()  # the engine may not answer
             raise InvalidStateError(
-                f"The query took longer than {format_duration(self._max_seconds)} and was cancelled.",
-                "Use volstream sql.",
+                f"The query took longer than {format_duration(self._max_seconds)} and was cancelled.", "Use volstream sql."
             ) from None
 
     @property

@@ -116,8 +116,6 @@ def url(*parts: str, **query: Any) -> str:
     """Returns the path of a page from its parts, which may be any text, with a query of those values that are there."""
     path = "".join(f"/{quote(part.encode('utf-8', 'surrogateescape'), safe='')}" for part in parts) or "/"
     present = {
-        name: str(item).encode("utf-8", "surrogateescape")
-        for name, item in query.items()
-        if item is not None and item != ""
+        name: str(item).encode("utf-8", "surrogateescape") for name, item in query.items() if item is not None and item != ""
     }
     return f"{path}?{urlencode(present)}" if present else path

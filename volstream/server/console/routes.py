@@ -6,18 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from volstream.server.console.facts import (
-    PageRequest,
-    batches,
-    code,
-    graph,
-    jobs,
-    overview,
-    settings,
-    tables,
-    tasks,
-    volumes,
-)
+from volstream.server.console.facts import PageRequest, batches, code, graph, jobs, overview, settings, tables, tasks, volumes
 
 
 @dataclass(frozen=True)
@@ -58,11 +47,7 @@ PAGES = (
     Page("/volumes/{volume}/files", "file.html", volumes.file, "volume:{volume}", {"path": "The path of the file."}),
     Page("/jobs/{job}", "job.html", jobs.job, "job:{job} tasks"),
     Page(
-        "/jobs/{job}/batches",
-        "batches.html",
-        batches.batches,
-        "job:{job}",
-        {"before": "`next` of an earlier answer.", **_LIMIT},
+        "/jobs/{job}/batches", "batches.html", batches.batches, "job:{job}", {"before": "`next` of an earlier answer.", **_LIMIT}
     ),
     Page(
         "/jobs/{job}/batches/{batch}",

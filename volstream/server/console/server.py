@@ -178,9 +178,7 @@ def _bounded(silent_seconds: float, tls: ssl.SSLContext | None) -> type[asyncio.
 
         async def _secure(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
             try:
-                secured = await self.loop.start_tls(
-                    transport, self, tls, server_side=True, ssl_handshake_timeout=silent_seconds
-                )
+                secured = await self.loop.start_tls(transport, self, tls, server_side=True, ssl_handshake_timeout=silent_seconds)
             except OSError:  # which has all that can go wrong
                 connections.pop(self, None)
                 transport.abort()
@@ -226,11 +224,7 @@ def _bounded(silent_seconds: float, tls: ssl.SSLContext | None) -> type[asyncio.
                 self._silence = None
 
     def _waits(connection: H11Protocol) -> bool:
-        return (
-            connection.cycle is None
-            or connection.cycle.response_complete
-            or connection.conn.their_state is h11.SEND_BODY
-        )
+        return connection.cycle is None or connection.cycle.response_complete or connection.conn.their_state is h11.SEND_BODY
 
     def _close(connection: H11Protocol) -> None:
         connections.pop(connection, None)

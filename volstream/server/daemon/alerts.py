@@ -65,9 +65,7 @@ class DeliveryWorker:
     def run(self, stop: Stop) -> None:
         """Runs in its own thread; returns when stopped."""
         self.wake()  # there may be some from before
-        run_loop(
-            "receiver", lambda: self._tick(stop), stop, _log, Backoff(), survives=lambda _: True, trouble=self.trouble
-        )
+        run_loop("receiver", lambda: self._tick(stop), stop, _log, Backoff(), survives=lambda _: True, trouble=self.trouble)
 
     def wake(self) -> None:
         """Makes it look for alerts."""
@@ -105,12 +103,7 @@ class AlertService(LeasedWorker, Collector):
         InvalidValueError: a setting names an unknown receiver.
     """
 
-    def __init__(
-        self,
-        home: Home,
-        engine: Callable[[], Mapping[str, Any]],
-        page: Callable[[str, str], str],
-    ) -> None:
+    def __init__(self, home: Home, engine: Callable[[], Mapping[str, Any]], page: Callable[[str, str], str]) -> None:
         receivers.check(home.settings)
         super().__init__("alerts", ALERTS, home.catalog, home.settings, _log)
         self._home = home
@@ -176,8 +169,6 @@ class AlertService(LeasedWorker, Collector):
         if time.monotonic() < self._next_drop:
             return
         self._next_drop = time.monotonic() + _DROP_SECONDS
-        dropped = self._home.catalog.alerts.drop(
-            receivers=list(self._settings.receivers), before=datetime.now(UTC) - _KEPT
-        )
+        dropped = self._home.catalog.alerts.drop(receivers=list(self._settings.receivers), before=datetime.now(UTC) - _KEPT)
         if dropped:
             _log.warning("alerts_dropped", count=dropped)

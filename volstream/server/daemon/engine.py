@@ -137,10 +137,7 @@ class EmbeddedEngine:
                 reason = str(error)
             else:
                 _log.info(
-                    "engine_started",
-                    jvm_pid=address.jvm_pid,
-                    seconds=round(time.monotonic() - began, 1),
-                    restarts=failures,
+                    "engine_started", jvm_pid=address.jvm_pid, seconds=round(time.monotonic() - began, 1), restarts=failures
                 )
                 up = time.monotonic()
                 lost = self._until_lost(address)
@@ -227,9 +224,7 @@ class RemoteEngine:
     def attach(self) -> Address:
         """See :class:`DaemonEngine`."""
         if self._reason is not None:
-            raise EngineLostError(
-                f"The Spark server is down: {self._reason}.", "Work that needs it is retried when it is up."
-            )
+            raise EngineLostError(f"The Spark server is down: {self._reason}.", "Work that needs it is retried when it is up.")
         return self._address
 
     def status(self) -> Mapping[str, Any]:

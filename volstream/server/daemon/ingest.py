@@ -85,13 +85,7 @@ class IngestServer(Collector):
         """Starts listening; requests are served by threads of their own. Raises PortInUseError."""
         try:
             self._server = _Server(
-                self.location,
-                self._session,
-                self._tables,
-                self._token,
-                self._counts,
-                self._certificates,
-                self._max_request,
+                self.location, self._session, self._tables, self._token, self._counts, self._certificates, self._max_request
             )
         except (pa.ArrowException, OSError) as error:
             host, port = self._address
@@ -375,12 +369,7 @@ def _flush(chunk: Any) -> tuple[Flush, bool]:
     """Returns the rows that a client has sent, and whether more belong to the same request. Raises InvalidValueError."""
     request = _request(chunk.app_metadata, "stream", "sequence", "more")
     stream, sequence = request["stream"], request["sequence"]
-    if (
-        not isinstance(stream, str)
-        or len(stream) > _MAX_STREAM
-        or type(sequence) is not int
-        or not 0 < sequence < 1 << 63
-    ):
+    if not isinstance(stream, str) or len(stream) > _MAX_STREAM or type(sequence) is not int or not 0 < sequence < 1 << 63:
         raise InvalidValueError("The request is malformed.", "Use a client of the same version.")
     try:
         chunk.data.validate(full=True)  # else offsets could lead out of the message, into the server's memory

@@ -17,15 +17,7 @@ from volstream.base.lifecycle.supervisor import run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import ConditionKind
-from volstream.errors import (
-    CatalogError,
-    FencedError,
-    InvalidStateError,
-    StreamBusyError,
-    reason_of,
-    unexpected,
-    with_remedy,
-)
+from volstream.errors import CatalogError, FencedError, InvalidStateError, StreamBusyError, reason_of, unexpected, with_remedy
 from volstream.jobs.lease import Runner, RunReport, clear
 from volstream.jobs.run import FileRunner
 from volstream.jobs.schedule import next_due
@@ -192,11 +184,7 @@ class Scheduler:
         return job.id not in self._running and len(self.running) < self._settings.max_parallel_jobs
 
     def _is_due(self, job: Job) -> bool:
-        if (
-            job.state is JobState.PAUSED
-            or time.monotonic() < self._not_before.get(job.id, 0.0)
-            or not self._serves(job)
-        ):
+        if job.state is JobState.PAUSED or time.monotonic() < self._not_before.get(job.id, 0.0) or not self._serves(job):
             return False
         now = datetime.now(UTC)
         by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone, now)

@@ -55,9 +55,7 @@ class DaemonMetrics(Collector):
     def _volumes(self) -> Iterator[Metric]:
         lag = gauge("directory_lag_seconds", "Seconds since the last full listing.", "volume")
         listed = gauge(
-            "last_listing_timestamp_seconds",
-            "End of the last full listing, or time of the last inventory report.",
-            "volume",
+            "last_listing_timestamp_seconds", "End of the last full listing, or time of the last inventory report.", "volume"
         )
         depth = gauge("queue_depth", "Waiting messages.", "volume")
         tick = gauge("last_refresh_seconds", "Duration of the last refresh.", "volume")
@@ -107,9 +105,7 @@ class DaemonMetrics(Collector):
         oldest = gauge("job_oldest_waiting_seconds", "Age of the oldest waiting change.", "job")
         done = gauge("job_files_done", "Files of the volume that the job has finished.", "job")
         failures = gauge("job_failures", "Failed files by state.", "job", "state")
-        files = counter(
-            "job_files", "Files processed, by outcome. A file that is tried again counts again.", "job", "outcome"
-        )
+        files = counter("job_files", "Files processed, by outcome. A file that is tried again counts again.", "job", "outcome")
         size = counter("job_bytes", "Bytes of processed files.", "job")
         batches = counter("job_batches", "Committed batches.", "job")
         counted = counter("job_counted", "What the job's function counted.", "job", "name")

@@ -86,9 +86,7 @@ class Daemon:
         """
         settings = self._settings
         if not settings.spark_remote:
-            self._owned = Engine(
-                settings, kind="daemon", stop=self._stop, wait_seconds=_FOREVER, waiting=self._waits_for_home
-            )
+            self._owned = Engine(settings, kind="daemon", stop=self._stop, wait_seconds=_FOREVER, waiting=self._waits_for_home)
             try:
                 self._owned.take()
             except InterruptedByUserError:
@@ -154,9 +152,7 @@ class Daemon:
             self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
             if self._settings.metastore:
                 self._threads.run("registration", Registrar(session.home, lambda: engine.is_up, self._stop).run)
-            _log.info(
-                "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster
-            )
+            _log.info("daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster)
             self._ready_callback(http.port)
             engine.run()
         finally:
@@ -200,9 +196,7 @@ class Daemon:
             for volume_id in wanted.keys() & self._workers.keys():
                 self._workers[volume_id].follow(wanted[volume_id])
             for volume_id in wanted.keys() - self._workers.keys():
-                self._start_worker(
-                    VolumeWorker(wanted[volume_id], catalog, self._settings, lambda _: self._wake(), self._share)
-                )
+                self._start_worker(VolumeWorker(wanted[volume_id], catalog, self._settings, lambda _: self._wake(), self._share))
             self._serving = True
             self._stop.wait(_LOOK_SECONDS)
 

@@ -97,9 +97,7 @@ class SourceWorkers(Collector):
     def failing(self) -> dict[str, str]:
         """What is wrong at present, by source."""
         workers = list(self._workers.values())
-        return {
-            str(worker.source.name): worker.trouble.reason for worker in workers if worker.trouble.reason is not None
-        }
+        return {str(worker.source.name): worker.trouble.reason for worker in workers if worker.trouble.reason is not None}
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""

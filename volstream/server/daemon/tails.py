@@ -84,9 +84,7 @@ class Committer:
             except EngineLostError:  # it starts, or is restarted
                 continue
             except Exception as error:  # noqa: BLE001  # the next sweep tries again
-                _log.warning(
-                    "expiry_failed", source=str(source.name), error=in_brief(error), exc_info=unexpected(error)
-                )
+                _log.warning("expiry_failed", source=str(source.name), error=in_brief(error), exc_info=unexpected(error))
             del self._to_expire[source.name]
 
     def _note(self, name: Name, reason: str | None, error: Exception | None = None) -> None:

@@ -31,9 +31,7 @@ _LOOK_SECONDS = 1.0
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the engine; returns the process's exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m volstream.spark.engine", description="The background engine of a home."
-    )
+    parser = argparse.ArgumentParser(prog="python -m volstream.spark.engine", description="The background engine of a home.")
     parser.add_argument("--home", required=True)
     home = parser.parse_args(arguments).home
     logs.configure("info")

@@ -75,9 +75,7 @@ def _make_archive(home: Path, target: Path) -> None:
         server.process.terminate()
         server.process.wait(_ARCHIVE_SECONDS)
     except subprocess.TimeoutExpired:
-        raise EngineError(
-            "The class archive was not written in time.", "Try again when the machine is less busy."
-        ) from None
+        raise EngineError("The class archive was not written in time.", "Try again when the machine is less busy.") from None
     finally:
         server.kill()
     if not target.is_file():
@@ -109,9 +107,7 @@ def _statements(session: SparkSession, table: str, staged: str) -> None:
     rows = pa.table({"key": ["a", "b", "c"], "size": [1, 2, 3], "time": pa.array([0, 1, 2], pa.timestamp("us", "UTC"))})
     for version in (1, 2):
         frame = session.createDataFrame(rows).coalesce(1)
-        frame.write.format("delta").mode("append").option("txnAppId", "a").option("txnVersion", str(version)).save(
-            table
-        )
+        frame.write.format("delta").mode("append").option("txnAppId", "a").option("txnVersion", str(version)).save(table)
     session.createDataFrame(rows.slice(0, 2)).createOrReplaceTempView("new")
     session.sql(
         f"MERGE INTO delta.`{table}` t USING new s ON t.key = s.key AND t.key IN ('a') "

@@ -122,9 +122,7 @@ class Heartbeat:
             client_type=self._builder.userAgent,
             spark_version=base_pb2.AnalyzePlanRequest.SparkVersion(),
         )
-        return HeartbeatRequest(
-            self._stub.AnalyzePlan.future(request, timeout=seconds, metadata=list(self._builder.metadata()))
-        )
+        return HeartbeatRequest(self._stub.AnalyzePlan.future(request, timeout=seconds, metadata=list(self._builder.metadata())))
 
     def close(self) -> None:
         """Closes its connection. Idempotent."""

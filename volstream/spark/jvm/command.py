@@ -17,25 +17,11 @@ from volstream.spark.jvm.jars import EXTENSION_CLASS, LISTENER_CLASS, LOG_STORE_
 from volstream.spark.jvm.java import Java
 
 #: Packages that Spark's own launcher opens (``JavaModuleOptions``).
-_OPENED = (
-    "lang",
-    "lang.invoke",
-    "lang.reflect",
-    "io",
-    "net",
-    "nio",
-    "util",
-    "util.concurrent",
-    "util.concurrent.atomic",
-)
+_OPENED = ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent", "util.concurrent.atomic")
 _OPENED_INTERNALS = ("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar")
 
 #: Capabilities that Java 24 disabled by default, but Arrow and Netty need.
-_ALLOWED_SINCE_24 = (
-    "--enable-native-access=ALL-UNNAMED",
-    "--sun-misc-unsafe-memory-access=allow",
-    "-Dio.netty.noUnsafe=false",
-)
+_ALLOWED_SINCE_24 = ("--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow", "-Dio.netty.noUnsafe=false")
 
 #: Up to this many values of an IN are pushed down to Parquet individually, so that pages without any of them are skipped; of
 #: more, only their range is. Spark passes them as nested ORs, and a task that serializes 600 of these may overflow its stack,
@@ -171,9 +157,7 @@ def class_path(jars: Sequence[Path], pyspark: Path) -> list[Path]:
     return [*jars, *sorted((pyspark / "jars").glob("*.jar"))]
 
 
-def java_command(
-    java: Java, settings: Settings, files: Files, classes: Sequence[Path], archive: Sequence[str]
-) -> list[str]:
+def java_command(java: Java, settings: Settings, files: Files, classes: Sequence[Path], archive: Sequence[str]) -> list[str]:
     """Returns the JVM's command line. It contains no secret, because every user of the host can read it.
 
     Args:

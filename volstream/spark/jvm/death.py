@@ -68,9 +68,7 @@ def remedy_of(cause: str) -> str:
         return "Run the command again; first check whether it changed anything."
     if "SIGKILL" in cause:
         return "Unless someone killed it, memory ran out: lower driver_memory. The next command restarts the engine."
-    return (
-        "The next command restarts the home's own engine. To check a server of spark_remote: volstream doctor --cluster"
-    )
+    return "The next command restarts the home's own engine. To check a server of spark_remote: volstream doctor --cluster"
 
 
 def note(logs: Path, pid: int, cause: str) -> None:

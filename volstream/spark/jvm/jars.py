@@ -129,9 +129,7 @@ def prepare(cache: Path) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise JavaError(
-            f"The folder {directory} cannot be created: {error.strerror}.", "Set VOLSTREAM_CACHE."
-        ) from None
+        raise JavaError(f"The folder {directory} cannot be created: {error.strerror}.", "Set VOLSTREAM_CACHE.") from None
     return directory
 
 

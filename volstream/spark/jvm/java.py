@@ -102,9 +102,7 @@ def _candidates(usual_places: Iterable[str]) -> Iterator[Path]:
 def _asked(executable: Path) -> Java | None:
     """Returns the runtime at ``executable``; None if it does not run (macOS has a stub that only offers an installation)."""
     try:
-        answer = subprocess.run(
-            [executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True
-        )
+        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     lines = [line for line in answer.stderr.splitlines() if not line.startswith("Picked up ")]

@@ -167,9 +167,7 @@ def _prepare(settings: Settings, files: Files, properties: dict[str, str]) -> No
     files.log4j.write_text(log_file.log4j_configuration(files.log), encoding="utf-8")
     files.pools.write_text(command.POOLS, encoding="utf-8")
     files.properties.unlink(missing_ok=True)  # so that the new file has the mode below from its first byte
-    with os.fdopen(
-        os.open(files.properties, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii"
-    ) as file:
+    with os.fdopen(os.open(files.properties, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
         file.write(properties_text(properties))
 
 

@@ -52,8 +52,7 @@ def copy_table(location: str, version: int, target: str) -> None:
         needed |= {name for name in missing if name.startswith("deletion_vector")}
     if needed or copied.version() != version:
         raise StorageError(
-            f"The table at {location} was vacuumed while it was copied: files of version {version} were deleted.",
-            "Try again.",
+            f"The table at {location} was vacuumed while it was copied: files of version {version} were deleted.", "Try again."
         )
 
 
@@ -71,10 +70,7 @@ def copy_files(location: str, names: Sequence[str], target: str) -> Sequence[str
 
     def copy(name: str) -> bool:
         try:
-            with (
-                source.open_input_stream(f"{root}/{name}") as read,
-                sink.open_output_stream(f"{folder}/{name}") as write,
-            ):
+            with source.open_input_stream(f"{root}/{name}") as read, sink.open_output_stream(f"{folder}/{name}") as write:
                 shutil.copyfileobj(read, write, _PIECE)
         except FileNotFoundError:
             return False

@@ -166,9 +166,7 @@ def of_rows(location: str, schema: pa.Schema, key: str, unlisted: Collection[str
         unlisted: columns that are not the table's.
     """
     listed = [name for name in schema.names if name not in unlisted]
-    return NewFile(
-        location, schema, tracked=listed[-_TRACKED_COLUMNS:], plain=(key,), group_rows=GROUP_ROWS, longest=_LONGEST
-    )
+    return NewFile(location, schema, tracked=listed[-_TRACKED_COLUMNS:], plain=(key,), group_rows=GROUP_ROWS, longest=_LONGEST)
 
 
 @dataclass(frozen=True)
@@ -250,9 +248,7 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Converts rows of a data file to the columns and types of ``schema``; columns that the file lacks are NULL."""
     names = {name.lower(): name for name in rows.column_names}
     columns = [
-        rows[names[field.name.lower()]].cast(field.type)
-        if field.name.lower() in names
-        else pa.nulls(len(rows), field.type)
+        rows[names[field.name.lower()]].cast(field.type) if field.name.lower() in names else pa.nulls(len(rows), field.type)
         for field in schema
     ]
     return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))

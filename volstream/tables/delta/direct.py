@@ -229,9 +229,7 @@ class _Removal:
         adds = _added(location, table, [found.path for found in rows])
         whole = [found.path for found in rows if found.positions.size + found.deleted.size == found.length]
         partly = {
-            found.path: (np.union1d(found.positions, found.deleted), found.length)
-            for found in rows
-            if found.path not in whole
+            found.path: (np.union1d(found.positions, found.deleted), found.length) for found in rows if found.path not in whole
         }
         if partly and not is_on(table.metadata().configuration, _VECTORS):
             raise NeedsSparkError
@@ -239,9 +237,7 @@ class _Removal:
 
     def actions(self, location: str, now: int) -> list[Mapping[str, Any]]:
         """Writes deletion vectors, and returns the actions that remove the rows."""
-        removed: list[Mapping[str, Any]] = [
-            commits.removal(self.adds[path], now) for path in (*self.whole, *self.partly)
-        ]
+        removed: list[Mapping[str, Any]] = [commits.removal(self.adds[path], now) for path in (*self.whole, *self.partly)]
         positions = {path: at for path, (at, _) in self.partly.items()}
         for path, vector in (write_vectors(location, positions) if positions else {}).items():
             add, length = self.adds[path], self.partly[path][1]
@@ -326,10 +322,7 @@ class _Commit:
         tracked, change = TrackedCommit(table, self.location), self.change
         if change is None:
             parameters = {"mode": "Append", "partitionBy": "[]"}
-            return [
-                commits.info("WRITE", parameters, isBlindAppend=True, **user, **tracked.info(keeps_ids=False)),
-                transaction,
-            ]
+            return [commits.info("WRITE", parameters, isBlindAppend=True, **user, **tracked.info(keeps_ids=False)), transaction]
         if not has_columns(change.schema, table):  # it may have been replaced since the rows were made
             raise NeedsSparkError
         removal = _Removal.of(change, table, self.location)
@@ -342,9 +335,7 @@ class _Commit:
             self._written = self._write(change, table, removal, by_key=by_key)
         written = self._written
         removed = removal.actions(self.location, now)
-        added = [
-            commits.addition(file, **tracked.added(json.loads(file.stats)["numRecords"])) for file in written.files
-        ]
+        added = [commits.addition(file, **tracked.added(json.loads(file.stats)["numRecords"])) for file in written.files]
         metrics = {
             "numFiles": str(len(added)),
             "numOutputRows": str(written.rows),

@@ -258,9 +258,7 @@ class DeltaLog:
         A missing ``<version + 1>.json`` proves nothing if ``<version>.json`` is missing too, because the log was cleaned up.
         """
         filesystem, path = filesystem_of(self.location)
-        following, current = filesystem.get_file_info(
-            [f"{path}/_delta_log/{v:020d}.json" for v in (version + 1, version)]
-        )
+        following, current = filesystem.get_file_info([f"{path}/_delta_log/{v:020d}.json" for v in (version + 1, version)])
         if following.type == fs.FileType.File:
             return True
         if current.type == fs.FileType.File:
@@ -291,9 +289,7 @@ class DeltaLog:
                 return None
             if any(entry.get("commitInfo", {}).get("operation") == UNREADABLE for entry in entries):
                 return next(str(entry["remove"]["path"]) for entry in entries if "remove" in entry)
-            named = [
-                own_file(entry[kind]["path"]) for entry in entries for kind in ("remove", "cdc") if entry.get(kind, {})
-            ]
+            named = [own_file(entry[kind]["path"]) for entry in entries for kind in ("remove", "cdc") if entry.get(kind, {})]
             for info in filesystem.get_file_info([f"{path}/{name}" for name in named if name is not None]):
                 if info.type == fs.FileType.NotFound:
                     return str(info.base_name)
@@ -445,9 +441,7 @@ def actions(location: str, version: int, mentioning: str) -> Sequence[Mapping[st
     try:
         return [json.loads(line) for line in lines if line.strip() and mentioning.encode() in line]
     except ValueError:
-        raise DependencyError(
-            f"The table at {location} is damaged: version {version} of its log cannot be read."
-        ) from None
+        raise DependencyError(f"The table at {location} is damaged: version {version} of its log cannot be read.") from None
 
 
 def _commit(version: int, entry: Mapping[str, Any]) -> Commit:

@@ -227,9 +227,7 @@ class NativeTable:
 
     def new_file(self) -> NewFile:
         """Creates a data file for a commit to add."""
-        return NewFile(
-            self.spec.location, self.spec.schema, tracked=self.spec.tracked, plain=_DISTINCT, group_rows=GROUP_ROWS
-        )
+        return NewFile(self.spec.location, self.spec.schema, tracked=self.spec.tracked, plain=_DISTINCT, group_rows=GROUP_ROWS)
 
     def merged(self, view: View, files: Iterable[DataFile], order: Sequence[str]) -> AddedFile:
         """Writes the rows of some files into one, sorted by the columns ``order``."""
@@ -284,9 +282,7 @@ class NativeTable:
                 )
             except CommitFailedError as error:
                 self._handle = None
-                raise FencedError(
-                    f"Another process wrote the table at {self.spec.location} meanwhile: {error}."
-                ) from error
+                raise FencedError(f"Another process wrote the table at {self.spec.location} meanwhile: {error}.") from error
             handle.update_incremental()
         known_at, known = self._known
         if known_at == view.version and handle.version() == view.version + 1:  # nobody else committed
@@ -319,9 +315,7 @@ class NativeTable:
         except DeltaError as error:
             if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
                 raise
-            raise FencedError(
-                f"Another process created the table at {self.spec.location} meanwhile: {error}."
-            ) from error
+            raise FencedError(f"Another process created the table at {self.spec.location} meanwhile: {error}.") from error
         filesystem, path = filesystem_of(self.spec.location)
         make_durable(filesystem, f"{path}/_delta_log/{0:020d}.json", f"{path}/_delta_log", path)
         return table

@@ -13,9 +13,7 @@ unclaimed: dict[str, Callable[[], Mapping[str, str]]] = {}
 links: dict[str, Callable[[], Mapping[Name, str]]] = {}
 
 
-def belongs_to(
-    warehouse: str, identity: Callable[[], str], home: str, linked: Callable[[], Mapping[Name, str]]
-) -> None:
+def belongs_to(warehouse: str, identity: Callable[[], str], home: str, linked: Callable[[], Mapping[Name, str]]) -> None:
     """Registers a warehouse's catalog; this process then uses no table from a warehouse that belongs to another catalog.
 
     Args:

@@ -138,18 +138,12 @@ class _Read:
     def is_newest(self, log: str, folder: tuple[int, ...] | None) -> bool:
         # The time of a folder is some milliseconds coarse: the next version may have come within them.
         version = self.table.version()
-        return (
-            folder == self.folder
-            and _stamp(_entry(log, version)) == self.entry
-            and _stamp(_entry(log, version + 1)) is None
-        )
+        return folder == self.folder and _stamp(_entry(log, version)) == self.entry and _stamp(_entry(log, version + 1)) is None
 
 
 def _emptied(log: str, version: int) -> int | None:
     """Returns the newest version after a checkpoint of which a log has an empty entry; None: none that it shows."""
-    while (entry := _stamp(_entry(log, version))) is not None and not os.path.exists(
-        f"{log}/{version:020d}.checkpoint.parquet"
-    ):
+    while (entry := _stamp(_entry(log, version))) is not None and not os.path.exists(f"{log}/{version:020d}.checkpoint.parquet"):
         if not entry[-1]:
             return version
         version -= 1
@@ -175,11 +169,7 @@ def files_of(table: DeltaTable, *, flatten: bool = True) -> pa.Table:
 
 
 def create_table(
-    location: str,
-    schema: pa.Schema,
-    configuration: Mapping[str, str],
-    commit: CommitProperties,
-    hooks: PostCommitHookProperties,
+    location: str, schema: pa.Schema, configuration: Mapping[str, str], commit: CommitProperties, hooks: PostCommitHookProperties
 ) -> DeltaTable:
     """Creates an empty table. Raises deltalake's exceptions, and InvalidStateError for an unsafe store."""
     from deltalake import DeltaTable

@@ -63,11 +63,7 @@ class ReplacedRows:
         return rows.append_column(pa.field(self.id_column, pa.int64()), self.ids.take(at))
 
     def write_feed(
-        self,
-        location: str,
-        table: DeltaTable,
-        removed: Sequence[FoundRows],
-        added: Callable[[], Iterable[pa.Table]],
+        self, location: str, table: DeltaTable, removed: Sequence[FoundRows], added: Callable[[], Iterable[pa.Table]]
     ) -> Sequence[Mapping[str, Any]]:
         """Writes the change feed, and returns its actions. Durable on return.
 
@@ -98,14 +94,7 @@ class ReplacedRows:
         filesystem, root = filesystem_of(location)
         make_durable(filesystem, f"{root}/{FEED}", folders=False)
         return [
-            {
-                "cdc": {
-                    "path": f"{FEED}/{file.path}",
-                    "partitionValues": file.partition,
-                    "size": file.size,
-                    "dataChange": False,
-                }
-            }
+            {"cdc": {"path": f"{FEED}/{file.path}", "partitionValues": file.partition, "size": file.size, "dataChange": False}}
             for file in written
         ]
 

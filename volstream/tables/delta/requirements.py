@@ -63,9 +63,7 @@ def _is_simple(column: Mapping[str, Any]) -> bool:
 def has_columns(schema: pa.Schema, table: DeltaTable) -> bool:
     """True if a table has the columns of a schema, with their types. It may have been replaced since the rows were created."""
     columns = {column["name"].lower(): _kind(column["type"]) for column in _fields(table.schema())}
-    return all(
-        columns.get(column["name"].lower()) == _kind(column["type"]) for column in _fields(Schema.from_arrow(schema))
-    )
+    return all(columns.get(column["name"].lower()) == _kind(column["type"]) for column in _fields(Schema.from_arrow(schema)))
 
 
 def _fields(schema: Schema) -> Sequence[Mapping[str, Any]]:

@@ -84,9 +84,7 @@ def _selected(
         if spark is None or isinstance(error, StorageError | DiskError):
             raise
     with map_spark_errors():
-        found: pa.Table = (
-            spark().sql(query(f"{table_at(location)} VERSION AS OF {version}", quote_column, literal)).toArrow()
-        )
+        found: pa.Table = spark().sql(query(f"{table_at(location)} VERSION AS OF {version}", quote_column, literal)).toArrow()
     return found
 
 

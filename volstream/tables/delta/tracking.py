@@ -27,11 +27,7 @@ from volstream.tables.delta.places import filesystem_of
 FEATURES = frozenset({"domainMetadata", "rowTracking", "changeDataFeed", "inCommitTimestamp"})
 
 #: Table properties that make changes readable: row ids that survive rewriting, the change feed, and commit times in the log.
-PROPERTIES = {
-    "delta.enableRowTracking": "true",
-    "delta.enableChangeDataFeed": "true",
-    "delta.enableInCommitTimestamps": "true",
-}
+PROPERTIES = {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true", "delta.enableInCommitTimestamps": "true"}
 
 _DOMAIN = "delta.rowTracking"
 _ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
@@ -40,10 +36,7 @@ _VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
 def new_columns() -> Mapping[str, str]:
     """Returns the properties that name the columns in which rewritten rows keep their ids."""
-    return {
-        _ID_COLUMN: f"_row-id-col-{uuid.uuid4()}",
-        _VERSION_COLUMN: f"_row-commit-version-col-{uuid.uuid4()}",
-    }
+    return {_ID_COLUMN: f"_row-id-col-{uuid.uuid4()}", _VERSION_COLUMN: f"_row-commit-version-col-{uuid.uuid4()}"}
 
 
 #: The folder of a change feed's files.

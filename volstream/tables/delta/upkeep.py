@@ -29,15 +29,7 @@ from volstream.tables.delta.history import MayGo
 from volstream.tables.delta.log import DeltaLog, files_kept, own_file
 from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.ownership import UPKEEP
-from volstream.tables.delta.places import (
-    can_create,
-    files_of,
-    filesystem_of,
-    make_durable,
-    mapped,
-    read_table,
-    remove_file,
-)
+from volstream.tables.delta.places import can_create, files_of, filesystem_of, make_durable, mapped, read_table, remove_file
 from volstream.tables.delta.requirements import can_commit
 from volstream.tables.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
 from volstream.tables.delta.vectors import deleted_rows, file_of
@@ -222,9 +214,7 @@ def _names(actions: Iterable[Mapping[str, Any]]) -> set[str]:
     names = set[str]()
     for action in actions:
         vector = file_of(action.get("deletionVector"))
-        names |= {
-            path.rpartition("/")[2] for path in (action["path"], unquote(action["path"]), vector) if path is not None
-        }
+        names |= {path.rpartition("/")[2] for path in (action["path"], unquote(action["path"]), vector) if path is not None}
     return names
 
 
@@ -268,9 +258,7 @@ def _choices(table: DeltaTable, *, without_vectors: bool) -> Iterator[Sequence[_
             yield from _grouped(with_vectors)
 
 
-def _grouped(
-    files: Sequence[_File], by: Callable[[_File], Hashable] = lambda file: file.partition
-) -> Iterable[Sequence[_File]]:
+def _grouped(files: Sequence[_File], by: Callable[[_File], Hashable] = lambda file: file.partition) -> Iterable[Sequence[_File]]:
     """Returns files that can be put together."""
     groups: dict[Hashable, list[_File]] = {}
     for file in files:
@@ -336,12 +324,7 @@ def _with(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 
 def _replace(
-    location: str,
-    table: DeltaTable,
-    old: Sequence[Mapping[str, Any]],
-    rows: pa.Table,
-    key: str,
-    unlisted: Sequence[str],
+    location: str, table: DeltaTable, old: Sequence[Mapping[str, Any]], rows: pa.Table, key: str, unlisted: Sequence[str]
 ) -> bool:
     """Commits a file with ``rows`` in place of others."""
     tracked = TrackedCommit(table, location)
@@ -354,9 +337,7 @@ def _replace(
     try:
         file.write(rows)
         added = commits.addition(
-            replace(file.close(), partition=old[0]["partitionValues"]),
-            **tracked.added(rows.num_rows),
-            dataChange=False,
+            replace(file.close(), partition=old[0]["partitionValues"]), **tracked.added(rows.num_rows), dataChange=False
         )
         make_durable(*filesystem_of(location), folders=False)
     except BaseException:

@@ -125,11 +125,7 @@ class DeltaWriter:
             f"SELECT CAST(NULL AS STRING) AS __gone, false AS __follows, {', '.join(names)} FROM new_rows "
             f"UNION ALL SELECT __gone, __follows, {', '.join(empty)} FROM gone_rows"
         )
-        follow = (
-            f"WHEN MATCHED AND s.__follows THEN UPDATE SET {', '.join(f'{name} = s.{name}' for name in new)} "
-            if new
-            else ""
-        )
+        follow = f"WHEN MATCHED AND s.__follows THEN UPDATE SET {', '.join(f'{name} = s.{name}' for name in new)} " if new else ""
         self.merge(
             session,
             f"MERGE INTO {table_at(location)} t USING ({source}) s ON t.{key} = s.__gone AND {one_of(f't.{key}', gone)} {follow}"

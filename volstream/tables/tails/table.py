@@ -76,8 +76,7 @@ def columns_of(target: str) -> pa.Schema:
     taken = {name.lower() for name in schema.names} & {*OWN}
     if taken:
         raise InvalidStateError(
-            f"The table at {target} has a column {min(taken)}, which real-time streams use themselves.",
-            "Rename the column.",
+            f"The table at {target} has a column {min(taken)}, which real-time streams use themselves.", "Rename the column."
         )
     variants = [str(field["name"]) for field in fields if delta_columns.has_type(field["type"], "variant")]
     if variants:
@@ -135,15 +134,12 @@ def move_id(tail_id: str) -> str:
 
 def numbers(transactions: Mapping[str, int]) -> tuple[int, int, int, int, int]:
     """Returns the versions of the tail's transactions, in the order of the ids above; 0: never set."""
-    newest, floor, move, through, before = (
-        transactions.get(name, 0) for name in (NEWEST, FLOOR, MOVE, THROUGH, BEFORE)
-    )
+    newest, floor, move, through, before = (transactions.get(name, 0) for name in (NEWEST, FLOOR, MOVE, THROUGH, BEFORE))
     return newest, floor, move, through, before
 
 
 def unfitting(target: str) -> DependencyError:
     """Returns the error for a table and a tail that do not match, as after a restore of one of them."""
     return DependencyError(
-        f"The table at {target} and the rows that have arrived for it do not match.",
-        "Restore both from the same backup.",
+        f"The table at {target} and the rows that have arrived for it do not match.", "Restore both from the same backup."
     )

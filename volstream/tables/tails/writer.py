@@ -20,19 +20,7 @@ from volstream.tables.delta.options import options_of
 from volstream.tables.delta.places import mapped, read_table
 from volstream.tables.tails import table
 from volstream.tables.tails.snapshot import Tail
-from volstream.tables.tails.table import (
-    ARRIVAL,
-    BEFORE,
-    FLOOR,
-    MOVE,
-    NEWEST,
-    OPERATION,
-    OWN,
-    POSITION,
-    RETIRED,
-    SEALED,
-    THROUGH,
-)
+from volstream.tables.tails.table import ARRIVAL, BEFORE, FLOOR, MOVE, NEWEST, OPERATION, OWN, POSITION, RETIRED, SEALED, THROUGH
 
 #: Maximum number of attempts; an attempt fails only if another commit came first.
 _ATTEMPTS = 100
@@ -79,9 +67,7 @@ class TailWriter:
         self._lock = threading.Lock()
         spec = table.spec_of(target, self.columns)
         present = table.existing(target)
-        stays = present is not None and (
-            present[0].schema == spec.schema or _adapt(target, present[0].schema, spec.schema)
-        )
+        stays = present is not None and (present[0].schema == spec.schema or _adapt(target, present[0].schema, spec.schema))
         self._table = NativeTable(spec)
         self._is_made = present is not None
         if stays:

@@ -78,15 +78,7 @@ table = "items"
 """
 
 TITLES = [
-    *[
-        "connection here",
-        "connection lake",
-        "volume notes",
-        "function one",
-        "source events",
-        "source items",
-        "source orders",
-    ],
+    *["connection here", "connection lake", "volume notes", "function one", "source events", "source items", "source orders"],
     *["stream changes", "stream item_changes", "job loads", "job silver.count"],
 ]
 
@@ -105,9 +97,7 @@ class Pipeline:
     def apply(self, *options: str) -> list[str]:
         """Says what was done, as ``created volume v``."""
         said = self.shell.ok("apply", str(self.file), "--format", "json", *options)
-        return [
-            f"{load['action']} {load['kind']} {load['name']}" for load in json.loads(said) if load["action"] != "keep"
-        ]
+        return [f"{load['action']} {load['kind']} {load['name']}" for load in json.loads(said) if load["action"] != "keep"]
 
     def refused(self, *options: str) -> str:
         code, _, err = self.shell("apply", str(self.file), *options)
@@ -171,11 +161,7 @@ def test_a_connection_may_be_dropped_with_the_last_use_of_it_and_a_job_renamed(p
 def test_a_table_in_the_way_is_seen_before_anything_is_changed(pipeline: Pipeline, kind: str) -> None:
     pipeline.write('[sources.taken]\nkind = "events"\n')
     pipeline.apply()
-    keys = {
-        "streams": 'table = "taken"',
-        "sources": 'kind = "items"\nprimary_key = "id"',
-        "tables": 'columns = "n INT"',
-    }
+    keys = {"streams": 'table = "taken"', "sources": 'kind = "items"\nprimary_key = "id"', "tables": 'columns = "n INT"'}
     pipeline.write(f'[connections.c]\ntype = "local"\n[{kind}.taken]\n{keys[kind]}\n')
     assert "taken" in pipeline.refused()
     assert "[connections.c]" not in pipeline.export()
@@ -234,10 +220,7 @@ def test_tables_that_exist_are_exported_as_sources_of_dbt(pipeline: Pipeline) ->
         {
             "name": "counts",
             "description": "Written by the job silver.count of volstream.",
-            "config": {
-                "meta": {"external_location": f"delta_scan('{location}')"},
-                "loaded_at_field": "_processed_at",
-            },
+            "config": {"meta": {"external_location": f"delta_scan('{location}')"}, "loaded_at_field": "_processed_at"},
             "columns": counts[0]["columns"],
         }
     ]
@@ -271,14 +254,7 @@ def test_values_are_altered_in_place(pipeline: Pipeline) -> None:
     )
     assert pipeline.apply() == []
     exported = pipeline.export()
-    for said in (
-        'region = "eu-west-2"',
-        '"*.md"',
-        "recursive = false",
-        '"other"',
-        'cron = "* * * * *"',
-        'timeout = "5s"',
-    ):
+    for said in ('region = "eu-west-2"', '"*.md"', "recursive = false", '"other"', 'cron = "* * * * *"', 'timeout = "5s"'):
         assert said in exported
     assert "connection =" not in exported
     assert 'load = { format = "json", schema = "n INT" }' in exported
@@ -339,11 +315,7 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> 
         ('table = "items"', 'table = "items"\nidentity = ["x"]', "has no column 'x' to identify rows"),
         ("[streams.item_changes]", "[streams.count_stream]", ""),
         ("[streams.changes]", "[streams.loads_stream]", "loads_stream, which already exists"),
-        (
-            "[sources.orders]",
-            "[tables.events]\ncolumns = 'n INT'\n[sources.orders]",
-            "There is already a table or stream events",
-        ),
+        ("[sources.orders]", "[tables.events]\ncolumns = 'n INT'\n[sources.orders]", "There is already a table or stream events"),
         ("[sources.events]", "[sources.changes]", "There is already a table changes"),
         (
             "[sources.orders]",
@@ -369,9 +341,7 @@ def test_what_cannot_be_altered_is_refused_with_a_way_out(pipeline: Pipeline) ->
     pipeline.write(ALL)
     pipeline.apply()
     (pipeline.folder / "elsewhere").mkdir()
-    changed = ALL.replace('location = "files"', 'location = "elsewhere"').replace(
-        'primary_key = "id"', 'primary_key = "key"'
-    )
+    changed = ALL.replace('location = "files"', 'location = "elsewhere"').replace('primary_key = "id"', 'primary_key = "key"')
     pipeline.write(changed.replace('every = "1m"', 'every = "2m"'))
     said = pipeline.refused()
     assert "pipeline.toml: volume notes: location cannot be altered" in said
@@ -389,13 +359,7 @@ def test_pruning_drops_what_the_file_lacks_after_a_yes(pipeline: Pipeline) -> No
     assert "would be dropped: " in said
     assert "Confirm with --yes" in said
     assert sorted(pipeline.apply("--prune", "--yes")) == [
-        *[
-            "drop connection lake",
-            "drop function one",
-            "drop job loads",
-            "drop job silver.count",
-            "drop stream changes",
-        ],
+        *["drop connection lake", "drop function one", "drop job loads", "drop job silver.count", "drop stream changes"],
         "drop stream item_changes",
     ]
     assert "[sources.items]" in pipeline.export()
@@ -406,9 +370,7 @@ def test_what_is_in_use_is_not_pruned_and_nothing_else_is_done(pipeline: Pipelin
     pipeline.write('[volumes.v]\nlocation = "files"\n[streams.s]\nvolume = "v"\n[connections.c]\ntype = "local"\n')
     pipeline.apply()
     pipeline.shell.job("j", "one")
-    pipeline.write(
-        '[streams.s]\nvolume = "v"\n[jobs.j]\nvolume = "v"\nfunction = "f.py:one"\nreturns = "n INT"\ninto = "t"\n'
-    )
+    pipeline.write('[streams.s]\nvolume = "v"\n[jobs.j]\nvolume = "v"\nfunction = "f.py:one"\nreturns = "n INT"\ninto = "t"\n')
     assert "The volume v is used by job j." in pipeline.refused("--prune", "--yes")
     assert "[connections.c]" in pipeline.export()
 
@@ -441,10 +403,7 @@ def test_what_a_table_s_history_set_is_not_exported(pipeline: Pipeline) -> None:
     tables = pipeline.shell.home / "warehouse/tables/public"
     tables.mkdir(parents=True)
     kept = {"delta.checkpointInterval": "20"}
-    history = {
-        "delta.inCommitTimestampEnablementVersion": "2",
-        "delta.inCommitTimestampEnablementTimestamp": "1700000000000",
-    }
+    history = {"delta.inCommitTimestampEnablementVersion": "2", "delta.inCommitTimestampEnablementTimestamp": "1700000000000"}
     assert direct.create(f"{tables}/t", pa.schema([("n", pa.int32())]), kept | history)
     code, out, err = pipeline.shell("export")
     assert code == 0, err

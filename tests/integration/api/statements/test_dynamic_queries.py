@@ -38,9 +38,7 @@ def test_what_is_kept_from_changed_rows_or_by_groups_may_be(home: Home, seed: in
             valid = {text: one for one in found if _is_valid(spark, text := one.on(f"{whole} AS t", "u"))}
             rows = {text: one for text, one in valid.items() if is_row_by_row(text, _TYPES)}
             spark.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")  # where it is always tomorrow
-            parts = _contents(
-                spark, [(text, row.on(f"{half} AS t", "u")) for text, row in rows.items() for half in halves]
-            )
+            parts = _contents(spark, [(text, row.on(f"{half} AS t", "u")) for text, row in rows.items() for half in halves])
             spark.conf.set("spark.sql.session.timeZone", "Etc/GMT+12")
             assert _contents(spark, [(text, text) for text in rows]) == parts
             keys = {text: key for text in valid if (key := group_key(text, _TYPES)) is not None}
@@ -57,9 +55,7 @@ def _views(spark: SparkSession, queries: Queries) -> tuple[str, tuple[str, str]]
         cast = ", ".join(f"CAST({column} AS {kind}) AS {column}" for column, kind in columns)
         values = ", ".join(queries.values(table, number) for number in range(count))
         listed = ", ".join(column for column, _ in columns)
-        spark.sql(
-            f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT {cast} FROM VALUES {values} AS r({listed})"
-        ).collect()
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT {cast} FROM VALUES {values} AS r({listed})").collect()
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW whole AS SELECT * FROM before UNION ALL SELECT * FROM after").collect()
     return "whole", ("before", "after")
 
@@ -91,9 +87,7 @@ def _duplicates(spark: SparkSession, queries: dict[str, Query], keys: dict[str, 
         assert outputs is not None, "a star has no key"
         columns = ", ".join(f"q{at}" for at in range(len(outputs)))
         key = ", ".join(["1", *(f"q{at}" for at in keys[text])])
-        parts.append(
-            f"SELECT {number} AS number, count(*) - count(DISTINCT struct({key})) AS more FROM ({text}) AS q({columns})"
-        )
+        parts.append(f"SELECT {number} AS number, count(*) - count(DISTINCT struct({key})) AS more FROM ({text}) AS q({columns})")
     for row in spark.sql(" UNION ALL ".join(parts)).collect() if parts else ():
         yield names[row["number"]], row["more"]
 
@@ -101,9 +95,7 @@ def _duplicates(spark: SparkSession, queries: dict[str, Query], keys: dict[str, 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    ("seed", "tables", "steps"),
-    [(1, 1, 1), pytest.param(2, 40, 12, marks=pytest.mark.long)],
-    ids=["some", "many"],
+    ("seed", "tables", "steps"), [(1, 1, 1), pytest.param(2, 40, 12, marks=pytest.mark.long)], ids=["some", "many"]
 )
 def test_dynamic_tables_equal_their_queries_after_any_dml(home: Home, seed: int, tables: int, steps: int) -> None:
     play = Play(home, seed)
@@ -188,9 +180,7 @@ class Play:
             return
         columns = query.outputs or self.home.session.sql(text).columns
         shown = ", ".join(name for name in columns if name not in query.varying) or "count(*)"
-        expected, found = (
-            Counter(map(repr, self._rows(f"SELECT {shown} FROM {one_}"))) for one_ in (f"({text}\n)", one.name)
-        )
+        expected, found = (Counter(map(repr, self._rows(f"SELECT {shown} FROM {one_}"))) for one_ in (f"({text}\n)", one.name))
         assert found == expected, (text, self.log)
 
     def _replay(self, one: Followed) -> None:

@@ -204,9 +204,7 @@ def test_a_query_is_computed_again_unless_its_rows_are_known_to_follow_from_chan
     home.sql("INSERT INTO t$ VALUES (1, 'x', 1), (2, 'X', -1), (3, 'y', -1)")
     for table, (query, _) in DECEPTIVE.items():
         home.sql(f"CREATE DYNAMIC TABLE {table} AS {query}")
-    home.sql(
-        "DELETE FROM t$ WHERE id = 1; UPDATE t$ SET age = 5, name = 'z' WHERE id = 2; INSERT INTO t$ VALUES (4, 'x', 1)"
-    )
+    home.sql("DELETE FROM t$ WHERE id = 1; UPDATE t$ SET age = 5, name = 'z' WHERE id = 2; INSERT INTO t$ VALUES (4, 'x', 1)")
     for table, (query, stable) in DECEPTIVE.items():
         home.sql(f"REFRESH DYNAMIC TABLE {table}")
         assert home.rows(f"SELECT {stable} FROM {table}") == home.rows(f"SELECT {stable} FROM ({query}\n)"), table
@@ -249,10 +247,7 @@ def test_a_star_brings_the_columns_that_its_table_gets(home: Home, table: str, q
 def test_it_follows_a_table_whose_declared_key_several_rows_have(home: Home) -> None:
     home.tracked(columns="id INT NOT NULL PRIMARY KEY, v STRING", stream=None)
     home.sql("INSERT INTO t$ VALUES (1, 'a'), (1, 'b'), (2, 'c'); CREATE DYNAMIC TABLE d$ AS SELECT id, v FROM t$")
-    for change in (
-        "UPDATE t$ SET v = concat(v, '1')",
-        "UPDATE t$ SET v = 'z' WHERE v = 'a1'; DELETE FROM t$ WHERE v = 'b1'",
-    ):
+    for change in ("UPDATE t$ SET v = concat(v, '1')", "UPDATE t$ SET v = 'z' WHERE v = 'a1'; DELETE FROM t$ WHERE v = 'b1'"):
         home.sql(f"{change}; REFRESH DYNAMIC TABLE d$")
         assert home.rows("SELECT * FROM d$") == home.rows("SELECT * FROM t$")
 
@@ -260,9 +255,7 @@ def test_it_follows_a_table_whose_declared_key_several_rows_have(home: Home) -> 
 @pytest.mark.long
 def test_it_follows_a_table_that_was_restored_across_an_added_column(home: Home) -> None:
     home.tracked(stream=None)
-    home.sql(
-        "INSERT INTO t$ VALUES (1, 'a', 1), (2, 'b', 2); CREATE DYNAMIC TABLE d$ AS SELECT id, name FROM t$ WHERE age > 0"
-    )
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1), (2, 'b', 2); CREATE DYNAMIC TABLE d$ AS SELECT id, name FROM t$ WHERE age > 0")
     home.sql("CREATE DYNAMIC TABLE star$ AS SELECT * FROM t$")
     home.sql("ALTER TABLE t$ ADD COLUMNS (z INT); INSERT INTO t$ VALUES (3, 'c', 3, 3)")
     home.sql("RESTORE TABLE t$ TO VERSION AS OF 1; INSERT INTO t$ VALUES (4, 'd', 4)")

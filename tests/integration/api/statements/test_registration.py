@@ -155,9 +155,7 @@ def test_entries_stay_while_the_warehouse_is_not_there(home: Home, registering: 
     assert registered(home) == ["t"]
 
 
-def test_a_job_runs_although_its_table_cannot_be_registered(
-    settings: Settings, gateway: SparkGateway, tmp_path: Path
-) -> None:
+def test_a_job_runs_although_its_table_cannot_be_registered(settings: Settings, gateway: SparkGateway, tmp_path: Path) -> None:
     with home_in(settings.model_copy(update={"metastore": "spark_catalog"}), gateway) as home:
         run_job(home, tmp_path, "t")
         assert home.rows("SELECT n FROM t$") == [(3,)]

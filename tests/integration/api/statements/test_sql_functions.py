@@ -60,17 +60,13 @@ def test_the_recognition_example_of_the_source_document_runs_verbatim(place: Pla
         "WHERE __change_type IN ('INSERT', 'UPDATE_AFTER') -- Only public.fc_image_to_text( new and replaced\n"
         "AND ( lower(relative_path) LIKE '%.jpg' OR lower(relative_path) LIKE '%.png' )"
     )
-    assert home.rows("SELECT file_path, recognized_content FROM results$") == [
-        ("soup.jpg", "dish_recognition: soup.jpg")
-    ]
+    assert home.rows("SELECT file_path, recognized_content FROM results$") == [("soup.jpg", "dish_recognition: soup.jpg")]
     assert home.rows("SELECT * FROM s$") == []
 
 
 @pytest.mark.long
 def test_a_function_is_called_wherever_an_expression_stands(home: Home, code: Path) -> None:
-    home.sql(
-        f"CREATE FUNCTION f$ AS '{code}:twice' RETURNS INT; CREATE FUNCTION p$ AS '{code}:parts' RETURNS ARRAY<STRING>"
-    )
+    home.sql(f"CREATE FUNCTION f$ AS '{code}:twice' RETURNS INT; CREATE FUNCTION p$ AS '{code}:parts' RETURNS ARRAY<STRING>")
     home.sql(f"CREATE FUNCTION two_times AS '{code}:twice' RETURNS BIGINT")
     assert home.rows("SELECT f$(f$(id)), 'f$(1)', two_times(id) FROM range(2) WHERE f$(id) < 3") == [
         (0, home.own("f$(1)"), 0),
@@ -180,9 +176,7 @@ def test_statements_read_the_contents_of_files(place: Place) -> None:
     assert rows == [("a 1.txt", "one", 3, None), ("gone.txt", None, 3, None)]
     with pytest.raises(InvalidValueError, match=r"presigned URL"):
         home.sql("SELECT get_presigned_url(VOLUME v, relative_path, 60) FROM DIRECTORY(VOLUME v)")
-    with pytest.raises(
-        SqlError, match=r"^file_content\(VOLUME must be followed by the name of a volume, a comma and a path"
-    ):
+    with pytest.raises(SqlError, match=r"^file_content\(VOLUME must be followed by the name of a volume, a comma and a path"):
         home.sql("SELECT file_content(VOLUME v)")
     with pytest.raises(NotFoundError, match="other"):
         home.sql("SELECT file_content(VOLUME other, 'a')")

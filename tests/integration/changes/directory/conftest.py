@@ -40,9 +40,7 @@ class Keeping(FileWriter):
         assert found is not None
         return found
 
-    def keeper(
-        self, wait: Callable[[float], object] = lambda _: None, store: ObjectStore | None = None
-    ) -> DirectoryKeeper:
+    def keeper(self, wait: Callable[[float], object] = lambda _: None, store: ObjectStore | None = None) -> DirectoryKeeper:
         return DirectoryKeeper(self.volume, self.catalog, self.settings, wait, store=store)
 
     def take(self, *hints: Hint, keeper: DirectoryKeeper | None = None) -> TickResult:

@@ -81,9 +81,7 @@ def test_a_range_has_its_files(snapshot: Snapshot) -> None:
     ranges = [(None, None), ("a/b/000.txt", "a0/003.txt"), ("a", "b"), ("zz", None), (None, "A")]
     for (after, until), maximum in product(ranges, (1, 3, 100)):
 
-        def page(
-            at: str | None, after: str | None = after, until: str | None = until, maximum: int = maximum
-        ) -> DirectoryPage:
+        def page(at: str | None, after: str | None = after, until: str | None = until, maximum: int = maximum) -> DirectoryPage:
             return browse.between(snapshot, at or after, until, maximum)
 
         assert [entry.path for entry in all_of(page)] == [

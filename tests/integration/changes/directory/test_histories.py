@@ -33,8 +33,7 @@ def live(directory: Directory, rng: random.Random, steps: int) -> list[State]:
             case _:
                 number, state = len(states), dict(states[-1])
                 looked = {
-                    path: None if rng.random() < 0.4 else rng.randrange(3)
-                    for path in rng.sample(PATHS, rng.randrange(1, 6))
+                    path: None if rng.random() < 0.4 else rng.randrange(3) for path in rng.sample(PATHS, rng.randrange(1, 6))
                 }
                 for path, content in looked.items():
                     if content is None:
@@ -50,9 +49,7 @@ def live(directory: Directory, rng: random.Random, steps: int) -> list[State]:
 
 def shown(tables: list[pa.Table]) -> State:
     rows = pa.concat_tables(tables)
-    found = zip(
-        rows["relative_path"].to_pylist(), rows["size"].to_pylist(), rows["refresh_id"].to_pylist(), strict=True
-    )
+    found = zip(rows["relative_path"].to_pylist(), rows["size"].to_pylist(), rows["refresh_id"].to_pylist(), strict=True)
     return {path: (size, number) for path, size, number in found}
 
 

@@ -60,9 +60,7 @@ class Bucket:
         self.catalog = Catalog(self.settings.database_url)
         self.store, self.reports = Looking(f"memory://{uuid.uuid4()}"), MemoryStore(f"memory://{uuid.uuid4()}")
         self.store.create()
-        spec = VolumeSpec(
-            name=Name.parse("v"), location="s3://photos/in", queue_type=QueueType.NONE, patterns=tuple(patterns)
-        )
+        spec = VolumeSpec(name=Name.parse("v"), location="s3://photos/in", queue_type=QueueType.NONE, patterns=tuple(patterns))
         self._id = create_volume(self.catalog, self.settings, spec, check=False).id
 
     @property
@@ -288,17 +286,15 @@ def test_a_report_older_than_the_directory_is_refused(bucket: Bucket) -> None:
 def test_reading_is_stopped(bucket: Bucket) -> None:
     inventory = bucket.report(FIRST, [bucket.put("a")])
     with pytest.raises(InterruptedByUserError):
-        DirectoryKeeper(
-            bucket.volume, bucket.catalog, bucket.settings, stopped=lambda: True, store=bucket.store
-        ).reconcile(inventory=inventory)
+        DirectoryKeeper(bucket.volume, bucket.catalog, bucket.settings, stopped=lambda: True, store=bucket.store).reconcile(
+            inventory=inventory
+        )
 
 
 def test_overlapping_runs_are_merged_in_order(bucket: Bucket, tmp_path: Path) -> None:
     files = [bucket.put(f"{number:04}") for number in range(1000)]
     inventory = bucket.report(FIRST, files[::3], files[2::3], files[1::3])
-    listing = list_report(
-        f"{tmp_path}/l", inventory, "s3://photos/in", bucket.store, Selection(), run_rows=90, group_rows=30
-    )
+    listing = list_report(f"{tmp_path}/l", inventory, "s3://photos/in", bucket.store, Selection(), run_rows=90, group_rows=30)
     found = [path for rows in listed_in(f"{tmp_path}/l") for path in rows["relative_path"].to_pylist()]
     assert found == [f"{number:04}" for number in range(1000)]
     assert (listing.files, listing.bytes, listing.covers) == (1000, 1000, "0")

@@ -86,10 +86,7 @@ def test_only_files_found_by_later_listings_count_as_missed(kept: Keeping) -> No
     kept.keeper().reconcile()
     kept.put("b")
     kept.keeper().reconcile()
-    assert [listing.added_by_listing for listing in kept.catalog.refreshes.reconciles(kept.volume.id, limit=2)] == [
-        1,
-        0,
-    ]
+    assert [listing.added_by_listing for listing in kept.catalog.refreshes.reconciles(kept.volume.id, limit=2)] == [1, 0]
 
 
 def test_an_empty_folder_is_listed_without_a_refresh(kept: Keeping) -> None:
@@ -360,11 +357,7 @@ def test_a_missing_key_that_cannot_be_checked_stays_and_the_listing_still_counts
 def test_a_directory_whose_name_is_not_text_is_rejected_and_the_rest_is_listed(kept: Keeping) -> None:
     kept.put("good")
     kept.put("d/a")
-    hints = (
-        SubtreeHint(os.fsdecode(b"bad\xff/"), "directory new"),
-        SubtreeHint("d/", "directory new"),
-        KeyHint("good"),
-    )
+    hints = (SubtreeHint(os.fsdecode(b"bad\xff/"), "directory new"), SubtreeHint("d/", "directory new"), KeyHint("good"))
     assert kept.take(*hints).commits == 1
     assert kept.directory() == {"d/a": 1, "good": 1}
     assert [one.subject for one in kept.catalog.refreshes.rejected(kept.volume.id)] == ["bad\\xff/"]

@@ -59,9 +59,7 @@ def test_a_listing_has_one_row_per_file_with_the_columns_of_the_directory(store:
 
 
 @pytest.mark.parametrize("left", [False, True])
-def test_a_listing_that_another_process_removed_is_not_an_empty_one(
-    store: MemoryStore, target: str, left: bool
-) -> None:
+def test_a_listing_that_another_process_removed_is_not_an_empty_one(store: MemoryStore, target: str, left: bool) -> None:
     store.put("a", b"x", last_modified_time=OLD)
     listing = list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
     (part,) = Path(target).iterdir()
@@ -107,14 +105,10 @@ def test_a_file_that_changes_while_it_settles_is_left_for_later(store: MemorySto
     listing = list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=change)
     assert [row["relative_path"] for row in rows(target)] == ["quiet"]
     assert listing.unsettled == ["growing"]
-    assert [(finding.path, "still being written" in finding.reason) for finding in listing.findings] == [
-        ("growing", True)
-    ]
+    assert [(finding.path, "still being written" in finding.reason) for finding in listing.findings] == [("growing", True)]
 
 
-def test_a_time_in_the_far_future_settles_at_once_and_the_current_time_does_not(
-    store: MemoryStore, target: str
-) -> None:
+def test_a_time_in_the_far_future_settles_at_once_and_the_current_time_does_not(store: MemoryStore, target: str) -> None:
     store.put("future", b"", last_modified_time=datetime.now(UTC) + timedelta(days=1))
     list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
     store.put("soon", b"", last_modified_time=datetime.now(UTC) + timedelta(seconds=1))
@@ -173,9 +167,7 @@ def test_a_listing_that_does_not_end_is_an_error(target: str) -> None:
         list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
 
 
-@given(
-    st.lists(st.text("ab\U0001f600\ue000/", min_size=1, max_size=4), max_size=40), st.integers(1, 7), st.integers(1, 5)
-)
+@given(st.lists(st.text("ab\U0001f600\ue000/", min_size=1, max_size=4), max_size=40), st.integers(1, 7), st.integers(1, 5))
 def test_files_are_listed_once_each_in_path_order(
     tmp_path_factory: pytest.TempPathFactory, paths: list[str], run_rows: int, group_rows: int
 ) -> None:

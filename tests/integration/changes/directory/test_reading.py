@@ -92,8 +92,8 @@ def test_a_plain_reader_of_the_two_tables_sees_the_directory_and_its_changes(pla
     place.refresh()
     root = f"{place.session.home.warehouse}/directories/{place.volume.id}"
     spark = place.session.spark
-    assert [
-        tuple(row) for row in spark.sql(f"SELECT relative_path, size, refresh_id FROM delta.`{root}/files`").collect()
-    ] == [("a", 2, 2)]
+    assert [tuple(row) for row in spark.sql(f"SELECT relative_path, size, refresh_id FROM delta.`{root}/files`").collect()] == [
+        ("a", 2, 2)
+    ]
     changes = spark.sql(f"SELECT refresh_id, change, relative_path, old_size FROM delta.`{root}/changes` ORDER BY 3")
     assert [tuple(row) for row in changes.collect()] == [(2, "update", "a", 1), (2, "delete", "b", 1)]

@@ -34,9 +34,7 @@ class Bucket(MemoryStore):
         self.fails_at = fails_at
         self.asked: list[tuple[str, str, bool]] = []
 
-    def list_after(
-        self, prefix: str, selection: Selection, after: str, *, deep: bool = True
-    ) -> Iterator[FileInfo | Finding]:
+    def list_after(self, prefix: str, selection: Selection, after: str, *, deep: bool = True) -> Iterator[FileInfo | Finding]:
         self.asked.append((prefix, after, deep))
         for key in self.keys:
             inside = key.startswith(prefix) and (deep or "/" not in key[len(prefix) :])
@@ -50,9 +48,7 @@ class Bucket(MemoryStore):
         yield from dict.fromkeys(f"{prefix}{rest.partition('/')[0]}/" for rest in below if "/" in rest)
 
 
-def listing_of(
-    folder: Path, bucket: Bucket, prefix: str = "", selection: Selection = ALL, **options: Any
-) -> ShardedListing:
+def listing_of(folder: Path, bucket: Bucket, prefix: str = "", selection: Selection = ALL, **options: Any) -> ShardedListing:
     """A listing into small files."""
     return ShardedListing(str(folder), bucket, prefix, selection, group_rows=10, file_rows=20, **options)
 

@@ -64,9 +64,7 @@ def test_what_is_refreshed_during_the_listing_is_no_difference(shell: Shell) -> 
             assert session.volumes.verify("v").wrong == {}
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["j", "--volume", "v"], ["--volume", "v", "--fix"], ["--volume", "v", "--outputs"]]
-)
+@pytest.mark.parametrize("arguments", [[], ["j", "--volume", "v"], ["--volume", "v", "--fix"], ["--volume", "v", "--outputs"]])
 def test_a_job_or_a_volume_is_named(shell: Shell, arguments: list[str]) -> None:
     code, _, err = shell("verify", *arguments)
     assert (code, "Usage:" in err) == (2, True)

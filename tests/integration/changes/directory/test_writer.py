@@ -95,9 +95,7 @@ class Forgetful(Refreshes):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_the_next_writer_records_a_refresh_whose_writer_died_before_recording_it(
-    directory: Directory, first: bool
-) -> None:
+def test_the_next_writer_records_a_refresh_whose_writer_died_before_recording_it(directory: Directory, first: bool) -> None:
     if not first:
         directory.list_first({"a": 1, "old": 1})
     catalog = Catalog(str(directory.catalog.database._url))
@@ -321,12 +319,8 @@ def test_tables_older_than_the_catalog_continue_from_its_number_and_are_listed_a
     writer = directory.new_writer()
     assert writer.open().newest == 4
     assert directory.catalog.refreshes.is_asked(directory.volume.id, "")
-    assert not objects.file_job(directory.catalog.jobs.get(consumer.name)).clean, (
-        "files come again of which the table has rows"
-    )
-    directory.catalog.refreshes.checked(
-        directory.volume.id, directory.catalog.refreshes.asked_checks(directory.volume.id, 10)
-    )
+    assert not objects.file_job(directory.catalog.jobs.get(consumer.name)).clean, "files come again of which the table has rows"
+    directory.catalog.refreshes.checked(directory.volume.id, directory.catalog.refreshes.asked_checks(directory.volume.id, 10))
     again = directory.refresh({"c": 1, "d": 1}, writer)
     assert again is not None
     assert again.number == 5

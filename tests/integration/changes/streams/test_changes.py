@@ -46,9 +46,7 @@ def sparks(home: Home, first: int, last: int, mode: str, updates: bool) -> list[
     reader = home.session.read.option("startingVersion", first).option("endingVersion", last)
     options = reader.option("deduplicationMode", mode).option("computeUpdates", str(updates).lower())
     frame = options.changes(f"delta.`{home.location('t')}`")
-    return sorted(
-        tuple(row) for row in frame.select("id", "v", "_change_type", "_commit_version", "_commit_timestamp").collect()
-    )
+    return sorted(tuple(row) for row in frame.select("id", "v", "_change_type", "_commit_version", "_commit_timestamp").collect())
 
 
 @pytest.mark.parametrize(
@@ -57,12 +55,7 @@ def sparks(home: Home, first: int, last: int, mode: str, updates: bool) -> list[
         ("netChanges", True),
         *(
             pytest.param(mode, updates, marks=pytest.mark.long)
-            for mode, updates in (
-                ("none", False),
-                ("dropCarryovers", True),
-                ("dropCarryovers", False),
-                ("netChanges", False),
-            )
+            for mode, updates in (("none", False), ("dropCarryovers", True), ("dropCarryovers", False), ("netChanges", False))
         ),
     ],
 )
@@ -145,10 +138,7 @@ def test_changes_from_works_on_directories(place: Place) -> None:
     place.put("a", "22")
     place.put("b", "1")
     place.refresh()
-    for clause, old, new in (
-        ("", "delete", "insert"),
-        ("WITH (computeUpdates = 'true')", "update_preimage", "update_postimage"),
-    ):
+    for clause, old, new in (("", "delete", "insert"), ("WITH (computeUpdates = 'true')", "update_preimage", "update_postimage")):
         found = place.rows(
             "SELECT relative_path, size, _change_type FROM DIRECTORY(VOLUME v) CHANGES FROM VERSION 2 TO VERSION 2 "
             f"{clause} ORDER BY relative_path, size"

@@ -291,9 +291,7 @@ def test_a_frame_is_written_using_the_views_and_functions_of_its_session(filled:
 
 
 @pytest.mark.long
-def test_an_interrupted_write_leaves_no_trace_in_the_users_session(
-    filled: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_write_leaves_no_trace_in_the_users_session(filled: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     spark = filled.session.spark
     mark = list(Marker("", 0, {}).settings())
     seen: list[set[str | None]] = []

@@ -57,9 +57,7 @@ class Place(Directory):
 
     def create(self, **options: Any) -> Stream:
         replace = {key: options.pop(key) for key in ("or_replace", "if_not_exists") if key in options}
-        return create_stream(
-            self.catalog, self.warehouse, StreamSpec(name=S, volume=self.volume.name, **options), **replace
-        )
+        return create_stream(self.catalog, self.warehouse, StreamSpec(name=S, volume=self.volume.name, **options), **replace)
 
     def advance(self, version: int | None = None) -> Stream:
         return advance_stream(self.catalog, self.warehouse, S, version)

@@ -40,9 +40,7 @@ class Model:
         self.born.append((version, self.next_row, values))
         self.next_row += 1
 
-    def net(
-        self, first: int, last: int, key: Callable[[int, Values], Any], *, by_content: bool = True
-    ) -> list[ImmediateOutput]:
+    def net(self, first: int, last: int, key: Callable[[int, Values], Any], *, by_content: bool = True) -> list[ImmediateOutput]:
         """The net changes of ``(first, last]`` of rows identified by ``key``."""
         before, after = ({key(row, one[0]): one for row, one in self.at[v].items()} for v in (first, last))
         shown: list[ImmediateOutput] = []
@@ -67,9 +65,7 @@ class Table:
         self.home = home
         self.random = random.Random(seed)
         self.model = Model()
-        home.sql(
-            f"CREATE TABLE t$ (h INT, id INT, v STRING) TBLPROPERTIES ('delta.enableDeletionVectors' = '{vectors}')"
-        )
+        home.sql(f"CREATE TABLE t$ (h INT, id INT, v STRING) TBLPROPERTIES ('delta.enableDeletionVectors' = '{vectors}')")
         home.sql("ALTER TABLE t$ SET PROPERTIES ('change_tracking' = 'true')")
         self.log = DeltaLog(home.location("t"))
         self.start = self._note()
@@ -115,9 +111,7 @@ class Table:
         taken = {values[:2] for values, _ in self.model.rows.values()}
         free = [(h, 5) for h in range(HISTORIES) if (h, 5) not in taken and self.random.random() < 0.5] or [(0, 99)]
         self._view([(h, number, "new", "") for h, number in free])
-        self.home.session.spark.sql(
-            f"INSERT INTO delta.`{self.home.location('t')}` SELECT h, id, v FROM merged"
-        ).collect()
+        self.home.session.spark.sql(f"INSERT INTO delta.`{self.home.location('t')}` SELECT h, id, v FROM merged").collect()
         for h, number in free:
             self.model.add(version, (h, number, "new"))
 
@@ -199,10 +193,7 @@ def test_random_histories_agree_with_a_model(home: Home, seed: int, vectors: boo
     location, columns = home.location("t"), ("h", "id", "v")
     for first, last in sorted(ranges):
         assert table.stream(first, last, (), append_only=False) == model.net(first, last, by_row), (first, last)
-        assert table.stream(first, last, ("h", "id"), append_only=False) == model.net(first, last, by_key), (
-            first,
-            last,
-        )
+        assert table.stream(first, last, ("h", "id"), append_only=False) == model.net(first, last, by_key), (first, last)
         assert table.stream(first, last, (), append_only=True) == model.appended(first, last), (first, last)
         logs: Mapping[str, Changelog] = {
             "spark": TrackedChanges(location, columns, columns),
@@ -215,14 +206,7 @@ def test_random_histories_agree_with_a_model(home: Home, seed: int, vectors: boo
 
 
 def net_of(home: Home, log: Changelog, first: int, last: int) -> list[tuple[str, Values]]:
-    names = {
-        "insert": "INSERT",
-        "delete": "DELETE",
-        "update_preimage": "UPDATE_BEFORE",
-        "update_postimage": "UPDATE_AFTER",
-    }
+    names = {"insert": "INSERT", "delete": "DELETE", "update_preimage": "UPDATE_BEFORE", "update_postimage": "UPDATE_AFTER"}
     sql = process.read(log, first + 1, last, Deduplication.NET_CHANGES, compute_updates=True)
-    found = [
-        (names[row["_change_type"]], (row["h"], row["id"], row["v"])) for row in home.session.spark.sql(sql).collect()
-    ]
+    found = [(names[row["_change_type"]], (row["h"], row["id"], row["v"])) for row in home.session.spark.sql(sql).collect()]
     return sorted(found)

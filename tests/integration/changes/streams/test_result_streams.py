@@ -39,10 +39,7 @@ def test_files_flow_through_a_job_and_two_more_streams_from_table_to_table(place
         CREATE TABLE STREAM of_files$ ON TABLE t$ WITH PROPERTIES ('IDENTITY' = '_file_path');
         CREATE STREAM again$ ON TABLE u$"""
     )
-    onward = (
-        "INSERT INTO u$ SELECT _file_path, n, __change_type FROM of_files$;"
-        "INSERT INTO w$ SELECT path, n, kind FROM again$"
-    )
+    onward = "INSERT INTO u$ SELECT _file_path, n, __change_type FROM of_files$;INSERT INTO w$ SELECT path, n, kind FROM again$"
     place.put("a", "22")
     place.delete("b")
     place.put("d", "1")

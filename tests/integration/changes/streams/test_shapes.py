@@ -11,13 +11,7 @@ import pytest
 
 from tests.integration.conftest import Home
 from volstream.api.dbapi import Connection, _OpenHome
-from volstream.errors import (
-    InvalidStateError,
-    InvalidValueError,
-    SqlError,
-    StreamSchemaChangedError,
-    VolstreamError,
-)
+from volstream.errors import InvalidStateError, InvalidValueError, SqlError, StreamSchemaChangedError, VolstreamError
 from volstream.ingest import RealtimeOperation, RowOperator, RowsNotSentError
 
 MAPPED = "'delta.columnMapping.mode' = 'name'"
@@ -45,9 +39,7 @@ class Case:
 
 STRUCT = ("named_struct('a', 1)", {"a": 1})
 CASES = {
-    "comment on a field": Case(
-        "v STRUCT<a: INT>", "ALTER COLUMN v.a COMMENT 'x'", STRUCT, ("named_struct('a', 2)", {"a": 2})
-    ),
+    "comment on a field": Case("v STRUCT<a: INT>", "ALTER COLUMN v.a COMMENT 'x'", STRUCT, ("named_struct('a', 2)", {"a": 2})),
     "a field is added": Case(
         "v STRUCT<a: INT>",
         "ADD COLUMNS (v.b STRING)",
@@ -91,9 +83,7 @@ CASES = {
 IN_CI = ("a field is added", "a renamed column is widened")
 
 
-@pytest.fixture(
-    params=[pytest.param(name, marks=() if name in IN_CI else pytest.mark.long) for name in CASES], name="case"
-)
+@pytest.fixture(params=[pytest.param(name, marks=() if name in IN_CI else pytest.mark.long) for name in CASES], name="case")
 def altered(request: pytest.FixtureRequest, home: Home) -> Case:
     case = CASES[request.param]
     old, new = case.older[0], case.newer[0]
@@ -112,13 +102,7 @@ def altered(request: pytest.FixtureRequest, home: Home) -> Case:
 def test_a_stream_shows_older_values_in_the_newest_columns(case: Case, home: Home) -> None:
     """Rule R-15 of docs/streams.md."""
     old, new = case.older[1], case.newer[1]
-    net = [
-        ("DELETE", 2, old),
-        ("INSERT", 3, old),
-        ("INSERT", 4, new),
-        ("UPDATE_AFTER", 1, new),
-        ("UPDATE_BEFORE", 1, old),
-    ]
+    net = [("DELETE", 2, old), ("INSERT", 3, old), ("INSERT", 4, new), ("UPDATE_AFTER", 1, new), ("UPDATE_BEFORE", 1, old)]
     for stream in ("s", "keyed"):
         assert home.rows(f"SELECT __change_type, id, {case.name} FROM {stream}$") == net, stream
     if case.properties == WIDENING:  # Delta's feed takes the older files for damaged
@@ -157,10 +141,7 @@ def test_changes_of_altered_columns_are_those_of_each_version(case: Case, home: 
         assert home.rows(text) == each
         assert None not in [row[0] for row in home.rows(text.replace("_change_type", "_commit_timestamp"))]
         updated = home.rows(f"{text} WITH (computeUpdates = 'true', identity = 'id')")
-        assert [row[:3] for row in updated if row[1] == 1] == [
-            ("update_postimage", 1, new),
-            ("update_preimage", 1, old),
-        ]
+        assert [row[:3] for row in updated if row[1] == 1] == [("update_postimage", 1, new), ("update_preimage", 1, old)]
     net = home.rows(f"{text} WITH (deduplicationMode = 'netChanges')")
     assert [row[:3] for row in net] == [
         ("delete", 1, old),

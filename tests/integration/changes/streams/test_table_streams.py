@@ -36,9 +36,7 @@ def versions(home: Home, stream: str = "s$") -> dict[tuple[str, int], int]:
 
 @pytest.mark.long
 def test_the_append_only_example_of_the_source_document_works(home: Home) -> None:
-    home.sql(
-        "CREATE TABLE t$ (id INT, name VARCHAR, age INT); ALTER table t$ set PROPERTIES ('change_tracking' = 'true')"
-    )
+    home.sql("CREATE TABLE t$ (id INT, name VARCHAR, age INT); ALTER table t$ set PROPERTIES ('change_tracking' = 'true')")
     home.sql("CREATE table stream s$ ON TABLE t$ WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY')")
     home.sql(FIVE)
     first = [
@@ -61,9 +59,7 @@ def test_the_append_only_example_of_the_source_document_works(home: Home) -> Non
 
 @pytest.mark.long
 def test_the_standard_example_of_the_source_document_works(home: Home) -> None:
-    home.sql(
-        "CREATE TABLE t$ (id INT, name VARCHAR, age INT); ALTER TABLE t$ set PROPERTIES ('change_tracking' = 'true')"
-    )
+    home.sql("CREATE TABLE t$ (id INT, name VARCHAR, age INT); ALTER TABLE t$ set PROPERTIES ('change_tracking' = 'true')")
     home.sql("CREATE table stream s$ ON TABLE t$ WITH PROPERTIES ('TABLE_STREAM_MODE' = 'STANDARD')")
     home.sql(FIVE)
     home.sql("CREATE TABLE u$ (id INT, name VARCHAR, age INT)")
@@ -76,12 +72,7 @@ def test_the_standard_example_of_the_source_document_works(home: Home) -> None:
         ("UPDATE_BEFORE", 1, "Alice", 20),
         ("UPDATE_BEFORE", 3, "Charlie", 30),
     ]
-    assert versions(home) == {
-        ("UPDATE_AFTER", 1): 1,
-        ("UPDATE_AFTER", 3): 1,
-        ("UPDATE_BEFORE", 1): 0,
-        ("UPDATE_BEFORE", 3): 0,
-    }
+    assert versions(home) == {("UPDATE_AFTER", 1): 1, ("UPDATE_AFTER", 3): 1, ("UPDATE_BEFORE", 1): 0, ("UPDATE_BEFORE", 3): 0}
     merge = (
         "MERGE INTO u$ target USING s$ source_stream ON target.id = source_stream.id "
         "WHEN MATCHED AND source_stream.__change_type = 'UPDATE_AFTER' THEN update set target.age = source_stream.age "
@@ -157,9 +148,7 @@ def test_rows_that_are_older_than_change_tracking_have_no_version(home: Home) ->
     home.sql("ALTER TABLE t$ SET PROPERTIES ('DATA_RETENTION_DAYS' = '30', 'change_tracking' = 'true')")
     kept = {row["key"]: row["value"] for row in home.sql("SHOW TBLPROPERTIES t$")}
     assert kept["delta.logRetentionDuration"] == kept["delta.deletedFileRetentionDuration"] == "interval 30 days"
-    home.sql(
-        "CREATE STREAM s$ ON TABLE t$ WITH PROPERTIES ('SHOW_INITIAL_ROWS' = 'TRUE'); CREATE STREAM r$ ON TABLE t$"
-    )
+    home.sql("CREATE STREAM s$ ON TABLE t$ WITH PROPERTIES ('SHOW_INITIAL_ROWS' = 'TRUE'); CREATE STREAM r$ ON TABLE t$")
     unknown = "SELECT __change_type, id, __commit_version IS NULL, __commit_timestamp IS NULL FROM"
     assert home.rows(f"{unknown} s$") == [("INSERT", 1, True, True), ("INSERT", 2, True, True)]
     home.sql("UPDATE t$ SET age = age")
@@ -258,9 +247,7 @@ def test_a_create_table_that_was_killed_leaves_nothing(home: Home, left: str) ->
 def test_show_tables_has_the_users_temporary_views_and_none_of_ours(home: Home) -> None:
     home.tracked()
     home.sql("CREATE OR REPLACE TEMPORARY VIEW mine AS SELECT 1 AS v")
-    home.sql(
-        "CREATE OR REPLACE TEMPORARY VIEW volstream_files AS SELECT 1 AS v"
-    )  # as a verification of a job leaves it
+    home.sql("CREATE OR REPLACE TEMPORARY VIEW volstream_files AS SELECT 1 AS v")  # as a verification of a job leaves it
     read = home.session.table(home.name("s"))  # through a view that lives as long as it does
     assert "mine" in [row["tableName"] for row in home.sql(f"SHOW TABLES IN {home.schema}")]
     for shown in ("TABLES", "TABLES IN default", f"VIEWS IN {home.schema}"):
@@ -395,8 +382,7 @@ def test_a_key_that_two_added_rows_have_is_told_without_an_update(home: Home) ->
     [
         "UPDATE t$ SET age = age + 1",
         pytest.param(
-            "UPDATE t$ SET age = 21 WHERE name = 'Alice'; UPDATE t$ SET age = 22 WHERE name = 'Bob'",
-            marks=pytest.mark.long,
+            "UPDATE t$ SET age = 21 WHERE name = 'Alice'; UPDATE t$ SET age = 22 WHERE name = 'Bob'", marks=pytest.mark.long
         ),
         pytest.param("UPDATE t$ SET name = if(name = 'Alice', 'Bob', 'Alice')", marks=pytest.mark.long),
         pytest.param("DELETE FROM t$", marks=pytest.mark.long),
@@ -421,18 +407,14 @@ def test_a_key_of_two_rows_is_found_in_a_table_with_mapped_columns(home: Home) -
     home.sql("INSERT INTO t$ VALUES (1, 'Alice', 20), (1, 'Bob', 20), (2, 'Carl', 25)")
     home.sql("CREATE STREAM s$ ON TABLE t$; INSERT INTO t$ VALUES (3, 'Dora', 30)")
     start = (home.offset() or 0) + 1
-    home.sql(
-        f"DELETE FROM t$ WHERE name = 'Bob'; RESTORE TABLE t$ TO VERSION AS OF {start}; DELETE FROM t$ WHERE age = 20"
-    )
+    home.sql(f"DELETE FROM t$ WHERE name = 'Bob'; RESTORE TABLE t$ TO VERSION AS OF {start}; DELETE FROM t$ WHERE age = 20")
     with pytest.raises(PySparkException, match="have the same key"):
         home.rows(KINDS)
 
 
 @pytest.mark.long
 def test_columns_may_have_the_names_of_any_step_of_a_read(home: Home) -> None:
-    home.tracked(
-        columns="change INT NOT NULL PRIMARY KEY, place STRING, image INT, old INT, new INT, sum INT", stream=None
-    )
+    home.tracked(columns="change INT NOT NULL PRIMARY KEY, place STRING, image INT, old INT, new INT, sum INT", stream=None)
     home.sql("INSERT INTO t$ VALUES (1, 'a', 1, 1, 1, 1); CREATE STREAM s$ ON TABLE t$; UPDATE t$ SET place = 'b'")
     assert home.rows("SELECT __change_type, change, place, sum FROM s$") == [
         ("UPDATE_AFTER", 1, "b", 1),
@@ -447,11 +429,7 @@ def test_identity_columns_can_be_named(home: Home) -> None:
     home.sql(FIVE)
     home.sql("CREATE STREAM s$ ON TABLE t$ WITH PROPERTIES ('IDENTITY' = 'id')")
     home.sql("INSERT OVERWRITE t$ SELECT id, name, CASE WHEN id = 5 THEN 41 ELSE age END FROM t$ WHERE id > 1")
-    assert home.rows(KINDS) == [
-        ("DELETE", 1, "Alice", 20),
-        ("UPDATE_AFTER", 5, "Eve", 41),
-        ("UPDATE_BEFORE", 5, "Eve", 40),
-    ]
+    assert home.rows(KINDS) == [("DELETE", 1, "Alice", 20), ("UPDATE_AFTER", 5, "Eve", 41), ("UPDATE_BEFORE", 5, "Eve", 40)]
     with pytest.raises(InvalidValueError, match="no column 'x'"):
         home.sql("CREATE STREAM s2$ ON TABLE t$ WITH PROPERTIES ('IDENTITY' = 'x')")
 
@@ -499,10 +477,7 @@ def test_an_added_column_is_null_in_older_images(home: Home) -> None:
     home.sql(FIVE)
     home.sql("CREATE STREAM s$ ON TABLE t$")
     home.sql("ALTER TABLE t$ ADD COLUMNS (city STRING); UPDATE t$ SET city = 'Rome' WHERE id = 1")
-    assert home.rows("SELECT __change_type, id, city FROM s$") == [
-        ("UPDATE_AFTER", 1, "Rome"),
-        ("UPDATE_BEFORE", 1, None),
-    ]
+    assert home.rows("SELECT __change_type, id, city FROM s$") == [("UPDATE_AFTER", 1, "Rome"), ("UPDATE_BEFORE", 1, None)]
 
 
 @pytest.mark.long

@@ -17,10 +17,7 @@ from volstream.errors import SqlError
 
 ZONES = [
     "Asia/Kathmandu",
-    *(
-        pytest.param(zone, marks=pytest.mark.long)
-        for zone in ("UTC", "America/St_Johns", "Pacific/Kiritimati", "<+0005>-0:05")
-    ),
+    *(pytest.param(zone, marks=pytest.mark.long) for zone in ("UTC", "America/St_Johns", "Pacific/Kiritimati", "<+0005>-0:05")),
 ]
 
 #: How a time is given, and what then says which version or rows were meant.
@@ -37,14 +34,10 @@ WAYS: dict[str, Callable[[Home, str], object]] = {
     "load a path": lambda home, when: _ids(
         home.session.read.format("delta").option("timestampAsOf", when).load(home.location("t"))
     ),
-    "spark": lambda home, when: _ids(
-        home.session.spark.sql(f"SELECT id FROM {home.name('t')} TIMESTAMP AS OF '{when}'")
-    ),
+    "spark": lambda home, when: _ids(home.session.spark.sql(f"SELECT id FROM {home.name('t')} TIMESTAMP AS OF '{when}'")),
     "reader": lambda home, when: _ids(home.session.read.option("timestampAsOf", when).table(home.name("t"))),
     "changes": lambda home, when: home.rows(f"SELECT id FROM t$ CHANGES FROM VERSION 1 TO TIMESTAMP '{when}'"),
-    "session.changes": lambda home, when: _ids(
-        home.session.changes(home.name("t"), startingVersion=1, endingTimestamp=when)
-    ),
+    "session.changes": lambda home, when: _ids(home.session.changes(home.name("t"), startingVersion=1, endingTimestamp=when)),
     "session.changes of a datetime": lambda home, when: _ids(
         home.session.changes(home.name("t"), startingVersion=1, endingTimestamp=datetime.fromisoformat(when))
     ),
@@ -135,9 +128,7 @@ def test_a_zone_that_sql_sets_is_that_of_its_times(history: Home) -> None:
             .selectExpr("string(timestamp) AS at")
             .collect()
         )
-        return {
-            name: WAYS[name](history, found["at"]) for name in ("select", "changes", "session.changes", "create stream")
-        }
+        return {name: WAYS[name](history, found["at"]) for name in ("select", "changes", "session.changes", "create stream")}
 
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(tried).result()
@@ -161,9 +152,7 @@ def test_a_cursor_gives_times_with_their_zone(history: Home, elsewhere: ThreadPo
     def tried() -> tuple[Any, ...]:
         with Connection(_OpenHome(history.session)) as made:
             cursor = made.cursor()
-            cursor.execute(
-                "SELECT TIMESTAMP '2026-07-01 12:00:00Z', struct(array(TIMESTAMP '2026-07-01 12:00:00Z') AS a)"
-            )
+            cursor.execute("SELECT TIMESTAMP '2026-07-01 12:00:00Z', struct(array(TIMESTAMP '2026-07-01 12:00:00Z') AS a)")
             row = cursor.fetchone()
             assert row is not None
             return row
@@ -172,9 +161,7 @@ def test_a_cursor_gives_times_with_their_zone(history: Home, elsewhere: ThreadPo
     assert moment == nested.a[0] == datetime.fromisoformat("2026-07-01T12:00:00+00:00")
 
 
-def test_the_conditions_of_a_job_are_in_utc_wherever_they_are_tried(
-    place: Place, elsewhere: ThreadPoolExecutor
-) -> None:
+def test_the_conditions_of_a_job_are_in_utc_wherever_they_are_tried(place: Place, elsewhere: ThreadPoolExecutor) -> None:
     place.put("a.txt", "abc")
     place.job(
         "def f(file):\n    return {'n': 1}\n",

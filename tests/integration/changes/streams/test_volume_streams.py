@@ -199,14 +199,7 @@ def test_an_empty_range_has_the_right_columns(place: Place) -> None:
     place.refresh()
     place.session.streams.create("s", "v")
     frame = place.session.sql("SELECT * FROM s")
-    assert frame.columns[:6] == [
-        "__change_type",
-        "__commit_version",
-        "__commit_timestamp",
-        "relative_path",
-        "url",
-        "size",
-    ]
+    assert frame.columns[:6] == ["__change_type", "__commit_version", "__commit_timestamp", "relative_path", "url", "size"]
     assert frame.count() == 0
 
 
@@ -221,9 +214,7 @@ def test_folding_is_not_a_change(place: Place) -> None:
     keeper.reconcile()
     before = changes(place)
     keeper.maintain()
-    assert (
-        changes(place) == before == [("INSERT", "b", 1, 2), ("UPDATE_AFTER", "a", 2, 2), ("UPDATE_BEFORE", "a", 1, 1)]
-    )
+    assert changes(place) == before == [("INSERT", "b", 1, 2), ("UPDATE_AFTER", "a", 2, 2), ("UPDATE_BEFORE", "a", 1, 1)]
     place.session.streams.create("s", "v", or_replace=True)
     assert not place.session.streams.has_data("s")
     assert changes(place) == []

@@ -47,9 +47,7 @@ class Kept:
         found = TailedTable.open(location)
         # The version to which the tail belongs: rows may move meanwhile.
         version = None if found is None else found.version
-        base = pa.table(
-            QueryBuilder().register("t", open_table(location, version)).execute("SELECT * FROM t").read_all()
-        )
+        base = pa.table(QueryBuilder().register("t", open_table(location, version)).execute("SELECT * FROM t").read_all())
         rows = base.to_pylist()
         if found is not None:
             rows += found.tail.rows(found.moved, found.tail.newest).to_pylist()

@@ -69,12 +69,7 @@ def test_events_of_every_form_are_hints_and_others_are_rejected(broker: Broker, 
     minio = {"EventName": "s3:ObjectCreated:Put", "Key": "photos/a b", **json.loads(s3_body("a b"))}
     broker.send(topic, s3_body("a"), json.dumps(minio), *paths("p"), "no event", None)
     messages = received(queue, 5)
-    assert hints(messages) == [
-        ObjectHint("photos", "a"),
-        ObjectHint("photos", "a b"),
-        ObjectHint("photos", "a+b"),
-        KeyHint("p"),
-    ]
+    assert hints(messages) == [ObjectHint("photos", "a"), ObjectHint("photos", "a b"), ObjectHint("photos", "a+b"), KeyHint("p")]
     assert [message.rejection is not None for message in messages] == [False, False, False, True, True]
 
 

@@ -16,14 +16,7 @@ from tests.integration.files.kafka.conftest import Kept
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
 from volstream.catalog.leases import of_commits, of_source
-from volstream.errors import (
-    AlreadyExistsError,
-    FencedError,
-    InvalidStateError,
-    InvalidValueError,
-    NotFoundError,
-    TailFullError,
-)
+from volstream.errors import AlreadyExistsError, FencedError, InvalidStateError, InvalidValueError, NotFoundError, TailFullError
 from volstream.ingest.sources.kafka import rows as of_messages
 from volstream.ingest.sources.kafka.ingestion import TopicIngestion
 from volstream.ingest.sources.kafka.topic import TopicSource
@@ -99,13 +92,7 @@ def test_a_header_whose_name_is_no_text_stops_nothing_however_often_it_is_read(k
     assert kept.poll() == 3
     assert kept.error() == ""
     found = [(header["name"], header["value"]) for header in kept.rows()[1]["headers"]]
-    assert found == [
-        ("a", b"1"),
-        (of_messages.UNREADABLE, b"v"),
-        ("b", b""),
-        (of_messages.UNREADABLE, b"w"),
-        ("ü", b"2"),
-    ]
+    assert found == [("a", b"1"), (of_messages.UNREADABLE, b"v"), ("b", b""), (of_messages.UNREADABLE, b"w"), ("ü", b"2")]
 
 
 @pytest.mark.parametrize("source_format", ["bytes", "avro"])

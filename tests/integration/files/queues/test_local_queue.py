@@ -149,9 +149,7 @@ def test_reading_reports_nothing(root: Path, listen: Listen) -> None:
     assert listener.hints == []
 
 
-@pytest.mark.parametrize(
-    "name", ["sp ace", "a+%25&=", "q'\"", "new\nline", "ü日", "-rf", "a" * 255, os.fsdecode(b"\xff")]
-)
+@pytest.mark.parametrize("name", ["sp ace", "a+%25&=", "q'\"", "new\nline", "ü日", "-rf", "a" * 255, os.fsdecode(b"\xff")])
 def test_any_file_name_is_reported_unchanged(root: Path, listen: Listen, name: str) -> None:
     listener = listen()
     (root / name).touch()
@@ -390,11 +388,7 @@ def test_the_kernels_watch_limit_is_an_error_even_if_only_subdirectories_hit_it(
         pytest.skip("this machine allows no user namespaces")
     script = f'{limit}; exec "$@"'
     ended = subprocess.run(
-        [*command, script, "sh", sys.executable, "-c", LIMITED, str(root)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
+        [*command, script, "sh", sys.executable, "-c", LIMITED, str(root)], capture_output=True, text=True, timeout=30, check=True
     )
     if watches == 20:
         assert ended.stdout == ""

@@ -64,9 +64,7 @@ def said(python: str, code: str) -> str:
     return subprocess.run([python, "-I", "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_packages_are_installed_from_a_lock_file_with_hashes(
-    made: EnvironmentStore, tmp_path: Path, installer: str
-) -> None:
+def test_packages_are_installed_from_a_lock_file_with_hashes(made: EnvironmentStore, tmp_path: Path, installer: str) -> None:
     wheel(tmp_path, "1.0")
     wheel(tmp_path, "2.0")
     path = requirements(tmp_path, "--no-index\n--find-links .\nclasher<2  # the old one\n")
@@ -89,9 +87,7 @@ def test_pip_before_23_1_reports_hashes_in_another_form(tmp_path: Path) -> None:
     assert _Installer(tmp_path / "requirements.txt", tmp_path, 0)._pinned(package) == "clasher==1.0 --hash=sha256:0a1b"
 
 
-def test_a_file_that_asks_for_something_else_is_another_environment(
-    made: EnvironmentStore, tmp_path: Path, notes: Path
-) -> None:
+def test_a_file_that_asks_for_something_else_is_another_environment(made: EnvironmentStore, tmp_path: Path, notes: Path) -> None:
     (tmp_path / "more.txt").write_text("b==1\n")
     path = requirements(tmp_path, "-r \\\n  more.txt\n")
     pythons = [made.at(path).python, made.at(path).python]
@@ -251,9 +247,7 @@ def test_an_archive_whose_links_lead_outside_is_refused_whole(
         last.size = 4
         archive.addfile(last, io.BytesIO(b"mine"))
     before = sorted(path for path in tmp_path.rglob("*"))
-    with pytest.raises(
-        InvalidValueError, match=r"bad\.tar cannot be unpacked: .* (leads out of the archive|by a link)"
-    ):
+    with pytest.raises(InvalidValueError, match=r"bad\.tar cannot be unpacked: .* (leads out of the archive|by a link)"):
         made.at(str(packed))
     assert [path for path in sorted(tmp_path.rglob("*")) if path not in before and path.name == "keys"] == []
 

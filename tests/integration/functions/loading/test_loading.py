@@ -143,9 +143,7 @@ def test_each_of_many_batches_may_bring_a_column(place: Place) -> None:
         ("call", "volstream.jobs.attempt.BatchExecutor._commit"),
     ],
 )
-def test_an_interruption_while_a_column_is_added_loses_and_doubles_nothing(
-    place: Place, event: Any, function: str
-) -> None:
+def test_an_interruption_while_a_column_is_added_loses_and_doubles_nothing(place: Place, event: Any, function: str) -> None:
     place.put("a.csv", "id\n1\n")
     load(place)
     place.run()
@@ -308,9 +306,7 @@ def test_a_statement_creates_a_job_that_loads(place: Place) -> None:
         ("LOAD AS INSERT INTO t SELECT 1", SqlError, "A job of a statement has no LOAD"),
     ],
 )
-def test_statements_that_make_no_sense_are_errors(
-    place: Place, clauses: str, error: type[Exception], message: str
-) -> None:
+def test_statements_that_make_no_sense_are_errors(place: Place, clauses: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         place.session.sql(f"CREATE JOB j {clauses}")
 
@@ -356,9 +352,9 @@ def nested_orc(depth: int) -> bytes:
             return number(at << 3) + number(value)
         return number(at << 3 | 2) + number(len(value)) + value
 
-    types = b"".join(
-        field(4, field(1, 12) + field(2, number(level + 1)) + field(3, b"f")) for level in range(depth)
-    ) + field(4, field(1, 4))
+    types = b"".join(field(4, field(1, 12) + field(2, number(level + 1)) + field(3, b"f")) for level in range(depth)) + field(
+        4, field(1, 4)
+    )
     footer = field(1, 3) + field(2, 3) + types + field(6, 1)
     script = field(1, len(footer)) + field(2, 0) + field(3, 1 << 18) + field(4, number(0) + number(12))
     script += field(5, 0) + field(6, 1) + field(8000, b"ORC")

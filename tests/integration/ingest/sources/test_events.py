@@ -159,9 +159,7 @@ def test_events_are_received_and_committed_without_an_engine(without_engine: Ses
 
 
 @pytest.mark.long
-def test_old_events_are_deleted_once_the_engine_is_up_and_others_stay(
-    settings: Settings, gateway: SparkGateway
-) -> None:
+def test_old_events_are_deleted_once_the_engine_is_up_and_others_stay(settings: Settings, gateway: SparkGateway) -> None:
     asked, up = threading.Event(), threading.Event()
 
     def connect() -> SparkGateway:
@@ -200,9 +198,7 @@ def test_a_retention_is_a_duration(text: str | None, seconds: int | None) -> Non
     assert RETENTION_POLICY.read(text) == seconds
 
 
-@pytest.mark.parametrize(
-    "given", [timedelta(0), timedelta(seconds=-1), timedelta(milliseconds=1), "500ms", timedelta.max]
-)
+@pytest.mark.parametrize("given", [timedelta(0), timedelta(seconds=-1), timedelta(milliseconds=1), "500ms", timedelta.max])
 def test_a_retention_has_bounds(given: str | timedelta) -> None:
     with pytest.raises(InvalidValueError):
         RETENTION_POLICY.read(given)

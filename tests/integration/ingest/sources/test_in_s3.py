@@ -55,12 +55,7 @@ def test_versions_of_items_are_kept_in_a_bucket(session: Session) -> None:
     table = session.source.create_table("v", "id", data=[{"id": 1}], immutable=True, version=1)
     assert table.get(1) == {"id": 1}
     table = session.source.create_table("v", "id", data=[{"id": 2, "n": 0}], immutable=True, version=2)
-    assert [table.get(key, version=version) for key in (1, 2) for version in (1, 2)] == [
-        {"id": 1},
-        None,
-        None,
-        {"id": 2, "n": 0},
-    ]
+    assert [table.get(key, version=version) for key in (1, 2) for version in (1, 2)] == [{"id": 1}, None, None, {"id": 2, "n": 0}]
     with pytest.raises(AlreadyExistsError):
         session.source.create_table("v", "id", data=[{"id": 3}], immutable=True, version=1)
     session.source.drop("v")

@@ -33,9 +33,7 @@ def test_the_snippets_of_the_document_run(without_engine: Session) -> None:
     table = without_engine.source.create_table(name="MyTable", primary_key="id")
     table.insert(SIMBA)
     assert table.get("user1") == SIMBA
-    table = without_engine.source.create_table(
-        name="Another", primary_key="id", data=[SIMBA], immutable=True, version=1
-    )
+    table = without_engine.source.create_table(name="Another", primary_key="id", data=[SIMBA], immutable=True, version=1)
     assert table.get("user1") == SIMBA
 
 
@@ -75,11 +73,7 @@ def test_two_commits_at_once_are_one(session: Session) -> None:
 @hypothesis_settings(
     max_examples=hypothesis_settings().max_examples // 6, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["insert", "delete", "many"]), st.sampled_from("abcdefgh")), min_size=1, max_size=12
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from(["insert", "delete", "many"]), st.sampled_from("abcdefgh")), min_size=1, max_size=12))
 def test_a_table_of_items_agrees_with_a_dict(without_engine: Session, steps: list[tuple[str, str]]) -> None:
     without_engine.source.drop("t", if_exists=True)
     table, model = without_engine.source.create_table("t", "k"), dict[str, dict[str, object]]()
@@ -111,9 +105,7 @@ def test_a_table_of_items_agrees_with_a_dict(without_engine: Session, steps: lis
         ({"id": "\ud800"}, r"id cannot be '\\ud800'\. It has half a character"),
     ],
 )
-def test_an_item_that_cannot_be_stored_is_refused(
-    without_engine: Session, item: dict[str, object], reason: str
-) -> None:
+def test_an_item_that_cannot_be_stored_is_refused(without_engine: Session, item: dict[str, object], reason: str) -> None:
     table = without_engine.source.create_table("t", "id")
     with pytest.raises(InvalidValueError, match=reason):
         table.insert_all([{"id": 1}, item])
@@ -124,9 +116,7 @@ def test_an_item_that_cannot_be_stored_is_refused(
 def test_each_version_of_an_immutable_table_stays(session: Session) -> None:
     source = session.source
     table = source.create_table("versioned", "id", [{"id": "a", "n": 1}, {"id": "b"}], immutable=True)
-    assert source.create_table(
-        "versioned", "id", [{"id": "b"}, {"id": "a", "n": 1}], immutable=True, version=1
-    ).versions == [1]
+    assert source.create_table("versioned", "id", [{"id": "b"}, {"id": "a", "n": 1}], immutable=True, version=1).versions == [1]
     with pytest.raises(AlreadyExistsError, match="Version 1 of versioned exists with other data"):
         source.create_table("versioned", "id", [{"id": "a", "n": 2}], immutable=True, version=1)
     source.create_table("versioned", "id", [{"id": "a", "n": 2}], immutable=True)

@@ -30,10 +30,7 @@ from volstream.tables.delta import folders
 
 __all__ = ["cloud", "localstack", "moto", "oss", "seaweedfs"]
 
-USERS: list[dict[str, Any]] = [
-    {"id": "user1", "name": 'Simba, "the" cat', "age": 3},
-    {"id": "user2", "name": None, "age": 40},
-]
+USERS: list[dict[str, Any]] = [{"id": "user1", "name": 'Simba, "the" cat', "age": 3}, {"id": "user2", "name": None, "age": 40}]
 
 
 def csv_text(users: list[dict[str, Any]]) -> str:
@@ -44,11 +41,7 @@ def csv_text(users: list[dict[str, Any]]) -> str:
 
 
 def write_avro(path: Path) -> None:
-    fields = [
-        {"name": "id", "type": "string"},
-        {"name": "name", "type": ["null", "string"]},
-        {"name": "age", "type": "long"},
-    ]
+    fields = [{"name": "id", "type": "string"}, {"name": "name", "type": ["null", "string"]}, {"name": "age", "type": "long"}]
     with path.open("wb") as file:
         fastavro.writer(file, {"type": "record", "name": "user", "fields": fields}, USERS)
 
@@ -75,9 +68,7 @@ def session(settings: Settings, gateway: SparkGateway) -> Iterator[Session]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [name if name in _TRIED else pytest.param(name, marks=pytest.mark.long) for name in WRITERS]
-)
+@pytest.mark.parametrize("name", [name if name in _TRIED else pytest.param(name, marks=pytest.mark.long) for name in WRITERS])
 def test_rows_of_a_file_are_found_by_key(session: Session, tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path / name)
     table = session.connector.upload_file(str(tmp_path / name), name="users", primary_key="id")
@@ -237,9 +228,7 @@ def test_a_file_is_read_within_limits_of_size_and_memory(session: Session, tmp_p
     with session_on(session.home.gateway, session.home.settings.model_copy(update=limits)) as limited:
         with pytest.raises(InvalidValueError, match=r"large\.csv has more than 3\.9 KiB \(setting upload_max_bytes\)"):
             limited.connector.upload_file(str(tmp_path / "large.csv"), "large", "id")
-        with pytest.raises(
-            InvalidValueError, match=r"takes more than 500\.0 MiB of memory \(setting function_memory\)"
-        ):
+        with pytest.raises(InvalidValueError, match=r"takes more than 500\.0 MiB of memory \(setting function_memory\)"):
             limited.connector.upload_file(str(tmp_path / "bomb.parquet"), "bomb", "id")
 
 
@@ -279,9 +268,7 @@ def test_no_error_of_an_upload_shows_what_signs_its_url(session: Session, uri: s
 def test_fields_of_objects_have_any_name(session: Session, tmp_path: Path) -> None:
     rows = [{"id": "1", "of": {"x-y": 1, "a.b": "text", "c`d": None, "e:int>": True}}]
     columns = pa.struct([("x-y", pa.int64()), ("a.b", pa.string()), ("c`d", pa.string()), ("e:int>", pa.bool_())])
-    pq.write_table(
-        pa.Table.from_pylist(rows, pa.schema([("id", pa.string()), ("of", columns)])), tmp_path / "odd.parquet"
-    )
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema([("id", pa.string()), ("of", columns)])), tmp_path / "odd.parquet")
     table = session.connector.upload_file(str(tmp_path / "odd.parquet"), "odd", "id")
     assert dict(table.get("1") or {}) == rows[0]
 

@@ -24,9 +24,7 @@ from volstream.errors import InvalidValueError
 from volstream.ops.alerts.model import Alert, AlertEvent, Subject
 from volstream.ops.alerts.receivers import DeliveryError, deliver
 
-ALERT = Alert(
-    AlertEvent.FAILURE, Subject("job", "sizes"), True, "1 file failed.", "volstream list failures --job sizes"
-)
+ALERT = Alert(AlertEvent.FAILURE, Subject("job", "sizes"), True, "1 file failed.", "volstream list failures --job sizes")
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 PAYLOAD = ALERT.payload("/home", "host", NOW, None)
 SECRET = "T0P/S3CR3T"
@@ -92,8 +90,7 @@ def test_a_webhook_that_hangs_is_given_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "begin"),
-    [pytest.param("http", b"HTTP/1.1 200 ", marks=pytest.mark.long), ("https", b"\x16\x03\x03\x40\x00")],
+    ("scheme", "begin"), [pytest.param("http", b"HTTP/1.1 200 ", marks=pytest.mark.long), ("https", b"\x16\x03\x03\x40\x00")]
 )
 def test_a_webhook_that_answers_a_byte_at_a_time_is_given_up_and_its_connection_shut(scheme: str, begin: bytes) -> None:
     def drip() -> None:
@@ -173,9 +170,7 @@ def test_a_command_gets_the_payload_and_variables(tmp_path: Path) -> None:
     assert json.loads(text.removesuffix("sizes\n")) == PAYLOAD
 
 
-def test_a_command_is_run_without_a_shell_unless_one_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_is_run_without_a_shell_unless_one_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given: Any = f"touch '{tmp_path}/a b' $(touch {tmp_path}/no)"
     deliver(Receiver(command=given), PAYLOAD)
@@ -216,9 +211,7 @@ def test_a_receiver_has_a_webhook_or_a_command_and_settings_do_not_show_it(tmp_p
         with pytest.raises(ValidationError):
             Receiver.model_validate(odd)
     settings = config.load(
-        tmp_path,
-        receivers={"ops": {"webhook": f"https://h/{SECRET}", "headers": {"A": SECRET}}},
-        openlineage={"a": SECRET},
+        tmp_path, receivers={"ops": {"webhook": f"https://h/{SECRET}", "headers": {"A": SECRET}}}, openlineage={"a": SECRET}
     )
     assert SECRET not in repr(settings)
 

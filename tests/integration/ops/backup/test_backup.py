@@ -154,9 +154,7 @@ def test_a_backup_without_its_catalog_is_damaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", ["tables/public/s", "tables/public/s/_tail", "tables/public/plain"])
-def test_a_damaged_table_is_named_with_what_to_do_and_nothing_is_left_of_the_backup(
-    tmp_path: Path, damaged: str
-) -> None:
+def test_a_damaged_table_is_named_with_what_to_do_and_nothing_is_left_of_the_backup(tmp_path: Path, damaged: str) -> None:
     folder = tmp_path / "backup"
     with _session(tmp_path / "home") as session:
         home = session.home
@@ -186,17 +184,13 @@ def test_a_damaged_directory_is_named_by_its_volume(tmp_path: Path) -> None:
         session.volumes.refresh("v")
         for entry in Path(home.warehouse).rglob("_delta_log/*.json"):
             entry.write_text("not a log")
-        with pytest.raises(
-            DependencyError, match=r"(?s)The directory of volume v cannot be backed up.* drop volume v --cascade"
-        ):
+        with pytest.raises(DependencyError, match=r"(?s)The directory of volume v cannot be backed up.* drop volume v --cascade"):
             make(home.catalog, home.settings, tmp_path / "backup")
         session.volumes.drop("v", cascade=True)
         make(home.catalog, home.settings, tmp_path / "backup")
 
 
-@pytest.mark.parametrize(
-    "link", ["catalog.db", "backup.json", "warehouse/tables/public/t", "warehouse/tables/public/x.parquet"]
-)
+@pytest.mark.parametrize("link", ["catalog.db", "backup.json", "warehouse/tables/public/t", "warehouse/tables/public/x.parquet"])
 def test_a_backup_with_a_link_is_not_restored(tmp_path: Path, link: str) -> None:
     backup, secret = tmp_path / "backup", tmp_path / "secret"
     with _session(tmp_path / "home") as session:

@@ -35,9 +35,7 @@ def test_a_home_is_restored_as_it_was_at_the_backup(shell: Shell, other: Shell, 
     assert "1 volume" in restored
     for kind in ("volumes", "streams"):
         there = json.loads(other.ok("list", kind, "--format", "json"))
-        assert [one["name"] for one in there] == [
-            load["name"] for load in json.loads(shell.ok("list", kind, "--format", "json"))
-        ]
+        assert [one["name"] for one in there] == [load["name"] for load in json.loads(shell.ok("list", kind, "--format", "json"))]
     assert json.loads(other.ok("refresh", "v", "--format", "json"))["inserted"] == 1
     status = json.loads(other.ok("status", "--format", "json"))
     assert [one["files"] for one in status["volumes"]] == [3]

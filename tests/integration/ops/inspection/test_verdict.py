@@ -200,12 +200,7 @@ def missing_function(views: Views) -> Callable[[], object]:
 def missing_sql_function(views: Views) -> Callable[[], object]:
     code = views.shell.home / "g.py"
     made = Function(
-        id="1",
-        name=Name.parse("g"),
-        function=f"{code}:g",
-        search_path=None,
-        returns="INT",
-        created_on=datetime.now(UTC),
+        id="1", name=Name.parse("g"), function=f"{code}:g", search_path=None, returns="INT", created_on=datetime.now(UTC)
     )
     with views.catalog.database.transaction() as transaction:
         views.catalog.functions.add(transaction, made)

@@ -67,9 +67,7 @@ RUN_EVENT = {
     },
 }
 
-BROKEN = (
-    "class F:\n    def __init__(self):\n        raise OSError('no model')\n    def __call__(self, file): ...\nf = F\n"
-)
+BROKEN = "class F:\n    def __init__(self):\n        raise OSError('no model')\n    def __call__(self, file): ...\nf = F\n"
 
 
 @dataclass
@@ -220,12 +218,7 @@ def test_events_are_sent_over_http_and_a_receiver_that_fails_or_hangs_stops_no_j
     gateway: SparkGateway, settings: Settings, tmp_path: Path
 ) -> None:
     with receiving() as server:
-        transport = {
-            "type": "http",
-            "url": server.url,
-            "auth": {"type": "api_key", "apiKey": "k"},
-            "retry": {"total": 0},
-        }
+        transport = {"type": "http", "url": server.url, "auth": {"type": "api_key", "apiKey": "k"}, "retry": {"total": 0}}
         with placed(gateway, settings, tmp_path / "files", transport) as place:
             place.put("a", "1")
             place.job(COUNT)

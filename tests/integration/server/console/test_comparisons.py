@@ -77,11 +77,7 @@ def test_a_condition_chooses_files_and_mistakes_are_told(busy: Site) -> None:
     assert found["state"] == "failed"
     assert "nowhere.py" in found["result"]
     assert found["result"] in busy.page(wrong["url"]).replace("&#39;", "'")
-    for status, form in (
-        (400, {}),
-        (400, {"function": other, "sample": "2001"}),
-        (400, {"function": other, "sample": "x"}),
-    ):
+    for status, form in ((400, {}), (400, {"function": other, "sample": "2001"}), (400, {"function": other, "sample": "x"})):
         assert busy.post("/jobs/j/compare", status, **form)["error"]["message"]
     assert busy.post("/jobs/none/compare", 404, function=other)["error"]["type"] == "NotFoundError"
     assert busy.json("/jobs/j/compare/999999", 404)["error"]["type"] == "NotFoundError"

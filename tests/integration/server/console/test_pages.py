@@ -120,10 +120,7 @@ def paths(found: Mapping[str, Any]) -> list[str]:
 
 def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> None:
     batch = busy.json("/jobs/j/batches")["batches"][0]["id"]
-    asked = {
-        "/volumes/{volume}/files": {"path": "in/bad1"},
-        "/volumes/{volume}/content": {"path": "p.png"},
-    }
+    asked = {"/volumes/{volume}/files": {"path": "in/bad1"}, "/volumes/{volume}/content": {"path": "p.png"}}
     (busy.place.folder.parent / "code" / "other.py").write_text(PICKY)
     comparison = busy.post("/jobs/j/compare", 202, function="other.py:f", sample="1")["audit"]
     eventually(lambda: busy.json(f"/tasks/{comparison}")["task"]["state"] == "finished", 60)
@@ -154,10 +151,7 @@ def test_versions_of_code_stand_side_by_side_and_files_of_former_code_are_replay
     busy.place.refresh()
     busy.place.run()
     found = busy.json("/jobs/j/code")
-    assert [(one["number"], one["files"], one["current"]) for one in found["versions"]] == [
-        (2, 1, True),
-        (1, 10, False),
-    ]
+    assert [(one["number"], one["files"], one["current"]) for one in found["versions"]] == [(2, 1, True), (1, 10, False)]
     ((changed,),) = [[file["lines"] for file in found["files"]]]
     assert changed[-1] == "+# <b>edited</b>"
     page = busy.page("/jobs/j/code", old="1", new="2")
@@ -219,8 +213,7 @@ def test_failures_are_grouped_by_cause_and_retried_by_group(busy: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "status"),
-    [({}, 400), ({"all": "1", "path": "x"}, 400), ({"group": "none"}, 404), ({"path": "never"}, 404)],
+    ("form", "status"), [({}, 400), ({"all": "1", "path": "x"}, 400), ({"group": "none"}, 404), ({"path": "never"}, 404)]
 )
 def test_an_action_that_cannot_be_done_says_why(busy: Site, form: dict[str, str], status: int) -> None:
     assert busy.post("/jobs/j/retry", status, **form)["error"]["message"]
@@ -417,9 +410,7 @@ def test_queries_run_and_nothing_else(busy: Site) -> None:
     said = page.partition('aria-label="Error">')[2].partition("</pre>")[0]
     assert "\n" in said
     assert "\\n" not in said
-    [totals] = [
-        row for row in busy.post("/sql", q="DESCRIBE JOB j", limit="200")["result"]["rows"] if row[0] == "totals"
-    ]
+    [totals] = [row for row in busy.post("/sql", q="DESCRIBE JOB j", limit="200")["result"]["rows"] if row[0] == "totals"]
     assert totals[1].startswith('{"batches": ')
     assert "\n" not in totals[1]
 

@@ -76,9 +76,7 @@ def test_only_the_token_of_the_volume_lets_events_in(sender: Sender, place: Plac
     for page in ("/", "/volumes/w", "/sql"):  # it opens nothing else
         bearer = {"authorization": f"Bearer {sender.token}"}
         assert sender.client.get(page, headers=bearer).status_code == 401
-    assert (
-        sender.client.post("/volumes/w/refresh", headers={"authorization": f"Bearer {sender.token}"}).status_code == 401
-    )
+    assert sender.client.post("/volumes/w/refresh", headers={"authorization": f"Bearer {sender.token}"}).status_code == 401
 
 
 def test_the_description_of_the_volume_says_where_to_post(sender: Sender, place: Place) -> None:

@@ -76,10 +76,7 @@ def test_every_relation_of_the_home_is_read_in_every_way(page: Page) -> None:
         "SELECT 'VOLSTREAM READS\n`a`', update, t.`delete` FROM VALUES ('\nVOLSTREAM READS\n', 1) t(update, `delete`)": [
             ["VOLSTREAM READS\n`a`", "\nVOLSTREAM READS\n", 1]
         ],
-        "WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT x + 1 FROM r WHERE x < 2) SELECT x FROM r ORDER BY x": [
-            [1],
-            [2],
-        ],
+        "WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT x + 1 FROM r WHERE x < 2) SELECT x FROM r ORDER BY x": [[1], [2]],
         "WITH a AS (WITH a AS (SELECT n FROM $.t) SELECT * FROM a) SELECT max(n) FROM a": [[5]],
         "SHOW COLUMNS IN $.c": [["n"]],
         "SHOW COLUMNS FROM $.c": [["n"]],
@@ -234,12 +231,7 @@ def test_no_function_of_the_engine_opens_a_file_or_a_url(place: Place, tmp_path:
     (tmp_path / "there").write_text('<!ENTITY e "s3cret">')
     with place.gateway.fresh() as spark:
         for expression in OPENING:
-            for target in (
-                tmp_path / "there",
-                f"file://{tmp_path}/there",
-                f"file://{tmp_path}/none",
-                "http://127.0.0.1:9/x",
-            ):
+            for target in (tmp_path / "there", f"file://{tmp_path}/there", f"file://{tmp_path}/none", "http://127.0.0.1:9/x"):
                 with pytest.raises(Exception, match=r"reads no files|Error loading expression"):
                     spark.sql(f"SELECT {expression.replace('#', str(target))} FROM range(1)").collect()
         kept = (
@@ -264,29 +256,16 @@ LARGE = [
 ]
 
 
-STEPS = (
-    "INTERVAL 1 MICROSECOND",
-    "make_interval(0, 0, 0, 0, 0, 0, 0.000001 + id)",
-    "make_dt_interval(0, 0, 0, 0.000001 + id)",
-)
+STEPS = ("INTERVAL 1 MICROSECOND", "make_interval(0, 0, 0, 0, 0, 0, 0.000001 + id)", "make_dt_interval(0, 0, 0, 0.000001 + id)")
 
 
 def test_no_function_makes_a_value_for_which_the_engine_has_no_memory(place: Place) -> None:
     with place.gateway.fresh() as spark:
         expressions = [one.replace("#", by) for one in LARGE for by in ("2000000000", "2000000000 + int(id)")]
         expressions += ["randstr(2000000000)", "format_string('%2000000000d', 1)"]
-        expressions += [
-            "replace(repeat('a', 60000000), 'a', repeat('b', 60000000))",
-            "format_number(1, 2000000000 + int(id))",
-        ]
-        expressions += [
-            "format_string('%60000000d%60000000d', 1, 2)",
-            "format_string(concat('%', 60000000 + id, 'd'), 1)",
-        ]
-        expressions += [
-            "regexp_replace(repeat('a', 1000000), 'a', repeat('b', 5000))",
-            "split(repeat('a', 60000000), '')",
-        ]
+        expressions += ["replace(repeat('a', 60000000), 'a', repeat('b', 60000000))", "format_number(1, 2000000000 + int(id))"]
+        expressions += ["format_string('%60000000d%60000000d', 1, 2)", "format_string(concat('%', 60000000 + id, 'd'), 1)"]
+        expressions += ["regexp_replace(repeat('a', 1000000), 'a', repeat('b', 5000))", "split(repeat('a', 60000000), '')"]
         expressions += [f"sequence(TIMESTAMP '2020-01-01', TIMESTAMP '2030-01-01', {step})" for step in STEPS]
         expressions += ["count_min_sketch(id, 1e-9D, 0.999D, 1)"]
         for expression in expressions:

@@ -97,11 +97,7 @@ def _work(catalog: Catalog, source: Volume, job: FileJob, made: int) -> None:
         return objects.NOW + timedelta(seconds=number)
 
     of_plans = [
-        vars(
-            objects.plan(
-                job, id=f"p{number}", state="done", created_on=at(number), from_version=number, to_version=number + 1
-            )
-        )
+        vars(objects.plan(job, id=f"p{number}", state="done", created_on=at(number), from_version=number, to_version=number + 1))
         for number in range(made // 10)
     ]
     of_batches = [
@@ -226,11 +222,7 @@ def main() -> None:
     """Prints how long each page takes: the first time, and again."""
     import tempfile
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        fill(Path(folder), FILES, BATCHES) as session,
-        served(session) as client,
-    ):
+    with tempfile.TemporaryDirectory() as folder, fill(Path(folder), FILES, BATCHES) as session, served(session) as client:
         for path in PAGES:
             took = []
             for _ in range(3):

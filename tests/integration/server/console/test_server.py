@@ -212,9 +212,7 @@ def test_a_server_with_a_certificate_speaks_tls(tmp_path: Path) -> None:
         with pytest.raises(ssl.SSLError), socket.create_connection(("localhost", server.port), timeout=10) as plain:
             trusting.wrap_socket(plain, server_hostname="other")
         # Those that say nothing are few, and have to make room.
-        silent = [
-            socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(module._MAX_CONNECTIONS + 2)
-        ]
+        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(module._MAX_CONNECTIONS + 2)]
         connection = http.client.HTTPSConnection("localhost", server.port, timeout=10, context=trusting)
         connection.request("GET", "/healthz")
         assert connection.getresponse().status == 200

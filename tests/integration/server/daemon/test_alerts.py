@@ -161,9 +161,7 @@ def test_what_happens_while_no_daemon_runs_is_told_by_the_next(world: World, rec
     assert not world.catalog.alerts.waiting()
 
 
-def test_a_run_that_fails_is_alerted_once_although_it_is_tried_again_and_again(
-    world: World, receiver: Receiver
-) -> None:
+def test_a_run_that_fails_is_alerted_once_although_it_is_tried_again_and_again(world: World, receiver: Receiver) -> None:
     with world.daemon() as desk:
         for _ in range(2):
             note_ended(world.catalog.database, world.job, None, failed="The bucket b does not exist.")
@@ -192,10 +190,7 @@ def test_volumes_and_the_engine_that_stand_still_are_told(world: World, receiver
         world.catalog.conditions.note(ConditionKind.VOLUME, volume.id, None)
         eventually(lambda: len(receiver.posts) == 3)
     payloads = receiver.payloads
-    assert {(payload["event"], payload["kind"]) for payload in payloads[:2]} == {
-        ("problem", "volume"),
-        ("problem", "engine"),
-    }
+    assert {(payload["event"], payload["kind"]) for payload in payloads[:2]} == {("problem", "volume"), ("problem", "engine")}
     alert = next(payload for payload in payloads if payload["kind"] == "volume")
     assert (payloads[2]["state"], payloads[2]["key"]) == ("resolved", alert["key"])
     assert payloads[2]["why"] == f"Resolved: {alert['why']}"
@@ -255,9 +250,7 @@ def test_an_alert_waits_through_restarts_until_its_receiver_is_back(tmp_path: Pa
     status = json.loads(shell.ok("status", "--format", "json"))
     (problem,) = [one for one in status["problems"] if one["kind"] == "receiver"]
     assert (problem["name"], problem["do"]) == ("ops", "volstream alert test ops")
-    assert problem["why"].startswith(
-        "1 alert could not be delivered: The webhook at 127.0.0.1 did not accept the alert"
-    )
+    assert problem["why"].startswith("1 alert could not be delivered: The webhook at 127.0.0.1 did not accept the alert")
     with receiving(port) as back:
         with world.daemon():
             eventually(lambda: back.posts)
@@ -318,9 +311,7 @@ def test_a_setting_that_names_no_receiver_is_refused(tmp_path: Path) -> None:
     world.home.close()
 
 
-def test_the_command_tries_a_receiver_and_jobs_name_only_known_ones(
-    tmp_path: Path, shell: Shell, receiver: Receiver
-) -> None:
+def test_the_command_tries_a_receiver_and_jobs_name_only_known_ones(tmp_path: Path, shell: Shell, receiver: Receiver) -> None:
     world = World(tmp_path, receiver.url)
     (shell.home / "volstream.toml").write_text(f'[receivers.ops]\nwebhook = "{receiver.url}"\n')
     assert "accepted a test alert" in shell.ok("alert", "test", "ops")

@@ -46,12 +46,7 @@ class FakeRunner:
         self.begun: Callable[[], None] = lambda: None
 
     def run(
-        self,
-        *,
-        until_empty: bool = False,
-        stop: Stop | None = None,
-        observe: Observer | None = None,
-        owner: str | None = None,
+        self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None, owner: str | None = None
     ) -> RunReport:
         del until_empty, stop, observe, owner
         self.runs += 1
@@ -140,9 +135,7 @@ def test_of_jobs_that_are_due_those_of_higher_priority_run_first(tmp_path: Path)
 
     world.up = True
     settings = config.load(tmp_path / "home").model_copy(update={"max_parallel_jobs": 1})
-    world.scheduler = Scheduler(
-        world.catalog, chosen, settings, ZoneInfo("UTC"), lambda _: True, world.stop, world.is_up
-    )
+    world.scheduler = Scheduler(world.catalog, chosen, settings, ZoneInfo("UTC"), lambda _: True, world.stop, world.is_up)
     with world.running():
         eventually(lambda: len(order) >= 4)
     assert order[:4] == ["c_early", "b_early", "classify", "a_late"]
@@ -316,9 +309,7 @@ def test_the_table_of_a_job_that_rests_has_no_deleted_rows_left(place: Place, mo
     for number in range(4):
         place.put(f"{number}", "text")
     place.job("def f(file): return {'t': file.read_text()}", returns="t STRING", on_change=True)
-    scheduler = Scheduler(
-        home.catalog, place.session.jobs.runner, home.settings, home.zone, lambda _: True, stop, lambda: True
-    )
+    scheduler = Scheduler(home.catalog, place.session.jobs.runner, home.settings, home.zone, lambda _: True, stop, lambda: True)
     monkeypatch.setattr(jobs, "_REST_SECONDS", (1.0, 1000.0))
     thread = threading.Thread(target=scheduler.run)
     thread.start()

@@ -175,9 +175,7 @@ def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: 
         if disk.why_not:
             pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
         world = World(tmp_path)
-        worker = VolumeWorker(
-            world.volume, world.session.home.catalog, world.session.home.settings, lambda _: None, Share(1)
-        )
+        worker = VolumeWorker(world.volume, world.session.home.catalog, world.session.home.settings, lambda _: None, Share(1))
         disk.fill()
         worker.trouble.failed(QueueError("gone"))
         with pytest.raises(CatalogError, match="Free space"):

@@ -393,9 +393,7 @@ def test_missing_jars_are_fetched_at_the_first_use_which_is_said(
     """This Java fetches nothing."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text(
-        "#!/bin/sh\n[ $1 = -version ] && echo 'openjdk version \"17.0.1\"' >&2 && exit\necho no route; exit 1\n"
-    )
+    java.write_text("#!/bin/sh\n[ $1 = -version ] && echo 'openjdk version \"17.0.1\"' >&2 && exit\necho no route; exit 1\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     monkeypatch.setenv("VOLSTREAM_CACHE", str(tmp_path / "empty"))

@@ -147,18 +147,14 @@ def test_a_package_that_was_installed_meanwhile_is_not_missed(
 
 
 @pytest.mark.parametrize("content", ["", "["])
-def test_a_broken_file_costs_a_new_session(
-    content: str, settings: Settings, opened: list[SparkGateway], path: Path
-) -> None:
+def test_a_broken_file_costs_a_new_session(content: str, settings: Settings, opened: list[SparkGateway], path: Path) -> None:
     path.parent.mkdir()
     path.write_text(content)
     session = left_by_a_run(settings, opened, path)
     assert next_one(settings, opened, path).session().session_id == session
 
 
-def test_a_session_whose_python_was_killed_is_replaced(
-    settings: Settings, opened: list[SparkGateway], path: Path
-) -> None:
+def test_a_session_whose_python_was_killed_is_replaced(settings: Settings, opened: list[SparkGateway], path: Path) -> None:
     first = next_one(settings, opened, path)
     session = first.session().session_id
     _, parent, _ = of_worker(first)

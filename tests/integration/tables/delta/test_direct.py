@@ -142,9 +142,7 @@ def test_exactly_one_of_two_processes_makes_each_commit(location: str) -> None:
                 future.result()
     table = open_table(location)
     assert table.version() == 25
-    winners = [
-        json.loads(entry["userMetadata"])["who"] for entry in reversed(table.history()) if "userMetadata" in entry
-    ]
+    winners = [json.loads(entry["userMetadata"])["who"] for entry in reversed(table.history()) if "userMetadata" in entry]
     model = [(f"{who}-{n}", n) for n, who in enumerate(winners, 1)]
     gone = {f"{1 - who}-{n - 1}" for n, who in enumerate(winners, 1)}
     assert present(location) == sorted(row for row in model if row[0] not in gone)

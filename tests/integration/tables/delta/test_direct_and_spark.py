@@ -89,9 +89,7 @@ def test_spark_and_direct_commits_take_turns_on_one_table(gateway: SparkGateway,
 
 
 @pytest.mark.long
-def test_only_one_of_spark_and_a_direct_commit_with_the_same_number_counts(
-    gateway: SparkGateway, tmp_path: Path
-) -> None:
+def test_only_one_of_spark_and_a_direct_commit_with_the_same_number_counts(gateway: SparkGateway, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     direct.create(location, SCHEMA, {})
     delta = DeltaWriter(gateway)

@@ -96,8 +96,7 @@ def _rely_on_it(location: str) -> None:
     "use", [_commit_directly, *(pytest.param(use, marks=pytest.mark.long) for use in (_make_a_checkpoint, _rely_on_it))]
 )
 @pytest.mark.parametrize(
-    "interval",
-    [pytest.param("2", id="with a checkpoint"), pytest.param("10", id="without", marks=pytest.mark.long)],
+    "interval", [pytest.param("2", id="with a checkpoint"), pytest.param("10", id="without", marks=pytest.mark.long)]
 )
 def test_what_spark_wrote_is_on_disk_before_something_of_ours_follows_it(
     gateway: SparkGateway, tmp_path: Path, synced: set[str], use: Callable[[str], None], interval: str
@@ -121,9 +120,7 @@ def test_what_spark_wrote_is_on_disk_before_something_of_ours_follows_it(
     assert synced == set(), "nothing is synced twice"
 
 
-def test_the_name_of_a_deletion_vector_is_on_disk_before_the_entry_that_refers_to_it(
-    tmp_path: Path, synced: set[str]
-) -> None:
+def test_the_name_of_a_deletion_vector_is_on_disk_before_the_entry_that_refers_to_it(tmp_path: Path, synced: set[str]) -> None:
     location = tails.create(tmp_path)
     rows = pa.table({"id": ["a", "b"], "n": [1, 2]})
     assert direct.commit(location, Marker("app", 1, {}), RowChanges([rows], rows.schema, "", None))
@@ -147,15 +144,7 @@ def test_a_checkpoint_is_on_disk_before_the_entries_that_it_replaces_are_deleted
     "action",
     [
         {"cdc": {"path": "_change_data/gone.parquet", "partitionValues": {}, "size": 1, "dataChange": False}},
-        {
-            "add": {
-                "path": "file:/source/a.parquet",
-                "partitionValues": {},
-                "size": 1,
-                "modificationTime": 1,
-                "dataChange": True,
-            }
-        },
+        {"add": {"path": "file:/source/a.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}},
     ],
     ids=["vacuumed with its folder", "of a shallow clone"],
 )

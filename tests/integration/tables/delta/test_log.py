@@ -12,9 +12,7 @@ from volstream.tables.delta.log import DeltaLog
 
 
 @pytest.mark.parametrize("place", ["file:", "file://", "s3://bucket", ""])
-def test_files_of_the_table_that_a_shallow_clone_removed_are_not_taken_for_vacuumed_ones(
-    tmp_path: Path, place: str
-) -> None:
+def test_files_of_the_table_that_a_shallow_clone_removed_are_not_taken_for_vacuumed_ones(tmp_path: Path, place: str) -> None:
     location = tails.create(tmp_path)
     told = {"commitInfo": {"timestamp": 1, "operation": "DELETE"}}
     removed = {"remove": {"path": f"{place}/source/a.parquet", "deletionTimestamp": 1, "dataChange": True}}

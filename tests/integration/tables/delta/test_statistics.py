@@ -63,9 +63,9 @@ def test_rows_of_a_key_are_replaced_and_found_whatever_its_characters(location: 
 def test_generated_keys_of_all_planes_have_one_row_each(location: str, seed: int) -> None:
     choice, model = random.Random(seed), dict[str, int]()
     for number in range(1, 30):
-        keys = {
-            "".join(choice.choice(CHARACTERS) for _ in range(choice.choice([1, 2, 33, 34, 40]))) for _ in range(5)
-        } | set(choice.sample(sorted(model), min(3, len(model))))
+        keys = {"".join(choice.choice(CHARACTERS) for _ in range(choice.choice([1, 2, 33, 34, 40]))) for _ in range(5)} | set(
+            choice.sample(sorted(model), min(3, len(model)))
+        )
         put(location, number, dict.fromkeys(keys, number))
         model |= dict.fromkeys(keys, number)
     assert select(location) == sorted(model.items())

@@ -127,10 +127,7 @@ def test_rows_of_a_key_keep_their_ids_and_their_changes_are_those_of_spark(
             elif name not in model:
                 wanted.append((version, "insert", name, after[name]))
             elif after[name] != model[name]:
-                wanted += [
-                    (version, "update_preimage", name, model[name]),
-                    (version, "update_postimage", name, after[name]),
-                ]
+                wanted += [(version, "update_preimage", name, model[name]), (version, "update_postimage", name, after[name])]
         found = spark.sql(f"SELECT id, n, _metadata.row_id AS i FROM {table}").collect()
         assert {row.id: row.n for row in found} == after
         now = {row.id: row.i for row in found}
@@ -212,9 +209,7 @@ def test_rows_of_a_key_that_several_have_are_replaced_and_follow_as_spark_reads_
                 kept -= {*some[:1]} - {*new_names}
             case "insert":
                 rows = [{"path": path, "n": number, "kind": kind_of(path)} for path in some if path not in model]
-                spark.createDataFrame(pa.Table.from_pylist(rows, FILES)).write.format("delta").mode("append").save(
-                    location
-                )
+                spark.createDataFrame(pa.Table.from_pylist(rows, FILES)).write.format("delta").mode("append").save(location)
                 model |= {str(row["path"]): [number] for row in rows}
             case "delete":
                 spark.sql(f"DELETE FROM {table} WHERE path IN ({listed(some)})").collect()
@@ -275,12 +270,7 @@ def test_the_feed_has_rows_however_they_come(gateway: SparkGateway, tmp_path: Pa
     found = sorted((row._change_type.removeprefix("update_"), row.id, row.n) for row in feed)
     old, new = ("preimage", "postimage") if keyed else ("delete", "insert")
     assert found == sorted(
-        [
-            *((old, name, 1) for name in "ab"),
-            *((new, name, 2) for name in "ab"),
-            ("insert", "c", 2),
-            ("delete", "gone", 1),
-        ]
+        [*((old, name, 1) for name in "ab"), *((new, name, 2) for name in "ab"), ("insert", "c", 2), ("delete", "gone", 1)]
     )
     assert sorted((row.id, row.n) for row in spark.sql(f"SELECT id, n FROM delta.`{location}`").collect()) == [
         ("a", 2),

@@ -115,9 +115,7 @@ def test_a_file_of_mostly_deleted_rows_is_rewritten_and_one_of_none_goes(tmp_pat
     assert not _vectors(location)
 
 
-def test_deleted_rows_of_small_files_are_left_out_while_nobody_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deleted_rows_of_small_files_are_left_out_while_nobody_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     location = make(tmp_path)
     for number in range(1, 4):
         commit(location, number, [f"{number}{letter}" for letter in "abcdef"], None)
@@ -138,9 +136,7 @@ def _vectors(location: str) -> list[object]:
     return [batch for batch in pa.RecordBatchReader.from_stream(DeltaTable(location).deletion_vectors()) if len(batch)]
 
 
-def test_a_commit_that_comes_first_is_kept_and_nothing_is_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_that_comes_first_is_kept_and_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     location = make(tmp_path)
     for number in range(1, 21):
         commit(location, number, [f"{number:02}"], None)
@@ -221,11 +217,7 @@ def test_files_go_once_no_version_that_can_be_read_needs_them(tmp_path: Path, mo
     commit(location, 41, ["a", "b"], None)
     time.sleep(1.1)
     assert upkeep.clean(location) > 30
-    assert present(location) == [
-        *((f"{n}", max(m for m in range(41) if m % 7 == n)) for n in range(7)),
-        ("a", 41),
-        ("b", 41),
-    ]
+    assert present(location) == [*((f"{n}", max(m for m in range(41) if m % 7 == n)) for n in range(7)), ("a", 41), ("b", 41)]
     left = {path.name for path in Path(location).iterdir()}
     assert {Path(uri).name for uri in DeltaTable(location).file_uris()} | {"mine.txt", "_delta_log"} <= left
     assert len(left) < 40
@@ -345,11 +337,7 @@ def test_a_checkpoint_that_is_not_whole_is_none(short: str) -> None:
 
 
 def test_what_another_writer_has_not_committed_yet_is_left_alone(short: str) -> None:
-    names = [
-        f"part-00000-{uuid.uuid4()}-c000.snappy.parquet",
-        "deletion_vector_1.bin",
-        f"part-{uuid.uuid4().hex}.parquet",
-    ]
+    names = [f"part-00000-{uuid.uuid4()}-c000.snappy.parquet", "deletion_vector_1.bin", f"part-{uuid.uuid4().hex}.parquet"]
     for name in names:
         (Path(short) / name).write_bytes(b"")
         os.utime(Path(short) / name, (time.time() - 7200,) * 2)
@@ -413,9 +401,7 @@ def test_a_commit_goes_on_if_its_files_were_replaced_and_a_checkpoint_made_meanw
 
     monkeypatch.setattr(commits, "adds", late)
     commit(location, 20, ["20"], ["03", "04"])
-    assert [name for name, _ in present(location)] == [
-        f"{number:02}" for number in range(1, 21) if number not in (3, 4)
-    ]
+    assert [name for name, _ in present(location)] == [f"{number:02}" for number in range(1, 21) if number not in (3, 4)]
 
 
 def test_a_key_may_be_spelled_in_another_case_than_the_tables(tmp_path: Path) -> None:

@@ -32,24 +32,15 @@ def plain(text: str) -> bool:
 
 
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(plain)
-TRICKY = st.sampled_from(
-    ["${var:x}", "$${env:Y}", "$$${var:z}", "a\n'''\n", "'", '"', "\\", "a\nb", "\r\n", "\x7f", "\u202e"]
-)
+TRICKY = st.sampled_from(["${var:x}", "$${env:Y}", "$$${var:z}", "a\n'''\n", "'", '"', "\\", "a\nb", "\r\n", "\x7f", "\u202e"])
 SAID = TEXT | TRICKY
-PROPERTY = SAID.filter(
-    lambda key: not key.startswith(BOOKKEEPING) and key not in ("change_tracking", "data_retention_days")
-)
-NAME = st.builds(
-    Name, st.sampled_from(["public", "bronze", "a b"]), st.from_regex(r"[a-z_][a-z0-9_ ]{0,9}x", fullmatch=True)
-)
+PROPERTY = SAID.filter(lambda key: not key.startswith(BOOKKEEPING) and key not in ("change_tracking", "data_retention_days"))
+NAME = st.builds(Name, st.sampled_from(["public", "bronze", "a b"]), st.from_regex(r"[a-z_][a-z0-9_ ]{0,9}x", fullmatch=True))
 NAMES = NAME.map(str)
 DURATION = st.sampled_from(["500ms", "90s", "1m", "36h", "30d"])
 RETENTION = st.sampled_from(["90s", "1m", "36h", "30d"])  # in whole seconds
 TRIGGER = st.one_of(
-    st.just({}),
-    st.just({"on_change": True}),
-    st.builds(lambda one: {"every": one}, DURATION),
-    st.just({"cron": "* * * * *"}),
+    st.just({}), st.just({"on_change": True}), st.builds(lambda one: {"every": one}, DURATION), st.just({"cron": "* * * * *"})
 )
 COLUMNS = st.sampled_from(["n INT", "n BIGINT, `a b` STRING", "id DECIMAL(10,2), tags ARRAY<STRING>"])
 
@@ -146,14 +137,7 @@ def test_every_definition_reads_back_from_its_export(folder: Path, data: st.Data
 
 def test_secrets_of_topics_are_exported_as_references() -> None:
     kept = {"sasl.password": "${env:PASSWORD}", "ssl.key.location": "/k", "client.id": "${env:not}"}
-    values = {
-        **defaults(Kind.SOURCE),
-        "kind": "kafka",
-        "brokers": ("b:1",),
-        "topic": "t",
-        "format": "json",
-        "properties": kept,
-    }
+    values = {**defaults(Kind.SOURCE), "kind": "kafka", "brokers": ("b:1",), "topic": "t", "format": "json", "properties": kept}
     text = to_toml([Definition(Kind.SOURCE, Name.parse("k"), values)])
     assert tomllib.loads(text)["sources"]["k"]["properties"] == {**kept, "client.id": "$${env:not}"}
 

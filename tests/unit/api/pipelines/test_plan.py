@@ -94,10 +94,7 @@ def test_nothing_is_dropped_unless_asked_and_never_what_has_rows() -> None:
 
 
 def test_what_a_file_leaves_out_goes_back_to_its_default() -> None:
-    assert changed(volume(), volume(comment="c", recursive=False)) == [
-        ("recursive", False, True, ""),
-        ("comment", "c", None, ""),
-    ]
+    assert changed(volume(), volume(comment="c", recursive=False)) == [("recursive", False, True, ""), ("comment", "c", None, "")]
 
 
 def test_where_a_stream_starts_matters_only_when_it_is_made() -> None:
@@ -142,14 +139,7 @@ def test_a_statement_may_change_and_its_streams_are_those_that_it_reads() -> Non
 
 
 def load(**values: Any) -> Definition:
-    options = {
-        "format": None,
-        "header": True,
-        "delimiter": None,
-        "encoding": "utf-8",
-        "schema": None,
-        "new_columns": "add",
-    }
+    options = {"format": None, "header": True, "delimiter": None, "encoding": "utf-8", "schema": None, "new_columns": "add"}
     return job(**{"function": None, "load": {**options, **values}, CODE: None})
 
 

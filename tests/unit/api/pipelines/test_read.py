@@ -129,10 +129,7 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
         ("profile = 3\n", "profile is not a table. Write [profile.NAME]."),
         (f"variables.x = 0x{'f' * 5000}\n", "cannot be read: an integer has more than 64 bits."),
         ('[functions.f]\nfunction = "\\u0000.py:f"\nreturns = "INT"\n', "function: The value has a NUL character."),
-        (
-            '[volumes.v]\nlocation = "/x"\npattern = []\n',
-            "volume v: There is no key 'pattern'. Did you mean 'patterns'?",
-        ),
+        ('[volumes.v]\nlocation = "/x"\npattern = []\n', "volume v: There is no key 'pattern'. Did you mean 'patterns'?"),
         ('[volumes.a.b]\nlocation = "/x"\n', 'For an object of a schema write [volumes."a.b"].'),
         ("[volumes.v]\n", "volume v: It needs the key 'location'."),
         ("[volumes.v]\nlocation = 1\n", "volume v: location: 1 is not text."),
@@ -163,15 +160,9 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
         ('[tables.t]\ncolumns = "id"\n', "The columns 'id' cannot be parsed."),
         ('[tables.t]\ncolumns = "id INT, ID INT"\n', "The column 'ID' is declared twice."),
         ('[tables.t]\ncolumns = "id INT PRIMARY KEY"\n', 'Write a primary key as primary_key = ["COLUMN"].'),
-        (
-            '[tables.t]\ncolumns = "id INT"\nprimary_key = ["x"]\n',
-            "primary_key names a column 'x', which the table lacks.",
-        ),
+        ('[tables.t]\ncolumns = "id INT"\nprimary_key = ["x"]\n', "primary_key names a column 'x', which the table lacks."),
         ('[tables.t]\ncolumns = "id INT"\nproperties.change_tracking = "on"\n', "change_tracking cannot be 'on'."),
-        (
-            '[functions.f]\nfunction = "f.py:g"\nreturns = "nonsense"\n',
-            "function f: RETURNS 'nonsense' is not a SQL type.",
-        ),
+        ('[functions.f]\nfunction = "f.py:g"\nreturns = "nonsense"\n', "function f: RETURNS 'nonsense' is not a SQL type."),
         ('[sources.s]\nkind = "items"\n', "source s: A source of items needs a primary_key."),
         ('[sources.s]\nkind = "events"\nbrokers = []\n', "A source of events has no key 'brokers'."),
         ('[sources.s]\nkind = "events"\nretention_policy = "long"\n', "retention_policy: 'long' is not a duration."),
@@ -191,14 +182,8 @@ def test_missing_code_is_found_when_the_file_is_read(write: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            '[volumes.v]\nlocation = "s3://bkt"\ncomment = "AKIAIOSFODNN7EXAMPLE"\n',
-            "comment: The value contains a secret.",
-        ),
-        (
-            '[volumes.v]\nlocation = "s3://bkt"\nqueue_name = "https://u:p@q"\n',
-            "queue_name: The value contains a secret.",
-        ),
+        ('[volumes.v]\nlocation = "s3://bkt"\ncomment = "AKIAIOSFODNN7EXAMPLE"\n', "comment: The value contains a secret."),
+        ('[volumes.v]\nlocation = "s3://bkt"\nqueue_name = "https://u:p@q"\n', "queue_name: The value contains a secret."),
         ('[variables]\ndb_password = "x"\n', "variables.db_password is a secret. Write ${env:NAME} where it is used."),
         ('[variables]\ndb_password = "${env:HIDDEN}"\n', "variables.db_password is a secret."),
         (
@@ -209,19 +194,14 @@ def test_missing_code_is_found_when_the_file_is_read(write: Write) -> None:
             '[variables]\nx = "${env:SOME_SECRET}"\n[volumes.v]\nlocation = "s3://bkt"\ncomment = "uses ${var:x}"\n',
             "comment: SOME_SECRET is a secret",
         ),
-        (
-            '[volumes.v]\nlocation = "s3://bkt"\ncomment = "uses ${env:HIDDEN}"\n',
-            "comment: The value contains a secret.",
-        ),
+        ('[volumes.v]\nlocation = "s3://bkt"\ncomment = "uses ${env:HIDDEN}"\n', "comment: The value contains a secret."),
         (
             '[jobs.j]\nstream = "s"\nfunction = "f.py:f"\ninto = "t"\narguments.api_token = "${env:TOKEN}"\n',
             "arguments: api_token is a secret, and the catalog stores arguments in plain text.",
         ),
     ],
 )
-def test_secrets_are_refused_and_not_repeated(
-    write: Write, text: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_are_refused_and_not_repeated(write: Write, text: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_SECRET", "s3cret")
     monkeypatch.setenv("HIDDEN", "AKIAABCDEFGHIJKLMNOP")
     found = refused(write(text))
@@ -243,10 +223,7 @@ def test_secrets_of_topics_stay_references(write: Write, monkeypatch: pytest.Mon
         '[sources.k]\nkind = "kafka"\nbrokers = ["b:1"]\nproperties."sasl.username" = "${env:USER_NAME}"\n'
         'properties."sasl.password" = "${env:NOT_SET_HERE}"\n'
     )
-    assert values(folder, Kind.SOURCE, "k")["properties"] == {
-        "sasl.username": "me",
-        "sasl.password": "${env:NOT_SET_HERE}",
-    }
+    assert values(folder, Kind.SOURCE, "k")["properties"] == {"sasl.username": "me", "sasl.password": "${env:NOT_SET_HERE}"}
 
 
 def test_secrets_of_queues_stay_references(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

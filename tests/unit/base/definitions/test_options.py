@@ -118,11 +118,7 @@ def test_a_value_is_the_same_whichever_way_it_is_written(form: forms.Form, given
         ("timeout", -5, "timeout: -5 is not a duration. Give a number of seconds, or text such as 30s."),
         ("timeout", "soon", "timeout: 'soon' is not a duration."),
         ("max_bytes", "lots", "max_bytes: 'lots' is not a size."),
-        (
-            "write",
-            "upsrt",
-            "write: 'upsrt' is not an allowed value. Did you mean 'upsert'? Give one of upsert, append.",
-        ),
+        ("write", "upsrt", "write: 'upsrt' is not an allowed value. Did you mean 'upsert'? Give one of upsert, append."),
         ("isolate", "yes", "isolate: 'yes' is not true or false."),
         ("arguments", {"a": object()}, "arguments: {'a': <object"),
         ("volume", 5, "volume: 5 is not a name."),

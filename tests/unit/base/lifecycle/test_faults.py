@@ -20,9 +20,7 @@ def run(fault: str | None) -> tuple[int, str]:
     environment = {name: value for name, value in os.environ.items() if name != "VOLSTREAM_FAULT"}
     if fault is not None:
         environment["VOLSTREAM_FAULT"] = fault
-    ended = subprocess.run(
-        [sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, timeout=30, check=False
-    )
+    ended = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, timeout=30, check=False)
     return ended.returncode, ended.stdout.replace("\n", "")
 
 

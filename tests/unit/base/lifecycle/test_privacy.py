@@ -53,12 +53,8 @@ def test_a_home_that_others_can_enter_causes_a_warning(tmp_path: Path) -> None:
     assert home_check(tmp_path).state is CheckState.OK
 
 
-@pytest.mark.parametrize(
-    ("warehouse", "umask"), [("", 0o077), ("s3://bucket/prefix", 0o077), ("/data/warehouse", 0o022)]
-)
-def test_tables_are_private_to_the_user_unless_their_folder_is_shared(
-    tmp_path: Path, warehouse: str, umask: int
-) -> None:
+@pytest.mark.parametrize(("warehouse", "umask"), [("", 0o077), ("s3://bucket/prefix", 0o077), ("/data/warehouse", 0o022)])
+def test_tables_are_private_to_the_user_unless_their_folder_is_shared(tmp_path: Path, warehouse: str, umask: int) -> None:
     keep_private(config.load(tmp_path, warehouse=warehouse))
     found = os.umask(0)
     assert found == umask

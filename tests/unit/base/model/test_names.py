@@ -26,26 +26,7 @@ def test_valid_names_are_parsed(text: str, schema: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " ",
-        "a b",
-        "a.",
-        ".a",
-        "a.b.c",
-        "1a",
-        "`",
-        "``",
-        "`a",
-        "a-b",
-        "`a/b`",
-        "`a\nb`",
-        "`.a`",
-        "`a:b`",
-        "`..`",
-        "a;",
-    ],
+    "text", ["", " ", "a b", "a.", ".a", "a.b.c", "1a", "`", "``", "`a", "a-b", "`a/b`", "`a\nb`", "`.a`", "`a:b`", "`..`", "a;"]
 )
 def test_invalid_names_are_rejected_with_a_remedy(text: str) -> None:
     with pytest.raises(InvalidValueError) as refused:

@@ -26,9 +26,7 @@ from volstream.errors import InvalidValueError
         ("0", 1, 5, True),
     ],
 )
-def test_removals_are_held_by_share_by_count_or_when_everything_goes(
-    text: str | None, removed: int, of: int, held: bool
-) -> None:
+def test_removals_are_held_by_share_by_count_or_when_everything_goes(text: str | None, removed: int, of: int, held: bool) -> None:
     assert RemovalLimit.parse(text).holds(removed, of) is held
 
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from volstream.base.model.selection import Selection
 
 
-@pytest.mark.parametrize(
-    "path", [".hidden", "a/.hidden", "a~", "a.tmp", "x/b.part", "b.crdownload", ".git/a", "a/.b/c"]
-)
+@pytest.mark.parametrize("path", [".hidden", "a/.hidden", "a~", "a.tmp", "x/b.part", "b.crdownload", ".git/a", "a/.b/c"])
 def test_unfinished_and_hidden_names_are_ignored_by_default(path: str) -> None:
     assert not Selection().accepts(path)
 
@@ -113,9 +111,7 @@ def matches(glob: str, path: str, before: str = "/") -> bool:
     return path.startswith(glob[0]) and matches(glob[1:], path[1:], glob[0])
 
 
-@given(
-    st.lists(st.sampled_from(["a", "b", "/", "*", "**", "**/"]), max_size=8).map("".join), st.text("ab/", max_size=10)
-)
+@given(st.lists(st.sampled_from(["a", "b", "/", "*", "**", "**/"]), max_size=8).map("".join), st.text("ab/", max_size=10))
 @example("**/a*b/**/a", "a/ab/b/a")
 @example("*a*b**a", "aab/b/a")
 def test_matching_a_star_greedily_at_the_first_fit_loses_no_match(glob: str, path: str) -> None:

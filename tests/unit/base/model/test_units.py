@@ -13,8 +13,7 @@ from volstream.errors import InvalidValueError
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("500ms", 0.5), ("30s", 30), ("5m", 300), ("1h", 3600), ("2d", 172800), ("7", 7), (" 1.5 H ", 5400)],
+    ("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("5m", 300), ("1h", 3600), ("2d", 172800), ("7", 7), (" 1.5 H ", 5400)]
 )
 def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds

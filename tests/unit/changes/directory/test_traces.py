@@ -146,18 +146,14 @@ class World:
         return {entry.relative_path: entry for entry in entries if isinstance(entry, FileInfo)}
 
 
-@pytest.fixture(
-    params=[(scheme, seed) for scheme in ("s3", "oss") for seed in range(12)], ids=lambda it: f"{it[0]}{it[1]}"
-)
+@pytest.fixture(params=[(scheme, seed) for scheme in ("s3", "oss") for seed in range(12)], ids=lambda it: f"{it[0]}{it[1]}")
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     made = World(*request.param)
     yield made
     made.store.drop()
 
 
-def test_a_drained_queue_leaves_the_directory_correct_except_for_lost_messages_and_a_listing_repairs_those(
-    world: World,
-) -> None:
+def test_a_drained_queue_leaves_the_directory_correct_except_for_lost_messages_and_a_listing_repairs_those(world: World) -> None:
     for number in range(ROUNDS):
         for _ in range(world.rng.randrange(CHANGES)):
             world.change()

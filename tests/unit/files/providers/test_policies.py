@@ -68,8 +68,7 @@ def test_an_oss_volume_may_list_its_prefix_read_below_it_and_receive_from_its_qu
 
 
 @pytest.mark.parametrize(
-    ("region", "partition"),
-    [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"), ("eu-west-1", "aws"), (None, "aws")],
+    ("region", "partition"), [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"), ("eu-west-1", "aws"), (None, "aws")]
 )
 def test_without_a_role_the_region_determines_the_partition(region: str | None, partition: str) -> None:
     listing, *_ = aws.permission_policy([RequiredAccess("b", "", "q")], region, None)["Statement"]

@@ -55,9 +55,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_table_has_the_words_of_the_providers() -> None:
-    assert [(one.scheme, one.queue_type) for one in own()] == [
-        (scheme, words.queue_type) for scheme, words in PROVIDERS.items()
-    ]
+    assert [(one.scheme, one.queue_type) for one in own()] == [(scheme, words.queue_type) for scheme, words in PROVIDERS.items()]
     assert {*PROVIDERS, "local"} == {*ConnectionType}
     assert {words.queue_type for words in PROVIDERS.values()} < {*QueueType}
 
@@ -92,9 +90,7 @@ def test_a_package_can_bring_a_whole_provider(catalog: Catalog) -> None:
         create_connection(
             catalog, Name.parse("d"), ConnectionOptions(**read(ConnectionOptions, {"type": "acme", "role_arn": "y"}))
         )
-    spec = VolumeSpec(
-        name=Name.parse("v"), location="acme://bucket/in", connection=connection.name, queue_name="messages"
-    )
+    spec = VolumeSpec(name=Name.parse("v"), location="acme://bucket/in", connection=connection.name, queue_name="messages")
     volume = create_volume(catalog, settings, spec, check=False)
     assert (volume.queue_type, volume.queue_type.is_plugin) == ("carrier", True)
     access = access_of(volume, catalog, settings)

@@ -28,10 +28,7 @@ OSS = {"eventName": "ObjectCreated:PutObject", "oss": {"bucket": {"name": "b"}, 
         ({"EventName": "s3:ObjectCreated:Put", "Key": "b/a", "Records": [RECORD]}, [ObjectHint("b", "a/c.jpg")]),
         ({"specversion": "1.0", "data": RECORD}, [ObjectHint("b", "a/c.jpg")]),
         ({"specversion": "1.0", "data": {"Records": [RECORD]}}, [ObjectHint("b", "a/c.jpg")]),
-        (
-            {"detail-type": "Object Created", "detail": {"bucket": {"name": "b"}, "object": {"key": "k"}}},
-            [ObjectHint("b", "k")],
-        ),
+        ({"detail-type": "Object Created", "detail": {"bucket": {"name": "b"}, "object": {"key": "k"}}}, [ObjectHint("b", "k")]),
         ({"events": [OSS]}, [ObjectHint("b", "x.jpg")]),
         ({"specversion": "1.0", "data": OSS}, [ObjectHint("b", "x.jpg")]),
         ({"Event": "s3:TestEvent"}, []),
@@ -70,20 +67,7 @@ def test_one_event_that_is_not_understood_refuses_all(body: bytes, reason: str) 
             st.lists(inner)
             | st.dictionaries(
                 st.sampled_from(
-                    [
-                        "path",
-                        "paths",
-                        "Records",
-                        "s3",
-                        "specversion",
-                        "data",
-                        "events",
-                        "oss",
-                        "bucket",
-                        "object",
-                        "key",
-                        "name",
-                    ]
+                    ["path", "paths", "Records", "s3", "specversion", "data", "events", "oss", "bucket", "object", "key", "name"]
                 ),
                 inner,
             )

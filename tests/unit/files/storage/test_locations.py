@@ -76,17 +76,7 @@ def test_a_location_has_one_spelling(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "file://host/a",
-        "memory://",
-        "s3://",
-        "s3:///x",
-        "oss://a b/x",
-        "oss://b.oss-cn-hangzhou.aliyuncs.com",
-        "a\0b",
-    ],
+    "text", ["", "file://host/a", "memory://", "s3://", "s3:///x", "oss://a b/x", "oss://b.oss-cn-hangzhou.aliyuncs.com", "a\0b"]
 )
 def test_invalid_locations_are_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError):
@@ -116,11 +106,7 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("location", "path", "hint"),
     [
-        (
-            "file:///data/my%20files",
-            "/data/my files/a/b.txt",
-            "Paths are relative to the volume: 'a/b.txt'. ",
-        ),
+        ("file:///data/my%20files", "/data/my files/a/b.txt", "Paths are relative to the volume: 'a/b.txt'. "),
         ("file:///data", "data/b.txt", "Paths are relative to the volume: 'b.txt'. "),
         ("file:///data", "/database/b.txt", ""),
         ("s3://bucket/in", "s3://bucket/in/b.txt", "Paths are relative to the volume: 'b.txt'. "),

@@ -96,10 +96,7 @@ def test_a_name_can_be_used_once_unless_asked_otherwise(catalog: Catalog, folder
         create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder)))
     with pytest.raises(InvalidValueError, match="mutually exclusive"):
         create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder)), or_replace=True, if_not_exists=True)
-    assert (
-        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=f"{folder}/none"), if_not_exists=True).id
-        == first.id
-    )
+    assert create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=f"{folder}/none"), if_not_exists=True).id == first.id
     assert create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder)), or_replace=True).id != first.id
     assert len(catalog.volumes.list()) == 1
 
@@ -120,9 +117,7 @@ def test_a_dropped_volume_is_gone_and_dropping_it_again_is_an_error(catalog: Cat
 
 
 def test_a_connection_has_its_own_external_id_and_no_secret(catalog: Catalog) -> None:
-    one = create_connection(
-        catalog, Name.parse("one"), connection_options("s3", region="eu-west-1", credentials="profile:work")
-    )
+    one = create_connection(catalog, Name.parse("one"), connection_options("s3", region="eu-west-1", credentials="profile:work"))
     two = create_connection(catalog, Name.parse("two"), connection_options("oss"))
     assert one.external_id != two.external_id
     assert create_connection(catalog, Name.parse("one"), connection_options("oss"), if_not_exists=True) == one

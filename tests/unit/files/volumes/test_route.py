@@ -28,9 +28,7 @@ def volume(name: str, location: str, **more: object) -> Volume:
 def test_a_key_belongs_to_every_volume_whose_location_contains_it() -> None:
     whole, part, other = volume("w", "s3://bucket"), volume("p", "s3://bucket/x y"), volume("o", "s3://other/x y")
     routed = route(
-        whole,
-        [whole, part, other],
-        [ObjectHint("bucket", "x y/1"), ObjectHint("bucket", "x yz"), ObjectHint("other", "a")],
+        whole, [whole, part, other], [ObjectHint("bucket", "x y/1"), ObjectHint("bucket", "x yz"), ObjectHint("other", "a")]
     )
     assert routed.own == [KeyHint("x y/1"), KeyHint("x yz")]
     assert routed.others == {"p": {"1"}}

@@ -39,10 +39,7 @@ def test_a_byte_order_mark_belongs_to_no_value_in_any_encoding(files: Files, enc
     mark = "" if encoding == "utf-16" else "\ufeff"
     content = f"{mark}é,b\n1,2\n".encode(encoding)
     assert files.rows("x.csv", content, encoding=encoding) == [{"é": 1, "b": 2}]
-    assert files.rows("x.csv", content, encoding=encoding, header="false") == [
-        {"_c0": "é", "_c1": "b"},
-        {"_c0": "1", "_c1": "2"},
-    ]
+    assert files.rows("x.csv", content, encoding=encoding, header="false") == [{"_c0": "é", "_c1": "b"}, {"_c0": "1", "_c1": "2"}]
 
 
 def test_zeros_after_the_last_member_of_a_gzip_file_are_padding(files: Files) -> None:
@@ -76,10 +73,7 @@ def test_what_a_long_row_has_beyond_is_rescued_beside_a_column_of_that_name(file
 
 
 def test_without_a_header_columns_are_called_by_their_positions(files: Files) -> None:
-    assert files.rows("x.csv", "1;x\n2;y", header="false", delimiter=";") == [
-        {"_c0": 1, "_c1": "x"},
-        {"_c0": 2, "_c1": "y"},
-    ]
+    assert files.rows("x.csv", "1;x\n2;y", header="false", delimiter=";") == [{"_c0": 1, "_c1": "x"}, {"_c0": 2, "_c1": "y"}]
 
 
 def test_tabs_separate_the_values_of_tsv_files(files: Files) -> None:
@@ -89,11 +83,7 @@ def test_tabs_separate_the_values_of_tsv_files(files: Files) -> None:
 
 def test_a_short_row_lacks_its_last_values_and_what_a_long_one_has_beyond_is_rescued(files: Files) -> None:
     found = files.rows("x.csv", 'a,b\n1,2\n3\n4,5,"6, x",,8\n', "a INT, b INT")
-    assert found == [
-        {"a": 1, "b": 2},
-        {"a": 3, "b": None},
-        {"a": 4, "b": 5, "_rescued_data": '{"_c2":"6, x","_c4":"8"}'},
-    ]
+    assert found == [{"a": 1, "b": 2}, {"a": 3, "b": None}, {"a": 4, "b": 5, "_rescued_data": '{"_c2":"6, x","_c4":"8"}'}]
 
 
 def test_a_value_longer_than_the_csv_modules_limit_is_read(files: Files) -> None:
@@ -128,9 +118,7 @@ def test_compressed_files_are_read(files: Files, name: str, content: bytes) -> N
     assert files.rows(name, content) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
 
 
-@pytest.mark.parametrize(
-    "content", [b"a,b\n1,2\n", gzip.compress(b"a,b\n" + b"1,2\n" * 99)[:-9]], ids=["plain", "cut off"]
-)
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n", gzip.compress(b"a,b\n" + b"1,2\n" * 99)[:-9]], ids=["plain", "cut off"])
 def test_a_file_that_cannot_be_decompressed_says_so(files: Files, content: bytes) -> None:
     with pytest.raises(FileRejectedError, match=r"cannot be decompressed \(gzip\)"):
         files.rows("x.csv.gz", content, TEXT)
@@ -138,10 +126,7 @@ def test_a_file_that_cannot_be_decompressed_says_so(files: Files, content: bytes
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [
-        ("x.csv.zst", b"1," + b"0" * 100_000 + b"\n"),
-        pytest.param("x.json.zst", b" " * 100_000 + b"\n", marks=pytest.mark.long),
-    ],
+    [("x.csv.zst", b"1," + b"0" * 100_000 + b"\n"), pytest.param("x.json.zst", b" " * 100_000 + b"\n", marks=pytest.mark.long)],
 )
 def test_a_small_file_does_not_stand_for_any_number_of_rows(files: Files, name: str, line: bytes) -> None:
     content = pa.compress(line * 3000, codec="zstd", asbytes=True)
@@ -162,10 +147,7 @@ def test_a_quote_that_is_never_closed_is_told(files: Files) -> None:
 
 
 def test_a_quote_that_is_not_closed_takes_the_lines_after_it_into_its_value(files: Files) -> None:
-    assert files.rows("x.csv", 'a,b\n1,2\n"3,4\n5,6\n', TEXT) == [
-        {"a": "1", "b": "2"},
-        {"a": "3,4\n5,6", "b": None},
-    ]
+    assert files.rows("x.csv", 'a,b\n1,2\n"3,4\n5,6\n', TEXT) == [{"a": "1", "b": "2"}, {"a": "3,4\n5,6", "b": None}]
 
 
 def test_a_row_larger_than_what_is_read_at_once_is_told(files: Files) -> None:

@@ -44,12 +44,8 @@ def test_reserved_names_are_rescued(files: Files) -> None:
 
 
 @pytest.mark.parametrize("new_columns", ["add", "fail"])
-def test_a_file_with_new_columns_names_them_all_with_types_that_hold_all_its_values(
-    files: Files, new_columns: str
-) -> None:
-    lines = (
-        ['{"a":1}'] * 6000 + ['{"a":1,"n":1,"s":"x"}', '{"N":2.5,"nothing":null}'] + ['{"a":2}'] * 6000 + ['{"s":1}']
-    )
+def test_a_file_with_new_columns_names_them_all_with_types_that_hold_all_its_values(files: Files, new_columns: str) -> None:
+    lines = ['{"a":1}'] * 6000 + ['{"a":1,"n":1,"s":"x"}', '{"N":2.5,"nothing":null}'] + ['{"a":2}'] * 6000 + ['{"s":1}']
     with pytest.raises(FileRejectedError, match=r"columns that the table lacks: n DOUBLE, s STRING\.") as error:
         files.rows("x.json", "\n".join(lines), "a INT", new_columns=new_columns)
     assert (error.value.kind, error.value.new_columns) == (FailureKind.NEW_COLUMNS, "n DOUBLE, s STRING")

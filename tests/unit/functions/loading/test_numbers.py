@@ -46,9 +46,7 @@ WHOLE_FROM = {"FLOAT": 2**24, "DOUBLE": 2**53}
     ],
     ids=lambda one: str(one)[:24],
 )
-def test_a_floating_column_takes_what_it_can_say(
-    files: Files, name: str, kind: str, text: str, value: float | None
-) -> None:
+def test_a_floating_column_takes_what_it_can_say(files: Files, name: str, kind: str, text: str, value: float | None) -> None:
     content = f"n,other\n{text},1\n" if name == "x.csv" else f'{{"n":{text}}}\n'
     (row,) = files.rows(name, content, f"n {kind}, other INT")
     if value is not None:

@@ -46,9 +46,7 @@ def avro(rows: list[dict[str, Any]]) -> bytes:
 def test_values_keep_their_types(files: Files, name: str, write: Callable[[list[dict[str, Any]]], bytes]) -> None:
     content = write(ROWS)
     assert files.rows(name, content) == ROWS
-    assert files.columns((name, content)).startswith(
-        "n BIGINT, d DATE, at TIMESTAMP, m DECIMAL(3,2), tags ARRAY<STRING>"
-    )
+    assert files.columns((name, content)).startswith("n BIGINT, d DATE, at TIMESTAMP, m DECIMAL(3,2), tags ARRAY<STRING>")
 
 
 def test_columns_of_an_orc_file_are_found_before_its_rows_are_decoded(files: Files) -> None:

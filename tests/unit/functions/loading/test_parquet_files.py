@@ -130,9 +130,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize(
-    "bomb", ["text", *(pytest.param(name, marks=pytest.mark.long) for name in ("zeros", "list", "rows"))]
-)
+@pytest.mark.parametrize("bomb", ["text", *(pytest.param(name, marks=pytest.mark.long) for name in ("zeros", "list", "rows"))])
 def test_a_small_file_does_not_fill_the_memory(files: Files, bomb: str) -> None:
     content = BOMBS[bomb]()
     assert len(content) < 512 << 10

@@ -48,11 +48,7 @@ FIXED = {"type": "fixed", "name": "F", "size": 8}
         (FIXED, "BINARY", b"12345678", b"12345678"),
         ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "STRING", "A", "A"),
         (logical("bytes", "decimal", precision=12, scale=2), "DECIMAL(12,2)", Decimal("1.50"), Decimal("1.50")),
-        (
-            logical("fixed", "decimal", precision=12, scale=2, size=8, name="D"),
-            "DECIMAL(12,2)",
-            *[Decimal("-1.50")] * 2,
-        ),
+        (logical("fixed", "decimal", precision=12, scale=2, size=8, name="D"), "DECIMAL(12,2)", *[Decimal("-1.50")] * 2),
         (logical("bytes", "decimal", precision=50, scale=2), "STRING", Decimal("1.50"), "1.50"),
         (logical("int", "date"), "DATE", date(2026, 1, 2), date(2026, 1, 2)),
         (logical("int", "time-millis"), "STRING", time(1, 2, 3), "01:02:03.000000"),
@@ -93,9 +89,7 @@ def test_a_record_that_is_used_twice_and_records_of_a_union_have_their_fields(fi
 
 
 def test_structs_and_lists_of_several_files_are_widened_by_their_fields(files: Files) -> None:
-    one = pa.table(
-        {"l": pa.array([[]], pa.list_(pa.null())), "s": [{"a": 1, "d": date(2026, 1, 2)}], "m": [[{"x": 1}]]}
-    )
+    one = pa.table({"l": pa.array([[]], pa.list_(pa.null())), "s": [{"a": 1, "d": date(2026, 1, 2)}], "m": [[{"x": 1}]]})
     other = pa.table({"l": [[1]], "s": [{"a": 1.5, "d": MOMENT, "b": "new"}], "m": [[{"x": "a"}]]})
     columns = files.columns(("1.parquet", one), ("2.parquet", other))
     assert columns == "l ARRAY<BIGINT>, s STRUCT<a: DOUBLE, d: TIMESTAMP, b: STRING>, m ARRAY<STRUCT<x: STRING>>"
@@ -106,9 +100,7 @@ def test_structs_and_lists_of_several_files_are_widened_by_their_fields(files: F
 
 @pytest.mark.parametrize("new_columns", ["add", "fail"])
 def test_fields_that_the_table_lacks_are_told(files: Files, new_columns: str) -> None:
-    rows = pa.table(
-        {"s": [{"x": 1, "y": "new", "z": None}], "l": [[{"A": 1, "b": 2}]], "e": pa.array([[]], pa.list_(pa.null()))}
-    )
+    rows = pa.table({"s": [{"x": 1, "y": "new", "z": None}], "l": [[{"A": 1, "b": 2}]], "e": pa.array([[]], pa.list_(pa.null()))})
     with pytest.raises(FileRejectedError) as error:
         files.rows("x.parquet", rows, "s STRUCT<x: INT>, l ARRAY<STRUCT<a: INT>>", new_columns=new_columns)
     assert error.value.new_columns == "s STRUCT<x: INT, y: STRING>, l ARRAY<STRUCT<a: INT, b: BIGINT>>"
@@ -167,9 +159,7 @@ def test_durations_are_text_as_in_iso_8601(files: Files) -> None:
     assert files.rows("x.parquet", rows) == [
         {"d": "P1DT2H0M0.000005S", "n": "-P0DT0H0M0.000000001S", "s": {"d": "P1DT2H0M0.000005S"}, "l": f"{2**60} s"}
     ]
-    assert files.rows("x.parquet", rows.select(["d"]), "d BIGINT") == [
-        {"d": None, "_rescued_data": '{"d":"P1DT2H0M0.000005S"}'}
-    ]
+    assert files.rows("x.parquet", rows.select(["d"]), "d BIGINT") == [{"d": None, "_rescued_data": '{"d":"P1DT2H0M0.000005S"}'}]
 
 
 @pytest.mark.parametrize(

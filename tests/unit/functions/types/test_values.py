@@ -19,10 +19,7 @@ TIME = pa.timestamp("us")
         (pa.array([FAR, None], TIME), ["10000-01-01 00:00:00.000000", None]),
         (pa.array([2_932_897, None], pa.date32()), ["10000-01-01", None]),
         (pa.array([[FAR, None], None], pa.list_(TIME)), [["10000-01-01 00:00:00.000000", None], None]),
-        (
-            pa.array([{"a": 1, "t": FAR}], pa.struct({"a": pa.int8(), "t": TIME})),
-            [{"a": 1, "t": "10000-01-01 00:00:00.000000"}],
-        ),
+        (pa.array([{"a": 1, "t": FAR}], pa.struct({"a": pa.int8(), "t": TIME})), [{"a": 1, "t": "10000-01-01 00:00:00.000000"}]),
         (pa.array([[("k", FAR)]], pa.map_(pa.string(), TIME)), [[("k", "10000-01-01 00:00:00.000000")]]),
         (pa.array([1, None]), [1, None]),
     ],
@@ -35,10 +32,7 @@ def test_times_that_python_does_not_have_are_text(column: pa.Array, found: list[
     ("column", "json"),
     [
         (pa.array([[("k", 1.5)], [], None], pa.map_(pa.string(), pa.float64())), '[{"k": 1.5}, {}, null]'),
-        (
-            pa.array([[(1, [(b"a", None)])]], pa.map_(pa.int32(), pa.map_(pa.binary(), pa.int8()))),
-            '[{"1": {"YQ==": null}}]',
-        ),
+        (pa.array([[(1, [(b"a", None)])]], pa.map_(pa.int32(), pa.map_(pa.binary(), pa.int8()))), '[{"1": {"YQ==": null}}]'),
         (pa.array([[(0, -0.0)]], pa.map_(pa.date32(), pa.float64())), '[{"1970-01-01": -0.0}]'),
         (pa.array([[([1], 2)]], pa.map_(pa.list_(pa.int8()), pa.int8())), '[{"[1]": 2}]'),
         (pa.array([[[(True, 2)]]], pa.list_(pa.map_(pa.bool_(), pa.int8()))), '[[{"true": 2}]]'),

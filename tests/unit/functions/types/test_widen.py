@@ -13,14 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.functions.types.kinds import BY_NAME, TIMESTAMP, TIMESTAMP_NTZ
-from volstream.functions.types.widen import (
-    DifferentTypesError,
-    fields_added,
-    grown,
-    of_values_only,
-    widen,
-    without_null,
-)
+from volstream.functions.types.widen import DifferentTypesError, fields_added, grown, of_values_only, widen, without_null
 
 INT, LONG, TEXT, NULL = pa.int32(), pa.int64(), pa.string(), pa.null()
 
@@ -87,14 +80,8 @@ def test_dicts_of_python_may_be_maps_and_nothing_becomes_text(one: Any, other: A
 def test_fields_of_another_type_are_added_behind_those_of_a_table_which_stay() -> None:
     kind = struct(a=INT, l=pa.list_(struct(x=INT)), m=pa.map_(TEXT, struct(y=INT)))
     more = grown(kind, struct(m=pa.map_(TEXT, struct(Z=TEXT, Y=TEXT)), A=TEXT, l=pa.list_(struct(z=TEXT)), n=LONG))
-    assert more == struct(
-        a=INT, l=pa.list_(struct(x=INT, z=TEXT)), m=pa.map_(TEXT, pa.struct([("y", INT), ("Z", TEXT)])), n=LONG
-    )
-    assert fields_added(kind, pa.field("s s", more)) == [
-        "`s s`.l.element.z STRING",
-        "`s s`.m.value.`Z` STRING",
-        "`s s`.n BIGINT",
-    ]
+    assert more == struct(a=INT, l=pa.list_(struct(x=INT, z=TEXT)), m=pa.map_(TEXT, pa.struct([("y", INT), ("Z", TEXT)])), n=LONG)
+    assert fields_added(kind, pa.field("s s", more)) == ["`s s`.l.element.z STRING", "`s s`.m.value.`Z` STRING", "`s s`.n BIGINT"]
     assert fields_added(kind, pa.field("s", struct(n=LONG, a=INT))) == []
     assert grown(kind, TEXT) == kind
 

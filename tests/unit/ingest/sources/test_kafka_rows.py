@@ -43,8 +43,7 @@ class EscapedText:
 @settings(max_examples=settings().max_examples // 2)
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-        st.lists,
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(), st.lists
     )
 )
 def test_whatever_json_can_say_is_kept_letter_by_letter(value: object) -> None:

@@ -84,9 +84,7 @@ def test_properties_that_do_not_fit_together_are_refused_where_they_are_used() -
         source.reader()
 
 
-def test_a_client_that_is_not_installed_is_named_with_the_extra_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_client_that_is_not_installed_is_named_with_the_extra_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "volstream.files.kafka.client", raising=False)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     for use in (SOURCE.check, SOURCE.reader):

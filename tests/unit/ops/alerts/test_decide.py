@@ -15,12 +15,8 @@ from volstream.ops.alerts.model import AlertEvent, Condition, Subject
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PACE = Pace(after=timedelta(seconds=30), repeat=timedelta(hours=1))
 JOB = Subject("job", "sizes")
-GONE = Condition(
-    "problem:volume:v", AlertEvent.PROBLEM, Subject("volume", "v"), True, "It is gone.", "Mount it.", passing=True
-)
-PAUSED = Condition(
-    "pause:1", AlertEvent.PAUSE, JOB, False, "It was paused manually.", "volstream resume sizes", lasting=False
-)
+GONE = Condition("problem:volume:v", AlertEvent.PROBLEM, Subject("volume", "v"), True, "It is gone.", "Mount it.", passing=True)
+PAUSED = Condition("pause:1", AlertEvent.PAUSE, JOB, False, "It was paused manually.", "volstream resume sizes", lasting=False)
 
 
 class Teller:
@@ -136,8 +132,7 @@ def test_files_that_each_fail_in_their_own_way_make_few_alerts_and_few_causes() 
     for second in range(600):
         told += len(
             teller.failing(
-                second,
-                *(failure("x", f"{letter} {letters[second % 26]} {second // 26 * letter}") for letter in letters),
+                second, *(failure("x", f"{letter} {letters[second % 26]} {second // 26 * letter}") for letter in letters)
             )
         )
     assert told <= 600 / 30

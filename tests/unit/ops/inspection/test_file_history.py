@@ -41,8 +41,6 @@ def test_a_third_file_with_the_same_content_makes_it_ambiguous() -> None:
 
 
 def test_only_the_content_before_and_after_the_range_counts() -> None:
-    history = changes(
-        a=[(2, "x", "y"), (3, "y", None)], b=[(3, None, "y"), (4, "y", "x")], c=[(3, None, "y"), (4, "y", None)]
-    )
+    history = changes(a=[(2, "x", "y"), (3, "y", None)], b=[(3, None, "y"), (4, "y", "x")], c=[(3, None, "y"), (4, "y", None)])
     assert moved(history, "a", 1, 4) == {"moved_to": "b"}
     assert moved(history, "c", 1, 4) == {}

@@ -12,14 +12,7 @@ NOTHING: dict[str, Any] = {"volumes": [], "streams": [], "jobs": [], "tables": [
 
 
 def job(**values: Any) -> dict[str, Any]:
-    given = {
-        "job": "j",
-        "state": "active",
-        "trigger": "on change",
-        "failures": {},
-        "interrupted": False,
-        "unit": "file",
-    }
+    given = {"job": "j", "state": "active", "trigger": "on change", "failures": {}, "interrupted": False, "unit": "file"}
     return {**given, **dict.fromkeys(("reason", "trouble", "code")), **values}
 
 
@@ -64,14 +57,7 @@ def test_everything_that_fails_is_found() -> None:
     }
     probed = {"engine": {"state": "restarting", "reason": "killed"}, "failing_jobs": {"k": "SqlError"}}
     found = {(problem.kind, problem.name) for problem in problems(status, probed)}
-    assert found == {
-        ("engine", ""),
-        ("job", "j"),
-        ("job", "k"),
-        ("table", "t"),
-        ("source", "topic"),
-        ("metastore", "unity"),
-    }
+    assert found == {("engine", ""), ("job", "j"), ("job", "k"), ("table", "t"), ("source", "topic"), ("metastore", "unity")}
 
 
 @pytest.mark.parametrize(
@@ -82,19 +68,9 @@ def test_everything_that_fails_is_found() -> None:
         ({"trouble": "no Java\nInstall it."}, True, "Its run failed: no Java", "Install it."),
         ({"trouble": "no Java"}, True, "Its run failed: no Java", "volstream describe job j"),
         ({"trouble": "no Java", "trigger": "manual"}, True, "Its run failed: no Java", "volstream run-job j"),
-        (
-            {"code": "There is no file f.py.", "trouble": "old"},
-            True,
-            "Its function is missing: There is no file f.py.",
-            None,
-        ),
+        ({"code": "There is no file f.py.", "trouble": "old"}, True, "Its function is missing: There is no file f.py.", None),
         ({"interrupted": True, "trigger": "manual"}, True, None, "volstream run-job j"),
-        (
-            {"failures": {"quarantined": 1, "retrying": 2}},
-            False,
-            "1 file quarantined. 2 more will be retried.",
-            None,
-        ),
+        ({"failures": {"quarantined": 1, "retrying": 2}}, False, "1 file quarantined. 2 more will be retried.", None),
         (
             {"failures": {"retrying": 1}, "trigger": "manual"},
             False,

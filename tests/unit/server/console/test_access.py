@@ -145,8 +145,7 @@ def test_this_hosts_names_are_let_through(client: TestClient, host: str) -> None
 def test_the_path_that_is_asked_for_decides_and_not_the_one_in_the_url_with_the_host() -> None:
     """With any host let through, as if the check above were missing."""
     app = Starlette(
-        routes=[Route("/jobs/a", _requester)],
-        middleware=[Middleware(Access, hosts=_Every(), token=TOKEN, refuse=refusal)],
+        routes=[Route("/jobs/a", _requester)], middleware=[Middleware(Access, hosts=_Every(), token=TOKEN, refuse=refusal)]
     )
     client = TestClient(app, base_url="http://127.0.0.1:8642")
     for host in ("localhost/static/", "localhost/healthz?", "localhost/healthz#"):

@@ -76,13 +76,7 @@ def test_times_are_exact_for_programs_and_readable_without_scripts() -> None:
 
 
 def test_numbers_are_short() -> None:
-    assert [number(one) for one in (None, 0, 1234567, 12.345, 0.012345)] == [
-        "—",
-        "0",
-        "1\u202f234\u202f567",
-        "12.3",
-        "0.012",
-    ]
+    assert [number(one) for one in (None, 0, 1234567, 12.345, 0.012345)] == ["—", "0", "1\u202f234\u202f567", "12.3", "0.012"]
 
 
 @pytest.mark.parametrize("given", ["0", "501", "-1", "x", "9" * 30, "9" * 5000, "²"])
@@ -103,9 +97,7 @@ def test_errors_have_the_status_that_programs_expect() -> None:
     assert [status_of(error) for error in errors] == [404, 400, 409, 503, 500]
 
 
-@pytest.mark.parametrize(
-    ("moment", "shown"), [(datetime.min, "0001-01-01 00:00:00"), (datetime.max, "9999-12-31 23:59:59")]
-)
+@pytest.mark.parametrize(("moment", "shown"), [(datetime.min, "0001-01-01 00:00:00"), (datetime.max, "9999-12-31 23:59:59")])
 def test_a_time_without_a_zone_is_shown_as_it_is(moment: datetime, shown: str) -> None:
     assert value(moment) == shown
     assert "<time" in value(moment.replace(tzinfo=UTC))

@@ -11,14 +11,7 @@ import pytest
 from tests.waiting import eventually
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
-from volstream.errors import (
-    EngineError,
-    EngineLostError,
-    InterruptedByUserError,
-    InvalidValueError,
-    JavaError,
-    VolstreamError,
-)
+from volstream.errors import EngineError, EngineLostError, InterruptedByUserError, InvalidValueError, JavaError, VolstreamError
 from volstream.server.daemon.engine import EmbeddedEngine, RemoteEngine
 from volstream.spark.jvm.address import Address, EngineAddress, RemoteAddress
 
@@ -159,12 +152,7 @@ def test_a_server_elsewhere_is_down_until_it_answers_again() -> None:
         return watches[-1]
 
     engine = RemoteEngine(
-        RemoteAddress("sc://there"),
-        stop,
-        lambda: ups.append(True),
-        watch,
-        lambda _: not silent.is_set(),
-        Backoff(0.001, 0.01),
+        RemoteAddress("sc://there"), stop, lambda: ups.append(True), watch, lambda _: not silent.is_set(), Backoff(0.001, 0.01)
     )
     thread = threading.Thread(target=engine.run)
     thread.start()

@@ -94,9 +94,7 @@ def test_logs_are_forgotten_with_the_history(tmp_path: Path, catalog: Catalog) -
 def test_work_that_ended_three_months_ago_is_forgotten(tmp_path: Path, catalog: Catalog) -> None:
     _, _, job = objects.store_job(catalog)
     plans = {
-        age: objects.store_plan(catalog, job, state=PlanState.DONE, created_on=datetime.now(UTC) - timedelta(days=age))[
-            0
-        ]
+        age: objects.store_plan(catalog, job, state=PlanState.DONE, created_on=datetime.now(UTC) - timedelta(days=age))[0]
         for age in (91, 89)
     }
     Housekeeper(catalog, config.load(tmp_path), Stop()).sweep()
@@ -124,12 +122,7 @@ def test_copies_that_killed_workers_and_restores_left_are_removed(
         (shared / name).mkdir(parents=True)
         (shared / name / "copy").touch()
     (shared / f"{COPIES}link").symlink_to(tmp_path / "elsewhere")
-    for folder in (
-        shared / f"{COPIES}left",
-        shared / f"{SCRATCH}left",
-        shared / "of-another-program",
-        tmp_path / "elsewhere",
-    ):
+    for folder in (shared / f"{COPIES}left", shared / f"{SCRATCH}left", shared / "of-another-program", tmp_path / "elsewhere"):
         os.utime(folder, (time.time() - 2 * 86400,) * 2)
     Housekeeper(catalog, config.load(tmp_path), Stop()).sweep()
     left = {path.name for path in shared.iterdir() if path.name.startswith((COPIES, SCRATCH, "of"))}

@@ -10,9 +10,7 @@ from volstream.catalog import Catalog
 from volstream.server.daemon.share import ClusterMembers, Share
 
 
-@pytest.mark.parametrize(
-    ("volumes", "daemons", "maximum"), [(4, 1, 4), (4, 2, 2), (5, 2, 3), (1, 2, 1), (0, 3, 0), (3, 0, 3)]
-)
+@pytest.mark.parametrize(("volumes", "daemons", "maximum"), [(4, 1, 4), (4, 2, 2), (5, 2, 3), (1, 2, 1), (0, 3, 0), (3, 0, 3)])
 def test_a_share_is_an_even_part_rounded_up(volumes: int, daemons: int, maximum: int) -> None:
     share = Share()
     share.divide(volumes, daemons)

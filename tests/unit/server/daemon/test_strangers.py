@@ -43,11 +43,7 @@ def test_a_connection_that_shows_no_token_is_closed_and_others_stay(host: str) -
         server = held.enter_context(socket.create_server((host, 0), family=family))
         other = held.enter_context(socket.create_server((host, 0), family=family))
         watch = held.enter_context(looked_at(server, 0.2))
-        friend, stranger, elsewhere = (
-            connect(server, held, family),
-            connect(server, held, family),
-            connect(other, held, family),
-        )
+        friend, stranger, elsewhere = (connect(server, held, family), connect(server, held, family), connect(other, held, family))
         name = f"ipv6:%5B::1%5D:{friend.getsockname()[1]}" if ":" in host else f"ipv4:{host}:{friend.getsockname()[1]}"
         watch.authenticated(name)
         eventually(lambda: is_closed(stranger), 10)

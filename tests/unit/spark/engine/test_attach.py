@@ -26,9 +26,7 @@ from volstream.spark.jvm.address import EngineAddress
         ("spark://host:7077", "/mnt/w", "is not the address"),
     ],
 )
-def test_a_remote_spark_needs_a_warehouse_it_can_reach(
-    tmp_path: Path, remote: str, warehouse: str, refused: str | None
-) -> None:
+def test_a_remote_spark_needs_a_warehouse_it_can_reach(tmp_path: Path, remote: str, warehouse: str, refused: str | None) -> None:
     settings = config.load(tmp_path, spark_remote=remote, warehouse=warehouse)
     if refused is None:
         assert remote_address(settings).url == remote

@@ -80,9 +80,7 @@ def test_the_heap_and_the_users_jvm_options_are_on_the_command_line(settings: Se
 def test_newer_permissions_are_given_only_to_a_java_that_knows_them(settings: Settings) -> None:
     def allowed(major: int) -> bool:
         java = Java(JAVA.executable, major, "")
-        return "--sun-misc-unsafe-memory-access=allow" in command.java_command(
-            java, settings, Files.of(settings), [], []
-        )
+        return "--sun-misc-unsafe-memory-access=allow" in command.java_command(java, settings, Files.of(settings), [], [])
 
     assert [allowed(major) for major in (17, 21, 25)] == [False, False, True]
 
@@ -102,25 +100,18 @@ def test_relative_module_paths_still_resolve_in_the_working_directory_of_the_eng
 
 
 def test_settings_of_volstream_which_may_contain_keys_do_not_reach_the_functions(tmp_path: Path) -> None:
-    shell = {
-        "VOLSTREAM_CREDENTIALS": "{...}",
-        "volstream_catalog_url": "postgresql://u:p@h/d",
-        "AWS_REGION": "eu-west-1",
-    }
+    shell = {"VOLSTREAM_CREDENTIALS": "{...}", "volstream_catalog_url": "postgresql://u:p@h/d", "AWS_REGION": "eu-west-1"}
     environment = command.environment(shell, tmp_path, tmp_path)
     assert not {"VOLSTREAM_CREDENTIALS", "volstream_catalog_url"} & environment.keys()
     assert environment["AWS_REGION"] == "eu-west-1"
 
 
 def test_temporary_files_of_workers_are_in_the_home(tmp_path: Path) -> None:
-    assert command.environment({"TMPDIR": "/tmp"}, tmp_path, tmp_path / "scratch")["TMPDIR"] == str(
-        tmp_path / "scratch"
-    )
+    assert command.environment({"TMPDIR": "/tmp"}, tmp_path, tmp_path / "scratch")["TMPDIR"] == str(tmp_path / "scratch")
 
 
 @pytest.mark.parametrize(
-    ("master", "wanted"),
-    [(None, "true"), ("local[8]", "true"), ("local-cluster[2,1,1024]", None), ("spark://h:7077", None)],
+    ("master", "wanted"), [(None, "true"), ("local[8]", "true"), ("local-cluster[2,1,1024]", None), ("spark://h:7077", None)]
 )
 def test_the_ports_of_an_engine_in_one_jvm_are_not_open_to_strangers(
     settings: Settings, master: str | None, wanted: str | None

@@ -44,15 +44,10 @@ def test_on_amazon_itself_keys_and_region_are_found_as_by_amazons_own_tools(
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
     settings = config.load(tmp_path, warehouse="s3://bucket")
-    assert set(connectors.properties(settings)) == {
-        "spark.hadoop.fs.s3.impl",
-        "spark.hadoop.fs.s3a.aws.credentials.provider",
-    }
+    assert set(connectors.properties(settings)) == {"spark.hadoop.fs.s3.impl", "spark.hadoop.fs.s3a.aws.credentials.provider"}
 
 
-def test_a_missing_connector_is_named_with_the_command_that_fetches_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_connector_is_named_with_the_command_that_fetches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOLSTREAM_CACHE", str(tmp_path))
     settings = config.load(tmp_path, warehouse="s3://bucket")
     with pytest.raises(JavaError, match="hadoop-aws") as caught:

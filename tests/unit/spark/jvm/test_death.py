@@ -13,9 +13,7 @@ from volstream.spark.jvm import log_file
 from volstream.spark.jvm.address import EngineAddress, RemoteAddress
 from volstream.spark.jvm.death import cause_of, note, noted_cause
 
-_OVERFLOW = (
-    "2026-01-01T00:00:00.000 ERROR SparkUncaughtExceptionHandler: Uncaught exception\njava.lang.StackOverflowError\n"
-)
+_OVERFLOW = "2026-01-01T00:00:00.000 ERROR SparkUncaughtExceptionHandler: Uncaught exception\njava.lang.StackOverflowError\n"
 
 
 @pytest.mark.parametrize(
@@ -36,9 +34,7 @@ _OVERFLOW = (
         (1, "Error: no such option\n", "", "its JVM ended with status 1"),
     ],
 )
-def test_the_status_and_the_logs_reveal_the_cause(
-    tmp_path: Path, status: int, jvm: str, spark: str, cause: str
-) -> None:
+def test_the_status_and_the_logs_reveal_the_cause(tmp_path: Path, status: int, jvm: str, spark: str, cause: str) -> None:
     log_file.jvm_log(tmp_path).write_text(jvm)
     log_file.spark_log(tmp_path).write_text(spark)
     assert cause_of(status, tmp_path) == cause
@@ -56,8 +52,6 @@ def test_a_client_finds_the_cause_recorded_by_the_owner_even_if_the_next_jvm_run
 
 def test_no_cause_is_given_for_a_running_orphaned_or_remote_jvm(tmp_path: Path) -> None:
     me = os.getpid()
-    lives = EngineAddress(
-        1, "t", "daemon", me, identity.start_time(me), me, identity.start_time(me), logs=str(tmp_path)
-    )
+    lives = EngineAddress(1, "t", "daemon", me, identity.start_time(me), me, identity.start_time(me), logs=str(tmp_path))
     gone = dataclasses.replace(lives, jvm_pid=2**22 - 1, engine_pid=2**22 - 1)
     assert [noted_cause(one) for one in (lives, gone, RemoteAddress("sc://x:1"))] == [None, None, None]

@@ -50,9 +50,7 @@ def test_a_java_home_that_is_too_old_is_skipped(tmp_path: Path, monkeypatch: pyt
     assert java.find().executable == newer
 
 
-def test_without_java_the_error_names_what_was_found_and_how_to_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_java_the_error_names_what_was_found_and_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, 'java version "11.0.2"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))

@@ -53,9 +53,9 @@ def test_links_and_pipes_are_not_copied(tmp_path: Path) -> None:
     (tmp_path / "from" / "keys").symlink_to(tmp_path / "secrets")
     os.mkfifo(tmp_path / "from" / "part" / "pipe")
     copy_folder(f"{tmp_path}/from", f"{tmp_path}/to")
-    assert [
-        path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("*") if path.is_file()
-    ] == ["part/own.txt"]
+    assert [path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("*") if path.is_file()] == [
+        "part/own.txt"
+    ]
 
 
 def test_new_folders_are_a_groups_only_below_a_folder_that_is(tmp_path: Path) -> None:

@@ -126,9 +126,7 @@ def _source_keys(access: Access) -> Keys:
             f"There are no Alibaba Cloud credentials in {where}.",
             "Set ALIBABA_CLOUD_ACCESS_KEY_ID and ALIBABA_CLOUD_ACCESS_KEY_SECRET, or correct the connection.",
         ) from exc
-    return Keys(
-        credentials.get_access_key_id(), credentials.get_access_key_secret(), credentials.get_security_token() or None
-    )
+    return Keys(credentials.get_access_key_id(), credentials.get_access_key_secret(), credentials.get_security_token() or None)
 
 
 @cache

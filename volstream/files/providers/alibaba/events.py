@@ -37,9 +37,7 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
             case {"Message": str(text)}:
                 document = _read(text.encode("utf-8", "surrogatepass"))
     if document is NOT_JSON and body.lstrip()[:1] == b"<":
-        return reject(
-            body, "The message is XML: set the NotifyContentFormat of the topic's subscription to SIMPLIFIED."
-        )
+        return reject(body, "The message is XML: set the NotifyContentFormat of the topic's subscription to SIMPLIFIED.")
     if document is NOT_JSON:
         return reject(body, "The message is neither JSON nor base64 of JSON.")
     return answer(body, document, hints_of(document), "an OSS event")
@@ -76,10 +74,9 @@ def _hints(event: Any) -> Sequence[ObjectHint] | None:
     match event:
         case {"eventName": str(name)} if name in _NO_NEWS:
             return ()
-        case {
-            "eventName": str(),
-            "oss": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}},
-        } if is_key(bucket) and is_key(key):
+        case {"eventName": str(), "oss": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}}} if is_key(
+            bucket
+        ) and is_key(key):
             return [ObjectHint(bucket, spelling) for spelling in dict.fromkeys((key, _decoded(key)))]
     return None
 

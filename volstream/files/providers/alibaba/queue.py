@@ -83,9 +83,7 @@ class MnsService:
                 if exc.type != _EMPTY:
                     raise
                 return ()
-        return [
-            Delivery(message.message_id, message.receipt_handle, message.message_body.encode()) for message in messages
-        ]
+        return [Delivery(message.message_id, message.receipt_handle, message.message_body.encode()) for message in messages]
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """See :meth:`Service.delete`."""
@@ -114,9 +112,7 @@ class MnsService:
         """See :meth:`Service.describe`. MNS has announced that it will stop reporting counts."""
         with self._errors("cannot be described"):
             attributes = self._ask(self._attributes)
-            dead = (
-                attributes.get("DeadLetterTargetQueue", "") if attributes.get("Enabled", "").lower() == "true" else ""
-            )
+            dead = attributes.get("DeadLetterTargetQueue", "") if attributes.get("Enabled", "").lower() == "true" else ""
             return QueueState(
                 waiting=_count(attributes.get("ActiveMessages")),
                 in_flight=_count(attributes.get("InactiveMessages")),

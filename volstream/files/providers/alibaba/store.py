@@ -57,9 +57,7 @@ class OssStore(BucketStore):
 
     def details(self, path: str) -> Details:
         """See :meth:`HasDetails.details`."""
-        headers = {
-            name.lower(): value for name, value in self._of_object(path, self._bucket.head_object).headers.items()
-        }
+        headers = {name.lower(): value for name, value in self._of_object(path, self._bucket.head_object).headers.items()}
         metadata = {name.removeprefix(_META): value for name, value in headers.items() if name.startswith(_META)}
         return Details(metadata, headers.get("x-oss-storage-class", "Standard"), headers.get("x-oss-version-id"))
 
@@ -141,10 +139,7 @@ class OssStore(BucketStore):
                 max_keys=self._page,
             )
             self._seen = time.monotonic()
-            listed = (
-                (obj.key, obj.size, datetime.fromtimestamp(obj.last_modified, UTC), obj.etag)
-                for obj in page.object_list
-            )
+            listed = ((obj.key, obj.size, datetime.fromtimestamp(obj.last_modified, UTC), obj.etag) for obj in page.object_list)
             yield listed, page.prefix_list
             more, token = page.is_truncated, page.next_continuation_token
 

@@ -145,9 +145,7 @@ def region(access: Access) -> str | None:
 
 @contextmanager
 def errors(
-    what: str,
-    passing: type[DependencyError] = StorageError,
-    denied: type[DependencyError] = StorageDeniedError,
+    what: str, passing: type[DependencyError] = StorageError, denied: type[DependencyError] = StorageDeniedError
 ) -> Iterator[None]:
     """Maps boto3's exceptions.
 

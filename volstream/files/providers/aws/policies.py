@@ -53,9 +53,7 @@ def permission_policy(needs: Sequence[RequiredAccess], region: str | None, role_
             statements.append(allowed(["s3:ListBucketMultipartUploads"], [resource]))
         # For a bucket with a key of its own, the bucket alone stands for all of its objects.
         encrypted["s3"] += [resource, *read]
-    queues = encrypted["sqs"] = [
-        _sqs_arn(queue, partition, region or "*", account_of(role_arn, 4)) for queue in queues_of(needs)
-    ]
+    queues = encrypted["sqs"] = [_sqs_arn(queue, partition, region or "*", account_of(role_arn, 4)) for queue in queues_of(needs)]
     if queues:
         actions = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl")
         statements.append(allowed([f"sqs:{action}" for action in actions], queues))

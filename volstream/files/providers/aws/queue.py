@@ -86,9 +86,7 @@ class SqsService:
         kept: dict[str, str | None] = {
             handles[int(entry["Id"])]: handles[int(entry["Id"])] for entry in answer.get("Successful", ())
         }
-        return kept | {
-            handles[int(entry["Id"])]: None for entry in answer.get("Failed", ()) if entry.get("SenderFault")
-        }
+        return kept | {handles[int(entry["Id"])]: None for entry in answer.get("Failed", ()) if entry.get("SenderFault")}
 
     def describe(self) -> QueueState:
         """See :meth:`Service.describe`."""

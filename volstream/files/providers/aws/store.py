@@ -83,8 +83,7 @@ class S3Store(BucketStore):
             self._seen = time.monotonic()
             self._check_keys(page, self._place.root + prefix)
             listed = (
-                (obj["Key"], obj["Size"], obj["LastModified"].astimezone(UTC), obj["ETag"])
-                for obj in page.get("Contents", ())
+                (obj["Key"], obj["Size"], obj["LastModified"].astimezone(UTC), obj["ETag"]) for obj in page.get("Contents", ())
             )
             yield listed, (common["Prefix"] for common in page.get("CommonPrefixes", ()))
 

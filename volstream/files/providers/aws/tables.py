@@ -47,9 +47,7 @@ def _access(settings: Mapping[str, str]) -> Access:
     """Returns what reaches a store."""
     keys = None
     if "AWS_ACCESS_KEY_ID" in settings:
-        keys = Keys(
-            settings["AWS_ACCESS_KEY_ID"], settings.get("AWS_SECRET_ACCESS_KEY", ""), settings.get("AWS_SESSION_TOKEN")
-        )
+        keys = Keys(settings["AWS_ACCESS_KEY_ID"], settings.get("AWS_SECRET_ACCESS_KEY", ""), settings.get("AWS_SESSION_TOKEN"))
     endpoint, source = settings.get("AWS_ENDPOINT_URL"), "static" if keys else "env"
     return Access("s3", settings.get("AWS_REGION"), endpoint, credentials=source, keys=keys)
 

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from volstream.jobs.home import Home
 
 
-def create_topic_table(
-    home: Home, name: Name, source: TopicSource, retention: int | None, comment: str | None
-) -> Source:
+def create_topic_table(home: Home, name: Name, source: TopicSource, retention: int | None, comment: str | None) -> Source:
     """Creates an empty table, which a daemon then fills from the topic. The brokers need not be there yet.
 
     Raises:

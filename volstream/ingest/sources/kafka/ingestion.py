@@ -88,9 +88,7 @@ class TopicIngestion(Closeable):
             if not self._assigned:
                 self._assign(self._topic())
             self._assigned = False  # unless the poll succeeds, nobody knows what it has taken
-            remaining = {
-                partition: end for partition, end in (ends or {}).items() if self._reached.get(partition, 0) < end
-            }
+            remaining = {partition: end for partition, end in (ends or {}).items() if self._reached.get(partition, 0) < end}
             self._polled = self._reader.poll(remaining)
             self._assigned = True
             faults.point("kafka.polled")
@@ -123,8 +121,7 @@ class TopicIngestion(Closeable):
             self._note("tail_id", tail_id)
         elif self._source.options["tail_id"] != tail_id:
             raise InvalidStateError(
-                f"The table {self._source.name} lost its record of the offsets up to which topic "
-                f"{self._address.topic} was read.",
+                f"The table {self._source.name} lost its record of the offsets up to which topic {self._address.topic} was read.",
                 "Restore the home from a backup; or drop the table and create it again, to read the topic from its start.",
             )
         first, after = self._reader.bounds(topic.partitions)

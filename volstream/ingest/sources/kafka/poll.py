@@ -51,10 +51,7 @@ def read_to_end(home: Home, source: Source, stop: Stop) -> int:
             with TopicIngestion(home, source, lost.append) as reading:
                 ends = reading.ends()
                 # A table that is dropped is deleted once the lease is free.
-                while (
-                    not (reading.has_reached(ends) or stop or ended)
-                    and home.catalog.sources.by_id(source.id) is not None
-                ):
+                while not (reading.has_reached(ends) or stop or ended) and home.catalog.sources.by_id(source.id) is not None:
                     try:
                         count += reading.step(ends)
                         failures = 0

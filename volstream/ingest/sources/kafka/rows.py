@@ -57,9 +57,7 @@ def new_messages(messages: Sequence[M], first: int) -> list[M]:
     return new
 
 
-def rows(
-    messages: Sequence[KafkaMessage], source_format: str, topic: str, partition: int, arrived_at: datetime
-) -> pa.Table:
+def rows(messages: Sequence[KafkaMessage], source_format: str, topic: str, partition: int, arrived_at: datetime) -> pa.Table:
     """Returns a row for each message: the operation, and :data:`~volstream.ingest.sources.kafka.topic.COLUMNS`."""
     count = len(messages)
     values = [message.value() for message in messages]

@@ -150,9 +150,7 @@ def _files(home: Home, record: Batch, plan: Plan | None, query: Query) -> BatchF
         firsts = first_of_each(changed).slice(0, query.limit).to_pylist()
     except VolstreamError as error:
         return replace(nothing, files_note=error.message)
-    rows = [
-        BatchFile(last[PATH], _action(first, last), last["size"]) for first, last in zip(firsts, lasts, strict=True)
-    ]
+    rows = [BatchFile(last[PATH], _action(first, last), last["size"]) for first, last in zip(firsts, lasts, strict=True)]
     full = len(rows) == query.limit
     return replace(nothing, files=rows, next=rows[-1].path if full else None, files_note=note)
 

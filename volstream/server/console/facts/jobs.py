@@ -231,9 +231,7 @@ def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> Preview
         return Preview([], [], error.message)
     if version is None:
         return None
-    batch = next(
-        (candidate.id for candidate in worked_on if candidate.state is BatchState.COMMITTED and candidate.rows), None
-    )
+    batch = next((candidate.id for candidate in worked_on if candidate.state is BatchState.COMMITTED and candidate.rows), None)
     equals = None if batch is None or not isinstance(definition, FileJob) else ("_batch_id", batch)
     shown = sample_of(home, location, version, equals)
     if not shown.rows and equals is not None:  # replaced since by another batch
