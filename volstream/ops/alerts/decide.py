@@ -26,6 +26,9 @@ _MAX_KEY = 200
 
 _OTHERS = "others"
 
+#: So many failures since an alert, and as many as alerts have reported, are news before the alert would be repeated.
+_GROWN = 5
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -139,8 +142,9 @@ def gather(job_id: str, failures: Sequence[Any], known: Mapping[str, AlertCause]
         key = f"{prefix}{group_id(failure.kind, failure.message, failure.path)}"
         if key not in mine and len(mine) >= _MAX_CAUSES:
             key = f"{prefix}{_OTHERS}"
-        note = json.dumps({"kind": failure.kind, "why": first_line(failure.message)[:_MAX_WHY], "example": failure.path})
         before = mine.get(key) or AlertCause(key, now)
+        said = {"kind": failure.kind, "why": first_line(failure.message)[:_MAX_WHY], "example": failure.path}
+        note = json.dumps({**said, "sent": _sent(before)})
         begins = before if before.count else replace(before, since=now)
         mine[key] = changed[key] = replace(begins, count=before.count + 1, note=note)
     return changed
@@ -153,11 +157,7 @@ def judge_failures(decision: Decision, subject: Subject, causes: Sequence[AlertC
         for cause in causes
         if not cause.count and cause.alerted_on is not None and cause.alerted_on + pace.repeat <= now
     }
-    due = {
-        cause.key: cause.since + pace.after if cause.alerted_on is None else cause.alerted_on + pace.repeat
-        for cause in causes
-        if cause.count
-    }
+    due = {cause.key: _failure_due(cause, pace) for cause in causes if cause.count}
     if not due:
         return
     first = min(due.values())
@@ -166,25 +166,46 @@ def judge_failures(decision: Decision, subject: Subject, causes: Sequence[AlertC
         return
     # All that waits is sent with it, so that a job's alerts stay few.
     due_causes = [cause for cause in causes if cause.key in due and due[cause.key] <= now + pace.after]
-    decision.changed |= {cause.key: replace(cause, alerted_on=now, count=0) for cause in due_causes}
+    decision.changed |= {cause.key: _alerted(cause, now) for cause in due_causes}
     decision.alerts.append(_failure(subject, due_causes))
     later = [moment for key, moment in due.items() if moment > now + pace.after]
     if later:
         decision.wait_until(min(later))
 
 
+def _failure_due(cause: AlertCause, pace: Pace) -> datetime:
+    """Returns when failures of a cause are due for an alert: again after a while, or once they are twice as many."""
+    grown = cause.count >= max(_GROWN, _sent(cause))
+    return cause.since + pace.after if cause.alerted_on is None or grown else cause.alerted_on + pace.repeat
+
+
+def _sent(cause: AlertCause) -> int:
+    """Returns how many failures of a cause alerts have reported."""
+    return int(json.loads(cause.note or "{}").get("sent", 0))
+
+
+def _alerted(cause: AlertCause, now: datetime) -> AlertCause:
+    note = {**json.loads(cause.note), "sent": _sent(cause) + cause.count}
+    return replace(cause, alerted_on=now, count=0, note=json.dumps(note))
+
+
 def _failure(subject: Subject, due_causes: Sequence[AlertCause]) -> Alert:
     most_first = sorted(due_causes, key=lambda cause: -cause.count)
     files = sum(cause.count for cause in due_causes)
-    examples = [{**json.loads(cause.note), "files": cause.count} for cause in most_first[:_MAX_NAMED]]
+    examples = [
+        {**{key: value for key, value in json.loads(cause.note).items() if key != "sent"}, "files": cause.count}
+        for cause in most_first[:_MAX_NAMED]
+    ]
+    sent = sum(map(_sent, due_causes))
+    said = (
+        f"{counted(files, 'more file')} quarantined, {sent + files:,} in all" if sent else f"{counted(files, 'file')} quarantined"
+    )
     if len(due_causes) == 1:
-        why = f"{counted(files, 'file')} quarantined, such as {examples[0]['example']}: {examples[0]['why']}"
+        why = f"{said}, such as {examples[0]['example']}: {examples[0]['why']}"
     else:
         causes = "; ".join(f"{example['files']} x {example['why']}" for example in examples)
         more = len(due_causes) - len(examples)
-        why = f"{counted(files, 'file')} quarantined, for {len(due_causes)} causes: {causes}" + (
-            f"; and {counted(more, 'other cause')}" if more else ""
-        )
+        why = f"{said}, for {len(due_causes)} causes: {causes}" + (f"; and {counted(more, 'other cause')}" if more else "")
     do = f"volstream list failures --job {subject.name}"
-    details = {"files": files, "causes": examples, "more_causes": len(due_causes) - len(examples)}
+    details = {"files": files, "files_in_all": sent + files, "causes": examples, "more_causes": len(due_causes) - len(examples)}
     return Alert(AlertEvent.FAILURE, subject, True, why, do, details)

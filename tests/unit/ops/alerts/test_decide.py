@@ -111,6 +111,18 @@ def test_files_that_fail_for_one_cause_are_one_alert_with_their_number() -> None
     assert teller.failing(3632) == ["1 file quarantined, such as more.jpg: no EXIF in more.jpg"]
 
 
+def test_failures_that_have_doubled_are_told_before_the_alert_would_be_repeated() -> None:
+    teller = Teller()
+    failed = [failure(f"f{number}", "no good") for number in range(53)]
+    teller.failing(0, *failed[:8])
+    assert teller.failing(31) == ["8 files quarantined, such as f7: no good"]
+    assert teller.failing(40, *failed[8:15]) == []
+    assert teller.failing(75) == [], "7 more are not as many again"
+    assert teller.failing(80, *failed[15:53]) == ["45 more files quarantined, 53 in all, such as f52: no good"]
+    assert teller.failing(200, failure("last", "no good")) == []
+    assert teller.failing(80 + 3601) == ["1 more file quarantined, 54 in all, such as last: no good"]
+
+
 def test_a_file_that_is_tried_again_is_not_told() -> None:
     teller = Teller()
     teller.failing(0, failure("a.jpg", "no EXIF", FailureState.RETRYING))
