@@ -108,7 +108,7 @@ def test_files_that_fail_for_one_cause_are_one_alert_with_their_number() -> None
     assert teller.failing(20, failure("late.jpg", "no EXIF in late.jpg")) == []
     assert teller.failing(31) == ["41 files quarantined, such as late.jpg: no EXIF in late.jpg"]
     assert teller.failing(40, failure("more.jpg", "no EXIF in more.jpg")) == []
-    assert teller.failing(3632) == ["1 file quarantined, such as more.jpg: no EXIF in more.jpg"]
+    assert teller.failing(3632) == ["1 more file quarantined, 42 in all, such as more.jpg: no EXIF in more.jpg"]
 
 
 def test_failures_that_have_doubled_are_told_before_the_alert_would_be_repeated() -> None:
