@@ -194,6 +194,21 @@ def test_the_lineage_fits_into_the_window(site: Site, browser: Browser) -> None:
         assert page.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('.lineage'))") <= 0
 
 
+def test_the_reader_chooses_light_or_dark_for_all_pages(site: Site, browser: Browser) -> None:
+    with opened(site, browser) as page:
+        page.goto(site.path("/jobs/sizes"))
+        background = "getComputedStyle(document.body).backgroundColor"
+        light = page.evaluate(background)
+        page.get_by_role("button", name="Switch to dark colours").click()
+        dark = page.evaluate(background)
+        assert dark != light
+        page.wait_for_function(_PAINTED)
+        page.goto(site.path("/"))
+        assert page.evaluate(background) == dark
+        page.get_by_role("button", name="Switch to light colours").click()
+        assert page.evaluate(background) == light
+
+
 def test_pages_read_without_scripts(site: Site, browser: Browser) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

@@ -52,7 +52,7 @@ _WITH_BROKER = ("kafka", "topics")
 
 #: What is shown in blocks of shell that are not run: they set up the machine and run this very test.
 _EXEMPT = [
-    "pip install volstream",
+    "pip install 'volstream[java]'",
     "make demo",
     "make test",
     "make demo-s3",

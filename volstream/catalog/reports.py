@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, func, select, tuple_
+from sqlalchemy import Integer, Select, cast, extract, func, select, tuple_
 
 from volstream.base.model.groups import groups
 from volstream.base.model.work import Batch, BatchState, Load, Plan
@@ -31,6 +31,17 @@ class Attempt:
     state: str
     started_on: datetime
     ended_on: datetime | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Batches of a job that were committed close together, with their number and that of their files."""
+
+    began_on: datetime
+    ended_on: datetime
+    batches: int
+    files: int
+    failed: int
 
 
 class Reports:
@@ -84,6 +95,26 @@ class Reports:
         open_ones = mine.where(batches.c.state == BatchState.INTENT)
         ended = mine.where(batches.c.committed_on.is_not(None)).order_by(batches.c.committed_on.desc())
         return [batch for query in (open_ones, ended) for batch in self._database.all(query, Batch)][:limit]
+
+    def worked_in(self, job_ids: Iterable[str], since: datetime, slot: timedelta) -> Mapping[str, Sequence[Work]]:
+        """Returns the work of jobs since a time, by id of the job, in the order of time: batches that were committed in the same
+        slot are one piece of work."""
+        committed = extract("epoch", batches.c.committed_on)
+        number = cast((committed - since.timestamp()) / slot.total_seconds(), Integer)
+        sums = (func.sum(batches.c[name]) for name in ("files", "failed"))
+        began, ended = func.min(committed - func.coalesce(batches.c.seconds, 0)), func.max(committed)
+        query = (
+            select(batches.c.job_id, began, ended, func.count(), *sums)
+            .where(batches.c.committed_on >= since)
+            .group_by(batches.c.job_id, number)
+            .order_by(batches.c.job_id, number)
+        )
+        found: dict[str, list[Work]] = {}
+        for some in groups(sorted({*job_ids}), MAX_BOUND):
+            for job_id, *times, count, files, failed in self._database.rows(query.where(batches.c.job_id.in_(some))):
+                first, last = (datetime.fromtimestamp(float(time), UTC) for time in times)
+                found.setdefault(job_id, []).append(Work(first, last, int(count), int(files), int(failed)))
+        return found
 
     def batches_of(
         self, job_id: str | None = None, *, covering: str | None = None, before: Batch | None = None, limit: int = 1000

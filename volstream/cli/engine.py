@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from volstream.base.model.units import format_age
 from volstream.cli.options import creating_home
-from volstream.cli.output import Output, age
+from volstream.cli.output import Output
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
@@ -27,7 +28,7 @@ def engine_status_command(session: Session, output: Output) -> None:
 
     status, settings = engine_status(session.home.settings), session.home.settings
     if status:
-        text = f"{status.state}: {status.kind} engine, pid {status.pid}, JVM {status.jvm_pid}, up {age(status.up_seconds)}"
+        text = f"{status.state}: {status.kind} engine, pid {status.pid}, JVM {status.jvm_pid}, up {format_age(status.up_seconds)}"
     elif settings.spark_remote:
         server = RemoteAddress(settings.spark_remote).server
         text = f"The home uses the Spark server {server}. To check it: volstream doctor --cluster"

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from volstream.base.model.units import format_age
 from volstream.cli.options import common, creating_home
-from volstream.cli.output import Output, age, done_of
+from volstream.cli.output import Output, done_of
 from volstream.errors import JavaError
 from volstream.ops.inspection.problems import problems
 
@@ -89,7 +90,7 @@ def status_command(session: Session, output: Output) -> None:
     if session.home.settings.spark_remote:
         running = f"elsewhere: {RemoteAddress(session.home.settings.spark_remote).server}"
     elif engine:
-        running = f"{engine.state}, {engine.kind}, pid {engine.pid}, up {age(engine.up_seconds)}"
+        running = f"{engine.state}, {engine.kind}, pid {engine.pid}, up {format_age(engine.up_seconds)}"
     else:
         running = "not running"
     output.details({"home": overview["home"], "engine": running})

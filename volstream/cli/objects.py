@@ -37,6 +37,9 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "rejected": ("volume", "subject", "reason", "count", "last_seen"),
 }
 
+#: What a table says of the versions of a job's code.
+_CODE_VERSIONS = ("number", "files", "current", "made_on", "made_by")
+
 #: Details that follow the others, to be copied.
 _DOCUMENTS = ("trust_policy", "permission_policy", "source")
 
@@ -129,7 +132,13 @@ def describe_command(session: Session, output: Output, kind: str, name: str, who
         output.result(table, "") if output.as_json else _show_table(output, table)
         return
     values = _described(session, kind, name)
-    output.details(values if output.as_json else _in_order(values, whole=whole), _DOCUMENTS)
+    if output.as_json:
+        output.details(values)
+        return
+    versions = values.pop("code_versions", None)
+    output.details(_in_order(values, whole=whole), _DOCUMENTS)
+    if versions:
+        output.table(versions, _CODE_VERSIONS, "")
 
 
 @click.command("drop")

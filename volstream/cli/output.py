@@ -14,7 +14,6 @@ from typing import Any
 from volstream.base.model.documents import to_json
 from volstream.base.model.files import printable
 from volstream.base.model.text import json_document, one_line, visible
-from volstream.base.model.units import format_duration
 from volstream.errors import VolstreamError
 
 #: Bytes of a binary value that a cell shows; of a longer one only the number. JSON has them all.
@@ -212,8 +211,3 @@ def in_a_line(details: Mapping[str, Any]) -> str:
 def done_of(job: Mapping[str, Any]) -> str | None:
     """Formats how many of its volume's files a job is through with, from its status; None: it is not about files."""
     return None if job.get("done") is None else f"{job['done']} of {job['files']}"
-
-
-def age(seconds: float) -> str:
-    """Formats a duration, in whole seconds."""
-    return format_duration(float(round(max(1.0, seconds))))

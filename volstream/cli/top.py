@@ -15,8 +15,9 @@ import click
 
 from volstream.base.definitions import JobState
 from volstream.base.model.text import one_line
+from volstream.base.model.units import format_age
 from volstream.cli.options import DURATION, common
-from volstream.cli.output import Output, age, arranged, done_of
+from volstream.cli.output import Output, arranged, done_of
 from volstream.errors import VolstreamError
 from volstream.ops.inspection.problems import Problem, problems
 
@@ -122,7 +123,7 @@ def picture(before: HomeFacts | None, now: HomeFacts, width: int, height: int, n
 
 def _heading(now: HomeFacts) -> str:
     engine = now.engine
-    running = f"engine {engine.state} ({engine.kind}, up {age(engine.up_seconds)})" if engine else "no engine"
+    running = f"engine {engine.state} ({engine.kind}, up {format_age(engine.up_seconds)})" if engine else "no engine"
     return f"{now.time:%H:%M:%S}  {running}  q: quit  {one_line(now.home)}"
 
 

@@ -19,7 +19,7 @@ from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, Write
 from volstream.base.lifecycle.disks import user_name
 from volstream.base.model.text import counted
-from volstream.base.model.units import format_duration
+from volstream.base.model.units import format_age
 from volstream.catalog import Catalog
 from volstream.catalog.codes import BatchCode, CodeVersion
 from volstream.functions.environments.store import EnvironmentStore
@@ -150,11 +150,24 @@ def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None
     return CodeCounts(last[0][0], current, last[1], versions)
 
 
+def former(home: Home, job: FileJob) -> CodeCounts | None:
+    """Counts as :func:`counts` if there can be rows of former code; None: there are none. Most often it reads no table.
+
+    Raises:
+        As :func:`counts`.
+    """
+    versions = home.catalog.codes.versions(job.id)
+    if not versions or (len(versions) == 1 and versions[0].digest == version_of(home.settings, job).digest):
+        return None
+    found = counts(home, job, exact=False)
+    return found if found is not None and found.stale else None
+
+
 def said_of_code(job: FileJob, found: CodeCounts) -> str | None:
     """Returns which files have rows of former or unknown code, and what to do, in a sentence; None: none has."""
     unknown = found.files.get(None, 0)
     if found.stale and (oldest := found.oldest) is not None:
-        age = format_duration((datetime.now(UTC) - oldest.made_on).total_seconds())
+        age = format_age((datetime.now(UTC) - oldest.made_on).total_seconds())
         number, total = f"{found.stale:,}", counted(found.total, job.unit)
         former = f"{number} of {total} have rows of former code (from version {oldest.number} on, {age} old)"
         return f"{former}: volstream replay {job.name} --stale"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -271,6 +272,22 @@ def test_the_duration_of_a_batch_is_stored(catalog: Catalog, job: Job) -> None:
     assert [one.seconds for one in catalog.reports.measured(job.id)] == [7.5, 2.5]
     assert [one.seconds for one in catalog.reports.measured(job.id, plan_id=made.id, limit=1)] == [7.5]
     assert not catalog.reports.measured(job.id, plan_id="another")
+
+
+def test_batches_committed_close_together_are_one_piece_of_work(catalog: Catalog, job: Job) -> None:
+    since = datetime.now(UTC) - timedelta(hours=1)
+    _, batches = objects.store_plan(catalog, job, batches=3)
+    for batch, failed in zip(batches, (0, 1, 0), strict=True):
+        intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
+        catalog.consumptions.commit(intent, dataclasses.replace(DONE, failed=failed, seconds=30.0))
+    whole = catalog.reports.worked_in([job.id, "another"], since, timedelta(hours=2))
+    ((work,),) = whole.values()
+    assert (work.batches, work.files, work.failed) == (3, sum(one.files for one in batches), 1)
+    assert 29 < (work.ended_on - work.began_on).total_seconds() < 40
+    assert abs((work.ended_on - datetime.now(UTC)).total_seconds()) < 10
+    pieces = catalog.reports.worked_in([job.id], since, timedelta(milliseconds=1))[job.id]
+    assert sum(one.batches for one in pieces) == 3
+    assert not catalog.reports.worked_in([job.id], datetime.now(UTC) + timedelta(hours=1), timedelta(hours=1))
 
 
 def test_advance_skips_a_range_without_data(catalog: Catalog, job: Job) -> None:

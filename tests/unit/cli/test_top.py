@@ -97,7 +97,7 @@ def test_what_is_wrong_is_said() -> None:
         engine=EngineStatus("running", "daemon", 1, 2, 3, 4, 60.0),
     )
     text = shown(now, note="These are old")
-    assert "engine running (daemon, up 1m)" in text
+    assert "engine running (daemon, up 60s)" in text
     assert "These are old" in text
     assert "■ volume v: the folder is gone\\x1b[31m. Run: volstream doctor v" in text
     assert "\x1b" not in text

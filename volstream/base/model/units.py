@@ -52,6 +52,14 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.15g}s" if seconds >= 1 else f"{seconds * 1000:.15g}ms"
 
 
+def format_age(seconds: float) -> str:
+    """Returns a duration to look at, rounded down to a whole unit of which there are two or more, such as ``90s``, ``14m``."""
+    for unit in ("d", "h", "m"):
+        if seconds >= 2 * _SECONDS[unit]:
+            return f"{int(seconds / _SECONDS[unit])}{unit}"
+    return f"{max(1, int(seconds))}s"
+
+
 def parse_rate(text: str) -> float:
     """Parses ``300/min``, ``5/s``, ``1000/h``, ``10000/day`` to a number per second.
 

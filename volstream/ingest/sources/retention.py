@@ -29,7 +29,8 @@ def expire(home: Home, source: Source) -> bool:
     if source.retention_policy is None:
         return False
     limit = datetime.now(UTC) - timedelta(seconds=source.retention_policy)
-    oldest = DeltaLog(location).minimum(_ARRIVED)
+    arrived = DeltaLog(location).bounds().get(_ARRIVED)
+    oldest = None if arrived is None else arrived.least
     if not isinstance(oldest, datetime) or oldest >= limit:
         return False
     with map_spark_errors(), home.gateway.pooled() as session:

@@ -159,6 +159,15 @@ def _more(home: Home, item: Object) -> dict[str, Any]:
             return {}
 
 
+def volume_of(home: Home, job: Job) -> str | None:
+    """Returns the name of the volume that a job reads, if it still exists."""
+    stream = home.catalog.streams.by_id(job.stream_id)
+    if stream is None or stream.source_kind is not SourceKind.VOLUME:
+        return None
+    volume = home.catalog.volumes.by_id(stream.source_id)
+    return None if volume is None else str(volume.name)
+
+
 def arrived_rows(home: Home, name: Name) -> int:
     """Returns about how many rows have arrived for a table and are not committed. Raises DependencyError."""
     from volstream.tables.delta import folders  # late, here and below: most commands need no tables

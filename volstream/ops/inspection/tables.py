@@ -15,14 +15,21 @@ from volstream.base.definitions import DynamicJob, Job, SourceKind
 from volstream.base.model.names import Name
 from volstream.base.model.pictures import media_type
 from volstream.errors import NotFoundError, VolstreamError
+from volstream.functions.output import FILE
 from volstream.functions.types.convert import python_values
-from volstream.ops.inspection.details import arrived_rows
+from volstream.ops.inspection.details import arrived_rows, volume_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.rows import sample
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
+
+#: The type FILE as SQL has it.
+_FILE_STRUCT = "STRUCT<volume: STRING, relative_path: STRING, size: BIGINT, etag: STRING, content_type: STRING>"
+
+#: Files of a list that a row shows.
+_MAX_FILES = 6
 
 #: Commits of a table's history that are shown.
 _COMMITS = 20
@@ -52,10 +59,13 @@ class ListedTable:
 
 @dataclass(frozen=True)
 class ListedColumn:
-    """A column, with its type in SQL."""
+    """A column, with its type in SQL, and bounds of its values from the statistics of the table's files. None: unknown."""
 
     column: str
     type: str
+    least: Any = None
+    most: Any = None
+    nulls: int | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,7 @@ class DescribedTable:
     Attributes:
         note: why the size is not known.
         not_committed: rows that have arrived; None: unknown.
+        volume: the one that its job reads.
     """
 
     table: str
@@ -96,6 +107,7 @@ class DescribedTable:
     note: str | None
     not_committed: int | None
     job: str | None
+    volume: str | None
     primary_key: Sequence[str]
     columns: Sequence[ListedColumn]
     streams: Sequence[str]
@@ -159,6 +171,7 @@ def described_table(home: Home, text: str) -> DescribedTable:
         near = folders.like_one(home.warehouse, name)
         raise NotFoundError(f"There is no table {name}.", near.rstrip())
     streams = [stream for stream in home.catalog.streams.list() if stream.source_kind is SourceKind.TABLE]
+    bounds = {column: {**vars(one), "least": _cell(one.least), "most": _cell(one.most)} for column, one in log.bounds().items()}
     commits = log.commits_after(max(-1, version - _COMMITS))
     return DescribedTable(
         table=str(name),
@@ -167,8 +180,12 @@ def described_table(home: Home, text: str) -> DescribedTable:
         **_extent(log),
         not_committed=_arrived(home, name),
         job=None if job is None else str(job.name),
+        volume=None if job is None else volume_of(home, job),
         primary_key=list(schema.primary_key),
-        columns=[ListedColumn(column, schema.sql_type(column)) for column in schema.types],
+        columns=[
+            ListedColumn(column, schema.sql_type(column).replace(_FILE_STRUCT, "FILE"), **bounds.get(column, {}))
+            for column in schema.types
+        ],
         streams=[str(stream.name) for stream in streams if stream.source_name == name],
         history=[
             ListedCommit(commit.version, commit.timestamp, commit.operation, commit.rows, commit.metadata.get("batch"))
@@ -200,7 +217,15 @@ class Thumbnail(str):
     """A small picture of a row, as a URL with its content."""
 
 
+class OutputFile(dict[str, Any]):
+    """A value of a FILE column."""
+
+
 def _cell(value: Any) -> Any:
+    if _is_file(value):
+        return OutputFile(value)
+    if isinstance(value, list) and value and all(map(_is_file, value)):
+        return [OutputFile(one) for one in value[:_MAX_FILES]]
     if isinstance(value, bytes) and len(value) <= _MAX_PICTURE and (kind := media_type(value)) is not None:
         return Thumbnail(f"data:{kind};base64,{base64.b64encode(value).decode()}")
     if isinstance(value, list | dict | tuple):
@@ -209,6 +234,10 @@ def _cell(value: Any) -> Any:
     if isinstance(value, str) and len(value) > _MAX_VALUE:
         return cut(value[:_MAX_VALUE], len(value))
     return sized(len(value)) if isinstance(value, bytes) else value
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, dict) and [*value] == FILE.names
 
 
 def cut(beginning: str, size: int) -> str:

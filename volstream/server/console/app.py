@@ -28,7 +28,7 @@ from volstream.base.lifecycle.hosts import LOOPBACK, known_hosts, token_of
 from volstream.base.log import get
 from volstream.base.model.work import AuditEntry
 from volstream.catalog.database import Database
-from volstream.errors import CatalogError, UserError, VolstreamError
+from volstream.errors import CatalogError, InvalidValueError, NotFoundError, UserError, VolstreamError
 from volstream.files.volumes import posted
 from volstream.ops.inspection.doctor import examine
 from volstream.ops.inspection.problems import problems
@@ -48,7 +48,7 @@ from volstream.server.console.answers import (
 from volstream.server.console.facts import PageRequest
 from volstream.server.console.live import LiveEvents
 from volstream.server.console.openapi import document
-from volstream.server.console.pictures import may_be_picture, picture
+from volstream.server.console.pictures import picture
 from volstream.server.console.queries import Queries
 from volstream.server.console.query import Query
 from volstream.server.console.rendering import STATIC
@@ -158,7 +158,7 @@ class Console:
         if wants_json(request):
             return json_answer(facts)
         topics = page.topics.format(**request.path_params)
-        more = {"topics": topics, "done": self._done(request), "may_be_picture": may_be_picture}
+        more = {"topics": topics, "done": self._done(request)}
         return page_answer(request, page.template, {**vars(facts), **more})
 
     def _done(self, request: Request) -> AuditEntry | None:
@@ -203,7 +203,12 @@ class Console:
 
     async def _content(self, request: Request) -> Response:
         path = query_of(request).text("path") or ""
-        kind, content = await self._in_thread(lambda: picture(self._session.home, request.path_params["volume"], path))
+        try:
+            kind, content = await self._in_thread(lambda: picture(self._session.home, request.path_params["volume"], path))
+        except (InvalidValueError, NotFoundError):
+            if request.headers.get("sec-fetch-dest") != "image":
+                raise
+            return Response(status_code=204)  # of a page with many pictures one is none: its place stays empty
         return Response(content, media_type=kind, headers={"content-security-policy": "default-src 'none'; sandbox"})
 
     async def _posted(self, request: Request) -> Response:

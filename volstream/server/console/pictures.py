@@ -14,9 +14,6 @@ from volstream.server.console.facts.volumes import snapshot_of
 #: A larger file is not shown.
 _MAX_BYTES = 16 << 20
 
-#: Names of files that are likely pictures.
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif")
-
 
 def picture(home: Home, volume: str, path: str) -> tuple[str, bytes]:
     """Returns the media type and the content of a file.
@@ -41,8 +38,3 @@ def picture(home: Home, volume: str, path: str) -> tuple[str, bytes]:
     if kind is None or len(content) > _MAX_BYTES:
         raise InvalidValueError(f"The file {printable(path)} is not a picture that can be shown.")
     return kind, content
-
-
-def may_be_picture(path: str) -> bool:
-    """True if a file's name is that of a picture."""
-    return path.lower().endswith(_SUFFIXES)

@@ -15,9 +15,13 @@ from markupsafe import Markup, escape
 from volstream.base.model import counts
 from volstream.base.model.documents import to_json
 from volstream.base.model.files import printable
+from volstream.base.model.pictures import may_be_picture
 from volstream.base.model.text import counted, first_line, one_line, visible
-from volstream.base.model.units import about, format_size
-from volstream.ops.inspection.tables import Thumbnail
+from volstream.base.model.units import about, format_duration, format_size
+from volstream.ops.inspection.tables import OutputFile, Thumbnail
+
+#: Larger files are not fetched for a thumbnail, bytes.
+_LARGEST_THUMBNAIL = 4 << 20
 
 #: Files that pages refer to.
 STATIC = Path(__file__).parent / "static"
@@ -44,6 +48,7 @@ def _environment() -> Environment:
         "bytes": lambda size: "—" if size is None else format_size(size),
         "number": number,
         "seconds": seconds,
+        "duration": format_duration,
         "when": when,
         "value": value,
         "json": to_json,
@@ -51,7 +56,7 @@ def _environment() -> Environment:
         "counts": lambda sums: counts.shown(sums) or "—",
         "stamp": lambda moment: moment.timestamp(),
     }
-    environment.globals |= {"url": url, "now": lambda: datetime.now(UTC)}
+    environment.globals |= {"url": url, "now": lambda: datetime.now(UTC), "may_be_thumbnail": may_be_thumbnail}
     return environment
 
 
@@ -97,6 +102,10 @@ def value(cell: Any) -> Any:
     """Returns a value of a table's row, whatever its type is."""
     if cell is None:
         return Markup('<span class="none">null</span>')
+    if isinstance(cell, OutputFile):
+        return output_file(cell)
+    if isinstance(cell, list) and cell and isinstance(cell[0], OutputFile):
+        return Markup(" ").join(output_file(one) for one in cell)
     if isinstance(cell, Thumbnail):
         return Markup('<img class="picture" alt="" src="{}">').format(cell)
     if isinstance(cell, datetime):
@@ -110,6 +119,20 @@ def value(cell: Any) -> Any:
     if isinstance(cell, str) and "\n" in cell:
         return Markup('<span class="lines">{}</span>').format(block(cell))
     return to_json(cell) if isinstance(cell, Mapping | list | tuple) else cell
+
+
+def output_file(file: Mapping[str, Any]) -> Markup:
+    """Returns a link to a file that a function wrote, with its size, and the picture if it may be one."""
+    volume, path, size = file["volume"], file["relative_path"], file["size"]
+    picture = Markup('<img class="thumb" loading="lazy" alt="" src="{}">').format(url("volumes", volume, "content", path=path))
+    shown = picture if may_be_thumbnail(path, size) else ""
+    page, text = url("volumes", volume, "files", path=path), one_line(printable(path))
+    return Markup('<a href="{}">{}{}</a> <span class="dim">{}</span>').format(page, shown, text, format_size(size))
+
+
+def may_be_thumbnail(path: str, size: int | None = None) -> bool:
+    """True if a file is by its name a picture, and not known to be too large to be fetched for a page with many."""
+    return may_be_picture(path) and (size or 0) <= _LARGEST_THUMBNAIL
 
 
 def url(*parts: str, **query: Any) -> str:

@@ -30,7 +30,7 @@ class Page:
 _LIMIT = {"limit": "Rows of the answer, up to 500."}
 
 PAGES = (
-    Page("/", "overview.html", overview.overview, "*"),
+    Page("/", "overview.html", overview.overview, "*", {"span": "Of the timeline: hour, day or week."}),
     Page(
         "/volumes/{volume}",
         "volume.html",

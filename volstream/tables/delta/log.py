@@ -103,6 +103,20 @@ UNREADABLE = "REMOVE UNREADABLE FILES"
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """What is known of a column's values without reading them, deleted rows included.
+
+    Attributes:
+        least, most: no value is less or more; long texts are cut. None: unknown, or there are only NULLs.
+        nulls: number of NULLs.
+    """
+
+    least: Any
+    most: Any
+    nulls: int
+
+
+@dataclass(frozen=True)
 class TableState:
     """A version of a table.
 
@@ -231,15 +245,23 @@ class DeltaLog:
         written = next((commit.timestamp for commit in newest if not commit.without_data), None)
         return Extent(rows, int(size), written)
 
-    def minimum(self, column: str) -> Any:
-        """Returns a lower bound of a column's values, from the files' statistics; None: there are none."""
+    def bounds(self) -> Mapping[str, Bounds]:
+        """Returns bounds of the values of columns, from the files' statistics, of which all files have some."""
         table = self._open()
         if table is None:
-            return None
+            return {}
         with mapped(self.location):
             files = files_of(table)
-        name = f"min.{column}"
-        return pc.min(files[name]).as_py() if name in files.column_names else None
+        found = {}
+        for name in (column.removeprefix("null_count.") for column in files.column_names if column.startswith("null_count.")):
+            nulls = files[f"null_count.{name}"]
+            if len(nulls) and not nulls.null_count:
+                least, most = (
+                    extreme(files[f"{kind}.{name}"]).as_py() if f"{kind}.{name}" in files.column_names else None
+                    for kind, extreme in (("min", pc.min), ("max", pc.max))
+                )
+                found[name] = Bounds(least, most, int(pc.sum(nulls).as_py()))
+        return found
 
     def state(self, app_id: str) -> TableState | None:
         """Returns the newest version, its columns and the transaction of ``app_id`` from one read; None if there is no

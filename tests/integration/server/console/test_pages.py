@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
@@ -176,6 +176,28 @@ def test_the_overview_says_what_is_wrong(busy: Site) -> None:
     assert "its folder is gone" in busy.page("/")
 
 
+@pytest.mark.parametrize("span", [None, "hour", "day", "week"])
+def test_the_overview_shows_when_jobs_worked(busy: Site, span: str | None) -> None:
+    found = busy.json("/", **({} if span is None else {"span": span}))["timeline"]
+    assert (found["span"], found["idle"]) == (span or "hour", 0)
+    ((line),) = found["lines"]
+    (bar,) = line["bars"]
+    assert (line["job"], bar["kind"], bar["batches"], bar["files"], bar["failed"]) == ("j", "bad", 1, 14, 4)
+    assert 0 < bar["start"] < bar["end"] <= 1
+
+
+def test_another_span_is_refused(busy: Site) -> None:
+    assert busy.client.get("/?span=century", headers=JSON).status_code == 400
+
+
+def test_the_overview_says_how_many_files_have_rows_of_former_code(busy: Site) -> None:
+    assert busy.json("/")["jobs"][0]["former_code"] == 0
+    source = Path(str(busy.json("/jobs/j")["job"]["function"]).rpartition(":")[0])
+    source.write_text(source.read_text().replace('"has"', '"had"'))
+    assert busy.json("/")["jobs"][0]["former_code"] == 10
+    assert "10 of former code" in busy.page("/")
+
+
 def test_a_directory_is_shown_folder_by_folder_and_searched(busy: Site) -> None:
     assert paths(busy.json("/volumes/v")) == sorted([*HOSTILE, "in/", "p.png"])
     assert paths(busy.json("/volumes/v", prefix="in/", limit="3")) == ["in/bad0", "in/bad1", "in/bad2"]
@@ -296,11 +318,12 @@ def test_a_replay_goes_on_after_the_end_of_the_daemon_that_began_it(place: Place
     called.write_text("")
     go.unlink()
     site = Site(place)
-    with working(place.session):
+    with working(place.session) as worker:
         task = site.post("/jobs/j/replay", 202)["audit"]
         eventually(lambda: called.read_text() == "1", 60)
         eventually(lambda: place.session.home.catalog.audit.task(str(task)).plan_id is not None)
-        threading.Timer(1, go.touch).start()
+        worker.end()
+        go.touch()
     before = len(called.read_text())
     with working(place.session):
         eventually(lambda: site.json(f"/tasks/{task}")["task"]["state"] == "finished", 60)
@@ -361,10 +384,16 @@ def test_only_pictures_of_the_directory_are_served_and_they_cannot_run(busy: Sit
         assert busy.client.get("/volumes/v/content", params={"path": path}, headers=JSON).status_code == status
 
 
+def test_an_image_of_a_page_that_is_none_is_no_error(busy: Site) -> None:
+    asked = {"path": "in/bad1"}
+    assert busy.client.get("/volumes/v/content", params=asked, headers=JSON).status_code == 400
+    assert busy.client.get("/volumes/v/content", params=asked, headers={"sec-fetch-dest": "image"}).status_code == 204
+
+
 def test_a_table_shows_columns_rows_and_commits(busy: Site) -> None:
     found = busy.json("/tables/t")
     assert (found["rows"], found["job"]) == (10, "j")
-    assert found["columns"][0] == {"column": "n", "type": "INT"}
+    assert found["columns"][0] == {"column": "n", "type": "INT", "least": 0, "most": 73, "nulls": 0}
     assert len(found["sample"]["rows"]) == 10
     assert found["history"][0]["version"] == found["version"]
     (row,) = busy.json("/tables")["tables"]

@@ -8,6 +8,7 @@ import pytest
 from starlette.requests import Request
 
 from volstream.errors import CatalogError, InvalidValueError, NotFoundError, StreamBusyError
+from volstream.ops.inspection.tables import OutputFile
 from volstream.server.console.answers import page_answer, status_of
 from volstream.server.console.query import Query
 from volstream.server.console.rendering import block, number, url, value, when
@@ -90,6 +91,18 @@ def test_a_page_of_a_table_is_never_unbounded(given: str) -> None:
 def test_the_last_of_several_values_counts() -> None:
     query = Query({"path": ["a", "", "b"], "empty": [""]})
     assert (query.text("path"), query.texts("path"), query.text("empty")) == ("b", ["a", "b"], None)
+
+
+def test_a_file_of_a_row_is_a_link_with_its_picture_and_size() -> None:
+    file = {"volume": "v", "relative_path": "a b/<x>.png", "size": 2048, "etag": "e", "content_type": None}
+    shown = value(OutputFile(file))
+    assert 'href="/volumes/v/files?path=a+b%2F%3Cx%3E.png"' in shown
+    assert 'src="/volumes/v/content?path=a+b%2F%3Cx%3E.png"' in shown
+    assert "a b/&lt;x&gt;.png" in shown
+    assert "2.0 KiB" in shown
+    assert "<img" not in value(OutputFile({**file, "size": 1 << 30}))
+    assert "<img" not in value(OutputFile({**file, "relative_path": "a.pdf"}))
+    assert value([OutputFile(file), OutputFile(file)]).count("<img") == 2
 
 
 def test_errors_have_the_status_that_programs_expect() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from volstream.base.definitions import FileJob, Job, SourceKind
+from volstream.base.definitions import FileJob, Job
 from volstream.base.model.work import AuditEntry, Batch, BatchState
 from volstream.catalog.failures import ANY
 from volstream.errors import NotFoundError, VolstreamError
@@ -128,7 +128,7 @@ def job(asked: PageRequest) -> JobFacts:
         job=details.described(home, definition),
         status=JobRow(**status),
         problem=next(iter(problems({"jobs": [status]}, asked.probed())), None),
-        volume=_volume(home, definition),
+        volume=details.volume_of(home, definition),
         comparable=isinstance(definition, FileJob) and not loads(definition),
         run=runs.open_run(home, definition, measured[:20]),
         next_run=due,
@@ -153,7 +153,7 @@ def failures(asked: PageRequest) -> FailuresFacts:
     page = [identity for identity in ids if after is None or identity < after][:limit]
     return FailuresFacts(
         job=str(definition.name),
-        volume=_volume(home, definition),
+        volume=details.volume_of(home, definition),
         group=wanted,
         groups=[Group(group.id, group.kind, group.why, len(group.ids)) for group in groups[:_GROUPS]],
         count=len(ids) if wanted is not None else home.catalog.failures.count(definition.id, ANY),
@@ -202,15 +202,6 @@ def _shown(home: Home, definition: Job, groups: Sequence[FailureGroup]) -> list[
         )
         for group in groups
     ]
-
-
-def _volume(home: Home, definition: Job) -> str | None:
-    """Returns the name of the volume that a job reads, if it still exists."""
-    stream = home.catalog.streams.by_id(definition.stream_id)
-    if stream is None or stream.source_kind is not SourceKind.VOLUME:
-        return None
-    volume = home.catalog.volumes.by_id(stream.source_id)
-    return None if volume is None else str(volume.name)
 
 
 def _lines(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from volstream.base.definitions import Job
-from volstream.jobs import sizing
+from volstream.base.definitions import FileJob, Job
+from volstream.errors import VolstreamError
+from volstream.jobs import code, sizing
 from volstream.jobs.home import Home
 from volstream.ops.inspection import runs
 from volstream.ops.inspection.problems import Problem, most_severe, problems
@@ -16,6 +17,7 @@ from volstream.ops.inspection.status import status
 from volstream.ops.inspection.tables import ListedTable, list_tables
 from volstream.server.console.facts import PageRequest
 from volstream.server.console.facts.rows import ListedJob, ListedStream, ListedTail, ListedVolume
+from volstream.server.console.facts.timeline import Timeline, timeline
 from volstream.spark.engine.control import engine_status
 from volstream.tables.delta.places import is_remote
 
@@ -32,6 +34,7 @@ class OverviewFacts:
     problems: Sequence[Problem]
     engine: Mapping[str, Any]
     counts: Mapping[str, int]
+    timeline: Timeline
     volumes: Sequence[ListedVolume]
     streams: Sequence[ListedStream]
     jobs: Sequence[ListedJob]
@@ -41,7 +44,7 @@ class OverviewFacts:
 
 
 def overview(asked: PageRequest) -> OverviewFacts:
-    """The state of all volumes, streams, jobs, tables and sources, and what is wrong."""
+    """The state of all volumes, streams, jobs, tables and sources, trouble first; what is wrong; and when jobs worked."""
     home, probed = asked.home, asked.probed()
     state = status(home)
     wrong = problems(state, probed)
@@ -50,21 +53,32 @@ def overview(asked: PageRequest) -> OverviewFacts:
     first = most_severe(wrong)
 
     def shown(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
-        return [{**row, "problem": first.get((kind, row[key or kind]))} for row in state[kinds][:_MAX_SHOWN]]
+        rows = [{**row, "problem": first.get((kind, row[key or kind]))} for row in state[kinds]]
+        return sorted(rows, key=_trouble)[:_MAX_SHOWN]
 
+    listed = [(jobs[row["job"]], _job(home, jobs[row["job"]], row)) for row in shown("jobs", "job") if row["job"] in jobs]
+    made = {identity: str(job.name) for job in jobs.values() if job.owns_stream for identity in job.stream_ids}
+    readers = {str(stream.name): made.get(stream.id) for stream in home.catalog.streams.list()}
     return OverviewFacts(
         home=state["home"],
         well=not wrong,
         problems=wrong,
         engine=probed.get("engine") or _engine(home),
         counts={kind: len(state[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
+        timeline=timeline(home.catalog, sorted(listed, key=lambda pair: not pair[1].running), asked.query.text("span"), now),
         volumes=[_volume(row, now) for row in shown("volumes", "volume")],
-        streams=[ListedStream(**row) for row in shown("streams", "stream")],
-        jobs=[_job(home, jobs[row["job"]], row) for row in shown("jobs", "job") if row["job"] in jobs],
+        streams=[ListedStream(**row, made_by=readers.get(row["stream"])) for row in shown("streams", "stream")],
+        jobs=[one for _, one in listed],
         tables=[ListedTail(**row) for row in shown("tables", "table")],
         sources=shown("sources", "source", "name"),
         all_tables=list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse)),
     )
+
+
+def _trouble(row: Mapping[str, Any]) -> int:
+    """Sorts rows with a severe problem first, then those with another."""
+    problem = row["problem"]
+    return 2 if problem is None else 0 if problem.severe else 1
 
 
 def _engine(home: Home) -> dict[str, Any]:
@@ -99,4 +113,16 @@ def _job(home: Home, job: Job, row: Mapping[str, Any]) -> ListedJob:
         runs=says,
         run_done=None if work is None else work.done,
         seconds_left=None if work is None else work.seconds_left,
+        former_code=_former_code(home, job),
     )
+
+
+def _former_code(home: Home, job: Job) -> int:
+    """Returns how many files have rows of former code; 0: also unknown."""
+    if not isinstance(job, FileJob) or is_remote(home.warehouse):
+        return 0
+    try:
+        found = code.former(home, job)
+    except VolstreamError:
+        return 0  # the job's page says why
+    return 0 if found is None else found.stale

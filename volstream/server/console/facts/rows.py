@@ -45,7 +45,12 @@ class ListedVolume(VolumeRow):
 
 @dataclass(frozen=True)
 class ListedStream:
-    """How far a stream is behind its source. ``note``: why it cannot be read; ``stale``: it never will again."""
+    """How far a stream is behind its source.
+
+    Attributes:
+        note: why it cannot be read; ``stale``: it never will again.
+        made_by: the job that it was made for.
+    """
 
     stream: str
     source: str
@@ -58,6 +63,7 @@ class ListedStream:
     stale_after: datetime | None
     stale_soon: bool
     problem: Problem | None
+    made_by: str | None
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,7 @@ class JobRow:
 
 @dataclass(frozen=True)
 class ListedJob(JobRow):
-    """The same on the overview, with how fast it is, and when it runs next."""
+    """The same on the overview, with how fast it is, when it runs next, and how many files have rows of former code."""
 
     problem: Problem | None
     into: str
@@ -107,6 +113,7 @@ class ListedJob(JobRow):
     runs: str
     run_done: float | None
     seconds_left: float | None
+    former_code: int
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,13 @@ const { uPlot } = window;
 
 const drawn = new Map();
 
+// A canvas needs a colour itself, not the light-dark() of a variable.
 function color(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const probe = document.body.appendChild(document.createElement("span"));
+  probe.style.color = `var(${name})`;
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
 }
 
 function number(value) {
@@ -42,13 +47,29 @@ function options(element, width) {
   };
 }
 
+// Batches that lie apart are not joined: idle time has no throughput.
+function withPauses([times, values, seconds]) {
+  const pause = Math.max(1, (times.at(-1) - times[0]) / 40);
+  const data = [[], []];
+  times.forEach((time, at) => {
+    const idle = at > 0 && time - seconds[at] - times[at - 1];
+    if (idle > pause) {
+      data[0].push(times[at - 1] + idle / 2);
+      data[1].push(null);
+    }
+    data[0].push(time);
+    data[1].push(values[at]);
+  });
+  return data;
+}
+
 function drawOne(element, anew) {
   const source = element.dataset.chart;
   const before = drawn.get(element);
   if (before && before.source === source && !anew) {
     return;
   }
-  const data = JSON.parse(source);
+  const data = withPauses(JSON.parse(source));
   if (before && !anew) {
     before.plot.setData(data);
     before.source = source;
@@ -69,4 +90,5 @@ window.addEventListener("resize", () => {
   resizing = setTimeout(() => draw(document, true), 120);
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(document, true));
+document.addEventListener("volstream:theme", () => draw(document, true));
 document.addEventListener("volstream:changed", () => draw(document));
