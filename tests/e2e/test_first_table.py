@@ -30,7 +30,7 @@ volstream.run(measure, "files", into="sizes", on_change=True).orderBy("_file_pat
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
     made = Home(tmp_path)
-    made.path = tmp_path / "volstream-home"
+    made.path = tmp_path / "data" / "volstream"
     yield made
     made.run("engine", "stop", "--now")
 
@@ -44,7 +44,9 @@ def texts(cell: Any, kind: str) -> str:
 
 @pytest.mark.timeout(240)
 def test_the_notebook_shows_its_table_and_its_job_goes_on_without_it(home: Home) -> None:
-    environment = {key: value for key, value in home.environment().items() if key != "VOLSTREAM_HOME"}
+    environment = {key: value for key, value in home.environment().items() if key != "VOLSTREAM_HOME"} | {
+        "XDG_DATA_HOME": str(home.path.parent)
+    }
     notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
     client = nbclient.NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(home.folder)}})
     client.execute(env=environment)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -354,13 +353,6 @@ def run(
 ) -> DataFrame:
     """Runs a function on each file of a directory or bucket, and returns its results: see :meth:`Session.run`.
 
-    The home is ``VOLSTREAM_HOME`` or, if that is not set, the folder ``volstream-home`` in the working directory: beside the
-    notebook.
+    The home is that of the commands: ``VOLSTREAM_HOME`` or, if that is not set, the user's own.
     """
-    home = config.home_beside()
-    existed = os.path.isdir(home)
-    session = Session.builder.config("home", home).getOrCreate()
-    frame = session.run(function, files, into, **options)
-    if not existed:
-        _tell(f"Tables and catalog are in {home}. For commands in a shell: export VOLSTREAM_HOME={shlex.quote(str(home))}")
-    return frame
+    return Session.builder.getOrCreate().run(function, files, into, **options)

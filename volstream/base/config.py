@@ -458,11 +458,6 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
         raise InvalidValueError(f"{chosen / 'volstream.toml'} cannot be read: {error}.") from None
 
 
-def home_beside() -> Path:
-    """Returns the home of a program that names none: ``VOLSTREAM_HOME``, else the folder ``volstream-home`` where it runs."""
-    return Path(os.path.abspath(os.path.expanduser(os.environ.get("VOLSTREAM_HOME") or "volstream-home")))
-
-
 def cache_directory() -> Path:
     """Returns the folder for jars and the class archive: ``VOLSTREAM_CACHE``, else the user's cache folder.
 

@@ -12,10 +12,11 @@ from volstream.base.model.text import counted, one_line
 from volstream.ops.inspection.failures import common_message, group_id
 
 
-def by_cause(failures: Sequence[Mapping[str, Any]], width: int) -> str:
+def by_cause(failures: Sequence[Mapping[str, Any]], width: int, most: int | None) -> str:
     """Returns failures for people, the most frequent cause first.
 
     Args:
+        most: files of a cause that are named; None: all.
         failures: see :func:`volstream.ops.inspection.failures.explained`.
         width: of the terminal; names and commands are not broken.
     """
@@ -23,10 +24,10 @@ def by_cause(failures: Sequence[Mapping[str, Any]], width: int) -> str:
     for failure in failures:
         groups.setdefault((failure["job"], group_id(failure["kind"], failure["message"], failure["path"])), []).append(failure)
     ordered = sorted(groups.values(), key=lambda group: -len(group))
-    return "\n\n".join("\n".join(_lines(group, width)) for group in ordered)
+    return "\n\n".join("\n".join(_lines(group, width, most)) for group in ordered)
 
 
-def _lines(group: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
+def _lines(group: Sequence[Mapping[str, Any]], width: int, most: int | None) -> Iterator[str]:
     first, why = group[0], common_message((failure["message"], failure["path"]) for failure in group)
     yield from _wrapped(f"{counted(len(group), first['unit'])} of job {first['job']}: {why}", width, "")
     remedy = first["remedy"]
@@ -34,10 +35,14 @@ def _lines(group: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
         for before in (f"retry {first['job']} ", "--file "):
             remedy = remedy.replace(f"{before}{shlex.quote(first['path'])}", f"{before}PATH")
     yield from _wrapped(remedy, width, "  ")
-    for failure in group:
+    # One more is named rather than counted.
+    named = group if most is None or len(group) <= most + 1 else group[:most]
+    for failure in named:
         yield f"    {printable(failure['path'])}"
         said = f"{failure['state']} ({failure['kind']}), {counted(failure['attempts'], 'failed attempt')}: {failure['next']}"
         yield from _wrapped(said, width, "        ")
+    if len(named) < len(group):
+        yield f"    and {len(group) - len(named):,} more: volstream list failures --job {first['job']} --all"
 
 
 def _wrapped(text: str, width: int, indent: str) -> Sequence[str]:

@@ -66,6 +66,9 @@ _LAST = (
 #: Default number of rows in a list.
 _LIMIT = 1000
 
+#: Failed files that are named for each cause.
+_NAMED = 5
+
 _STATES = [state.value for state in ACTIVE]
 
 _DURATIONS = frozenset(name for name, key in keys(FileJobSpec).items() if key.form is DURATION)
@@ -82,6 +85,7 @@ _KINDS = ("connection", "volume", "stream", "job", "function", "source")
 @click.option("--volume", metavar="NAME", help="Only rejected messages of this volume.", shell_complete=names_of("volume"))
 @kinds("Failures of this kind only.")
 @like("Failures of files whose path is LIKE this, such as 'scans/%.pdf'.")
+@click.option("--all", "whole", is_flag=True, help="Name all failed files, not five of each cause.")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), help="Maximum number of rows; default 1000, or all failures as JSON.")
 @common
 def list_command(
@@ -93,6 +97,7 @@ def list_command(
     volume: str | None,
     kinds: tuple[str, ...],
     like: str | None,
+    whole: bool,
     limit: int | None,
 ) -> None:
     """List the objects of a KIND."""
@@ -109,7 +114,7 @@ def list_command(
 
     rows = explained(session.home, session.jobs.failures(job, wanted=wanted, limit=maximum))
     if rows and not output.as_json:
-        output.result(rows, by_cause(rows, shutil.get_terminal_size((100, 40)).columns))
+        output.result(rows, by_cause(rows, shutil.get_terminal_size((100, 40)).columns, None if whole else _NAMED))
     else:
         output.table(rows, (), "No failures.")
     if len(rows) == maximum and (count := session.jobs.failure_count(job, wanted)) > maximum:

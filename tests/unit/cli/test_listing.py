@@ -44,13 +44,22 @@ def test_failures_are_grouped_by_cause_and_fit_the_terminal() -> None:
         failure("b.pdf", "OSError: no space"),
         *(failure(path, f"ValueError: '{path}' has no text, and so nothing can be found in it " * 2) for path in ("a", LONG)),
     ]
-    lines = by_cause(found, 80).splitlines()
+    lines = by_cause(found, 80, 5).splitlines()
     assert lines[0].startswith("2 files of job j: ValueError: * has no text")
     assert "  Fix the file, then volstream retry j PATH" in lines
     assert lines.index("    a") < lines.index(f"    {LONG}") < lines.index("1 file of job j: OSError: no space")
     assert lines[-1] == "        quarantined (raised), 3 failed attempts: no automatic retry"
     assert "  Fix the file, then volstream retry j b.pdf" in lines
     assert [line for line in lines if len(line) > 80] == [f"    {LONG}"], "a name is not broken"
+
+
+def test_of_many_files_with_one_cause_five_are_named() -> None:
+    found = [failure(f"f{number:02}", "OSError: no space") for number in range(20)]
+    lines = by_cause(found, 80, 5).splitlines()
+    assert [line.strip() for line in lines if line.startswith("    f")] == ["f00", "f01", "f02", "f03", "f04"]
+    assert lines[-1] == "    and 15 more: volstream list failures --job j --all"
+    assert "more" not in by_cause(found, 80, None)
+    assert "more" not in by_cause(found[:6], 80, 5), "one more is named"
 
 
 def test_a_job_is_described_with_what_a_person_asks_first_and_ids_last(shell: Shell) -> None:
