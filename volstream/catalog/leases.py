@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, select, tuple_, update
 
 from volstream.base.lifecycle.identity import is_gone
-from volstream.catalog.database import Database
+from volstream.base.model.groups import groups
+from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import leases
 from volstream.errors import CatalogError
 
@@ -92,6 +93,7 @@ class Leases:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.keeper = Keeper(self)
 
     def acquire(self, name: str, owner: str, purpose: str, seconds: float) -> Lease | None:
         """Takes or renews the lease for ``seconds``; returns None on success, else the lease that prevents it.
@@ -112,6 +114,17 @@ class Leases:
                 return Lease(*row)
             transaction.execute(update(leases).where(leases.c.name == name).values(**values))
             return None
+
+    def extend(self, held: Sequence[tuple[str, str]], seconds: float) -> set[str]:
+        """Renews leases, given by name and owner, in one transaction; returns the names of those that their owners still had."""
+        extended: set[str] = set()
+        with self._database.transaction() as transaction:
+            expires = self._database.now(transaction) + seconds
+            for some in groups(sorted(held), MAX_BOUND // 2):
+                mine = tuple_(leases.c.name, leases.c.owner).in_(some)
+                transaction.execute(update(leases).where(mine).values(expires=expires))
+                extended |= {row.name for row in transaction.execute(select(leases.c.name).where(mine))}
+        return extended
 
     def release(self, name: str, owner: str) -> None:
         """Releases the lease; does nothing if another owner has it by now."""
@@ -136,8 +149,8 @@ def lease(
     """Holds a lease while the block runs, renewing it in the background; releases it at the end.
 
     Args:
-        lost: called once, from another thread, when another process holds the lease, or may hold it because renewing failed for
-            ``seconds``. The block should then end; if it does not, the other process's fence decides.
+        lost: called once, from a thread in which it must not wait, when another process holds the lease, or may hold it because
+            renewing failed for ``seconds``. The block should then end; if it does not, the other process's fence decides.
 
     Yields:
         None if the lease is held, else the lease that prevents it; the block should then do no work.
@@ -146,28 +159,93 @@ def lease(
     if other is not None:
         yield other
         return
-    done = threading.Event()
-
-    def renew() -> None:
-        renewed = time.monotonic()
-        while not done.wait(seconds / 3):
-            asked = time.monotonic()
-            with suppress(CatalogError):
-                if leases_.acquire(name, owner, purpose, seconds) is not None:
-                    break
-                renewed = asked
-            if time.monotonic() - renewed >= seconds:
-                break
-        else:
-            return
-        lost()
-
-    keeper = threading.Thread(target=renew, name=f"lease-{name}", daemon=True)
-    keeper.start()
+    now = time.monotonic()
+    kept = _Kept(name, owner, purpose, seconds, lost, now, now)
+    leases_.keeper.add(kept)
     try:
         yield None
     finally:
-        done.set()
-        keeper.join()
+        leases_.keeper.remove(kept)
         with suppress(CatalogError):
             leases_.release(name, owner)
+
+
+@dataclass(eq=False)
+class _Kept:
+    name: str
+    owner: str
+    purpose: str
+    seconds: float
+    lost: Callable[[], object]
+    renewed: float  # both monotonic
+    tried: float
+
+    @property
+    def waits(self) -> float:
+        """Seconds until it is to be renewed."""
+        return self.tried + self.seconds / 3 - time.monotonic()
+
+
+class Keeper:
+    """Renews the leases that a process holds, in one thread and with one statement, however many there are: each renewal is a
+    commit, which wakes everybody who looks for changes of the catalog."""
+
+    def __init__(self, leases_: Leases) -> None:
+        self._leases = leases_
+        self._kept: set[_Kept] = set()
+        self._lock = threading.Lock()  # held during a renewal, so that none follows a release
+        self._changed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, kept: _Kept) -> None:
+        """Renews a lease from now on."""
+        with self._lock:
+            self._kept.add(kept)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+                self._thread.start()
+        self._changed.set()
+
+    def remove(self, kept: _Kept) -> None:
+        """Renews a lease no longer."""
+        with self._lock:
+            self._kept.discard(kept)
+            none_left = not self._kept
+        if none_left:
+            self._changed.set()
+
+    def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            with self._lock:
+                if not self._kept:
+                    self._thread = None
+                    return
+                for seconds in {one.seconds for one in self._kept if one.waits <= 0}:
+                    # Those that are due before long go with them.
+                    self._renew([one for one in self._kept if one.seconds == seconds and one.waits <= seconds / 6], seconds)
+                soonest = min((one.waits for one in self._kept), default=0.0)
+            self._changed.wait(max(soonest, 0.0))
+
+    def _renew(self, due: Sequence[_Kept], seconds: float) -> None:
+        now = time.monotonic()
+        for one in due:
+            one.tried = now
+        with suppress(CatalogError):
+            extended = self._leases.extend([(one.name, one.owner) for one in due], seconds)
+            for one in due:
+                if one.name in extended:
+                    one.renewed = now
+            for one in due:
+                if one.name not in extended:
+                    if self._leases.acquire(one.name, one.owner, one.purpose, seconds) is not None:
+                        self._lose(one)
+                    one.renewed = now
+        for one in due:
+            if time.monotonic() - one.renewed >= seconds:
+                self._lose(one)
+
+    def _lose(self, one: _Kept) -> None:
+        if one in self._kept:
+            self._kept.remove(one)
+            one.lost()

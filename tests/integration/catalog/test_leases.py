@@ -7,8 +7,11 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
 
-from sqlalchemy import update
+import pytest
+from sqlalchemy import delete, update
 
 from tests.processes import race
 from tests.waiting import eventually
@@ -105,7 +108,33 @@ def test_a_held_lease_is_renewed_while_the_block_runs_and_released_at_its_end(ca
             assert in_the_way is not None
             assert in_the_way.owner == "me"
     assert catalog.leases.held() == []
-    assert not [thread for thread in threading.enumerate() if thread.name == "lease-name"]
+    eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "leases"])
+
+
+def test_many_leases_are_renewed_by_one_thread_in_one_transaction(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    renewed: list[int] = []
+    extend = catalog.leases.extend
+
+    def counted(held: Sequence[tuple[str, str]], seconds: float) -> set[str]:
+        renewed.append(len(held))
+        return extend(held, seconds)
+
+    monkeypatch.setattr(catalog.leases, "extend", counted)
+    with ExitStack() as held:
+        lost = [threading.Event() for _ in range(40)]
+        for number, one in enumerate(lost):
+            assert held.enter_context(lease(catalog.leases, f"name{number}", f"me{number}", "test", 3.0, one.set)) is None
+        first = {one.name: one.expires for one in catalog.leases.held()}
+        eventually(lambda: all(one.expires > first[one.name] for one in catalog.leases.held()))
+        assert renewed[0] == 40
+        assert [thread.name for thread in threading.enumerate()].count("leases") == 1
+        with catalog.database.transaction() as transaction:
+            transaction.execute(update(tables.leases).where(tables.leases.c.name == "name7").values(owner="you"))
+            transaction.execute(delete(tables.leases).where(tables.leases.c.name == "name8"))
+        assert lost[7].wait(10)
+        eventually(lambda: "name8" in {one.name for one in catalog.leases.held()})
+        assert sum(one.is_set() for one in lost) == 1
+    assert [one.name for one in catalog.leases.held()] == ["name7"]
 
 
 def test_a_lease_is_released_when_the_block_fails(catalog: Catalog) -> None:

@@ -331,6 +331,8 @@ class DirectoryKeeper:
         """Returns what this volume's writer was asked to check again, with the times of the requests: settled files, subtrees,
         and keys due for a retry."""
         hints: dict[Hint, datetime] = {}
+        if not self._catalog.refreshes.may_be_asked(self.volume.id):
+            return hints
         for path, when in self._catalog.refreshes.asked_checks(self.volume.id, self._settings.tick_keys).items():
             if path == "" or path.endswith("/"):
                 hints[SubtreeHint(path, "requested")] = when

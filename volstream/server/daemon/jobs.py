@@ -158,11 +158,11 @@ class Scheduler:
 
     def _rests_enough(self, job: Job) -> bool:
         """Returns whether the job's table is to be looked after now. A job that is new to this daemon counts as having run."""
-        if not isinstance(job, FileJob) or not self._serves(job):
+        if not isinstance(job, FileJob):
             return False
         now = time.monotonic()
         due = self._rests.setdefault(job.id, [now + seconds for seconds in _REST_SECONDS])
-        if not due or now < due[0]:
+        if not due or now < due[0] or not self._serves(job):
             return False
         del due[0]
         return True
@@ -184,15 +184,16 @@ class Scheduler:
         return job.id not in self._running and len(self.running) < self._settings.max_parallel_jobs
 
     def _is_due(self, job: Job) -> bool:
-        if job.state is JobState.PAUSED or time.monotonic() < self._not_before.get(job.id, 0.0) or not self._serves(job):
+        # What needs no look at the catalog comes first: there may be a thousand jobs, which are asked twice a second.
+        if job.state is JobState.PAUSED or time.monotonic() < self._not_before.get(job.id, 0.0):
             return False
         now = datetime.now(UTC)
         by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone, now)
         if by_clock is not None:
-            return by_clock <= now
+            return by_clock <= now and self._serves(job)
         if job.trigger.kind is not TriggerKind.ON_CHANGE:
             return False
-        if time.monotonic() < self._idle_until.get(job.id, 0.0):
+        if time.monotonic() < self._idle_until.get(job.id, 0.0) or not self._serves(job):
             return False
         if self._runner_of(job).has_work():
             return True
