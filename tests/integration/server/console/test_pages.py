@@ -176,6 +176,10 @@ def test_the_overview_says_what_is_wrong(busy: Site) -> None:
     assert "its folder is gone" in busy.page("/")
 
 
+def test_an_overview_without_jobs_says_how_to_make_one(site: Site) -> None:
+    assert "create-job NAME --volume v --function" in site.page("/")
+
+
 @pytest.mark.parametrize("span", [None, "hour", "day", "week"])
 def test_the_overview_shows_when_jobs_worked(busy: Site, span: str | None) -> None:
     found = busy.json("/", **({} if span is None else {"span": span}))["timeline"]
