@@ -102,7 +102,7 @@ class Codes:
         return [row.id for row in self._database.rows(known)]
 
     def forget(self, ids: Iterable[str]) -> None:
-        """Deletes what is known of some of these batches, of which no rows are left."""
+        """Deletes what is known of these batches, which have no rows left."""
         for some in groups(ids, MAX_BOUND):
             self._database.write(delete(forgotten_batches).where(forgotten_batches.c.id.in_(some)))
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, Write
 from volstream.base.lifecycle.disks import user_name
@@ -31,6 +29,7 @@ from volstream.jobs.load import loads
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.places import mapped, open_table
+from volstream.tables.delta.rows import queried, standard_literal, standard_name
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -47,7 +46,7 @@ _QUICK_SECONDS, _PATIENCE = 0.5, 20.0
 
 @dataclass(frozen=True)
 class CodeCounts:
-    """How many files have rows of which version of a job's code.
+    """The number of files whose rows each version of a job's code made.
 
     Attributes:
         table_version: the version of the table that was counted.
@@ -116,7 +115,8 @@ def _texts(source: FunctionSource) -> Mapping[str, str] | None:
     return {path: content.decode("utf-8", "replace").replace("\0", "\\0") for path, content in source.files.items()}
 
 
-#: By location of the table: what was counted last, of which version of it and of the ledger, when, and in how many seconds.
+#: The last count of each table, by its location: the versions of the table and of the ledger, the numbers, when it was made, and
+#: how many seconds it took.
 _counted: dict[str, tuple[tuple[int, int | None], Mapping[int | None, int], float, float]] = {}
 
 
@@ -196,7 +196,7 @@ def stale_paths(home: Home, job: FileJob) -> Sequence[str]:
 
 
 def prune(catalog: Catalog, job: FileJob, location: str, kept: str) -> None:
-    """Forgets the code of batches that history has forgotten, and of which no version of the table that can be read has rows."""
+    """Forgets the code of batches that history has deleted and that have no rows in any version of the table that can be read."""
     forgotten = catalog.codes.forgotten(job.id)
     if len(forgotten) < _MANY_FORGOTTEN:
         return
@@ -234,8 +234,8 @@ def _places(location: str, kept: str, job: FileJob) -> Iterator[tuple[str, str, 
 
 def _batches(place: str, key: str, batch: str, version: int | None = None) -> Mapping[str, int]:
     """Returns the number of files of each batch with rows in a version of a table; None: the newest."""
-    query = f"SELECT {quoted(batch)} AS b, count(DISTINCT {quoted(key)}) AS n FROM t GROUP BY 1"
-    rows = _queried(place, query, version)
+    query = f"SELECT {standard_name(batch)} AS b, count(DISTINCT {standard_name(key)}) AS n FROM rows GROUP BY 1"
+    rows = queried(place, query, version)
     return {str(b): int(n) for b, n in zip(rows["b"].to_pylist(), rows["n"].to_pylist(), strict=True) if b is not None}
 
 
@@ -243,20 +243,7 @@ def _rows(place: str, key: str, batch: str, of: set[str]) -> Iterator[tuple[str,
     """Yields the files of some batches with rows in a table, each with its batch."""
     if not of:
         return
-    named = ", ".join("'" + one.replace("'", "''") + "'" for one in sorted(of))
-    where = f"{quoted(batch)} IN ({named})"
-    rows = _queried(place, f"SELECT DISTINCT {quoted(key)} AS k, {quoted(batch)} AS b FROM t WHERE {where}")
+    file, made_by = standard_name(key), standard_name(batch)
+    where = f"{made_by} IN ({', '.join(map(standard_literal, sorted(of)))})"
+    rows = queried(place, f"SELECT DISTINCT {file} AS k, {made_by} AS b FROM rows WHERE {where}")
     yield from zip(rows["k"].to_pylist(), rows["b"].to_pylist(), strict=True)
-
-
-def quoted(column: str) -> str:
-    """Returns a column's name for DataFusion, which folds case otherwise."""
-    return '"' + column.replace('"', '""') + '"'
-
-
-def _queried(place: str, query: str, version: int | None = None) -> pa.Table:
-    from deltalake import QueryBuilder
-
-    with mapped(place):
-        result = QueryBuilder().register("t", open_table(place, version)).execute(query)
-        return pa.RecordBatchReader.from_stream(result).read_all()

@@ -1,4 +1,4 @@
-"""The ledger of a job: its files without rows, so that a file of which nothing is recorded is known to be missing.
+"""The ledger of a job: its files without rows, so that a file with neither rows nor an entry is known to be missing.
 
 A small table beside the result tables. A batch in which every file has rows, or failed, writes nothing to it, unless one of these
 files had no rows before: an entry must not excuse rows that are lost later.

@@ -147,8 +147,7 @@ def _more(home: Home, item: Object) -> dict[str, Any]:
                 "next_retry": next_retry(home, item),
                 "totals": catalog.reports.totals(item.id),
                 "counted": catalog.reports.counted(item.id),
-                "code": _code(home, item),
-                "code_versions": code_versions(home, item),
+                **described_code(home, item),
                 "source": _source(item),
             }
         case Function():
@@ -192,42 +191,32 @@ def _rows(home: Home, source: Source) -> dict[str, Any]:
     }
 
 
-def _code(home: Home, job: Job) -> str | None:
-    """Returns in a sentence which code made the job's rows; None: it runs a statement."""
+def described_code(home: Home, job: Job) -> dict[str, Any]:
+    """Returns ``code``, a sentence on which code made the job's rows, and ``code_versions``: the versions, the newest first, with
+    the number of files that have their rows. Both are None if it runs a statement; the versions, if they cannot be counted."""
     from volstream.jobs.code import counts, said_of_code  # late: most commands need no tables
 
     if not isinstance(job, FileJob):
-        return None
-    where = "" if job.pickled is None else "in the catalog, because the function has no file; "
+        return {"code": None, "code_versions": None}
     try:
         found = counts(home, job, exact=False)
     except VolstreamError as error:
-        return error.message
-    return where + ("not used yet" if found is None else said_of_code(job, found) or "made all rows")
-
-
-def code_versions(home: Home, job: Job) -> list[dict[str, Any]] | None:
-    """Returns the versions of the job's code, the newest first, with the number of files that have their rows."""
-    from volstream.jobs.code import counts
-
-    if not isinstance(job, FileJob):
-        return None
-    try:
-        found = counts(home, job, exact=False)
-    except VolstreamError:
-        return None
-    files = {} if found is None else found.files
-    return [
+        return {"code": error.message, "code_versions": None}
+    where = "" if job.pickled is None else "in the catalog, because the function has no file; "
+    said = "not used yet" if found is None else said_of_code(job, found) or "made all rows"
+    files, current = ({}, None) if found is None else (found.files, found.current)
+    versions = [
         {
             "number": one.number,
             "files": files.get(one.number, 0),
-            "current": found is not None and one.number == found.current,
+            "current": one.number == current,
             "made_on": one.made_on,
             "made_by": one.made_by,
             "function": one.function,
         }
-        for one in reversed(home.catalog.codes.versions(job.id))
+        for one in reversed(home.catalog.codes.versions(job.id) if found is None else found.versions)
     ]
+    return {"code": where + said, "code_versions": versions}
 
 
 def _source(definition: Job | Function) -> str | None:

@@ -184,7 +184,7 @@ class Scheduler:
         return job.id not in self._running and len(self.running) < self._settings.max_parallel_jobs
 
     def _is_due(self, job: Job) -> bool:
-        # What needs no look at the catalog comes first: there may be a thousand jobs, which are asked twice a second.
+        # Check first what needs no query: the scheduler asks this of every job twice a second.
         if job.state is JobState.PAUSED or time.monotonic() < self._not_before.get(job.id, 0.0):
             return False
         now = datetime.now(UTC)

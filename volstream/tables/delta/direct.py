@@ -203,7 +203,7 @@ class _Removal:
     Attributes:
         rows: the rows, unless all go.
         adds: the actions that added the files with rows that go, by path.
-        whole: the files of which no row stays.
+        whole: the files that keep no row.
         partly: the positions of the rows that have gone then, in the other files.
     """
 

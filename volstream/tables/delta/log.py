@@ -246,7 +246,7 @@ class DeltaLog:
         return Extent(rows, int(size), written)
 
     def bounds(self) -> Mapping[str, Bounds]:
-        """Returns bounds of the values of columns, from the files' statistics, of which all files have some."""
+        """Returns bounds of the values of each column for which all files have statistics."""
         table = self._open()
         if table is None:
             return {}

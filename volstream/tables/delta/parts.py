@@ -41,7 +41,7 @@ class NewFiles:
         self._closed: list[AddedFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Adds rows, of which the data files have all columns but the partition columns, in this order."""
+        """Adds rows. The data files store all of their columns, in this order, except the partition columns."""
         if not rows.num_rows:
             return
         for values, part in _split(rows, self._partitions):

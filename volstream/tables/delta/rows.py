@@ -76,10 +76,7 @@ def _selected(
         return f"SELECT {', '.join(map(quoted, columns)) or '*'} FROM {table}{where}{ending}"
 
     try:
-        with mapped(location):
-            engine = QueryBuilder().register("rows", open_table(location, version))
-            result = engine.execute(query("rows", '"{}"'.format, _standard))
-            return pa.RecordBatchReader.from_stream(result).read_all()
+        return queried(location, query("rows", standard_name, standard_literal), version)
     except DependencyError as error:
         if spark is None or isinstance(error, StorageError | DiskError):
             raise
@@ -88,6 +85,26 @@ def _selected(
     return found
 
 
-def _standard(text: str) -> str:
+def queried(location: str, query: str, version: int | None = None) -> pa.Table:
+    """Returns the result of a query on a version of the table, which it calls ``rows``.
+
+    Args:
+        query: in standard SQL: see :func:`standard_name` and :func:`standard_literal`.
+        version: None: the newest.
+
+    Raises:
+        DependencyError: the table cannot be read.
+    """
+    with mapped(location):
+        result = QueryBuilder().register("rows", open_table(location, version)).execute(query)
+        return pa.RecordBatchReader.from_stream(result).read_all()
+
+
+def standard_name(name: str) -> str:
+    """Returns a column's name in standard SQL, quoted so that its case is kept."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def standard_literal(text: str) -> str:
     """Returns a literal in standard SQL, where a backslash is an ordinary character."""
     return "'" + text.replace("'", "''") + "'"

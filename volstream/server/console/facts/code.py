@@ -9,7 +9,7 @@ from typing import Any
 
 from volstream.catalog.codes import CodeVersion
 from volstream.errors import NotFoundError
-from volstream.ops.inspection.details import code_versions
+from volstream.ops.inspection.details import described_code
 from volstream.server.console.facts import PageRequest
 
 #: Lines of a difference that are shown.
@@ -54,7 +54,7 @@ def code(asked: PageRequest) -> CodeFacts:
     old, new = (kept.get(number) for number in numbers)
     return CodeFacts(
         str(job.name),
-        code_versions(asked.home, job) or [],
+        described_code(asked.home, job)["code_versions"] or [],
         old,
         new,
         [] if old is None or new is None else _changes(old, new),

@@ -22,7 +22,7 @@ class Bar:
     """Work without a pause.
 
     Attributes:
-        kind: ``ok``, ``bad`` (some files failed), ``running``, or ``waiting``, of which nothing is known but when it began.
+        kind: ``ok``, ``bad`` (some files failed), ``running``, or ``waiting``, of which only the beginning is known.
         start, end: as parts of the span, from 0 to 1.
     """
 
