@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -75,6 +76,8 @@ PAGES = [
     "/tasks",
     "/audit",
     "/graph",
+    "/failures",
+    "/?search=size",
     "/nowhere",
 ]
 
@@ -192,6 +195,46 @@ def test_the_lineage_fits_into_the_window(site: Site, browser: Browser) -> None:
         natural = page.evaluate("document.querySelector('.lineage svg').viewBox.baseVal.width")
         assert natural > 800, "it would not fit by itself"
         assert page.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('.lineage'))") <= 0
+
+
+def test_the_lineage_is_zoomed_moved_and_saved(site: Site, browser: Browser) -> None:
+    with opened(site, browser) as page:
+        page.goto(site.path("/graph"))
+        svg = page.locator(".lineage svg")
+        whole = svg.get_attribute("viewBox")
+        assert whole is not None
+        page.get_by_role("button", name="Zoom in").click()
+        closer = [float(number) for number in (svg.get_attribute("viewBox") or "").split()]
+        assert closer[2] == pytest.approx(0.7 * float(whole.split()[2]))
+        box = svg.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 5, box["y"] + 5)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 45, box["y"] + 5)
+        page.mouse.up()
+        assert float((svg.get_attribute("viewBox") or "").split()[0]) < closer[0]
+        page.get_by_role("button", name="Show all").click()
+        assert svg.get_attribute("viewBox") == whole
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Save as SVG").click()
+        picture = ElementTree.parse(saved.value.path()).getroot()
+        assert (picture.tag, picture.get("viewBox")) == ("{http://www.w3.org/2000/svg}svg", whole)
+
+
+def test_tables_are_sorted_by_a_click_and_by_the_keyboard(site: Site, browser: Browser) -> None:
+    with opened(site, browser) as page:
+        page.goto(site.path("/"))
+        table = page.get_by_role("group", name="Volumes")
+        names = table.locator("tbody th > a")
+        table.get_by_role("columnheader", name="Files").click()
+        expect(names).to_have_text(["photos", "letters"])
+        assert table.get_by_role("columnheader", name="Files").get_attribute("aria-sort") == "descending"
+        table.get_by_role("columnheader", name="Volume").press("Enter")
+        expect(names).to_have_text(["letters", "photos"])
+        table.get_by_role("columnheader", name="Size").click()
+        expect(names).to_have_text(["photos", "letters"])
+        table.get_by_role("columnheader", name="Size").click()
+        expect(names).to_have_text(["letters", "photos"])
 
 
 def test_the_reader_chooses_light_or_dark_for_all_pages(site: Site, browser: Browser) -> None:

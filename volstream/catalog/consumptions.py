@@ -402,13 +402,18 @@ class Consumptions:
         self._finish(transaction, plan)
 
     def _count(self, transaction: Transaction, job_id: str, counted: Mapping[str, float]) -> None:
-        """Adds what a job's function counted to the job's sums."""
+        """Adds what a job's function counted to the job's sums of the day."""
         if not counted:
             return
-        sums = {row.name: row.number for row in transaction.execute(counted_by(job_id))}
+        known = set(transaction.execute(counted_by(job_id)).scalars())
+        sums = dict.fromkeys(known, 0.0)
         counts.add(sums, counted)
-        rows = [{"job_id": job_id, "name": name, "number": number} for name, number in sums.items()]
-        self._database.add_up(transaction, job_counts, ["job_id", "name"], rows, sums=(), latest=("number",))
+        rows = [
+            {"job_id": job_id, "name": name, "day": datetime.now(UTC).date(), "number": number}
+            for name, number in sums.items()
+            if number or name not in known
+        ]
+        self._database.add_up(transaction, job_counts, ["job_id", "name", "day"], rows, sums=("number",))
 
     def _count_failed(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome) -> None:
         """Counts consecutive batches in which every file failed, and pauses the job at its limit."""

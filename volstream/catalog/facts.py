@@ -10,7 +10,7 @@ from sqlalchemy import FromClause, Select, select
 from volstream.base.model.names import Name
 from volstream.base.model.work import FailureState
 from volstream.catalog.database import Database
-from volstream.catalog.tables import batches, code_versions, failures, jobs, refreshes, rejected, volumes
+from volstream.catalog.tables import batches, code_versions, failures, job_counts, jobs, refreshes, rejected, volumes
 
 #: Columns that people know by another name.
 _SHOWN_AS = {"commit_version": "refresh_id"}
@@ -46,6 +46,7 @@ FACTS: Mapping[str, tuple[str, Select[Any]]] = {
         ),
     ),
     "code_versions": ("job", _facts(jobs, code_versions, "job_id", "number digest function returns environment made_by made_on")),
+    "counts": ("job", _facts(jobs, job_counts, "job_id", "name day number")),
     "refreshes": ("volume", _facts(volumes, refreshes, "volume_id", "number cause inserted updated deleted bytes committed_on")),
     "rejected": ("volume", _facts(volumes, rejected, "volume_id", "subject reason count first_seen last_seen")),
 }

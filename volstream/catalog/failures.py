@@ -47,6 +47,7 @@ class BriefFailure(NamedTuple):
     kind: str
     message: str
     failed_on: datetime
+    job_id: str
 
 
 #: Every failure that counts.
@@ -100,22 +101,20 @@ class Failures:
             query = query.where(failures.c.batch_id == batch_id)
         return self._database.all(query.limit(limit), Failure)
 
-    def briefly(self, job_id: str, *, limit: int, before: int | None = None) -> Sequence[BriefFailure]:
-        """Returns a job's newest failures that count, newest first, without tracebacks; with ``before``, of lower ids."""
+    def briefly(self, job_id: str | None, *, limit: int, before: int | None = None) -> Sequence[BriefFailure]:
+        """Returns the newest failures that count, of a job or of all, newest first, without tracebacks; with ``before``, of lower
+        ids."""
         columns = [failures.c[name] for name in BriefFailure._fields]
-        query = (
-            select(*columns)
-            .where(failures.c.job_id == job_id, failures.c.state.in_(ACTIVE))
-            .order_by(failures.c.id.desc())
-            .limit(limit)
-        )
+        query = select(*columns).where(failures.c.state.in_(ACTIVE)).order_by(failures.c.id.desc()).limit(limit)
+        if job_id is not None:
+            query = query.where(failures.c.job_id == job_id)
         if before is not None:
             query = query.where(failures.c.id < before)
         return [BriefFailure(*row) for row in self._database.rows(query)]
 
-    def by_id(self, job_id: str, ids: Sequence[int]) -> Sequence[Failure]:
-        """Returns a few failures of a job, by id, newest first."""
-        query = select(failures).where(failures.c.job_id == job_id, failures.c.id.in_(ids))
+    def by_id(self, ids: Sequence[int]) -> Sequence[Failure]:
+        """Returns a few failures, by id, newest first."""
+        query = select(failures).where(failures.c.id.in_(ids))
         return self._database.all(query.order_by(failures.c.id.desc()), Failure)
 
     def count(self, job_id: str | None, wanted: FailureFilter) -> int:

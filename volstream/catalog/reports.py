@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Integer, Select, cast, extract, func, select, tuple_
 
 from volstream.base.model.groups import groups
-from volstream.base.model.work import Batch, BatchState, Load, Plan
+from volstream.base.model.work import Batch, BatchState, Load, Plan, PlanKind
 from volstream.catalog.database import MAX_BOUND, Database
-from volstream.catalog.tables import batches, intents, job_counts, job_totals, plans
+from volstream.catalog.tables import batches, intents, job_counts, job_totals, plans, refreshes, streams
 
 #: Columns that are summed over a job's batches.
 TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")
@@ -42,6 +42,23 @@ class Work:
     batches: int
     files: int
     failed: int
+
+
+#: When the oldest change of a batch's plan was found: of a stream's first plan, and of a replay, when it was planned.
+_OLDEST_CHANGE = func.coalesce(refreshes.c.committed_on, plans.c.created_on)
+
+#: Batches of volumes' streams with that time.
+_WITH_CHANGES = (
+    select(batches.c.id)
+    .join(plans, plans.c.id == batches.c.plan_id)
+    .join(streams, streams.c.id == batches.c.stream_id)
+    .outerjoin(
+        refreshes,
+        (plans.c.kind == PlanKind.STREAM)
+        & (refreshes.c.volume_id == streams.c.source_id)
+        & (refreshes.c.number == plans.c.from_version + 1),
+    )
+)
 
 
 class Reports:
@@ -153,7 +170,33 @@ class Reports:
         """Returns the sums, over a job's committed batches, of what its function counted, by name."""
         return {row.name: row.number for row in self._database.rows(counted_by(job_id))}
 
+    def counted_since(self, job_id: str, day: date) -> Sequence[tuple[str, date, float]]:
+        """Returns what a job's function counted on a day, in UTC, and later: name, day and number, by name and day."""
+        counted = select(job_counts.c.name, job_counts.c.day, job_counts.c.number)
+        mine = counted.where(job_counts.c.job_id == job_id, job_counts.c.day >= day).order_by(job_counts.c.name, job_counts.c.day)
+        return [(row.name, row.day, row.number) for row in self._database.rows(mine)]
+
+    def waited(self, committed: Iterable[Batch]) -> Mapping[str, float]:
+        """Returns how many seconds after the oldest change of its plan each batch was committed, by its id."""
+        ids = [batch.id for batch in committed]
+        query = _WITH_CHANGES.with_only_columns(batches.c.id, batches.c.committed_on, _OLDEST_CHANGE)
+        found = (self._database.rows(query.where(batches.c.id.in_(some))) for some in groups(ids, MAX_BOUND))
+        return {identity: (ended - began).total_seconds() for rows in found for identity, ended, began in rows}
+
+    def waited_in(self, job_ids: Iterable[str], since: datetime, slot: timedelta) -> Sequence[tuple[int, int, int]]:
+        """Returns how many files waited from which slot of the time since then until which: those of jobs' batches that were
+        committed in that time. A batch waits from the oldest change of its plan."""
+        first, last = (
+            cast((extract("epoch", moment) - since.timestamp()) / slot.total_seconds(), Integer)
+            for moment in (_OLDEST_CHANGE, batches.c.committed_on)
+        )
+        sums = [first, last, func.sum(batches.c.files + batches.c.removals)]
+        query = _WITH_CHANGES.with_only_columns(*sums).where(batches.c.committed_on >= since).group_by(first, last)
+        found = (self._database.rows(query.where(batches.c.job_id.in_(some))) for some in groups(sorted({*job_ids}), MAX_BOUND))
+        return [(int(begin), int(end), int(files)) for rows in found for begin, end, files in rows]
+
 
 def counted_by(job_id: str) -> Select[Any]:
     """Selects the sums, by name, of what a job's function counted."""
-    return select(job_counts.c.name, job_counts.c.number).where(job_counts.c.job_id == job_id)
+    number = func.sum(job_counts.c.number).label("number")
+    return select(job_counts.c.name, number).where(job_counts.c.job_id == job_id).group_by(job_counts.c.name)

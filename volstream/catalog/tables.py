@@ -16,6 +16,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Date,
     DateTime,
     Dialect,
     Float,
@@ -228,9 +229,10 @@ job_totals = Table(
 job_counts = Table(
     "job_counts",
     metadata,
-    # Sums of what a job's function counted.
+    # Sums of what a job's function counted, by day in UTC.
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
     Column("name", String(100), primary_key=True),
+    Column("day", Date, primary_key=True),
     Column("number", Float, nullable=False),
 )
 

@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from volstream.base.model import counts
 from volstream.base.model.files import FileInfo
-from volstream.base.model.text import shortened
+from volstream.base.model.text import like, shortened
 from volstream.files.storage.base import Details, HasDetails, HasLocalPaths, ObjectStore
 
 #: Prefix of folders with copies of files, for functions that need a path.
@@ -31,6 +31,14 @@ _MOST_ADDED = 1 << 53
 
 #: Seconds for which a presigned URL may be valid.
 _LONGEST_URL = 7 * 86400
+
+#: What files of other libraries call what a file has.
+_INSTEAD = {
+    "read": "read_bytes() or read_text()",
+    "path": "relative_path, or local_path() for a path on this machine",
+    "key": "relative_path",
+    "mtime": "last_modified_time",
+}
 
 #: A function may count in its own threads.
 _counting = threading.Lock()
@@ -75,6 +83,12 @@ class File:
     def name(self) -> str:
         """The last part of the path."""
         return self.relative_path.rpartition("/")[2]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Says what a file has instead of an attribute that it does not have."""
+        instead = _INSTEAD.get(name)
+        hint = f"Use {instead}." if instead else like(name, [known for known in dir(self) if known[0] != "_"]).rstrip()
+        raise AttributeError(f"A File has no attribute {name!r}. {hint}".rstrip(), name=name, obj=self)
 
     def open(self) -> BinaryIO:
         """Returns the content as a seekable binary file. Raises FileNotFoundError if the object no longer exists."""

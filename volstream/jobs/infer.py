@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from volstream.base.definitions import FileJob, FileJobSpec, Volume
 from volstream.base.model.files import printable
-from volstream.base.model.text import counted
+from volstream.base.model.text import cause, counted
 from volstream.base.model.work import FailureKind
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import FunctionLoadError, InvalidValueError
@@ -77,8 +78,11 @@ class ColumnInference:
                 if (tried >= _ENOUGH and inference.complete) or time.monotonic() - began > _SECONDS:
                     break
         if not inference.files and failed:
-            path, message = printable(failed[0].task.info.relative_path), _with_line(failed[0])
-            what = f"{counted(len(failed), 'file')} of {tried}, first for {path}" if tried > 1 else path
+            # The first file may be the odd one: its error would hide the one that all others have.
+            causes = Counter(cause(outcome.message) for outcome in failed)
+            first = next(outcome for outcome in failed if causes[cause(outcome.message)] == max(causes.values()))
+            path, message = printable(first.task.info.relative_path), _with_line(first)
+            what = f"{counted(len(failed), 'file')} of {tried}, such as {path}" if tried > 1 else path
             raise self._refused(f"the function failed for {what}: {message}", "Correct the function, or name its columns")
         if not inference.files:
             raise self._refused(f"the function returned no rows for {counted(tried, 'file')}")

@@ -208,6 +208,9 @@ def test_what_a_function_counts_is_summed_up_by_batch_run_and_job(place: Place) 
     place.session.jobs.retry("j")
     place.run()
     assert reports.counted(job.id) == {"tokens": 13000, "calls": 5}
+    assert place.rows(
+        "SELECT job, name, sum(number) AS number FROM volstream.counts WHERE day >= current_date() - 1 GROUP BY ALL ORDER BY 2"
+    ) == [{"job": "j", "name": "calls", "number": 5.0}, {"job": "j", "name": "tokens", "number": 13000.0}]
     compared = place.session.jobs.compare("j", job.function, both=True)
     assert compared.own_cost is not None
     assert compared.cost.counted == compared.own_cost.counted == {"tokens": 10000, "calls": 4}

@@ -188,8 +188,13 @@ def test_a_function_of_a_file_is_read_from_it(run: Run, home: Home, tmp_path: Pa
         (lambda file: None, "the function returned no rows for 2 files"),
         (
             lambda file: 1 / 0,
-            "the function failed for 2 files of 2, first for a: ZeroDivisionError: division by zero \\(test_first_table.py, line \\d+\\)",
+            "the function failed for 2 files of 2, such as a: ZeroDivisionError: division by zero \\(test_first_table.py, line \\d+\\)",
         ),
+        (
+            lambda file: file.path,
+            "A File has no attribute 'path'. Use relative_path, or local_path\\(\\) for a path on this machine.",
+        ),
+        (lambda file: file.sise, "A File has no attribute 'sise'. Did you mean 'size'\\?"),
         (lambda file: 5, "The function returned a value of type int; return a dict"),
         (lambda file: os._exit(3), "The process that ran the function ended with exit status 3"),
         (lambda file: {"n": 1 if file.name == "a" else "x"}, "'n' is BIGINT in a, but STRING in b"),

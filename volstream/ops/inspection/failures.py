@@ -61,18 +61,19 @@ class FailureGroup:
     paths: Sequence[str]
     states: dict[str, int]
     newest: datetime
+    job_id: str
 
 
 def grouped(failures: Iterable[BriefFailure]) -> list[FailureGroup]:
-    """Groups failures by kind and message, in which numbers, paths and quoted text do not count; the largest group first.
+    """Groups failures by job, kind and message, in which numbers, paths and quoted text do not count; the largest group first.
 
     Args:
         failures: newest first.
     """
-    by_id: dict[str, list[BriefFailure]] = {}
+    by_id: dict[tuple[str, str], list[BriefFailure]] = {}
     for failure in failures:
-        by_id.setdefault(group_id(failure.kind, failure.message, failure.path), []).append(failure)
-    groups = [_group(identity, members) for identity, members in by_id.items()]
+        by_id.setdefault((failure.job_id, group_id(failure.kind, failure.message, failure.path)), []).append(failure)
+    groups = [_group(identity, members) for (_, identity), members in by_id.items()]
     return sorted(groups, key=lambda group: (-len(group.ids), group.why))
 
 
@@ -108,4 +109,4 @@ def _group(identity: str, members: Sequence[BriefFailure]) -> FailureGroup:
     first = members[0]
     ids, paths = [member.id for member in members], [member.path for member in members]
     why = common_message((member.message, member.path) for member in members)
-    return FailureGroup(identity, first.kind, why, ids, paths, states, first.failed_on)
+    return FailureGroup(identity, first.kind, why, ids, paths, states, first.failed_on, first.job_id)

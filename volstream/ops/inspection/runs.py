@@ -157,7 +157,11 @@ def next_run(home: Home, job: Job) -> tuple[datetime | None, str]:
 
 @dataclass(frozen=True)
 class MeasuredBatch:
-    """Throughput and duration of a committed batch: a point of a chart."""
+    """Throughput and duration of a committed batch: a point of a chart.
+
+    Attributes:
+        waited: seconds from the oldest change of its plan until it was committed; of a replay, from the plan.
+    """
 
     batch: str
     time: datetime
@@ -166,10 +170,12 @@ class MeasuredBatch:
     bytes: int
     seconds: float | None
     files_per_second: float | None
+    waited: float | None
 
 
-def history(measured: Sequence[Batch]) -> list[MeasuredBatch]:
+def history(catalog: Catalog, measured: Sequence[Batch]) -> list[MeasuredBatch]:
     """Returns the points of a chart, oldest first."""
+    waited = catalog.reports.waited(measured)
     return [
         MeasuredBatch(
             batch=batch.id,
@@ -179,6 +185,7 @@ def history(measured: Sequence[Batch]) -> list[MeasuredBatch]:
             bytes=batch.bytes,
             seconds=batch.seconds,
             files_per_second=batch.rate,
+            waited=waited.get(batch.id),
         )
         for batch in reversed(measured)
         if batch.committed_on is not None

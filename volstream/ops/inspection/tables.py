@@ -70,13 +70,14 @@ class ListedColumn:
 
 @dataclass(frozen=True)
 class ListedCommit:
-    """A commit of a table. ``rows``: None: unknown; ``batch``: None: not by a job."""
+    """A commit of a table. ``rows``: None: unknown; ``batch``: None: not by a job; ``bytes``: of the table then."""
 
     version: int
     time: datetime
     operation: str
     rows: int | None
     batch: str | None
+    bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -122,11 +123,12 @@ def table_names(home: Home, limit: int = _MAX_TABLES) -> list[Name]:
     return sorted({*filled, *catalog.tails.list(), *_found(home)})[:limit]
 
 
-def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True) -> list[ListedTable]:
+def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True, like: str = "") -> list[ListedTable]:
     """Returns the tables of the home by name, with what fills them and how large they are.
 
     Args:
         extents: read each table's log for its size, which in an object store takes a while.
+        like: part of the names.
     """
     jobs = {job.into: job for job in home.catalog.jobs.list()}
     sources = {source.name: source for source in home.catalog.sources.list()}
@@ -137,7 +139,7 @@ def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True) -
             _filled_by(jobs.get(name)) or (f"source, {sources[name].kind}" if name in sources else None),
             **(_extent(DeltaLog(folders.table_location(home.warehouse, name))) if extents else {}),
         )
-        for name in table_names(home, limit)
+        for name in [name for name in table_names(home) if like in str(name)][:limit]
     ]
 
 
@@ -172,7 +174,7 @@ def described_table(home: Home, text: str) -> DescribedTable:
         raise NotFoundError(f"There is no table {name}.", near.rstrip())
     streams = [stream for stream in home.catalog.streams.list() if stream.source_kind is SourceKind.TABLE]
     bounds = {column: {**vars(one), "least": _cell(one.least), "most": _cell(one.most)} for column, one in log.bounds().items()}
-    commits = log.commits_after(max(-1, version - _COMMITS))
+    commits, sizes = log.commits_after(max(-1, version - _COMMITS)), log.sizes(_COMMITS)
     return DescribedTable(
         table=str(name),
         location=location,
@@ -188,7 +190,14 @@ def described_table(home: Home, text: str) -> DescribedTable:
         ],
         streams=[str(stream.name) for stream in streams if stream.source_name == name],
         history=[
-            ListedCommit(commit.version, commit.timestamp, commit.operation, commit.rows, commit.metadata.get("batch"))
+            ListedCommit(
+                commit.version,
+                commit.timestamp,
+                commit.operation,
+                commit.rows,
+                commit.metadata.get("batch"),
+                sizes.get(commit.version),
+            )
             for commit in reversed(commits)
         ],
         sample=sample_of(home, location, version),

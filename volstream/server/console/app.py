@@ -33,6 +33,7 @@ from volstream.files.volumes import posted
 from volstream.ops.inspection.doctor import examine
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import status
+from volstream.server.console import previews
 from volstream.server.console.access import Access, bearer, same
 from volstream.server.console.actions import ACTIONS, Action, ActionResult, Actions
 from volstream.server.console.answers import (
@@ -48,7 +49,6 @@ from volstream.server.console.answers import (
 from volstream.server.console.facts import PageRequest
 from volstream.server.console.live import LiveEvents
 from volstream.server.console.openapi import document
-from volstream.server.console.pictures import picture
 from volstream.server.console.queries import Queries
 from volstream.server.console.query import Query
 from volstream.server.console.rendering import STATIC
@@ -204,12 +204,16 @@ class Console:
     async def _content(self, request: Request) -> Response:
         path = query_of(request).text("path") or ""
         try:
-            kind, content = await self._in_thread(lambda: picture(self._session.home, request.path_params["volume"], path))
+            kind, content = await self._in_thread(
+                lambda: previews.content(self._session.home, request.path_params["volume"], path)
+            )
         except (InvalidValueError, NotFoundError):
             if request.headers.get("sec-fetch-dest") != "image":
                 raise
             return Response(status_code=204)  # of a page with many pictures one is none: its place stays empty
-        return Response(content, media_type=kind, headers={"content-security-policy": "default-src 'none'; sandbox"})
+        # A browser's viewer of PDFs, which runs apart from the page, is not allowed in a sandbox.
+        policy = "default-src 'none'; object-src 'self'" if kind == previews.PDF else "default-src 'none'; sandbox"
+        return Response(content, media_type=kind, headers={"content-security-policy": policy})
 
     async def _posted(self, request: Request) -> Response:
         """Takes events for a volume. The answer follows once they are noted, so that a sender may rely on it."""

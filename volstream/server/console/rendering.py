@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -56,7 +56,12 @@ def _environment() -> Environment:
         "counts": lambda sums: counts.shown(sums) or "—",
         "stamp": lambda moment: moment.timestamp(),
     }
-    environment.globals |= {"url": url, "now": lambda: datetime.now(UTC), "may_be_thumbnail": may_be_thumbnail}
+    environment.globals |= {
+        "url": url,
+        "now": lambda: datetime.now(UTC),
+        "may_be_thumbnail": may_be_thumbnail,
+        "stacked": stacked,
+    }
     return environment
 
 
@@ -77,7 +82,7 @@ def number(value: float | None) -> str:
     if value is None:
         return "—"
     if isinstance(value, int) or abs(value) >= 100:
-        return f"{round(value):,}".replace(",", "\u202f")
+        return Markup(f"{round(value):,}".replace(",", "&#8239;"))  # digits only
     return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
 
 
@@ -119,6 +124,28 @@ def value(cell: Any) -> Any:
     if isinstance(cell, str) and "\n" in cell:
         return Markup('<span class="lines">{}</span>').format(block(cell))
     return to_json(cell) if isinstance(cell, Mapping | list | tuple) else cell
+
+
+class StackedBar(NamedTuple):
+    """A bar of a chart of height 1: of the kind, upwards from those of the kinds before."""
+
+    kind: str
+    at: int
+    top: float
+    height: float
+    number: float
+
+
+def stacked(series: Mapping[str, Sequence[float]]) -> list[StackedBar]:
+    """Returns the bars of a chart: those of all kinds at one place upon each other, the highest of height 1."""
+    places = list(zip(*series.values(), strict=True))
+    most = max(map(sum, places), default=0) or 1
+    return [
+        StackedBar(kind, at, 1 - sum(numbers[: of + 1]) / most, number / most, number)
+        for at, numbers in enumerate(places)
+        for of, (kind, number) in enumerate(zip(series, numbers, strict=True))
+        if number
+    ]
 
 
 def output_file(file: Mapping[str, Any]) -> Markup:

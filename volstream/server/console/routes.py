@@ -30,7 +30,13 @@ class Page:
 _LIMIT = {"limit": "Rows of the answer, up to 500."}
 
 PAGES = (
-    Page("/", "overview.html", overview.overview, "*", {"span": "Of the timeline: hour, day or week."}),
+    Page(
+        "/",
+        "overview.html",
+        overview.overview,
+        "*",
+        {"span": "Of the timeline: hour, day or week.", "search": "Only objects whose names contain this."},
+    ),
     Page(
         "/volumes/{volume}",
         "volume.html",
@@ -79,6 +85,7 @@ PAGES = (
     ),
     Page("/jobs/{job}/compare", "compare.html", tasks.comparisons, "tasks"),
     Page("/jobs/{job}/compare/{comparison}", "comparison.html", tasks.comparison, "tasks"),
+    Page("/failures", "all_failures.html", jobs.all_failures, "*"),
     Page("/tasks", "tasks.html", tasks.tasks, "tasks"),
     Page("/tasks/{task}", "task.html", tasks.task, "tasks"),
     Page("/tables", "tables.html", tables.tables),

@@ -362,6 +362,24 @@ class DeltaLog:
             info = {"timestamp": file.mtime.timestamp() * 1000, **info}
         return _commit(version, info)
 
+    def sizes(self, limit: int) -> Mapping[int, int]:
+        """Returns the bytes of the table's files at its newest versions, the newest first, as far as the log tells."""
+        table = self._open()
+        found: dict[int, int] = {}
+        if table is None:
+            return found
+        with mapped(self.location):
+            version, size = table.version(), int(pc.sum(files_of(table, flatten=False)["size_bytes"], min_count=0).as_py())
+        for past in range(version, max(version - limit, -1), -1):
+            found[past] = size
+            try:
+                changes = actions(self.location, past, '"path"')
+                size -= sum(change["add"]["size"] for change in changes if "add" in change)
+                size += sum(change["remove"]["size"] for change in changes if "remove" in change)
+            except (FileNotFoundError, KeyError):  # cleaned up; or a writer that leaves out what it may
+                break
+        return found
+
     def first_change_after(self, version: int) -> Commit | None:
         """Returns the oldest commit with a greater version that may change rows, or None."""
         return next((commit for commit in self.commits_after(version) if not commit.without_data), None)

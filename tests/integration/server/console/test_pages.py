@@ -17,6 +17,7 @@ from tests.integration.server.working import working
 from tests.waiting import eventually
 from volstream.base.definitions import QueueType
 from volstream.base.lifecycle.hosts import token_of
+from volstream.base.model.work import BatchState
 from volstream.errors import StreamBusyError
 from volstream.jobs.lease import held
 from volstream.ops.inspection.settings import shown_settings
@@ -188,6 +189,43 @@ def test_the_overview_shows_when_jobs_worked(busy: Site, span: str | None) -> No
     (bar,) = line["bars"]
     assert (line["job"], bar["kind"], bar["batches"], bar["files"], bar["failed"]) == ("j", "bad", 1, 14, 4)
     assert 0 < bar["start"] < bar["end"] <= 1
+    assert (sum(found["done"]), sum(found["failed"])) == (10, 4)
+    assert max(found["waiting"]) == 14, "they waited from the refresh until their commit"
+    assert found["waiting"][0] == 0
+
+
+def test_what_waits_now_is_in_the_picture_until_now(busy: Site) -> None:
+    busy.place.put("in/later", "later")
+    busy.place.refresh()
+    assert busy.json("/")["timeline"]["waiting"][-1] in (1, 15), "the others may have waited in the same part of the hour"
+
+
+def test_a_job_says_how_long_changes_waited_and_what_was_counted_by_day(site: Site) -> None:
+    site.place.put("a", "abc")
+    site.place.refresh()
+    site.place.job("def f(file):\n    file.count('tokens', file.size)\n    return {'n': 1}")
+    site.place.run()
+    found = site.json("/jobs/j")
+    assert [(one["name"], one["numbers"][-1], sum(one["numbers"])) for one in found["counted_days"]] == [("tokens", 3.0, 3.0)]
+    (point,) = found["history"]
+    assert 0 <= point["seconds"] <= point["waited"] < 60
+    assert "tokens" in site.page("/jobs/j")
+
+
+def test_failures_of_all_jobs_have_a_page(busy: Site) -> None:
+    (job,) = busy.json("/failures")["jobs"]
+    assert (job["job"], job["volume"], [(one["files"], one["why"]) for one in job["groups"]]) == (
+        "j",
+        "v",
+        [(4, "ValueError: * is bad")],
+    )
+    assert "is bad" in busy.page("/failures")
+
+
+def test_objects_are_searched_by_a_part_of_their_names(busy: Site) -> None:
+    found = busy.json("/", search="v")
+    assert (len(found["volumes"]), len(found["jobs"]), found["all_tables"], found["counts"]["jobs"]) == (1, 0, [], 1)
+    assert 'value="v"' in busy.page("/", search="v")
 
 
 def test_another_span_is_refused(busy: Site) -> None:
@@ -321,18 +359,24 @@ def test_a_replay_goes_on_after_the_end_of_the_daemon_that_began_it(place: Place
     place.run()
     called.write_text("")
     go.unlink()
-    site = Site(place)
+    site, catalog = Site(place), place.session.home.catalog
     with working(place.session) as worker:
         task = site.post("/jobs/j/replay", 202)["audit"]
-        eventually(lambda: called.read_text() == "1", 60)
-        eventually(lambda: place.session.home.catalog.audit.task(str(task)).plan_id is not None)
-        worker.end()
-        go.touch()
+        try:
+            eventually(lambda: called.read_text() != "", 60)
+            eventually(lambda: catalog.audit.task(str(task)).plan_id is not None)
+            worker.end()
+        finally:
+            go.touch()  # or the calls would wait for ever, and with them the engine
     before = len(called.read_text())
+    plan = catalog.audit.task(str(task)).plan_id
+    batches = [batch for batch in catalog.reports.batches_of() if batch.plan_id == plan]
+    committed = sum(batch.state is BatchState.COMMITTED for batch in batches)
+    assert (len(batches), committed < 3) == (3, True), "a batch may be called beside the one before"
     with working(place.session):
         eventually(lambda: site.json(f"/tasks/{task}")["task"]["state"] == "finished", 60)
     site.console.stop()
-    assert (before, len(called.read_text())) == (1, 3)
+    assert len(called.read_text()) - before == 3 - committed
 
 
 def test_a_refresh_and_held_removals_are_done_from_the_page(busy: Site) -> None:
@@ -386,6 +430,24 @@ def test_only_pictures_of_the_directory_are_served_and_they_cannot_run(busy: Sit
     (busy.place.folder / "hidden.png").write_bytes(PNG)
     for path, status in (("in/good1", 400), ("hidden.png", 404), ("../home/catalog.db", 404), ("", 404)):
         assert busy.client.get("/volumes/v/content", params={"path": path}, headers=JSON).status_code == status
+
+
+def test_a_text_is_shown_as_it_begins_and_a_pdf_opens(busy: Site) -> None:
+    found = {"text": ("ä" * 5000).encode(), "pdf": b"%PDF-1.4", "binary": b"ab\0c", "latin": b"caf\xe9", "empty": b""}
+    for name, content in found.items():
+        (busy.place.folder / name).write_bytes(content)
+    busy.place.refresh()
+    shown = {name: busy.json("/volumes/v/files", path=name)["preview"] for name in [*found, "p.png"]}
+    assert shown == {
+        "text": {"content": None, "text": "ä" * 2048 + " ..."},
+        "pdf": {"content": "application/pdf", "text": None},
+        "p.png": {"content": "image/png", "text": None},
+        **{name: {"content": None, "text": None} for name in ("binary", "latin", "empty")},
+    }
+    answer = busy.client.get("/volumes/v/content", params={"path": "pdf"})
+    assert (answer.content, answer.headers["content-type"]) == (b"%PDF-1.4", "application/pdf")
+    (busy.place.folder / "text").unlink()
+    assert busy.json("/volumes/v/files", path="text")["preview"]["text"] is None, "it is gone from the store"
 
 
 def test_an_image_of_a_page_that_is_none_is_no_error(busy: Site) -> None:

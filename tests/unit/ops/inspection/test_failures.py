@@ -8,7 +8,7 @@ from volstream.ops.inspection.failures import group_id, grouped
 
 
 def failure(number: int, message: str, kind: str = "raised", state: str = "retrying") -> BriefFailure:
-    return BriefFailure(number, f"f{number}", state, kind, message, objects.NOW)
+    return BriefFailure(number, f"f{number}", state, kind, message, objects.NOW, "job")
 
 
 def test_what_varies_between_files_does_not_make_a_group() -> None:

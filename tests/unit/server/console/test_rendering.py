@@ -11,7 +11,7 @@ from volstream.errors import CatalogError, InvalidValueError, NotFoundError, Str
 from volstream.ops.inspection.tables import OutputFile
 from volstream.server.console.answers import page_answer, status_of
 from volstream.server.console.query import Query
-from volstream.server.console.rendering import block, number, url, value, when
+from volstream.server.console.rendering import block, number, stacked, url, value, when
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
@@ -77,7 +77,13 @@ def test_times_are_exact_for_programs_and_readable_without_scripts() -> None:
 
 
 def test_numbers_are_short() -> None:
-    assert [number(one) for one in (None, 0, 1234567, 12.345, 0.012345)] == ["—", "0", "1\u202f234\u202f567", "12.3", "0.012"]
+    assert [number(one) for one in (None, 0, 1234567, 12.345, 0.012345)] == ["—", "0", "1&#8239;234&#8239;567", "12.3", "0.012"]
+
+
+def test_numbers_of_a_chart_are_stacked_up_to_the_highest_place() -> None:
+    bars = stacked({"ok": [1, 0, 2], "bad": [3, 0, 0]})
+    assert [tuple(bar) for bar in bars] == [("ok", 0, 0.75, 0.25, 1), ("bad", 0, 0, 0.75, 3), ("ok", 2, 0.5, 0.5, 2)]
+    assert stacked({"ok": [], "bad": []}) == stacked({"ok": [0]}) == []
 
 
 @pytest.mark.parametrize("given", ["0", "501", "-1", "x", "9" * 30, "9" * 5000, "²"])

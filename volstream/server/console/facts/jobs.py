@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from volstream.base.definitions import FileJob, Job
@@ -30,8 +30,14 @@ from volstream.tables.delta.places import reached
 #: Batches of the chart, batches of the page, and groups of failures.
 _CHARTED, _BATCHES, _GROUPS = 200, 10, 20
 
+#: Days for which it is shown what a function counted.
+_DAYS = 30
+
 #: Failures that are grouped for a page: the newest ones of a job. They are read that many at a time.
 _GROUPED = 5_000
+
+#: Jobs whose failures are shown together.
+_FAILING_JOBS = 20
 
 #: Lines of the log that are shown with a job, and on their own page.
 _FEW_LINES, _MAX_LINES = 15, 500
@@ -64,6 +70,14 @@ class Preview(Sample):
 
 
 @dataclass(frozen=True)
+class CountedDays:
+    """What a function counted under a name, on each of the last days in UTC."""
+
+    name: str
+    numbers: Sequence[float]
+
+
+@dataclass(frozen=True)
 class JobFacts:
     """A job.
 
@@ -72,6 +86,7 @@ class JobFacts:
         comparable: its code can be compared with other code.
         next_run: when; ``runs`` says by what.
         history: batches as points of a chart.
+        counted_days: what its function counted on each of the last days, today's last.
         more_groups: how many groups of failures are not shown.
         preview: None: there is no table yet.
     """
@@ -85,6 +100,7 @@ class JobFacts:
     next_run: datetime | None
     runs: str
     history: Sequence[MeasuredBatch]
+    counted_days: Sequence[CountedDays]
     batches: Sequence[Batch]
     groups: Sequence[ShownGroup]
     more_groups: int
@@ -104,6 +120,23 @@ class FailuresFacts:
     count: int
     failures: Sequence[Mapping[str, Any]]
     next: int | None
+
+
+@dataclass(frozen=True)
+class JobGroups:
+    """The failures of a job by cause. ``volume``: that it reads."""
+
+    job: str
+    volume: str | None
+    groups: Sequence[ShownGroup]
+
+
+@dataclass(frozen=True)
+class AllFailuresFacts:
+    """What fails in all jobs, by cause: the job with the newest failure first. ``count``: of all files that failed."""
+
+    jobs: Sequence[JobGroups]
+    count: int
 
 
 @dataclass(frozen=True)
@@ -133,9 +166,10 @@ def job(asked: PageRequest) -> JobFacts:
         run=runs.open_run(home, definition, measured[:20]),
         next_run=due,
         runs=says,
-        history=runs.history(measured),
+        history=runs.history(home.catalog, measured),
+        counted_days=_counted_days(home, definition),
         batches=worked_on,
-        groups=_shown(home, definition, groups[:_GROUPS]),
+        groups=_shown(home, groups[:_GROUPS]),
         more_groups=max(0, len(groups) - _GROUPS),
         log=_lines(home, definition, _FEW_LINES),
         preview=_preview(home, definition, worked_on),
@@ -157,8 +191,28 @@ def failures(asked: PageRequest) -> FailuresFacts:
         group=wanted,
         groups=[Group(group.id, group.kind, group.why, len(group.ids)) for group in groups[:_GROUPS]],
         count=len(ids) if wanted is not None else home.catalog.failures.count(definition.id, ANY),
-        failures=explained(home, home.catalog.failures.by_id(definition.id, page)),
+        failures=explained(home, home.catalog.failures.by_id(page)),
         next=page[-1] if page and page[-1] != ids[-1] else None,
+    )
+
+
+def all_failures(asked: PageRequest) -> AllFailuresFacts:
+    """What failed in all jobs, by job and cause."""
+    home = asked.home
+    newest = home.catalog.failures.briefly(None, limit=_GROUPED)
+    groups = grouped(newest)
+    jobs = {job.id: job for job in home.catalog.jobs.list()}
+    return AllFailuresFacts(
+        [
+            JobGroups(
+                str(jobs[job_id].name),
+                details.volume_of(home, jobs[job_id]),
+                _shown(home, [group for group in groups if group.job_id == job_id][:_GROUPS]),
+            )
+            for job_id in [*dict.fromkeys(failure.job_id for failure in newest)][:_FAILING_JOBS]
+            if job_id in jobs
+        ],
+        home.catalog.failures.count(None, ANY),
     )
 
 
@@ -186,9 +240,17 @@ def paths_of_group(home: Home, definition: Job, identity: str) -> Sequence[str]:
     return paths
 
 
-def _shown(home: Home, definition: Job, groups: Sequence[FailureGroup]) -> list[ShownGroup]:
+def _counted_days(home: Home, definition: Job) -> list[CountedDays]:
+    today = datetime.now(UTC).date()
+    counted: dict[str, list[float]] = {}
+    for name, day, number in home.catalog.reports.counted_since(definition.id, today - timedelta(days=_DAYS - 1)):
+        counted.setdefault(name, [0.0] * _DAYS)[_DAYS - 1 - (today - day).days] = number
+    return [CountedDays(name, numbers) for name, numbers in counted.items()]
+
+
+def _shown(home: Home, groups: Sequence[FailureGroup]) -> list[ShownGroup]:
     """Returns groups, each with its newest failure as the example."""
-    newest = home.catalog.failures.by_id(definition.id, [group.ids[0] for group in groups])
+    newest = home.catalog.failures.by_id([group.ids[0] for group in groups])
     examples = {failure["path"]: failure for failure in explained(home, newest)}
     return [
         ShownGroup(

@@ -27,7 +27,8 @@ _MAX_SHOWN, _MAX_TABLES = 200, 20
 
 @dataclass(frozen=True)
 class OverviewFacts:
-    """A home: whether all is well, what is wrong, how many objects there are of each kind, and the first of them."""
+    """A home: whether all is well, what is wrong, how many objects there are of each kind, and the first of them, or of those
+    whose names contain what was searched."""
 
     home: str
     well: bool
@@ -41,6 +42,7 @@ class OverviewFacts:
     tables: Sequence[ListedTail]
     sources: Sequence[Mapping[str, Any]]
     all_tables: Sequence[ListedTable]
+    search: str
 
 
 def overview(asked: PageRequest) -> OverviewFacts:
@@ -51,9 +53,10 @@ def overview(asked: PageRequest) -> OverviewFacts:
     now = datetime.now(UTC)
     jobs = {str(job.name): job for job in home.catalog.jobs.list()}
     first = most_severe(wrong)
+    search = asked.query.text("search") or ""
 
     def shown(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
-        rows = [{**row, "problem": first.get((kind, row[key or kind]))} for row in state[kinds]]
+        rows = [{**row, "problem": first.get((kind, row[key or kind]))} for row in state[kinds] if search in row[key or kind]]
         return sorted(rows, key=_trouble)[:_MAX_SHOWN]
 
     listed = [(jobs[row["job"]], _job(home, jobs[row["job"]], row)) for row in shown("jobs", "job") if row["job"] in jobs]
@@ -71,7 +74,8 @@ def overview(asked: PageRequest) -> OverviewFacts:
         jobs=[one for _, one in listed],
         tables=[ListedTail(**row) for row in shown("tables", "table")],
         sources=shown("sources", "source", "name"),
-        all_tables=list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse)),
+        all_tables=list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse), like=search),
+        search=search,
     )
 
 

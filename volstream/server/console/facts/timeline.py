@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import accumulate
 
 from volstream.base.definitions import Job
 from volstream.catalog import Catalog
@@ -44,13 +45,24 @@ class JobLine:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The work of the jobs with the most to say. ``idle``: number of jobs without any work in this time."""
+    """The work of the jobs with the most to say.
+
+    Attributes:
+        idle: number of jobs without any work in this time.
+        done, failed: files of all jobs' batches that were committed in each part of the span.
+        waiting: the most files that waited for a commit in each part, each from the oldest change of its plan.
+        part_seconds: length of a part.
+    """
 
     span: str
     since: datetime
     until: datetime
     lines: Sequence[JobLine]
     idle: int
+    done: Sequence[int]
+    failed: Sequence[int]
+    waiting: Sequence[int]
+    part_seconds: float
 
 
 def timeline(catalog: Catalog, jobs: Sequence[tuple[Job, ListedJob]], span: str | None, now: datetime) -> Timeline:
@@ -69,7 +81,13 @@ def timeline(catalog: Catalog, jobs: Sequence[tuple[Job, ListedJob]], span: str 
     if length is None:
         raise InvalidValueError(f"span cannot be {span[:50]!r}.", "Give hour, day or week.")
     since = now - length
-    worked = catalog.reports.worked_in([job.id for job, _ in jobs], since, length / _SLOTS)
+    slot = length / _SLOTS
+    worked = catalog.reports.worked_in([job.id for job, _ in jobs], since, slot)
+    done, failed = [0] * _SLOTS, [0] * _SLOTS
+    for work in (work for works in worked.values() for work in works):
+        at = min(_SLOTS - 1, int((work.ended_on - since) / slot))
+        done[at] += work.files - work.failed
+        failed[at] += work.failed
 
     def part(moment: datetime) -> float:
         return min(1.0, max(0.0, (moment - since) / length))
@@ -92,4 +110,17 @@ def timeline(catalog: Catalog, jobs: Sequence[tuple[Job, ListedJob]], span: str 
             bars.append(Bar("waiting", part(listed.waiting_since), 1.0))
         if bars:
             lines.append(JobLine(listed.job, bars))
-    return Timeline(span, since, now, lines[:_MAX_JOBS], len(jobs) - len(lines))
+    waiting = _waiting(catalog, jobs, since, slot)
+    return Timeline(span, since, now, lines[:_MAX_JOBS], len(jobs) - len(lines), done, failed, waiting, slot.total_seconds())
+
+
+def _waiting(catalog: Catalog, jobs: Sequence[tuple[Job, ListedJob]], since: datetime, slot: timedelta) -> list[int]:
+    spans = list(catalog.reports.waited_in([job.id for job, _ in jobs], since, slot))
+    for _, job in jobs:
+        if job.waiting_since is not None and job.files is not None and job.done is not None:
+            spans.append((int((job.waiting_since - since) / slot), _SLOTS, max(0, job.files - job.done - job.failed)))
+    changes = [0] * (_SLOTS + 1)
+    for first, last, files in spans:
+        changes[min(_SLOTS - 1, max(0, first))] += files
+        changes[min(_SLOTS, last + 1)] -= files
+    return list(accumulate(changes[:_SLOTS]))

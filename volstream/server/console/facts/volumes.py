@@ -22,6 +22,7 @@ from volstream.ops.inspection.problems import Problem, problems
 from volstream.ops.inspection.status import volume_status
 from volstream.server.console.facts import FEW_TASKS, PageRequest
 from volstream.server.console.facts.rows import VolumeRow
+from volstream.server.console.previews import Preview, preview
 from volstream.server.console.query import Query
 
 #: Refreshes, listings and rejected messages that are shown with a volume.
@@ -70,6 +71,7 @@ class FileFacts:
     file: str
     folder: str
     events: Sequence[FileEvent]
+    preview: Preview
 
 
 def volume(asked: PageRequest) -> VolumeFacts:
@@ -96,7 +98,7 @@ def volume(asked: PageRequest) -> VolumeFacts:
 def file(asked: PageRequest) -> FileFacts:
     """The history of a file: versions, batches, attempts, failures, rows. Raises NotFoundError."""
     path, name = asked.query.text("path") or "", str(asked.volume.name)
-    return FileFacts(name, path, path.rpartition("/")[0], tell(asked.home, name, path))
+    return FileFacts(name, path, path.rpartition("/")[0], tell(asked.home, name, path), preview(asked.home, name, path))
 
 
 def snapshot_of(home: Home, definition: Volume) -> Snapshot | None:

@@ -1,10 +1,17 @@
-// What pages do beyond reading: times in the reader's zone, news without a reload, charts, and questions before actions.
+// What pages do beyond reading: times in the reader's zone, news without a reload, order of tables, charts, and questions before actions.
 
 import { showTimes } from "./times.js";
 import { follow } from "./live.js";
+import { prepare } from "./tables.js";
 
 showTimes(document);
 setInterval(() => showTimes(document), 30_000);
+
+prepare(document);
+
+if (document.querySelector(".lineage svg")) {
+  import("./lineage.js");
+}
 
 if (document.querySelector("[data-chart]")) {
   import("./charts.js").then(({ draw }) => draw(document));
