@@ -46,6 +46,8 @@ _STORY: Sequence[tuple[Sequence[str], Sequence[str]]] = [
     (["export", "pipeline.toml"], ["2 objects written to pipeline.toml."]),
     (["apply", "pipeline.toml"], ["Nothing to change: 2 objects as in the file."]),
     (["completion", "bash"], ["_VOLSTREAM_COMPLETE=bash_complete"]),
+    (["docs", "tutorial"], ["# Tutorial"]),
+    (["docs"], ["guides/functions", "reference/commands"]),
 ]
 
 

@@ -142,6 +142,8 @@ class Receiver(BaseModel):
     """Who gets alerts: a webhook, to which they are posted as JSON; a command, which reads them from standard input; or a kind of
     receiver that a plug-in adds.
 
+    Alerts that come within ``digest`` seconds of the first are one message; 0: each is its own.
+
     ``${env:NAME}`` and ``${file:/path}`` in the webhook, its headers and a kind's options stand for what a variable or file has.
     """
 
@@ -152,6 +154,7 @@ class Receiver(BaseModel):
     command: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
     kind: str | None = None
     options: dict[str, SecretStr] = {}
+    digest: Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=MAX_SECONDS)] = 0.0
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:

@@ -87,18 +87,18 @@ class Alerts:
             if rows:
                 transaction.execute(insert(alerts), rows)
 
-    def next_for(self, receiver: str) -> WaitingAlert | None:
-        """Returns the alert to deliver next: the one with the fewest failed attempts, and of these the oldest."""
-        query = select(alerts).where(alerts.c.receiver == receiver).order_by(alerts.c.attempts, alerts.c.id).limit(1)
-        return self._database.one(query, WaitingAlert)
+    def next_for(self, receiver: str, limit: int = 1) -> Sequence[WaitingAlert]:
+        """Returns the alerts to deliver next: those with the fewest failed attempts, and of these the oldest."""
+        query = select(alerts).where(alerts.c.receiver == receiver).order_by(alerts.c.attempts, alerts.c.id).limit(limit)
+        return self._database.all(query, WaitingAlert)
 
-    def delivered(self, alert: WaitingAlert) -> None:
-        """Removes an alert that was delivered or given up."""
-        self._database.write(delete(alerts).where(alerts.c.id == alert.id))
+    def delivered(self, those: Sequence[WaitingAlert]) -> None:
+        """Removes alerts that were delivered."""
+        self._database.write(delete(alerts).where(_among(those)))
 
-    def failed(self, alert: WaitingAlert, error: str) -> None:
-        """Records that a delivery failed."""
-        self._database.write(update(alerts).where(alerts.c.id == alert.id).values(attempts=alerts.c.attempts + 1, error=error))
+    def failed(self, those: Sequence[WaitingAlert], error: str) -> None:
+        """Records that the delivery of alerts failed."""
+        self._database.write(update(alerts).where(_among(those)).values(attempts=alerts.c.attempts + 1, error=error))
 
     def drop(self, *, receivers: Sequence[str], before: datetime) -> int:
         """Drops alerts for other receivers, those older than ``before``, and those beyond :data:`MAX_WAITING`.
@@ -156,3 +156,7 @@ class Alerts:
             .limit(limit)
         )
         return self._database.rows(query)
+
+
+def _among(those: Sequence[WaitingAlert]) -> ColumnElement[bool]:
+    return alerts.c.id.in_([alert.id for alert in those])

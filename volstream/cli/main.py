@@ -19,7 +19,7 @@ from volstream.errors import VolstreamError, plugin_of
 #: The commands by purpose, in the order of the help, each with the module of this folder that has it, where its name is
 #: ``<command with _>_command``.
 GROUPS: Mapping[str, Mapping[str, str]] = {
-    "This machine": {"setup": "setup", "completion": "setup"},
+    "This machine": {"docs": "docs", "setup": "setup", "completion": "setup"},
     "A home": {
         "init": "home",
         "status": "home",

@@ -90,3 +90,12 @@ def test_a_home_below_a_file_is_an_error_of_the_user(tmp_path: Path, below: str,
     said = capsys.readouterr().err
     assert f"Error: {file} is not a folder." in said
     assert "bug" not in said
+
+
+def test_the_documentation_is_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["docs"]) == 0
+    assert "guides/functions" in capsys.readouterr().out
+    assert run(["docs", "functions"]) == 0
+    assert capsys.readouterr().out.startswith("# Functions\n")
+    assert run(["docs", "tutoral"]) == 3
+    assert "Did you mean 'tutorial'?" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -14,6 +14,9 @@ from volstream.base.model.text import one_line
 #: Version of the payload; keys are only added within one.
 PAYLOAD_VERSION = 1
 
+
+#: Texts of alerts in the text of a digest.
+_MAX_TEXTS = 20
 
 #: What chats act on: links and mentions, as they would be written into names of files and errors.
 _HARMLESS = {ord("<"): "\u2039", ord(">"): "\u203a", ord("@"): "@\u200b"}
@@ -27,6 +30,7 @@ class AlertEvent(StrEnum):
     STALE = "stale"
     PROBLEM = "problem"
     TEST = "test"
+    DIGEST = "digest"
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,29 @@ class Alert:
             "url": url,
             "text": "\n".join(without_markup(line) for line in lines if line),
         }
+
+
+def digest_of(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns several alerts as one, which has them in its details; the same ones have the same id."""
+    newest, severe = payloads[-1], any(one["severity"] == "error" for one in payloads)
+    said = [str(one["text"]) for one in payloads[:_MAX_TEXTS]]
+    left = len(payloads) - len(said)
+    why = f"{len(payloads)} alerts"
+    return {
+        **newest,
+        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, " ".join(one["id"] for one in payloads))),
+        "key": str(AlertEvent.DIGEST),
+        "event": str(AlertEvent.DIGEST),
+        "state": "active" if any(one["state"] == "active" for one in payloads) else "resolved",
+        "severity": "error" if severe else "warning",
+        "kind": "home",
+        "name": "",
+        "why": why,
+        "do": "volstream status",
+        "details": {"alerts": list(payloads)},
+        "url": None,
+        "text": "\n\n".join([why, *said, *([f"And {left} more."] if left else [])]),
+    }
 
 
 def without_markup(text: str) -> str:

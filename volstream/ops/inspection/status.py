@@ -98,11 +98,14 @@ def volume_status(home: Home, volume: Volume, failing: Mapping[str, str]) -> dic
     listing = next(iter(home.catalog.refreshes.reconciles(volume.id)), None)
     # Without events, listings find all changes, and none of them was missed.
     missed = listing if volume.queue_type.has_events else None
+    files = home.catalog.refreshes.file_count(volume.id)
+    unknown = volume.last_listing is None and not files
+    held = f"{counted(volume.held_removals, 'removal')} held" if volume.held_removals else None
     return {
         **volume_health(home, volume, failing),
         "location": volume.location,
         "queue": volume.queue_type,
-        "files": home.catalog.refreshes.file_count(volume.id),
+        "files": None if unknown else files,
         "last_listing": volume.last_listing,
         "listed": listing and listing.listed,
         "listed_bytes": listing and listing.bytes,
@@ -111,7 +114,7 @@ def volume_status(home: Home, volume: Volume, failing: Mapping[str, str]) -> dic
         "removed_by_listing": missed and missed.removed_by_listing,
         "late_events": missed and missed.late_events,
         "rejected": home.catalog.refreshes.rejected_count(volume.id),
-        "note": failing.get(volume.id) or (f"{counted(volume.held_removals, 'removal')} held" if volume.held_removals else None),
+        "note": failing.get(volume.id) or held or ("not listed yet" if unknown else None),
     }
 
 

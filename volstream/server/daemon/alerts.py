@@ -27,7 +27,7 @@ from volstream.errors import VolstreamError
 from volstream.jobs.home import Home
 from volstream.ops.alerts import receivers
 from volstream.ops.alerts.evaluator import AlertEvaluator, recipients
-from volstream.ops.alerts.model import Alert
+from volstream.ops.alerts.model import Alert, digest_of
 from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.leased import LeasedWorker
 
@@ -41,6 +41,9 @@ _KEPT, _DROP_SECONDS = timedelta(days=1), 3600.0
 
 #: The end of a turn waits this long for deliveries; what takes longer is delivered again by the next.
 _END_SECONDS = 3.0
+
+#: Alerts that are delivered together.
+_MAX_DIGEST = 100
 
 #: The longest delay before a delivery is tried again.
 _CAP_SECONDS = 300.0
@@ -75,21 +78,29 @@ class DeliveryWorker:
         if not self._woken.wait(_LOOK_SECONDS) or stop:
             return
         self._woken.clear()
-        alert = self._alerts.next_for(self.name)
-        if alert is None:
+        digest = self._receiver.digest
+        waiting = self._alerts.next_for(self.name, _MAX_DIGEST if digest else 1)
+        if not waiting or stop.wait(_seconds_until(min(alert.created_on for alert in waiting) + timedelta(seconds=digest))):
             return
+        if digest:  # more may have come
+            waiting = self._alerts.next_for(self.name, _MAX_DIGEST)
         self._woken.set()  # it may fail, or there may be more
+        payload = waiting[0].payload if len(waiting) == 1 else digest_of([alert.payload for alert in waiting])
         try:
-            receivers.deliver(self._receiver, alert.payload)
+            receivers.deliver(self._receiver, payload)
         except Exception as error:
             self.failed += 1
             # An unexpected one may contain a secret.
-            self._alerts.failed(alert, str(error) if isinstance(error, VolstreamError) else type(error).__name__)
+            self._alerts.failed(waiting, str(error) if isinstance(error, VolstreamError) else type(error).__name__)
             raise
         faults.point("alert.sent")
-        self._alerts.delivered(alert)
+        self._alerts.delivered(waiting)
         self.delivered += 1
-        _log.info("alert_delivered", receiver=self.name, alert=alert.payload["id"], about=alert.payload["name"])
+        _log.info("alert_delivered", receiver=self.name, alert=payload["id"], about=payload["name"], alerts=len(waiting))
+
+
+def _seconds_until(moment: datetime) -> float:
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
 class AlertService(LeasedWorker, Collector):

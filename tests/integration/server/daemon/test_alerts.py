@@ -135,6 +135,23 @@ def test_files_that_failed_for_good_in_another_process_are_one_alert_that_is_ale
     assert (paused["event"], paused["severity"]) == ("pause", "warning")
 
 
+def test_alerts_that_come_together_are_one_message_for_a_receiver_of_digests(tmp_path: Path, receiver: Receiver) -> None:
+    both = {"ops": {"webhook": receiver.url, "digest": 3}}
+    world = World(tmp_path, receiver.url, receivers=both)
+    with world.daemon():
+        pass
+    world.fail("a.jpg")
+    world.catalog.jobs.change(world.job, state=JobState.PAUSED, state_reason="every file failed in 3 batches in a row")
+    with world.daemon():
+        eventually(lambda: receiver.posts)
+        eventually(lambda: not world.catalog.alerts.waiting())
+    (found,) = receiver.payloads
+    assert (found["event"], found["severity"], found["state"], found["why"]) == ("digest", "error", "active", "2 alerts")
+    assert {alert["event"] for alert in found["details"]["alerts"]} == {"failure", "pause"}
+    assert found["text"].count("Job classify: ") == 2
+    world.home.close()
+
+
 @pytest.mark.long
 def test_what_happened_before_alerts_were_asked_for_is_not_told(world: World, receiver: Receiver) -> None:
     world.fail("old.jpg")

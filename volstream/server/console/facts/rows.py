@@ -13,12 +13,17 @@ from volstream.ops.inspection.problems import Problem
 
 @dataclass(frozen=True)
 class VolumeRow:
-    """How complete a volume's directory is. ``quiet``: for how many seconds no file has come, if that is too long."""
+    """How complete a volume's directory is.
+
+    Attributes:
+        files: None: it was not listed yet.
+        quiet: for how many seconds no file has come, if that is too long.
+    """
 
     volume: str
     location: str
     queue: QueueType
-    files: int
+    files: int | None
     last_listing: datetime | None
     listed: int | None
     listed_bytes: int | None
