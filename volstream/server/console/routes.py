@@ -35,7 +35,7 @@ PAGES = (
         "overview.html",
         overview.overview,
         "*",
-        {"span": "Of the timeline: hour, day or week.", "search": "Only objects whose names contain this."},
+        {"span": "Of the timeline: minutes (ten), hour, day or week.", "search": "Only objects whose names contain this."},
     ),
     Page(
         "/volumes/{volume}",

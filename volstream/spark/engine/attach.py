@@ -54,6 +54,8 @@ def attach(settings: Settings) -> Address:
             log_file.roll(log.parent)  # one that does not start cannot do so itself
             since = log_file.size(log)
             child = start(settings, log)
+            if sys.stderr.isatty() or "ipykernel" in sys.modules:
+                _say("Starting Spark, which takes a few seconds; the next commands find it running ...")
         if time.monotonic() >= deadline:
             owner = present_owner(settings)
             if owner is not None and owner.kind == "daemon":

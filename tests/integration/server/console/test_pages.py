@@ -181,10 +181,10 @@ def test_an_overview_without_jobs_says_how_to_make_one(site: Site) -> None:
     assert "create-job NAME --volume v --function" in site.page("/")
 
 
-@pytest.mark.parametrize("span", [None, "hour", "day", "week"])
+@pytest.mark.parametrize("span", [None, "minutes", "hour", "day", "week"])
 def test_the_overview_shows_when_jobs_worked(busy: Site, span: str | None) -> None:
     found = busy.json("/", **({} if span is None else {"span": span}))["timeline"]
-    assert (found["span"], found["idle"]) == (span or "hour", 0)
+    assert (found["span"], found["idle"]) == (span or "minutes", 0)
     ((line),) = found["lines"]
     (bar,) = line["bars"]
     assert (line["job"], bar["kind"], bar["batches"], bar["files"], bar["failed"]) == ("j", "bad", 1, 14, 4)

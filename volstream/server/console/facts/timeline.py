@@ -1,4 +1,4 @@
-"""When jobs worked in the last hour, day or week: the batches of a job that follow one another are one bar."""
+"""When jobs worked in the last ten minutes, hour, day or week: the batches of a job that follow one another are one bar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError
 from volstream.server.console.facts.rows import ListedJob
 
-_SPANS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+_SPANS = {"minutes": timedelta(minutes=10), "hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
 
 #: Jobs that have a line, and parts of the span in which batches are counted together.
 _MAX_JOBS, _SLOTS = 20, 240
@@ -70,16 +70,16 @@ def timeline(catalog: Catalog, jobs: Sequence[tuple[Job, ListedJob]], span: str 
 
     Args:
         jobs: the most important first.
-        span: ``hour``, ``day`` or ``week``; None: a day, or an hour while all jobs are younger.
+        span: ``minutes``, ``hour``, ``day`` or ``week``; None: a day, or less while all jobs are younger.
 
     Raises:
         InvalidValueError: another span.
     """
-    young = all(job.created_on > now - _SPANS["hour"] for job, _ in jobs)
-    span = span or ("hour" if young else "day")
+    oldest = min((job.created_on for job, _ in jobs), default=now)
+    span = span or next((name for name in ("minutes", "hour") if oldest > now - _SPANS[name]), "day")
     length = _SPANS.get(span)
     if length is None:
-        raise InvalidValueError(f"span cannot be {span[:50]!r}.", "Give hour, day or week.")
+        raise InvalidValueError(f"span cannot be {span[:50]!r}.", "Give minutes, hour, day or week.")
     since = now - length
     slot = length / _SLOTS
     worked = catalog.reports.worked_in([job.id for job, _ in jobs], since, slot)
