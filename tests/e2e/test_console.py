@@ -440,6 +440,7 @@ def trickle(photos: Path, seconds: float) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_screenshots(site: Site, browser: Browser, tmp_path: Path) -> None:
     """Writes those of the README to the folder that ``make screenshots`` names."""
     folder = Path(os.environ.get("SCREENSHOTS", tmp_path))

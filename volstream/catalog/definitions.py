@@ -11,9 +11,10 @@ from sqlalchemy import Connection as Transaction
 from sqlalchemy import Table, delete, select, update
 
 from volstream.base.definitions import Connection, DynamicJob, FileJob, Function, Job, Source, StatementJob, Stream, Volume
+from volstream.base.model.groups import groups
 from volstream.base.model.names import Name, similar
 from volstream.catalog import conditions, tables
-from volstream.catalog.database import Database
+from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.rows import from_row, to_row
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 
@@ -82,6 +83,16 @@ class Definitions(Generic[T]):
         """Returns all objects whose columns have the given values, sorted by name."""
         return self._objects(*(self._table.c[column] == value for column, value in equal.items()))
 
+    def revisions(self) -> Mapping[str, int]:
+        """Returns a number that changes with each change of an object, by id, in the order of their names: of volumes, jobs."""
+        columns = self._table.c
+        query = select(columns.id, columns.revision).order_by(columns.schema_name, columns.name)
+        return {row.id: row.revision for row in self._database.rows(query)}
+
+    def by_ids(self, ids: Sequence[str]) -> Sequence[T]:
+        """Returns the objects that exist among these ids."""
+        return [found for some in groups(ids, MAX_BOUND) for found in self._objects(self._table.c.id.in_(some))]
+
     def first(self, **equal: Any) -> T | None:
         """Returns an object whose columns have the given values, or None."""
         return next(iter(self.list(**equal)), None)
@@ -129,6 +140,30 @@ class Definitions(Generic[T]):
     def _columns(self, value: Any) -> dict[str, Any]:
         columns = to_row(value)
         return {**columns, "cls": type(value).__name__} if len(self._classes) > 1 else columns
+
+
+class Copies(Generic[T]):
+    """All objects of a kind as they were at the last look, of which only those that have changed are read again. For use by one
+    thread.
+
+    Attributes:
+        all: by id, in the order of their names.
+    """
+
+    def __init__(self, objects: Definitions[T]) -> None:
+        self.all: Mapping[str, T] = {}
+        self._objects = objects
+        self._revisions: Mapping[str, int] = {}
+
+    def follow(self) -> Sequence[T]:
+        """Reads what has changed since the last look, and returns it. Raises CatalogError."""
+        revisions, before = self._objects.revisions(), self._revisions
+        changed = self._objects.by_ids([identity for identity in revisions if revisions[identity] != before.get(identity)])
+        found = {**self.all, **{one.id: one for one in changed}}
+        self.all = {identity: found[identity] for identity in revisions if identity in found}
+        # One that changed again before it was read has a newer revision, by which it is read once more.
+        self._revisions = revisions
+        return changed
 
 
 def check_exclusive(*, or_replace: bool, if_not_exists: bool) -> None:

@@ -18,7 +18,7 @@ from volstream.catalog.tables import digest, failures, intents, writable
 from volstream.errors import FencedError
 
 #: States of failures that are retried automatically.
-_DUE = (FailureState.RETRYING, FailureState.WAITING)
+DUE = (FailureState.RETRYING, FailureState.WAITING)
 
 #: Minimum and maximum delay until a waiting failure is checked again.
 _SOON, _LATE = timedelta(seconds=10), timedelta(hours=1)
@@ -144,7 +144,7 @@ class Failures:
         due = (failures.c.next_try <= now) | _ahead(now)
         query = (
             select(failures)
-            .where(failures.c.job_id == job_id, failures.c.state.in_(_DUE), due)
+            .where(failures.c.job_id == job_id, failures.c.state.in_(DUE), due)
             .order_by(failures.c.next_try, failures.c.path)
             .limit(limit)
         )
@@ -154,7 +154,7 @@ class Failures:
         """Returns the time of the job's next retry, or None. See :meth:`due`."""
         now = datetime.now(UTC)
         when = case((_ahead(now), literal(now, failures.c.next_try.type)), else_=failures.c.next_try)
-        query = select(func.min(when)).where(failures.c.job_id == job_id, failures.c.state.in_(_DUE))
+        query = select(func.min(when)).where(failures.c.job_id == job_id, failures.c.state.in_(DUE))
         due: datetime | None = self._database.value(query)
         return due
 
@@ -208,7 +208,7 @@ class Failures:
                 later = now + min(max(now - failure.failed_on, _SOON), _LATE)
                 mine = (failures.c.job_id == failure.job_id, failures.c.path_digest == digest(failure.path))
                 transaction.execute(
-                    update(failures).where(*mine, failures.c.state.in_(_DUE)).values(state=FailureState.WAITING, next_try=later)
+                    update(failures).where(*mine, failures.c.state.in_(DUE)).values(state=FailureState.WAITING, next_try=later)
                 )
 
 

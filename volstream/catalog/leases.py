@@ -130,16 +130,17 @@ class Leases:
         """Releases the lease; does nothing if another owner has it by now."""
         self._database.write(delete(leases).where(leases.c.name == name, leases.c.owner == owner))
 
-    def held(self) -> Sequence[Lease]:
-        """Returns unexpired leases whose owners are alive, as far as can be determined."""
+    def held(self, prefix: str = "") -> Sequence[Lease]:
+        """Returns unexpired leases whose owners are alive, as far as is known; with ``prefix``, of names that begin so."""
         with self._database.reading() as transaction:
             now = self._database.now(transaction)
-            rows = transaction.execute(select(leases).where(leases.c.expires > now).order_by(leases.c.name))
+            mine = leases.c.name.startswith(prefix, autoescape=True)
+            rows = transaction.execute(select(leases).where(leases.c.expires > now, mine).order_by(leases.c.name))
             return [Lease(*row) for row in rows if not is_gone(row.owner)]
 
     def running_jobs(self) -> frozenset[str]:
         """Returns the ids of jobs that a process is running now."""
-        return frozenset(held.name.removeprefix(_JOB) for held in self.held() if held.name.startswith(_JOB))
+        return frozenset(held.name.removeprefix(_JOB) for held in self.held(_JOB))
 
 
 @contextmanager

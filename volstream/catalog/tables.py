@@ -6,6 +6,7 @@ A change, of a field too, needs a migration in ``migrations/versions``; a test c
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -31,6 +32,7 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
     false,
+    text,
 )
 from sqlalchemy.types import TypeEngine
 
@@ -88,6 +90,18 @@ class EscapedText(TypeDecorator[str]):
 def writable(text: str) -> str:
     """Escapes characters that a database cannot store."""
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+def _revision() -> Column[int]:
+    """Returns a column with a number that each UPDATE of a row increases; a new row's differs from that of the row before."""
+    return Column(
+        "revision",
+        BigInteger,
+        nullable=False,
+        default=lambda: secrets.randbits(40),
+        onupdate=text("revision + 1"),
+        server_default="0",
+    )
 
 
 def digest(text: str) -> str:
@@ -150,6 +164,7 @@ connections = Table(
 volumes = Table(
     "volumes",
     metadata,
+    _revision(),
     *_fields(
         Volume,
         Column("connection_id", ForeignKey("connections.id")),
@@ -172,6 +187,7 @@ streams = Table(
 jobs = Table(
     "jobs",
     metadata,
+    _revision(),
     *_fields(
         Job,
         # A stream serves at most one job; creating one checks that none of the other streams that it reads serves another.

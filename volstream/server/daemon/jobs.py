@@ -16,6 +16,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
+from volstream.catalog.agenda import Agenda
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import CatalogError, FencedError, InvalidStateError, StreamBusyError, reason_of, unexpected, with_remedy
 from volstream.jobs.lease import Runner, RunReport, clear
@@ -70,8 +71,8 @@ class Scheduler:
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
         self._not_run: dict[str, str] = {}  # by job: the reason last logged
-        self._seen: int | None = None  # the catalog's version when the jobs below were found without work
-        self._idle_until: dict[str, float] = {}  # by job; monotonic
+        self._agenda = Agenda(catalog.database, catalog.jobs)
+        self._idle_until: dict[str, float] = {}  # by job that was found without work; monotonic
         self._verified: dict[str, float] = {}  # by job; when a verification was last begun here (monotonic)
         self._rests: dict[str, list[float]] = {}  # by job; when its table is to be looked after (monotonic)
         self._kept_light: str | None = None  # the job whose table is, or was last, looked after
@@ -96,11 +97,9 @@ class Scheduler:
     def _tick(self, pool: ThreadPoolExecutor) -> None:
         """Records finished runs, starts due ones, and waits for the next check."""
         self._wake.clear()
-        version = self._catalog.database.version()
-        if version is None or version != self._seen:
-            self._seen = version
-            self._idle_until.clear()
-        jobs = sorted(self._catalog.jobs.list(), key=lambda job: -job.priority)
+        for job_id in self._agenda.changed():
+            self._idle_until.pop(job_id, None)
+        jobs = self._agenda.jobs
         for name in self.unrecorded.keys() - {str(job.name) for job in jobs}:
             del self.unrecorded[name]
         for job in jobs:
@@ -203,8 +202,8 @@ class Scheduler:
         return False
 
     def _note_idle(self, job: Job) -> None:
-        """Skips checks of a file job until the catalog changes or a retry is due: all of its files arrive by commits to the
-        catalog, which are cheap to notice. Changes of tables do not appear in the catalog."""
+        """Skips checks of a file job until the agenda has it or a retry is due: its files arrive by commits to the catalog, which
+        are cheap to notice. Changes of tables do not appear in the catalog."""
         if isinstance(job, FileJob):
             due = self._catalog.failures.next_due(job.id)
             wait = float("inf") if due is None else (due - datetime.now(UTC)).total_seconds()

@@ -16,6 +16,8 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import Supervisor, run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
+from volstream.catalog.database import Database
+from volstream.catalog.definitions import Copies
 from volstream.errors import CatalogError, InterruptedByUserError
 from volstream.server.console.actions import doing_of
 from volstream.server.console.app import Console
@@ -66,6 +68,7 @@ class Daemon:
         self._stop = stop
         self._ready_callback = ready
         self._workers: dict[str, VolumeWorker] = {}
+        self._volume_of: dict[str, str | None] = {}  # by stream that jobs read; None: it is on a table
         self._share = Share()
         self._threads = Supervisor(stop)
         self._serving = False
@@ -181,10 +184,19 @@ class Daemon:
         """Follows the catalog until the stop signal: runs a thread per volume of this cluster, and gives each daemon an even
         share of the volumes."""
 
+        volumes, watched = Copies(catalog.volumes), Database(self._settings.database_url)
+        seen: int | None = None
+
         def look() -> None:
+            nonlocal seen
+            version = watched.version()
+            changed = set[str]()
+            if version is None or version != seen:
+                changed = {volume.id for volume in volumes.follow()}
+                seen = version
             wanted = {
                 volume.id: volume
-                for volume in catalog.volumes.list()
+                for volume in volumes.all.values()
                 if volume.virtual_cluster.upper() == self._virtual_cluster.upper()
             }
             for volume_id in self._workers.keys() - wanted.keys():
@@ -193,7 +205,7 @@ class Daemon:
             self._share.divide(len(wanted), members.count())
             for worker in self._kept[self._share.maximum :]:
                 worker.hand_over()
-            for volume_id in wanted.keys() & self._workers.keys():
+            for volume_id in wanted.keys() & self._workers.keys() & changed:
                 self._workers[volume_id].follow(wanted[volume_id])
             for volume_id in wanted.keys() - self._workers.keys():
                 self._start_worker(VolumeWorker(wanted[volume_id], catalog, self._settings, lambda _: self._wake(), self._share))
@@ -208,6 +220,7 @@ class Daemon:
                 members.leave()
             for worker in self._workers.values():
                 worker.end()
+            watched.close()
 
     @property
     def _kept(self) -> list[VolumeWorker]:
@@ -232,10 +245,12 @@ class Daemon:
 
     def _serves(self, catalog: Catalog, job: Job) -> bool:
         """Returns whether this daemon keeps a volume that the job reads; jobs that read only tables run on any daemon."""
-        kept = {worker.volume.id for worker in self._kept}
-        streams = [stream for stream in map(catalog.streams.by_id, job.stream_ids) if stream is not None]
-        on_volumes = [stream for stream in streams if stream.source_kind is SourceKind.VOLUME]
-        return bool(streams) and (not on_volumes or any(volume.source_id in kept for volume in on_volumes))
+        for stream in map(catalog.streams.by_id, {*job.stream_ids} - self._volume_of.keys()):
+            if stream is not None:
+                self._volume_of[stream.id] = stream.source_id if stream.source_kind is SourceKind.VOLUME else None
+        sources = {self._volume_of[stream_id] for stream_id in job.stream_ids if stream_id in self._volume_of}
+        volumes = [self._workers.get(volume_id) for volume_id in sources if volume_id is not None]
+        return bool(sources) and (not volumes or any(worker is not None and worker.holds for worker in volumes))
 
     def _healthy(self) -> tuple[bool, Mapping[str, Any]]:
         well = not self._stop and self._threads.failure is None

@@ -45,7 +45,7 @@ class ClusterMembers:
         if now - self._renewed >= self._seconds / 3:
             self._leases.acquire(self._name, self._owner, "a daemon", self._seconds)
             self._renewed = now
-        return sum(lease.name.startswith(self._prefix) for lease in self._leases.held())
+        return len(self._leases.held(self._prefix))
 
     def leave(self) -> None:
         """Releases this daemon's lease, because it ends. Raises CatalogError."""

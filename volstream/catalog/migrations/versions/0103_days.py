@@ -1,4 +1,4 @@
-"""What functions count is kept by day."""
+"""What functions count is kept by day; volumes and jobs have revisions."""
 
 from datetime import date
 from typing import Any
@@ -24,3 +24,5 @@ def upgrade() -> None:
     columns: list[Any] = [sa.column("job_id"), sa.column("name"), sa.literal(date(1970, 1, 1), sa.Date), sa.column("number")]
     op.execute(counts.insert().from_select(counts.c.keys(), sa.select(*columns).select_from(sa.table("sums"))))
     op.drop_table("sums")
+    for table in ("volumes", "jobs"):
+        op.add_column(table, sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"))
