@@ -110,7 +110,8 @@ class Consumptions:
 
     def open_plan(self, stream_id: str) -> Plan | None:
         """Returns the stream's open plan, or None."""
-        return self._database.one(_open_plan(stream_id), Plan)
+        found = self._database.rows_of(_OPEN_PLANS, plans.c.stream_id, stream_id)
+        return from_row(Plan, found[0]._mapping) if found else None
 
     def next_batch(self, plan: Plan) -> Batch | None:
         """Returns the first uncommitted batch of an open plan, or None."""
@@ -442,8 +443,11 @@ def _planned(plan: Plan) -> ColumnElement[bool]:
     return and_(batches.c.plan_id == plan.id, batches.c.state == BatchState.PLANNED)
 
 
+_OPEN_PLANS = select(plans).where(plans.c.state == PlanState.OPEN)
+
+
 def _open_plan(stream_id: str) -> Select[Any]:
-    return select(plans).where(plans.c.stream_id == stream_id, plans.c.state == PlanState.OPEN)
+    return _OPEN_PLANS.where(plans.c.stream_id == stream_id)
 
 
 def _open_intent(stream_id: str) -> Select[Any]:

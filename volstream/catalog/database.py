@@ -5,13 +5,28 @@ from __future__ import annotations
 import importlib.util
 import os
 import sqlite3
+import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Executable, Select, Table, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Executable,
+    Select,
+    Table,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
@@ -40,6 +55,20 @@ _READ_ONLY = "volstream_read_only"
 
 #: PostgreSQL's code for numbers that are too large.
 _OUT_OF_RANGE = "22003"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The catalog at one moment: a transaction, and what was read in it.
+
+    Attributes:
+        objects: by table and id.
+        rows: of queries (by their id: they are constants) for many values, by value.
+    """
+
+    connection: Connection
+    objects: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    rows: dict[int, Mapping[object, Sequence[Any]]] = field(default_factory=dict)
 
 
 class Database:
@@ -80,6 +109,7 @@ class Database:
             event.listen(self._engine, "connect", _configure_sqlite)
             event.listen(self._engine, "begin", _begin_immediately)
         self._migrated = False
+        self._local = threading.local()
         self._looking: PoolProxiedConnection | None = None
 
     @contextmanager
@@ -96,7 +126,11 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Runs one read-only transaction, which never waits for a writer. Raises CatalogError."""
+        """Runs one read-only transaction, which never waits for a writer; inside of :meth:`one_moment` none of its own. Raises
+        CatalogError."""
+        if self.moment is not None:
+            yield self.moment.connection
+            return
         with self._mapped():
             self._migrate_once()
             with self._engine.connect().execution_options(**{_READ_ONLY: True}) as connection, connection.begin():
@@ -106,6 +140,23 @@ class Database:
         """Returns the rows of one query: tuples with an attribute for each column. Raises CatalogError."""
         with self.reading() as transaction:
             return transaction.execute(query).all()
+
+    def rows_of(self, query: Select[Any], column: ColumnElement[Any], value: object) -> Sequence[Any]:
+        """Returns the rows of a constant query whose column has a value; inside of :meth:`one_moment` it runs once, for all.
+
+        Raises:
+            CatalogError: the database failed.
+        """
+        moment = self.moment
+        if moment is None:
+            return self.rows(query.where(column == value))
+        key = id(query)
+        if key not in moment.rows:
+            by_value: dict[object, list[Any]] = {}
+            for row in self.rows(query.add_columns(column.label("of_value"))):
+                by_value.setdefault(row.of_value, []).append(row)
+            moment.rows[key] = by_value
+        return moment.rows[key].get(value, ())
 
     def all(self, query: Select[Any], cls: type[T]) -> list[T]:
         """Returns the rows of one query as objects (:func:`from_row`). Raises CatalogError."""
@@ -154,6 +205,26 @@ class Database:
                 with reading.begin():
                     reading.execute(text("SELECT version_num FROM alembic_version"))  # fixes the snapshot
                     yield reading
+
+    @property
+    def moment(self) -> Moment | None:
+        """What this thread reads from inside of :meth:`one_moment`; else None."""
+        found: Moment | None = getattr(self._local, "moment", None)
+        return found
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Lets all queries of this thread in the block see the catalog as of its start; together they cost less. Raises
+        CatalogError."""
+        if self.moment is not None:
+            yield
+            return
+        with self.snapshot() as connection:
+            self._local.moment = Moment(connection)
+            try:
+                yield
+            finally:
+                self._local.moment = None
 
     def version(self) -> int | None:
         """Returns, within microseconds, a number that changes with every process's commits; None if the database has none.

@@ -77,10 +77,18 @@ class Definitions(Generic[T]):
 
     def by_id(self, identity: str) -> T | None:
         """Returns the object with that id, or None if it was dropped."""
-        return self._one(self._table.c.id == identity)
+        moment = self._database.moment
+        if moment is None:
+            return self._one(self._table.c.id == identity)
+        if self._table.name not in moment.objects:
+            moment.objects[self._table.name] = {one.id: one for one in self._objects()}
+        return moment.objects[self._table.name].get(identity)
 
     def list(self, **equal: Any) -> Sequence[T]:
         """Returns all objects whose columns have the given values, sorted by name."""
+        moment = self._database.moment
+        if moment is not None and not equal and self._table.name in moment.objects:
+            return list(moment.objects[self._table.name].values())
         return self._objects(*(self._table.c[column] == value for column, value in equal.items()))
 
     def revisions(self) -> Mapping[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,13 @@ from volstream.errors import FencedError
 
 #: States of failures that are retried automatically.
 DUE = (FailureState.RETRYING, FailureState.WAITING)
+
+#: Numbers of failures by job, state and kind.
+_COUNTS = (
+    select(failures.c.state, failures.c.kind, func.count().label("number"))
+    .where(failures.c.state != FailureState.PENDING)
+    .group_by(failures.c.job_id, failures.c.state, failures.c.kind)
+)
 
 #: Minimum and maximum delay until a waiting failure is checked again.
 _SOON, _LATE = timedelta(seconds=10), timedelta(hours=1)
@@ -119,6 +127,10 @@ class Failures:
 
     def count(self, job_id: str | None, wanted: FailureFilter) -> int:
         """Returns the number of failures that match a filter, of a job or of all."""
+        if job_id is not None and wanted.like is None:
+            kinds = wanted.kinds or tuple(FailureKind)
+            counts = self._database.rows_of(_COUNTS, failures.c.job_id, job_id)
+            return sum(row.number for row in counts if row.state in wanted.states and row.kind in kinds)
         query = select(func.count()).select_from(failures).where(self._are(wanted))
         if job_id is not None:
             query = query.where(failures.c.job_id == job_id)
@@ -152,6 +164,10 @@ class Failures:
 
     def next_due(self, job_id: str) -> datetime | None:
         """Returns the time of the job's next retry, or None. See :meth:`due`."""
+        if self._database.moment is not None:  # most jobs have none, which is then known
+            counts = self._database.rows_of(_COUNTS, failures.c.job_id, job_id)
+            if not any(row.state in DUE for row in counts):
+                return None
         now = datetime.now(UTC)
         when = case((_ahead(now), literal(now, failures.c.next_try.type)), else_=failures.c.next_try)
         query = select(func.min(when)).where(failures.c.job_id == job_id, failures.c.state.in_(DUE))
@@ -160,12 +176,10 @@ class Failures:
 
     def counts(self, job_id: str) -> dict[str, int]:
         """Returns the number of a job's failures by state."""
-        query = (
-            select(failures.c.state, func.count())
-            .where(failures.c.job_id == job_id, failures.c.state != FailureState.PENDING)
-            .group_by(failures.c.state)
-        )
-        return {str(state): int(count) for state, count in self._database.rows(query)}
+        counts: Counter[str] = Counter()
+        for row in self._database.rows_of(_COUNTS, failures.c.job_id, job_id):
+            counts[row.state] += row.number
+        return dict(counts)
 
     def set_state(
         self, job_id: str, state: FailureState, *, paths: Sequence[str] | None, wanted: FailureFilter = ANY

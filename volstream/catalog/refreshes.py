@@ -18,6 +18,7 @@ from volstream.base.definitions import SourceKind
 from volstream.base.model.hints import Rejection, unusable
 from volstream.base.model.work import Completeness, PlanState, Refresh
 from volstream.catalog.database import Database
+from volstream.catalog.rows import from_row
 from volstream.catalog.tables import digest, key_checks, plans, reconciles, refreshes, rejected, streams, volume_totals, volumes
 
 #: Number of full listings kept on record per volume.
@@ -40,6 +41,19 @@ class RejectedMessage:
     count: int
     first_seen: datetime
     last_seen: datetime
+
+
+#: The newest full listing of each volume.
+_began = (
+    select(reconciles.c.volume_id, func.max(reconciles.c.began_on).label("began_on")).group_by(reconciles.c.volume_id).subquery()
+)
+_NEWEST = select(reconciles).join(
+    _began, and_(_began.c.volume_id == reconciles.c.volume_id, _began.c.began_on == reconciles.c.began_on)
+)
+
+#: The numbers of files and of distinct rejected messages, by volume.
+_FILES = select(volume_totals.c.files)
+_REJECTED = select(func.count().label("number")).group_by(rejected.c.volume_id)
 
 
 class Refreshes:
@@ -175,8 +189,8 @@ class Refreshes:
 
     def file_count(self, volume_id: str) -> int:
         """Returns the number of files in the directory table, computed from its refreshes."""
-        query = select(volume_totals.c.files).where(volume_totals.c.volume_id == volume_id)
-        return int(self._database.value(query) or 0)
+        found = self._database.rows_of(_FILES, volume_totals.c.volume_id, volume_id)
+        return int(found[0].files) if found else 0
 
     def changed_after(self, volume_id: str, number: int | None) -> tuple[int, int]:
         """Returns the numbers of rows changed, and of bytes in new files, by refreshes after ``number``; None: all-time."""
@@ -210,6 +224,9 @@ class Refreshes:
 
     def reconciles(self, volume_id: str, limit: int = 1) -> Sequence[Completeness]:
         """Returns the results of a volume's newest full listings, newest first."""
+        if limit == 1:
+            rows = self._database.rows_of(_NEWEST, reconciles.c.volume_id, volume_id)
+            return [from_row(Completeness, row._mapping) for row in rows]
         query = select(reconciles).where(reconciles.c.volume_id == volume_id).order_by(reconciles.c.began_on.desc()).limit(limit)
         return self._database.all(query, Completeness)
 
@@ -248,5 +265,5 @@ class Refreshes:
 
     def rejected_count(self, volume_id: str) -> int:
         """Returns the number of distinct rejected messages of a volume."""
-        query = select(func.count()).select_from(rejected).where(rejected.c.volume_id == volume_id)
-        return int(self._database.value(query))
+        found = self._database.rows_of(_REJECTED, rejected.c.volume_id, volume_id)
+        return int(found[0].number) if found else 0

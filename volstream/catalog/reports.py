@@ -44,6 +44,10 @@ class Work:
     failed: int
 
 
+#: The uncommitted load by job.
+_LOAD: Sequence[Any] = [func.count(), *(func.sum(batches.c[field.name]) for field in dataclasses.fields(Load)[1:])]
+_WAITING = select(*_LOAD).where(batches.c.state.in_(UNFINISHED)).group_by(batches.c.job_id)
+
 #: When the oldest change of a batch's plan was found: of a stream's first plan, and of a replay, when it was planned.
 _OLDEST_CHANGE = func.coalesce(refreshes.c.committed_on, plans.c.created_on)
 
@@ -155,10 +159,8 @@ class Reports:
 
     def waiting(self, job_id: str) -> Load:
         """Returns the uncommitted load of a job's open plans."""
-        sums = [func.coalesce(func.sum(batches.c[field.name]), 0) for field in dataclasses.fields(Load)[1:]]
-        query = select(func.count(), *sums).where(batches.c.job_id == job_id, batches.c.state.in_(UNFINISHED))
-        (row,) = self._database.rows(query)
-        return Load(*map(int, row))
+        (row,) = self._database.rows_of(_WAITING, batches.c.job_id, job_id) or [()]
+        return Load(*map(int, row[: len(dataclasses.fields(Load))]))
 
     def totals(self, job_id: str) -> dict[str, int]:
         """Returns sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``, ``bytes``."""

@@ -28,6 +28,11 @@ T = TypeVar("T")
 def status(home: Home) -> dict[str, Any]:
     """Returns the state of the engine and of all volumes, streams, jobs, functions, sources, and tables with rows that arrive one
     by one."""
+    with home.catalog.database.one_moment():
+        return _status(home)
+
+
+def _status(home: Home) -> dict[str, Any]:
     catalog = home.catalog
     jobs = catalog.jobs.list()
     open_runs = runs_of(catalog, jobs)

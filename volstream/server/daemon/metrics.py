@@ -46,9 +46,9 @@ class DaemonMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
-        yield from self._volumes()
-        yield from self._streams()
-        yield from self._jobs()
+        with self._catalog.database.one_moment():
+            own = [*self._volumes(), *self._streams(), *self._jobs()]
+        yield from own
         for other in self._others:
             yield from other.collect()
 

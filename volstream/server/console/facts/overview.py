@@ -47,6 +47,11 @@ class OverviewFacts:
 
 def overview(asked: PageRequest) -> OverviewFacts:
     """The state of all volumes, streams, jobs, tables and sources, trouble first; what is wrong; and when jobs worked."""
+    with asked.home.catalog.database.one_moment():
+        return _overview(asked)
+
+
+def _overview(asked: PageRequest) -> OverviewFacts:
     home, probed = asked.home, asked.probed()
     state = status(home)
     wrong = problems(state, probed)
