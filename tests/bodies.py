@@ -16,3 +16,9 @@ def oss_body(*keys: str) -> bytes:
         {"eventName": "ObjectCreated:PutObject", "oss": {"bucket": {"name": "photos"}, "object": {"key": key}}} for key in keys
     ]
     return json.dumps({"events": events}).encode()
+
+
+def gcs_body(key: str, kind: str = "OBJECT_FINALIZE") -> bytes:
+    said = {"bucketId": "photos", "objectId": key, "eventType": kind, "objectGeneration": "1", "payloadFormat": "NONE"}
+    said["notificationConfig"] = "projects/_/buckets/photos/notificationConfigs/1"
+    return json.dumps({"message": {"attributes": said, "data": ""}}).encode()

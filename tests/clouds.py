@@ -1,8 +1,11 @@
-"""Clouds for tests, on 127.0.0.1 and without Docker: servers of S3, SQS and STS; the stand-ins of ``localstack/`` for Alibaba's."""
+"""Clouds for tests, on 127.0.0.1 and without Docker: servers of S3, SQS and STS, of Cloud Storage and Pub/Sub; the stand-ins of
+``localstack/`` for Alibaba's."""
 
 from __future__ import annotations
 
+import base64
 import importlib.util
+import json
 import sys
 import threading
 import uuid
@@ -13,12 +16,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import urlsplit
 
+import grpc
 import pytest
+from google.pubsub_v1 import PublisherClient, SubscriberClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from tests.servers import KEY_ID, SECRET, each, served
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws import credentials
+from volstream.files.providers.google.store import client as google_client
 
 STANDINS = Path(__file__).parent.parent / "localstack"
 
@@ -142,7 +151,61 @@ def mns(oss: Cloud) -> Iterator[Any]:
         yield server
 
 
-@pytest.fixture(params=each("moto", "oss", "localstack", "seaweedfs"))
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[Cloud]:
+    """Cloud Storage, which takes all requests, so that they are not signed."""
+    with served("gcs") as url:
+        access = Access("gs", endpoint=url)
+        client = google_client(access)
+        yield Cloud(
+            "gcs",
+            access,
+            lambda bucket: client.create_bucket(bucket, project="tests"),
+            lambda bucket, key, content: client.bucket(bucket).blob(key).upload_from_string(content, "application/octet-stream"),
+            lambda bucket, key: client.bucket(bucket).blob(key).delete(),
+        )
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of Pub/Sub with a subscription, given by its URL."""
+
+    subscription: str
+    send: Callable[[bytes], object]
+
+
+@dataclass(frozen=True)
+class PubSub:
+    """A server of Pub/Sub."""
+
+    url: str
+
+    def make(self, name: str) -> Topic:
+        """Makes a topic, and a subscription of the same name."""
+        channel = grpc.insecure_channel(urlsplit(self.url).netloc)
+        publisher = PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+        subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
+        topic, subscription = f"projects/tests/topics/{name}", f"projects/tests/subscriptions/{name}"
+        publisher.create_topic(name=topic)
+        subscriber.create_subscription({"name": subscription, "topic": topic, "ack_deadline_seconds": 10})
+
+        def send(body: bytes) -> object:
+            """Sends what Pub/Sub would push as ``body``."""
+            message = json.loads(body)["message"]
+            given = {"attributes": message["attributes"], "data": base64.b64decode(message["data"])}
+            return publisher.publish({"topic": topic, "messages": [given]})
+
+        return Topic(f"{self.url}/{subscription}", send)
+
+
+@pytest.fixture(scope="session")
+def pubsub() -> Iterator[PubSub]:
+    """Pub/Sub, by Google's own server for tests."""
+    with served("pubsub") as url:
+        yield PubSub(url)
+
+
+@pytest.fixture(params=each("moto", "oss", "gcs", "localstack", "seaweedfs"))
 def cloud(request: pytest.FixtureRequest) -> Cloud:
     """Each of the object stores."""
     found: Cloud = request.getfixturevalue(request.param)

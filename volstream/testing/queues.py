@@ -150,7 +150,7 @@ class QueueContract:
         bench.queue.start()
         for name in ("a", "b", "c"):
             bench.happen(name)
-        if bench.counts:
+        if bench.counts and bench.queue.depth() is not None:
             eventually(lambda: bench.queue.depth() == 3)
         assert len(bench.receive(limit=1)) == 1
 

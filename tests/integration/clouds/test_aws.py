@@ -64,7 +64,7 @@ def access(answers: Answers, role: str | None = None, token: str | None = None) 
 
 
 def keys_of(one: Access) -> Keys:
-    keys = credentials.for_tasks(one).keys
+    keys = credentials.for_tasks(one, "s3://b").keys
     assert keys is not None
     return keys
 
@@ -97,8 +97,8 @@ def test_tasks_at_another_store_sign_for_a_day_without_the_keys_and_without_sess
     if by == "environment":
         one = replace(one, endpoint=None)
         monkeypatch.setenv("AWS_ENDPOINT_URL", answers.url)
-    given = credentials.for_tasks(one)
-    assert credentials.for_tasks(given) == given
+    given = credentials.for_tasks(one, "s3://b")
+    assert credentials.for_tasks(given, "s3://b") == given
     assert given.days is not None
     travelled = pickle.dumps(given)
     assert b"long-lived" not in travelled
@@ -139,7 +139,7 @@ def test_keys_come_from_the_environment_or_a_profile(no_credentials: Path, monke
 
 def test_missing_credentials_say_what_to_do(no_credentials: Path) -> None:
     with pytest.raises(StorageDeniedError, match="AWS_ACCESS_KEY_ID"), credentials.errors("s3://bucket"):
-        credentials.for_tasks(Access("s3"))
+        credentials.for_tasks(Access("s3"), "s3://b")
     with pytest.raises(StorageDeniedError, match=r"nobody.*could not be found"), credentials.errors("s3://bucket"):
         credentials.client(Access("s3", credentials="profile:nobody"), "s3")
     with pytest.raises(StorageDeniedError, match="region"), credentials.errors("the queue q"):
@@ -187,7 +187,7 @@ def test_an_answer_of_another_kind_of_service_is_an_error_with_what_it_says(answ
     said = b"<Error><Code>NotImplemented</Code><Message>A header implies something.</Message></Error>"
     answers.answer = lambda *_: (501, {"Content-Type": "application/xml"}, said)
     with pytest.raises(StorageError, match=r"The credentials: A header implies something\. \(NotImplemented\)"):
-        credentials.for_tasks(access(answers, ROLE))
+        credentials.for_tasks(access(answers, ROLE), "s3://b")
 
 
 def test_no_vendor_exception_escapes() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.clouds import Cloud
 from tests.running import Runner, failed, results
+from tests.servers import each
 from volstream.base.model.files import FileInfo
 from volstream.base.model.selection import Selection
 from volstream.base.model.work import FailureKind
@@ -53,6 +54,7 @@ def f(file):
 """
 
 
+@pytest.mark.parametrize("cloud", each("moto", "oss", "localstack", "seaweedfs"), indirect=True)  # Google signs by an account
 @pytest.mark.parametrize("isolate", [False, True])
 def test_a_function_may_ask_what_the_store_knows_of_a_file(cloud: Cloud, run: Runner, isolate: bool) -> None:
     bucket = f"asked-{isolate}".lower()

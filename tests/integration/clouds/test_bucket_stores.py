@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,8 +22,10 @@ from volstream.files.providers.access import Access, DayKeys, Keys
 from volstream.files.providers.alibaba.store import OssStore
 from volstream.files.providers.aws import credentials
 from volstream.files.providers.aws.store import S3Store
+from volstream.files.providers.google.store import GcsStore
 from volstream.files.storage import open_store
 from volstream.files.storage.base import KeyOrdered, ObjectStore
+from volstream.files.storage.bucket_store import BucketStore
 
 ALL = Selection(ignores=())
 
@@ -41,7 +43,7 @@ def bucket(cloud: Cloud) -> str:
 
 def store_of(cloud: Cloud, bucket: str, prefix: str = "", page: int = 1000, access: Access | None = None) -> ObjectStore:
     location = f"{cloud.access.provider}://{bucket}{prefix}"
-    made = S3Store if cloud.access.provider == "s3" else OssStore
+    made: Callable[..., BucketStore] = {"s3": S3Store, "oss": OssStore, "gs": GcsStore}[cloud.access.provider]
     return made(location, access or cloud.access, page=page)
 
 
@@ -249,6 +251,7 @@ def test_s3_keys_with_a_newline_can_be_read_and_listed(answers: Answers) -> None
     assert answers.log[-1] == "HEAD /bucket/a%0A%20b%01"
 
 
+@pytest.mark.parametrize("cloud", each("moto", "oss", "localstack", "seaweedfs"), indirect=True)  # those that take keys
 def test_no_long_lived_secret_travels_with_a_store(cloud: Cloud, bucket: str) -> None:
     cloud.put(bucket, "a", b"x")
     secret = cloud.access.keys.secret.encode() if cloud.access.keys else b""

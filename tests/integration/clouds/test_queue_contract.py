@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.bodies import oss_body, s3_body
+from tests.bodies import gcs_body, oss_body, s3_body
 from tests.broker import Broker
-from tests.clouds import Cloud, unused_name
+from tests.clouds import Cloud, PubSub, unused_name
 from tests.servers import each
 from volstream.base.model.hints import KeyHint
 from volstream.errors import InvalidValueError
@@ -26,7 +26,7 @@ from volstream.testing import OpenBench, QueueBench, QueueContract
 
 
 class TestQueues(QueueContract):
-    @pytest.fixture(params=["local", "memory", "poll", *each("moto", "mns", "kafka", "localstack")])
+    @pytest.fixture(params=["local", "memory", "poll", *each("moto", "mns", "kafka", "localstack", "pubsub")])
     def open_bench(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenBench]:
         opened: list[EventQueue] = []
 
@@ -37,6 +37,8 @@ class TestQueues(QueueContract):
                 bench = _sqs(request.getfixturevalue(kind), spec)
             elif kind == "mns":
                 bench = _mns(request.getfixturevalue("oss"), request.getfixturevalue("mns"), spec)
+            elif kind == "pubsub":
+                bench = _pubsub(request.getfixturevalue("pubsub"), spec)
             elif kind == "kafka":
                 bench = _kafka(request.getfixturevalue("broker"), spec)
             else:
@@ -71,6 +73,12 @@ def _mns(oss: Cloud, server: Any, spec: QueueSpec) -> QueueBench:
     return QueueBench(open_queue("mns", spec), lambda path: queue.send(oss_body(path).decode()))
 
 
+def _pubsub(server: PubSub, spec: QueueSpec) -> QueueBench:
+    topic = server.make(unused_name())
+    spec = dataclasses.replace(spec, name=topic.subscription, access=Access("gs"))
+    return QueueBench(open_queue("pubsub", spec), lambda path: topic.send(gcs_body(path)))
+
+
 def _kafka(broker: Broker, spec: QueueSpec) -> QueueBench:
     topic = broker.topic()
     spec = dataclasses.replace(spec, name=topic, properties={"bootstrap.servers": broker.address}, consumer="c")
@@ -96,11 +104,11 @@ def test_an_unknown_queue_type_is_rejected_with_the_known_ones(queue_type: str) 
 
 
 def test_every_queue_type_can_be_opened() -> None:
-    accesses = {"sqs": Access("s3"), "mns": Access("oss")}
+    accesses = {"sqs": Access("s3"), "mns": Access("oss"), "pubsub": Access("gs")}
     for queue_type in QUEUE_TYPES:
         spec = QueueSpec(
             "/",
-            name="http://127.0.0.1:1/queues/q",
+            name="http://127.0.0.1:1/projects/p/subscriptions/sub" if queue_type == "pubsub" else "http://127.0.0.1:1/queues/q",
             access=accesses.get(queue_type),
             properties={"bootstrap.servers": "127.0.0.1:1"},
         )

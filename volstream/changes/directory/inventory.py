@@ -208,7 +208,7 @@ def _looked_at(
     for key, size, modified, etag in reported:
         if not key.startswith(place.root):
             continue
-        entry = place.entry(key, size or 0, modified or manifest.taken_on, etag, selection)
+        entry = place.entry(key, size or 0, modified or manifest.taken_on, etag, selection=selection)
         entry = None if entry is None else checked(entry)
         if isinstance(entry, Finding):
             note_in(listing, entry)

@@ -88,6 +88,7 @@ class Provider:
         package: the package that workers need for its stores.
         buckets: pattern of the names of buckets.
         role: an example of a role's name.
+        sources: where its credentials can come from.
         keeps_tables: whether Delta tables can be in its buckets; if so, the folder has ``tables`` and ``engine``, too.
         takes_dots: its packages can ask for keys with a part that is ``.`` or ``..``; others resolve these like paths.
     """
@@ -98,6 +99,7 @@ class Provider:
     package: str
     buckets: Pattern[str]
     role: str
+    sources: tuple[str, ...] = ("env", "static", "profile")
     takes_dots: bool = True
     keeps_tables: bool = False
 
@@ -123,10 +125,10 @@ class Provider:
         """``events``: returns the hints of an event that was posted as JSON; None: it is not one of this provider's."""
         return cast("Sequence[ObjectHint] | Rejection | None", self._part("events").hints_of(event))
 
-    def for_tasks(self, access: Access) -> Access:
-        """``credentials``: returns the access for a task, without long-lived keys: with those of the role, temporary ones, or
-        keys that sign for a day or two. Raises StorageError, StorageDeniedError."""
-        return cast("Access", self._part("credentials").for_tasks(access))
+    def for_tasks(self, access: Access, location: str) -> Access:
+        """``credentials``: returns the access for a task at a location, without long-lived keys: with those of the role,
+        temporary ones, or keys that sign for a day or two. Raises StorageError, StorageDeniedError."""
+        return cast("Access", self._part("credentials").for_tasks(access, location))
 
     def is_role(self, name: str, endpoint: str | None) -> bool:
         """``policies``: returns whether a role may have this name, at the provider or at a compatible endpoint."""

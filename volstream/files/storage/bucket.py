@@ -79,7 +79,9 @@ class BucketPlace:
         """Returns the object's name for messages."""
         return printable(f"{self.scheme}://{self.bucket}/{self.root}{path}")
 
-    def entry(self, key: str, size: int, modified: datetime, etag: str, selection: Selection) -> FileInfo | Finding | None:
+    def entry(
+        self, key: str, size: int, modified: datetime, etag: str, version_id: str | None = None, *, selection: Selection
+    ) -> FileInfo | Finding | None:
         """Returns the listing entry for a key: a file, a finding, or None."""
         path = self.path(key)
         if not path or path.endswith("/"):
@@ -89,16 +91,19 @@ class BucketPlace:
             return None
         if not self._is_askable(key):
             return Finding(path, _UNASKABLE)
-        return Finding(path, _NUL) if "\0" in path else self.file(path, size, modified, etag)
+        return Finding(path, _NUL) if "\0" in path else self.file(path, size, modified, etag, None, version_id)
 
-    def file(self, path: str, size: int, modified: datetime, etag: str, said_type: str | None = None) -> FileInfo:
-        """Converts an object to a file. Its version is its ETag, because listings have no version ids.
+    def file(
+        self, path: str, size: int, modified: datetime, etag: str, said_type: str | None = None, version_id: str | None = None
+    ) -> FileInfo:
+        """Converts an object to a file.
 
         Args:
+            version_id: None: listings of the store have none.
             modified: truncated to seconds: only some listings, and no HEAD, have fractions.
         """
         type_ = content_type(path) if said_type in _UNTOLD else said_type
-        return FileInfo(path, size, modified.replace(microsecond=0), etag.strip('"'), content_type=type_)
+        return FileInfo(path, size, modified.replace(microsecond=0), etag.strip('"'), version_id, type_)
 
     def _is_askable(self, key: str) -> bool:
         return self.provider.takes_dots or not any(part in (".", "..") for part in key.split("/"))

@@ -1,7 +1,8 @@
-"""The objects of a bucket of any provider: what listings and answers mean, and outputs, written in one request or, if they are
-large, in parts.
+"""The objects of a bucket of any provider: what listings and answers mean, and outputs, which are written in parts if they are
+large.
 
-What does not belong here: the requests themselves, which a provider's store makes; the rules of keys (``bucket``).
+What does not belong here: the requests themselves, which a provider's store makes; uploads in numbered parts (``parts``); the
+rules of keys (``bucket``).
 """
 
 from __future__ import annotations
@@ -9,23 +10,21 @@ from __future__ import annotations
 import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple
 
 from volstream.base.model.files import FileInfo, Finding
 from volstream.base.model.selection import Selection
-from volstream.errors import StorageDeniedError, StorageError
+from volstream.errors import StorageDeniedError
 from volstream.files.providers.access import Access
 from volstream.files.storage.bucket import BucketPlace
 from volstream.files.storage.ranged import Content, ranged
 
-Part = TypeVar("Part")
-
-#: An object of a listing: key, size, time of the last change, etag.
-Listed = tuple[str, int, datetime, str]
+#: An object of a listing: key, size, time of the last change, etag and, if listings of the store have it, version id.
+Listed = tuple[str, int, datetime, str] | tuple[str, int, datetime, str, str]
 
 #: Larger objects are written and copied in parts of this size. With the same parts, a copy has the same etag.
 PART_BYTES = 16 << 20
@@ -42,11 +41,12 @@ class Found(NamedTuple):
     modified: datetime
     etag: str
     content_type: str | None
+    version_id: str | None = None
 
 
 class BucketStore(ABC):
     """An :class:`~.base.ObjectStore` that is :class:`~.base.KeyOrdered` and :class:`~.base.Writable`, and
-    :class:`~.base.TakesOutputs`. Subclasses make the requests; an upload in parts has an id.
+    :class:`~.base.TakesOutputs`. Subclasses make the requests.
 
     A pickled store has keys for tasks instead of its credentials.
 
@@ -62,7 +62,7 @@ class BucketStore(ABC):
         self._seen = float("-inf")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._location, self._place.provider.for_tasks(self._access))
+        return type(self), (self._location, self._place.provider.for_tasks(self._access, self._location))
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
         """See :meth:`ObjectStore.list`. In key order."""
@@ -73,8 +73,8 @@ class BucketStore(ABC):
         if not selection.may_contain(prefix[:-1]) or (prefix and not selection.recursive):
             return
         for listed, _ in self._pages(prefix, after, deep=deep and selection.recursive):
-            for key, size, modified, etag in listed:
-                entry = self._place.entry(key, size, modified, etag, selection)
+            for one in listed:
+                entry = self._place.entry(*one, selection=selection)
                 if entry is not None:
                     yield entry
 
@@ -128,18 +128,13 @@ class BucketStore(ABC):
                 size += len(part)
                 yield part
 
-        etag = self._in_parts(path, content_type, counted(), partial(self._put_part, path))
+        etag = self._put_large(path, content_type, counted()).strip('"')
         return size, etag
 
     def move(self, path: str, to: str) -> str | None:
         """See :meth:`TakesOutputs.move`. Copies, then removes."""
         try:
-            found = self._head(path)
-            if "-" not in found.etag:
-                etag = self._copy(path, to, found.etag).strip('"')
-            else:
-                ranges = _ranges_of(found.size)
-                etag = self._in_parts(to, found.content_type, ranges, partial(self._copy_part, path, to))
+            etag = self._copy(path, to, self._head(path)).strip('"')
         except FileNotFoundError:
             return None
         self.remove(path)
@@ -148,8 +143,7 @@ class BucketStore(ABC):
     def remove_folder(self, path: str) -> None:
         """See :meth:`TakesOutputs.remove_folder`. Forgets unfinished uploads, too, if it may list them."""
         with suppress(StorageDeniedError):
-            for unfinished, upload in [*self._uploads(f"{path}/")]:
-                self._abort_parts(unfinished, upload)
+            self._forget_uploads(f"{path}/")
         for entry in self.list(f"{path}/", Selection(ignores=())):
             if isinstance(entry, FileInfo):
                 self.remove(entry.relative_path)
@@ -160,22 +154,8 @@ class BucketStore(ABC):
             return "cannot be a key"
         return None if self.head(path) is None else "already exists"
 
-    def _in_parts(
-        self, path: str, content_type: str | None, parts: Iterable[Part], write: Callable[[str, int, Part], str]
-    ) -> str:
-        """Creates an object of parts, which appears when it is complete; returns its etag.
-
-        Args:
-            write: writes a part, given the upload's id and the part's number; returns its etag.
-        """
-        upload = self._begin_parts(path, content_type)
-        try:
-            etags = [(number, write(upload, number, part)) for number, part in enumerate(parts, 1)]
-            return self._complete_parts(path, upload, etags).strip('"')
-        except BaseException:
-            with suppress(StorageError):
-                self._abort_parts(path, upload)
-            raise
+    def _forget_uploads(self, prefix: str) -> None:  # noqa: B027  # most stores have none
+        """Forgets unfinished uploads below a prefix, unless the store does so itself after some days."""
 
     def _key(self, path: str) -> str:
         """Returns the key at ``path``. Raises FileNotFoundError if no object can be there."""
@@ -213,32 +193,13 @@ class BucketStore(ABC):
         """Creates an object; returns its etag."""
 
     @abstractmethod
-    def _copy(self, path: str, to: str, etag: str) -> str:
-        """Copies an object of this etag, which was written in one request; returns the copy's etag."""
+    def _put_large(self, path: str, content_type: str | None, parts: Iterator[bytes]) -> str:
+        """Creates an object of parts of :data:`PART_BYTES`, the last of which may be shorter. It appears when it is complete;
+        if ``parts`` raises, it does not. Returns its etag."""
 
     @abstractmethod
-    def _begin_parts(self, path: str, content_type: str | None) -> str:
-        """Begins an upload in parts; returns its id."""
-
-    @abstractmethod
-    def _put_part(self, path: str, upload: str, number: int, part: bytes) -> str:
-        """Writes a part; returns its etag."""
-
-    @abstractmethod
-    def _copy_part(self, path: str, to: str, upload: str, number: int, extent: tuple[int, int]) -> str:
-        """Copies a part of another object, from its first to its last position; returns its etag."""
-
-    @abstractmethod
-    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]]) -> str:
-        """Makes an object of the parts, given their numbers and etags; returns its etag."""
-
-    @abstractmethod
-    def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Yields the unfinished uploads in parts below a prefix: the object's path, and the upload's id."""
-
-    @abstractmethod
-    def _abort_parts(self, path: str, upload: str) -> None:
-        """Forgets an upload and its parts."""
+    def _copy(self, path: str, to: str, found: Found) -> str:
+        """Copies an object, at once; returns the copy's etag. Raises FileNotFoundError."""
 
 
 def _parts_of(content: BinaryIO) -> Iterator[bytes]:
@@ -256,8 +217,3 @@ def _part(content: BinaryIO) -> bytes:
         pieces.append(piece)
         missing -= len(piece)
     return b"".join(pieces)
-
-
-def _ranges_of(size: int) -> Sequence[tuple[int, int]]:
-    """Returns the first and the last position of each part of an object."""
-    return [(start, min(start + PART_BYTES, size) - 1) for start in range(0, size, PART_BYTES)]

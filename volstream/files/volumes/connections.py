@@ -71,8 +71,12 @@ def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) ->
 
 def _check(connection: Connection) -> None:
     credentials, region, endpoint = connection.credentials, connection.region, connection.endpoint
-    if not re.fullmatch(r"env|static|profile:.+", credentials):
-        raise InvalidValueError(f"{credentials!r} is not a credential source.", "Write env, static or profile:NAME.")
+    provider = provider_by(connection.type)
+    sources = ("env", "static", "profile") if provider is None else provider.sources
+    if not re.fullmatch(r"env|static|profile:.+", credentials) or credentials.partition(":")[0] not in sources:
+        listed = ", ".join("profile:NAME" if source == "profile" else source for source in sources)
+        said = f"{credentials!r} is not a credential source of connections of the type {connection.type}."
+        raise InvalidValueError(said, f"Use one of {listed}.")
     if region is not None and not _REGION.fullmatch(region):
         raise InvalidValueError(f"{region!r} is not a region.", "Write for example eu-west-1 or cn-hangzhou.")
     if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
@@ -80,7 +84,6 @@ def _check(connection: Connection) -> None:
         raise InvalidValueError("The endpoint is not the URL of a server.", "Write for example https://minio.example:9000.")
     if connection.role_arn is None:
         return
-    provider = provider_by(connection.type)
     if provider is None:
         raise InvalidValueError(f"A connection of the type {connection.type} has no role.", "Leave --role-arn out.")
     if not provider.is_role(connection.role_arn, endpoint):

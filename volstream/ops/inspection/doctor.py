@@ -158,7 +158,7 @@ class _ExaminedVolume:
 
         def ask() -> str:
             access = self._access()
-            keys = provider.for_tasks(access).keys
+            keys = provider.for_tasks(access, self._volume.location).keys
             given = "signing keys of a day" if keys is None else f"the temporary key {keys.id}"
             return f"{access.credentials}, {access.role_arn or 'no role'}; tasks get {given}"
 

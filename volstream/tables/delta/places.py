@@ -344,6 +344,11 @@ def _has_folders(location: str) -> bool:
 
 
 def _tables_of(location: str) -> TableStore | None:
-    """Returns how tables are kept at a location's provider; None: it has no provider, or none that keeps tables."""
+    """Returns how tables are kept at a location's provider; None: it has no provider. Raises InvalidValueError."""
     provider = provider_of(location)
+    if provider is not None and provider.tables is None:
+        raise InvalidValueError(
+            f"Tables cannot be kept in {provider.scheme}://.",
+            "Correct the setting `warehouse`: a directory, or s3://bucket/prefix.",
+        )
     return None if provider is None else provider.tables

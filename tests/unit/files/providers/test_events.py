@@ -15,10 +15,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.bodies import oss_body, s3_body
+from tests.bodies import gcs_body, oss_body, s3_body
 from volstream.base.model.hints import ObjectHint, Rejection
 from volstream.files.providers.alibaba import events as oss_events
 from volstream.files.providers.aws import events as s3_events
+from volstream.files.providers.google import events as gs_events
 
 Parse = Callable[[bytes], Sequence[ObjectHint] | Rejection]
 
@@ -66,6 +67,19 @@ OSS = {
     "topic": ("in/a.png",),
     "eventbridge": ("in/a.png",),
 }
+GS = {
+    "finalize": ("in/summer day+1.png",),
+    "finalize_without_payload": ("in/summer day+1.png",),
+    "overwrite": ("in/a.png",),
+    "overwritten": ("in/a.png",),
+    "delete": ("in/a.png",),
+    "archive": ("in/a.png",),
+    "metadata_update": ("in/a.png",),
+    "encoded": ("in/100%25.png",),
+    "folder": (),
+    "eventarc": ("in/a.png",),
+    "resource": ("in/a.png",),
+}
 
 KEYS = ["sp ace", "a+b", "100%", "%41", "a&b=c", "q'\"", "new\nline", "日本/ü.png", "/leading", "a//b", "x" * 1024]
 
@@ -77,6 +91,7 @@ def hinted(*keys: str) -> tuple[ObjectHint, ...]:
 def test_every_fixture_has_an_expectation() -> None:
     assert {path.stem for path in (EVENTS / "s3").iterdir()} == set(S3)
     assert {path.stem for path in (EVENTS / "oss").iterdir()} == set(OSS)
+    assert {path.stem for path in (EVENTS / "gs").iterdir()} == set(GS)
 
 
 @pytest.mark.parametrize("name", S3)
@@ -90,9 +105,14 @@ def test_oss_messages_are_parsed(name: str, wrap: Callable[[bytes], bytes]) -> N
     assert oss_events.parse(wrap((EVENTS / "oss" / f"{name}.json").read_bytes())) == hinted(*OSS[name])
 
 
+@pytest.mark.parametrize("name", GS)
+def test_messages_of_cloud_storage_are_parsed(name: str) -> None:
+    assert gs_events.parse((EVENTS / "gs" / f"{name}.json").read_bytes()) == hinted(*GS[name])
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_any_key_is_reported_unchanged(key: str) -> None:
-    for hints in (s3_events.parse(s3_body(key)), oss_events.parse(oss_body(key))):
+    for hints in (s3_events.parse(s3_body(key)), oss_events.parse(oss_body(key)), gs_events.parse(gcs_body(key))):
         assert not isinstance(hints, Rejection)
         assert hints[0] == ObjectHint("photos", key)
 
@@ -128,7 +148,7 @@ def test_the_envelope_of_a_topic_may_contain_base64() -> None:
     assert oss_events.parse(base64.b64encode(wrapped)) == hinted("a")
 
 
-@pytest.mark.parametrize("parse", [s3_events.parse, oss_events.parse])
+@pytest.mark.parametrize("parse", [s3_events.parse, oss_events.parse, gs_events.parse])
 @pytest.mark.parametrize(
     "body",
     [
@@ -148,6 +168,9 @@ def test_the_envelope_of_a_topic_may_contain_base64() -> None:
         b'{"\\ud800": 1}',
         b'{"Type": "SubscriptionConfirmation", "Message": "You have chosen to subscribe", "SubscribeURL": "https://x"}',
         b"<Notification/>",
+        b'{"message": {"attributes": {"eventType": "OBJECT_FINALIZE", "bucketId": "b"}}}',
+        b'{"message": {"attributes": {"eventType": "OBJECT_FINALIZE", "bucketId": "b", "objectId": "\\ud800"}}}',
+        b'{"message": {"attributes": {"eventType": "OBJECT_FINALIZE", "bucketId": "b", "objectId": 1}}}',
     ],
 )
 def test_messages_that_are_not_events_are_rejected_with_a_reason(parse: Parse, body: bytes) -> None:
@@ -184,6 +207,11 @@ JSON = st.recursive(
                     "Event",
                     "detail",
                     "detail-type",
+                    "message",
+                    "attributes",
+                    "eventType",
+                    "bucketId",
+                    "objectId",
                     "data",
                 ]
             )
@@ -200,7 +228,7 @@ def damaged(document: Any) -> bytes:
     return json.dumps(document).encode()
 
 
-@pytest.mark.parametrize("parse", [s3_events.parse, oss_events.parse])
+@pytest.mark.parametrize("parse", [s3_events.parse, oss_events.parse, gs_events.parse])
 @given(body=st.binary() | JSON.map(damaged) | JSON.map(damaged).map(base64.b64encode))
 @example(body=b"[" * 100_000)
 @example(body=b"1" * 5_000)

@@ -111,3 +111,9 @@ def test_a_link_that_leads_elsewhere_leads_to_another_table(tmp_path: Path) -> N
     link.symlink_to(tmp_path / "new")
     assert "new" in read_table(str(link / "t")).file_uris()[0]
     assert DeltaLog(str(link / "t")).head() is not None
+
+
+@pytest.mark.parametrize("scheme", ["gs", "oss"])
+def test_tables_are_refused_where_no_store_keeps_them(scheme: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"Tables cannot be kept in {scheme}://"):
+        filesystem_of(f"{scheme}://bucket/warehouse")

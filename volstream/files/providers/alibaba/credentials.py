@@ -56,7 +56,7 @@ def keys(access: Access) -> Keys:
         return held
 
 
-def for_tasks(access: Access) -> Access:
+def for_tasks(access: Access, _location: str) -> Access:
     """Returns the access for a task: with temporary keys or, if there are only long-lived ones and no role, with derived keys
     that sign requests only to OSS in this region, today and tomorrow."""
     place = required_region(access)

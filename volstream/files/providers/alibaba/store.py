@@ -1,7 +1,7 @@
 """The objects of an Alibaba Cloud OSS bucket. The only module that imports oss2.
 
-What does not belong here: what all providers' buckets have in common (``storage.bucket_store``), the source of keys
-(``credentials``).
+What does not belong here: what all providers' buckets have in common (``storage.bucket_store``, ``storage.parts``), the source
+of keys (``credentials``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from volstream.errors import StorageDeniedError, StorageError, StorageThrottledE
 from volstream.files.providers.access import Access, DayKeys
 from volstream.files.providers.alibaba import credentials
 from volstream.files.storage.base import Details
-from volstream.files.storage.bucket_store import BucketStore, Found, Listed
+from volstream.files.storage.bucket_store import Found, Listed
+from volstream.files.storage.parts import PartedStore
 from volstream.files.storage.ranged import Content
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class _NotThereError(StorageError):
     """The requested object is missing, while the bucket exists."""
 
 
-class OssStore(BucketStore):
+class OssStore(PartedStore):
     """The objects of ``oss://bucket[/prefix]``."""
 
     def details(self, path: str) -> Details:
@@ -79,7 +80,7 @@ class OssStore(BucketStore):
         headers = _typed(content_type)
         return str(self._ask(path, self._bucket.put_object, self._place.key(path), content, headers=headers).etag)
 
-    def _copy(self, path: str, to: str, etag: str) -> str:
+    def _copy_whole(self, path: str, to: str, etag: str) -> str:
         source = (self._place.bucket, self._place.key(path))
         self._ask(to, self._bucket.copy_object, *source, self._place.key(to))
         return etag  # the MD5 of the content, like the copy's, which the SDK does not read

@@ -114,7 +114,7 @@ def client(access: Access, service: str, endpoint: str | None = None) -> Any:
         return _client(access, service, endpoint)
 
 
-def for_tasks(access: Access) -> Access:
+def for_tasks(access: Access, _location: str) -> Access:
     """Returns the access for a task, without long-lived keys: with the role's keys, else existing temporary ones, else those of
     a new session; at a store that is not Amazon's, which rarely has sessions, with keys that sign for a day or two."""
     if access.days is not None:

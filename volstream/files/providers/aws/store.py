@@ -1,7 +1,7 @@
 """The objects of an S3 bucket, Amazon's or S3-compatible.
 
-What does not belong here: what all providers' buckets have in common (``storage.bucket_store``); credentials, retries and the
-meaning of errors (``credentials``).
+What does not belong here: what all providers' buckets have in common (``storage.bucket_store``, ``storage.parts``); credentials,
+retries and the meaning of errors (``credentials``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from volstream.errors import StorageError
 from volstream.files.providers.access import Access
 from volstream.files.providers.aws import credentials
 from volstream.files.storage.base import Details
-from volstream.files.storage.bucket_store import BucketStore, Found, Listed
+from volstream.files.storage.bucket_store import Found, Listed
+from volstream.files.storage.parts import PartedStore
 from volstream.files.storage.ranged import Content
 
 
-class S3Store(BucketStore):
+class S3Store(PartedStore):
     """The objects of ``s3://bucket[/prefix]``. With Amazon's, a pickled one works for an hour or more."""
 
     def details(self, path: str) -> Details:
@@ -45,7 +46,7 @@ class S3Store(BucketStore):
     def _put(self, path: str, content: bytes, content_type: str | None) -> str:
         return str(self._ask(path, "put_object", Body=content, **_typed(content_type))["ETag"])
 
-    def _copy(self, path: str, to: str, etag: str) -> str:  # noqa: ARG002  # the answer has it
+    def _copy_whole(self, path: str, to: str, etag: str) -> str:  # noqa: ARG002  # the answer has it
         return str(self._of_object(to, "copy_object", CopySource=self._at(path))["CopyObjectResult"]["ETag"])
 
     def _begin_parts(self, path: str, content_type: str | None) -> str:

@@ -1,0 +1,176 @@
+"""Credentials for Google Cloud: those of an :class:`Access`, tokens for tasks, and the meaning of errors.
+
+The only module that imports google.auth. What does not belong here: the requests of the store and of the queue.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import google.auth
+from google.api_core.exceptions import GoogleAPICallError, RetryError
+from google.auth import identity_pool, impersonated_credentials
+from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.exceptions import GoogleAuthError, RefreshError, TransportError
+from google.auth.transport.requests import Request
+from google.cloud.exceptions import from_http_response
+from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+from google.oauth2 import service_account
+from google.oauth2.credentials import Credentials as Token
+from requests import RequestException
+from urllib3.exceptions import HTTPError
+
+from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
+from volstream.files.providers.access import Access, Keys
+
+_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+
+#: Of a task: objects, and the signing of URLs, which works only if the account may sign for itself.
+_TASK_SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write", "https://www.googleapis.com/auth/iam")
+
+#: Tokens are renewed when they have this long left, so that a task that just received them can finish with them.
+_RENEW = timedelta(seconds=1800)
+
+#: A long-lived worker receives new tokens again and again, each with an access of its own.
+MAX_HELD = 64
+
+_ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
+_NO_BUCKET = "Create the bucket, or correct its name; until then its files are kept as they were."
+
+_lock = threading.RLock()
+
+
+def credentials(access: Access) -> Credentials:
+    """Returns the credentials of an access, one object per access, which renew themselves.
+
+    A server that is not Google's gets none, unless a profile names them.
+
+    Raises:
+        The vendor's exceptions: call it inside :func:`errors`.
+    """
+    with _lock:
+        return _credentials(access, _SCOPES)
+
+
+def for_tasks(access: Access, _location: str) -> Access:
+    """Returns the access for a task: with a token of an hour, for objects and for signing URLs alone."""
+    if access.keys is not None:
+        return access
+    with errors("The credentials"), _lock:
+        made = _credentials(access, _TASK_SCOPES)
+        if isinstance(made, AnonymousCredentials):
+            return access
+        if made.token is None or made.expiry is None or made.expiry.replace(tzinfo=UTC) - datetime.now(UTC) < _RENEW:
+            made.refresh(Request())
+        expires = made.expiry.replace(tzinfo=UTC) if made.expiry is not None else None
+        keys = Keys(email(made) or "of a user", "", made.token, expires)
+    return replace(access, role_arn=None, external_id=None, credentials="static", keys=keys)
+
+
+def email(made: Credentials) -> str | None:
+    """Returns the name of the service account of these credentials; None: they are a user's, or a task's."""
+    name: str | None = getattr(made, "service_account_email", None)
+    return name
+
+
+def project(access: Access) -> str | None:
+    """Returns the project of the role, else of the credentials or the environment."""
+    if access.role_arn is not None:
+        return access.role_arn.partition("@")[2].partition(".")[0]
+    with _lock:
+        return _source(access, _SCOPES)[1]
+
+
+def is_own(endpoint: str | None) -> bool:
+    """True if ``endpoint`` is Google's; its other services are then at addresses of their own."""
+    return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(".googleapis.com")
+
+
+@contextmanager
+def errors(
+    what: str, passing: type[DependencyError] = StorageError, denied: type[DependencyError] = StorageDeniedError
+) -> Iterator[None]:
+    """Maps the exceptions of Google's packages.
+
+    Args:
+        what: name of the request in messages.
+        passing: raised for temporary problems.
+        denied: raised for permanent ones: no credentials, no permission.
+    """
+    try:
+        yield
+    except (GoogleAPICallError, RetryError, InvalidResponse, DataCorruption, GoogleAuthError, RequestException, HTTPError) as exc:
+        cause = exc.cause if isinstance(exc, RetryError) and exc.cause is not None else exc
+        raise _mapped(cause, what, passing, denied) from exc
+
+
+def _mapped(exc: Exception, what: str, passing: type[DependencyError], denied: type[DependencyError]) -> DependencyError:
+    if isinstance(exc, InvalidResponse):  # of an upload
+        exc = from_http_response(exc.response)
+    match exc:
+        case GoogleAPICallError(code=401 | 403):
+            return denied(f"{what}: {exc.message} ({exc.code}).", _ALLOW)
+        case GoogleAPICallError():
+            throttled = passing is StorageError and exc.code in (429, 503)
+            kind = StorageThrottledError if throttled else passing
+            return kind(f"{what}: {exc.message} ({exc.code}).", _NO_BUCKET if exc.code == 404 else "")
+        case RefreshError() if exc.retryable or "necessary fields need to refresh" in str(exc):  # the latter: a task's has ended
+            return passing(f"{what}: the credentials have expired.", "Renew them at their source.")
+        case RefreshError():
+            fix = "Compare the account's policy with what `volstream describe connection NAME` prints."
+            return denied(f"{what}: {exc.args[0]}", fix)
+        case GoogleAuthError() if not isinstance(exc, TransportError):
+            return denied(
+                f"{what}: there are no Google credentials ({str(exc).partition('. ')[0]}).",
+                "Set GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default login`, or use a connection with "
+                "--credentials profile:/path/of/key.json.",
+            )
+    return passing(f"{what}: {exc}")
+
+
+@lru_cache(MAX_HELD)
+def _credentials(access: Access, scopes: Sequence[str]) -> Credentials:
+    source, _ = _source(access, scopes if access.role_arn is None else _SCOPES)
+    if access.role_arn is None:
+        return source
+    own = is_own(access.endpoint)
+    there = f"{access.endpoint}/v1/projects/-/serviceAccounts/{access.role_arn}:generateAccessToken"
+    return impersonated_credentials.Credentials(source, access.role_arn, [*scopes], iam_endpoint_override=None if own else there)
+
+
+@lru_cache(MAX_HELD)
+def _source(access: Access, scopes: Sequence[str]) -> tuple[Credentials, str | None]:
+    """Returns the credentials of a connection, before any role is assumed, and their project."""
+    if access.keys is not None:
+        expires = access.keys.expires
+        return Token(access.keys.token, expiry=None if expires is None else expires.replace(tzinfo=None)), None
+    kind, _, path = access.credentials.partition(":")
+    if kind == "profile":
+        return _of_file(path, scopes)
+    found: tuple[Credentials, str | None] = (AnonymousCredentials(), None)
+    return google.auth.default(scopes=[*scopes]) if is_own(access.endpoint) else found
+
+
+def _of_file(path: str, scopes: Sequence[str]) -> tuple[Credentials, str | None]:
+    try:
+        said = json.loads(Path(path).read_bytes())
+        project = said.get("project_id")
+        match said["type"]:
+            case "service_account":
+                return service_account.Credentials.from_service_account_info(said, scopes=[*scopes]), project
+            case "external_account":
+                return identity_pool.Credentials.from_info(said, scopes=[*scopes]), project
+        raise ValueError(f"keys of the type {said['type']!r} are not supported")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, GoogleAuthError) as exc:
+        raise StorageDeniedError(
+            f"There are no Google credentials in {path}: {exc}.",
+            "Give the path of a service account's key, or of a configuration of workload identity federation.",
+        ) from None

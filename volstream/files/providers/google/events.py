@@ -1,0 +1,37 @@
+"""Parses messages of Cloud Storage into hints: notifications of Pub/Sub, as its push requests have them, and CloudEvents. Pure.
+
+Every event that names a bucket and an object is a hint, whatever the event: checking an unchanged object costs one request,
+whereas a missed change leaves the directory stale. That also covers duplicates and events out of order: what a look finds has a
+generation, by which the versions of one object differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from volstream.base.model.hints import ObjectHint, Rejection
+from volstream.files.queues.bodies import NOT_JSON, answer, hints_in, is_key, read_json, reject
+
+
+def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
+    """See :class:`~volstream.files.queues.base.Parser`. The body is a message as Pub/Sub pushes it."""
+    document = read_json(body)
+    if document is NOT_JSON:
+        return reject(body, "The message is not JSON.")
+    return answer(body, document, hints_of(document), "a notification of Cloud Storage")
+
+
+def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
+    """See :meth:`~volstream.files.providers.base.Provider.hints_of`. CloudEvents are Eventarc's."""
+    match event:
+        case {"message": {"attributes": {"eventType": str()} as said}}:
+            found = said.get("bucketId"), said.get("objectId")
+        case {"specversion": str(), "type": str(kind), "data": dict(said)} if kind.startswith("google.cloud.storage.object."):
+            found = said.get("bucket"), said.get("name")
+        case {"kind": "storage#object", "bucket": bucket, "name": name}:
+            found = bucket, name
+        case _:
+            return None
+    hints = [ObjectHint(*map(str, found))] if all(map(is_key, found)) else None
+    return hints_in([hints], "The notification lacks the bucket's name or the object's.")
