@@ -14,7 +14,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
@@ -39,6 +38,7 @@ from pydantic_settings import (
 
 from volstream.base.model.arguments import checked
 from volstream.base.model.files import is_utf8, printable
+from volstream.base.model.locations import without_secrets
 from volstream.base.model.text import like
 from volstream.base.model.units import MAX_BYTES, MAX_SECONDS, parse_duration, parse_size
 from volstream.errors import InvalidValueError
@@ -332,7 +332,7 @@ class Settings(BaseSettings):
     @field_validator("warehouse")
     @classmethod
     def _known(cls, warehouse: str) -> str:
-        if "://" in warehouse and "@" in urlsplit(warehouse).netloc:
+        if without_secrets(warehouse) != warehouse:
             raise ValueError("keys are not part of its URL; write them into warehouse_options")
         if warehouse.startswith("oss://"):
             raise ValueError(

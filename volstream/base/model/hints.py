@@ -36,10 +36,14 @@ class ObjectHint:
     """The object ``key`` of ``bucket`` may have appeared, changed or disappeared. Its volumes follow from their locations.
 
     If a provider leaves a key's spelling open, there is one hint per spelling; a check decides.
+
+    Attributes:
+        below: the key ends in ``/``, and anything below it may have changed.
     """
 
     bucket: str
     key: str
+    below: bool = False
 
 
 @dataclass(frozen=True, slots=True)

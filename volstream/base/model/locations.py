@@ -17,6 +17,7 @@ from volstream.errors import InvalidValueError
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _USER = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)[^/?#]*@")
 _QUOTED = re.compile(r"[^A-Za-z0-9_.~/-]")
+_OF_ACCOUNTS = ("az", "abfs", "abfss")  # what stands before the @ is a container, not a user
 _FILE = re.compile(r"file:(?://([^/]*))?(/.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -28,7 +29,7 @@ def scheme_of(text: str) -> str:
 
 def without_secrets(location: str) -> str:
     """Returns a location for messages: without user and password, and without a web address's query, which may sign it."""
-    shown = _USER.sub(r"\1", location, count=1)
+    shown = location if scheme_of(location) in _OF_ACCOUNTS else _USER.sub(r"\1", location, count=1)
     return re.split(r"[?#]", shown, maxsplit=1)[0] if scheme_of(location) in ("http", "https") else shown
 
 

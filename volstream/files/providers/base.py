@@ -86,7 +86,7 @@ class Provider:
         scheme: of its locations; also the type of its connections, and volstream's extra with its packages.
         queue_type: the type of its queues.
         package: the package that workers need for its stores.
-        buckets: pattern of the names of buckets.
+        buckets: pattern of what stands for a bucket in locations. Its first group, if it has one, is the bucket's name.
         role: an example of a role's name.
         sources: where its credentials can come from.
         keeps_tables: whether Delta tables can be in its buckets; if so, the folder has ``tables`` and ``engine``, too.

@@ -5,6 +5,7 @@ The providers' formats are in the files beside this one. Pure.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -26,6 +27,17 @@ def read_json(text: str | bytes) -> Any:
         return NOT_JSON
 
 
+def read_json_or_base64(body: bytes) -> Any:
+    """Returns the JSON value in ``body``, also in base64, or :data:`NOT_JSON`. Base64 of an object is never valid JSON."""
+    document = read_json(body)
+    if document is not NOT_JSON:
+        return document
+    try:
+        return read_json(base64.b64decode(b"".join(body.split()), validate=True))
+    except ValueError:
+        return NOT_JSON
+
+
 def is_key(value: object) -> bool:
     """Returns whether ``value`` could be a bucket's key. JSON can contain lone surrogates, which are not characters."""
     if not isinstance(value, str) or not value:
@@ -44,7 +56,7 @@ def reject(body: bytes, reason: str) -> Rejection:
 
 def hints_in(events: Iterable[Sequence[ObjectHint] | None], missing: str) -> Sequence[ObjectHint] | Rejection:
     """Returns the hints of the events of a message. One that cannot be read (None) rejects them all: otherwise it would be lost
-    silently. Keys that end in ``/`` stand for directories and give no hint.
+    silently. Keys that end in ``/`` stand for directories and give no hint, unless it is about all below them.
 
     Args:
         missing: what such an event lacks.
@@ -52,7 +64,7 @@ def hints_in(events: Iterable[Sequence[ObjectHint] | None], missing: str) -> Seq
     found = [*events]
     if None in found:
         return Rejection("", missing)
-    return tuple(hint for hints in found for hint in hints or () if not hint.key.endswith("/"))
+    return tuple(hint for hints in found for hint in hints or () if hint.below or not hint.key.endswith("/"))
 
 
 def answer(

@@ -32,11 +32,14 @@ class BucketPlace:
     """A bucket, or a prefix of it.
 
     Attributes:
+        bucket: its name, by which events mention it.
+        authority: what stands for it in URLs: the name, for some providers with the address of its account.
         root: prefix of all keys; empty, or ending in ``/``.
     """
 
     provider: Provider
     bucket: str
+    authority: str
     root: str
 
     @classmethod
@@ -48,12 +51,13 @@ class BucketPlace:
         """
         match = _LOCATION.fullmatch(location)
         provider = provider_of(location)
-        if match is None or provider is None or not provider.buckets.fullmatch(match[2]):
+        found = provider.buckets.fullmatch(match[2]) if match is not None and provider is not None else None
+        if match is None or provider is None or found is None:
             raise InvalidValueError(
                 f"{without_secrets(location)!r} does not name a bucket.",
                 "Write for example s3://my-bucket or s3://my-bucket/some/prefix.",
             )
-        return cls(provider, match[2], f"{match[3]}/" if match[3] else "")
+        return cls(provider, found[found.re.groups and 1], match[2], f"{match[3]}/" if match[3] else "")
 
     @property
     def scheme(self) -> str:
@@ -73,11 +77,11 @@ class BucketPlace:
 
     def url(self, path: str) -> str:
         """Returns the object's URL, percent-encoded."""
-        return f"{self.scheme}://{self.bucket}/{quote_path(self.root + path)}"
+        return f"{self.scheme}://{self.authority}/{quote_path(self.root + path)}"
 
     def name(self, path: str) -> str:
         """Returns the object's name for messages."""
-        return printable(f"{self.scheme}://{self.bucket}/{self.root}{path}")
+        return printable(f"{self.scheme}://{self.authority}/{self.root}{path}")
 
     def entry(
         self, key: str, size: int, modified: datetime, etag: str, version_id: str | None = None, *, selection: Selection

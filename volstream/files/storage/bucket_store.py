@@ -66,10 +66,13 @@ class BucketStore(ABC):
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
         """See :meth:`ObjectStore.list`. In key order."""
-        return self.list_after(prefix, selection, "")
+        return self._entries(prefix, selection, "", deep=True)
 
     def list_after(self, prefix: str, selection: Selection, after: str, *, deep: bool = True) -> Iterator[FileInfo | Finding]:
         """See :meth:`KeyOrdered.list_after`."""
+        return self._entries(prefix, selection, after, deep=deep)
+
+    def _entries(self, prefix: str, selection: Selection, after: str, *, deep: bool) -> Iterator[FileInfo | Finding]:
         if not selection.may_contain(prefix[:-1]) or (prefix and not selection.recursive):
             return
         for listed, _ in self._pages(prefix, after, deep=deep and selection.recursive):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from volstream.base.definitions import Volume
-from volstream.base.model.hints import Hint, KeyHint, ObjectHint, Rejection
+from volstream.base.model.hints import Hint, KeyHint, ObjectHint, Rejection, SubtreeHint
 from volstream.base.model.locations import scheme_of
 from volstream.files.providers import provider_by
 from volstream.files.storage.bucket import BucketPlace
@@ -38,17 +38,22 @@ def route(volume: Volume, volumes: Sequence[Volume], hints: Iterable[Hint | Obje
             routed.own.append(hint)
             continue
         within = [
-            (other, place.path(hint.key))
-            for other, place in places
-            if place.bucket == hint.bucket and hint.key.startswith(place.root) and hint.key != place.root
+            (other, path) for other, place in places if place.bucket == hint.bucket and (path := _path(hint, place)) is not None
         ]
         for other, path in within:
             if other.id == volume.id:
-                routed.own.append(KeyHint(path))
-            elif other.selection.accepts(path):
+                routed.own.append(SubtreeHint(path, "moved") if hint.below else KeyHint(path))
+            elif hint.below or other.selection.accepts(path):
                 routed.others.setdefault(other.id, set()).add(path)
         if not within:
             first, slash, _ = hint.key.partition("/")
             subject = f"{scheme}://{hint.bucket}/{first + slash if slash else ''}"
             routed.strays.setdefault(subject, Rejection(subject[:4096], "No volume covers this location."))
     return routed
+
+
+def _path(hint: ObjectHint, place: BucketPlace) -> str | None:
+    """Returns the path of a hint in a volume, or of what it has below the hint's key; None: it is outside."""
+    if hint.below and place.root.startswith(hint.key):
+        return ""
+    return place.path(hint.key) if hint.key.startswith(place.root) and hint.key != place.root else None

@@ -64,3 +64,12 @@ def test_hints_from_a_watcher_belong_to_its_volume() -> None:
     mine = volume("m", "file:///data")
     routed = route(mine, [], [KeyHint("a"), SubtreeHint("b/", "moved")])
     assert routed.own == [KeyHint("a"), SubtreeHint("b/", "moved")]
+
+
+def test_a_change_of_a_folder_concerns_every_volume_below_it_around_it_or_in_it() -> None:
+    whole, inside, outside = volume("w", "s3://bucket/a"), volume("i", "s3://bucket/a/b/c"), volume("o", "s3://bucket/z")
+    routed = route(
+        whole, [whole, inside, outside], [ObjectHint("bucket", "a/b/", below=True), ObjectHint("bucket", "a/", below=True)]
+    )
+    assert routed.own == [SubtreeHint("b/", "moved"), SubtreeHint("", "moved")]
+    assert (routed.others, routed.strays) == ({"i": {""}}, {})

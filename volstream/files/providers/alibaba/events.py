@@ -6,13 +6,12 @@ an unchanged object costs one HEAD request, whereas a missed change leaves the d
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from volstream.base.model.hints import ObjectHint, Rejection
-from volstream.files.queues.bodies import NOT_JSON, answer, hints_in, is_key, read_json, reject
+from volstream.files.queues.bodies import NOT_JSON, answer, hints_in, is_key, read_json_or_base64, reject
 
 #: ``ObjectCreated:`` and ``ObjectRemoved:`` also cover uploads that are not objects yet.
 _NO_NEWS = frozenset(
@@ -31,11 +30,11 @@ _WRAPPERS = 2
 
 def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
     """See :class:`~volstream.files.queues.base.Parser`."""
-    document = _read(body)
+    document = read_json_or_base64(body)
     for _ in range(_WRAPPERS):
         match document:
             case {"Message": str(text)}:
-                document = _read(text.encode("utf-8", "surrogatepass"))
+                document = read_json_or_base64(text.encode("utf-8", "surrogatepass"))
     if document is NOT_JSON and body.lstrip()[:1] == b"<":
         return reject(body, "The message is XML: set the NotifyContentFormat of the topic's subscription to SIMPLIFIED.")
     if document is NOT_JSON:
@@ -53,17 +52,6 @@ def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
         case _:
             return None
     return hints_in(spellings, "An event in the message lacks its name, the bucket's name or the object's key.")
-
-
-def _read(text: bytes) -> Any:
-    """Tries JSON first: base64 of an object is never valid JSON."""
-    document = read_json(text)
-    if document is not NOT_JSON:
-        return document
-    try:
-        return read_json(base64.b64decode(b"".join(text.split()), validate=True))
-    except ValueError:
-        return NOT_JSON
 
 
 def _hints(event: Any) -> Sequence[ObjectHint] | None:

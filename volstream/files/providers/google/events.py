@@ -33,5 +33,6 @@ def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
             found = bucket, name
         case _:
             return None
-    hints = [ObjectHint(*map(str, found))] if all(map(is_key, found)) else None
+    bucket, key = found
+    hints = [ObjectHint(str(bucket), str(key))] if is_key(bucket) and is_key(key) else None
     return hints_in([hints], "The notification lacks the bucket's name or the object's.")
