@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from urllib.parse import quote_plus
+from urllib.parse import quote, quote_plus
 
 
 def s3_body(*keys: str) -> bytes:
@@ -16,6 +16,19 @@ def oss_body(*keys: str) -> bytes:
         {"eventName": "ObjectCreated:PutObject", "oss": {"bucket": {"name": "photos"}, "object": {"key": key}}} for key in keys
     ]
     return json.dumps({"events": events}).encode()
+
+
+def azure_body(key: str, kind: str = "BlobCreated", api: str = "PutBlob") -> bytes:
+    data = {
+        "api": api,
+        "blobType": "BlockBlob",
+        "url": f"https://account.blob.core.windows.net/photos/{quote(key)}",
+        "sequencer": "0",
+    }
+    subject = f"/blobServices/default/containers/photos/blobs/{key}"
+    return json.dumps(
+        {"topic": "t", "subject": subject, "eventType": f"Microsoft.Storage.{kind}", "id": "1", "data": data}
+    ).encode()
 
 
 def gcs_body(key: str, kind: str = "OBJECT_FINALIZE") -> bytes:

@@ -20,13 +20,15 @@ from urllib.parse import urlsplit
 
 import grpc
 import pytest
+from azure.storage.queue import QueueClient
 from google.pubsub_v1 import PublisherClient, SubscriberClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from tests.servers import KEY_ID, SECRET, each, served
+from tests.servers import AZURE_ACCOUNT, AZURE_KEY, KEY_ID, SECRET, each, served
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws import credentials
+from volstream.files.providers.azure import credentials as azure
 from volstream.files.providers.google.store import client as google_client
 
 STANDINS = Path(__file__).parent.parent / "localstack"
@@ -166,6 +168,31 @@ def gcs() -> Iterator[Cloud]:
         )
 
 
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Cloud]:
+    """Blob Storage, with queues at the next port."""
+    with served("azurite") as url:
+        access = Access("az", endpoint=url, credentials="static", keys=Keys(AZURE_ACCOUNT, AZURE_KEY))
+        service = azure.service(access, azure.account(access, "az://any"))
+        yield Cloud(
+            "azurite",
+            access,
+            service.create_container,
+            lambda bucket, key, content: service.get_blob_client(bucket, key).upload_blob(content, overwrite=True),
+            lambda bucket, key: service.get_blob_client(bucket, key).delete_blob(),
+            service,
+        )
+
+
+def azure_queue(cloud: Cloud, name: str) -> str:
+    """Makes a queue beside Azurite's blobs; returns its URL."""
+    place = urlsplit(str(cloud.access.endpoint))
+    address = f"http://127.0.0.1:{(place.port or 0) + 1}/{AZURE_ACCOUNT}/{name}"
+    with QueueClient.from_queue_url(address, {"account_name": AZURE_ACCOUNT, "account_key": AZURE_KEY}) as client:
+        client.create_queue()
+    return address
+
+
 @dataclass(frozen=True)
 class Topic:
     """A topic of Pub/Sub with a subscription, given by its URL."""
@@ -205,7 +232,7 @@ def pubsub() -> Iterator[PubSub]:
         yield PubSub(url)
 
 
-@pytest.fixture(params=each("moto", "oss", "gcs", "localstack", "seaweedfs"))
+@pytest.fixture(params=each("moto", "oss", "gcs", "localstack", "seaweedfs", "azurite"))
 def cloud(request: pytest.FixtureRequest) -> Cloud:
     """Each of the object stores."""
     found: Cloud = request.getfixturevalue(request.param)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.broker import broker
-from tests.clouds import answers, cloud, gcs, localstack, mns, moto, oss, pubsub, s3, seaweedfs, sqs
+from tests.clouds import answers, azurite, cloud, gcs, localstack, mns, moto, oss, pubsub, s3, seaweedfs, sqs
 
-__all__ = ["answers", "broker", "cloud", "gcs", "localstack", "mns", "moto", "oss", "pubsub", "s3", "seaweedfs", "sqs"]
+__all__ = ["answers", "azurite", "broker", "cloud", "gcs", "localstack", "mns", "moto", "oss", "pubsub", "s3", "seaweedfs", "sqs"]

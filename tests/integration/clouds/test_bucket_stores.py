@@ -22,6 +22,7 @@ from volstream.files.providers.access import Access, DayKeys, Keys
 from volstream.files.providers.alibaba.store import OssStore
 from volstream.files.providers.aws import credentials
 from volstream.files.providers.aws.store import S3Store
+from volstream.files.providers.azure.store import BlobStore
 from volstream.files.providers.google.store import GcsStore
 from volstream.files.storage import open_store
 from volstream.files.storage.base import KeyOrdered, ObjectStore
@@ -43,7 +44,7 @@ def bucket(cloud: Cloud) -> str:
 
 def store_of(cloud: Cloud, bucket: str, prefix: str = "", page: int = 1000, access: Access | None = None) -> ObjectStore:
     location = f"{cloud.access.provider}://{bucket}{prefix}"
-    made: Callable[..., BucketStore] = {"s3": S3Store, "oss": OssStore, "gs": GcsStore}[cloud.access.provider]
+    made: Callable[..., BucketStore] = {"s3": S3Store, "oss": OssStore, "gs": GcsStore, "az": BlobStore}[cloud.access.provider]
     return made(location, access or cloud.access, page=page)
 
 
@@ -62,6 +63,7 @@ def both(answers: Answers) -> list[ObjectStore]:
 def test_keys_of_every_kind_are_listed_found_and_read_across_many_pages(cloud: Cloud, bucket: str) -> None:
     # SeaweedFS keeps objects as files: it takes slashes together, and names have 255 bytes at most.
     odd = ["x\x01y", "?q", "#f", "~t", "*'()!", "a%2Fb", "i/n/side", "<&>"] if cloud.server == "seaweedfs" else ODD
+    odd = [key for key in odd if cloud.server != "azurite" or key.isprintable()]  # it cannot list others
     for key in odd:
         cloud.put(bucket, f"in/{key}", key.encode())
     cloud.put(bucket, "inside", b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import threading
 import time
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.storage.queue import QueueClient
 
-from tests.bodies import gcs_body, oss_body, s3_body
+from tests.bodies import azure_body, gcs_body, oss_body, s3_body
 from tests.broker import Broker
-from tests.clouds import Cloud, PubSub, unused_name
-from tests.servers import each
+from tests.clouds import Cloud, PubSub, azure_queue, unused_name
+from tests.servers import AZURE_ACCOUNT, AZURE_KEY, each
 from volstream.base.model.hints import KeyHint
 from volstream.errors import InvalidValueError
 from volstream.files.providers.access import Access
@@ -26,7 +28,7 @@ from volstream.testing import OpenBench, QueueBench, QueueContract
 
 
 class TestQueues(QueueContract):
-    @pytest.fixture(params=["local", "memory", "poll", *each("moto", "mns", "kafka", "localstack", "pubsub")])
+    @pytest.fixture(params=["local", "memory", "poll", *each("moto", "mns", "kafka", "localstack", "pubsub", "azurite")])
     def open_bench(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenBench]:
         opened: list[EventQueue] = []
 
@@ -37,6 +39,8 @@ class TestQueues(QueueContract):
                 bench = _sqs(request.getfixturevalue(kind), spec)
             elif kind == "mns":
                 bench = _mns(request.getfixturevalue("oss"), request.getfixturevalue("mns"), spec)
+            elif kind == "azurite":
+                bench = _azure(request.getfixturevalue(kind), spec)
             elif kind == "pubsub":
                 bench = _pubsub(request.getfixturevalue("pubsub"), spec)
             elif kind == "kafka":
@@ -73,6 +77,16 @@ def _mns(oss: Cloud, server: Any, spec: QueueSpec) -> QueueBench:
     return QueueBench(open_queue("mns", spec), lambda path: queue.send(oss_body(path).decode()))
 
 
+def _azure(cloud: Cloud, spec: QueueSpec) -> QueueBench:
+    address = azure_queue(cloud, unused_name())
+
+    def happen(path: str) -> None:
+        with QueueClient.from_queue_url(address, {"account_name": AZURE_ACCOUNT, "account_key": AZURE_KEY}) as client:
+            client.send_message(base64.b64encode(azure_body(path)).decode())
+
+    return QueueBench(open_queue("storagequeue", dataclasses.replace(spec, name=address, access=cloud.access)), happen)
+
+
 def _pubsub(server: PubSub, spec: QueueSpec) -> QueueBench:
     topic = server.make(unused_name())
     spec = dataclasses.replace(spec, name=topic.subscription, access=Access("gs"))
@@ -104,11 +118,13 @@ def test_an_unknown_queue_type_is_rejected_with_the_known_ones(queue_type: str) 
 
 
 def test_every_queue_type_can_be_opened() -> None:
-    accesses = {"sqs": Access("s3"), "mns": Access("oss"), "pubsub": Access("gs")}
+    accesses = {"sqs": Access("s3"), "mns": Access("oss"), "pubsub": Access("gs"), "storagequeue": Access("az")}
     for queue_type in QUEUE_TYPES:
         spec = QueueSpec(
             "/",
-            name="http://127.0.0.1:1/projects/p/subscriptions/sub" if queue_type == "pubsub" else "http://127.0.0.1:1/queues/q",
+            name="http://127.0.0.1:1/projects/p/subscriptions/sub"
+            if queue_type == "pubsub"
+            else "http://127.0.0.1:1/queues/queue",
             access=accesses.get(queue_type),
             properties={"bootstrap.servers": "127.0.0.1:1"},
         )

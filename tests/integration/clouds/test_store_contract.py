@@ -20,7 +20,7 @@ from volstream.testing import Place, StoreContract
 
 
 class TestStores(StoreContract):
-    @pytest.fixture(params=["local", "memory", *each("moto", "oss", "gcs", "localstack", "seaweedfs")])
+    @pytest.fixture(params=["local", "memory", *each("moto", "oss", "gcs", "localstack", "seaweedfs", "azurite")])
     def place(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         name = f"b{uuid.uuid4().hex}"
         if request.param == "local":
@@ -48,9 +48,8 @@ class TestStores(StoreContract):
                 lambda path, content: cloud.put(name, f"a prefix/{path}", content),
                 lambda path: cloud.delete(name, f"a prefix/{path}"),
                 partial(open_store, access=cloud.access),
-                unusable=""
-                if scheme == "oss"
-                else "\n",  # moto finds no route for it; test_bucket_stores has it; Google has none
+                # moto finds no route for it; test_bucket_stores has it. Google has no such names.
+                unusable="" if scheme in ("oss", "az") else "\n",
                 folds=request.param == "seaweedfs",
             )
 

@@ -41,7 +41,7 @@ class ConnectionOptions:
     type: Annotated[ConnectionType, Option("The kind of store.", alterable=False, clause=True, form=_TYPE)]
     region: Annotated[str | None, Option("The provider's region, such as eu-west-1.")] = None
     endpoint: Annotated[str | None, Option("URL of a compatible store; HTTPS is assumed for a bare host.", form=_ENDPOINT)] = None
-    role_arn: Annotated[str | None, Option("The role to assume: its ARN, or a service account.", metavar="ROLE")] = None
+    role_arn: Annotated[str | None, Option("The role to assume: an ARN, a service account, a client id.", metavar="ROLE")] = None
     credentials: Annotated[str, Option("Where keys come from.", metavar="env|profile:NAME|static")] = "env"
     comment: Annotated[str | None, Option()] = None
 

@@ -24,6 +24,7 @@ class ProviderWords(NamedTuple):
 
 #: By the scheme of its locations, which is also the type of connections to it, and the extra that installs its packages.
 PROVIDERS: Mapping[str, ProviderWords] = {
+    "az": ProviderWords("volstream.files.providers.azure", "storagequeue", "AZURE_STORAGE_QUEUE", aliases=("abfs", "abfss")),
     "gs": ProviderWords("volstream.files.providers.google", "pubsub", "GCP_PUBSUB"),
     "oss": ProviderWords("volstream.files.providers.alibaba", "mns", "ALICLOUD_MNS"),
     "s3": ProviderWords("volstream.files.providers.aws", "sqs", "AWS_SQS", aliases=("s3a",)),

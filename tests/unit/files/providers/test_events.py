@@ -15,10 +15,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.bodies import gcs_body, oss_body, s3_body
+from tests.bodies import azure_body, gcs_body, oss_body, s3_body
 from volstream.base.model.hints import ObjectHint, Rejection
 from volstream.files.providers.alibaba import events as oss_events
 from volstream.files.providers.aws import events as s3_events
+from volstream.files.providers.azure import events as az_events
 from volstream.files.providers.google import events as gs_events
 
 Parse = Callable[[bytes], Sequence[ObjectHint] | Rejection]
@@ -81,6 +82,27 @@ GS = {
     "resource": ("in/a.png",),
 }
 
+AZ = {
+    "block_blob": ("in/summer day+1.png",),
+    "block_list": ("in/big.tif",),
+    "append_blob": ("in/log.txt",),
+    "copy": ("in/copied.png",),
+    "create_file": (),
+    "flush_with_close": ("in/lake.csv",),
+    "deleted": ("in/a.png",),
+    "tier_changed": ("in/cold.png",),
+    "renamed": ("in/new name.csv", "in/old%20name.csv", "in/old name.csv", "in/new%20name.csv"),
+    "cloudevent": ("in/a.png",),
+    "validation": (),
+}
+
+#: Fixture -> the folders below which it is a hint of everything.
+AZ_FOLDERS = {
+    "directory_created": ("in/new/",),
+    "directory_deleted": ("in/old/",),
+    "directory_renamed": ("in/new/", "in/old%20one/", "in/old one/"),
+}
+
 KEYS = ["sp ace", "a+b", "100%", "%41", "a&b=c", "q'\"", "new\nline", "日本/ü.png", "/leading", "a//b", "x" * 1024]
 
 
@@ -92,6 +114,8 @@ def test_every_fixture_has_an_expectation() -> None:
     assert {path.stem for path in (EVENTS / "s3").iterdir()} == set(S3)
     assert {path.stem for path in (EVENTS / "oss").iterdir()} == set(OSS)
     assert {path.stem for path in (EVENTS / "gs").iterdir()} == set(GS)
+    assert {path.stem for path in (EVENTS / "az").iterdir()} == set(AZ)
+    assert {path.stem for path in (EVENTS / "az_folders").iterdir()} == set(AZ_FOLDERS)
 
 
 @pytest.mark.parametrize("name", S3)
@@ -110,9 +134,29 @@ def test_messages_of_cloud_storage_are_parsed(name: str) -> None:
     assert gs_events.parse((EVENTS / "gs" / f"{name}.json").read_bytes()) == hinted(*GS[name])
 
 
+@pytest.mark.parametrize("name", AZ)
+@pytest.mark.parametrize("wrap", [bytes, base64.b64encode], ids=["raw", "base64"])
+def test_messages_of_blob_storage_are_parsed(name: str, wrap: Callable[[bytes], bytes]) -> None:
+    parsed = az_events.parse(wrap((EVENTS / "az" / f"{name}.json").read_bytes()))
+    assert not isinstance(parsed, Rejection)
+    assert {*parsed} == {*hinted(*AZ[name])}
+
+
+@pytest.mark.parametrize("name", AZ_FOLDERS)
+def test_an_event_of_a_folder_is_a_hint_of_all_below_it(name: str) -> None:
+    parsed = az_events.parse((EVENTS / "az_folders" / f"{name}.json").read_bytes())
+    assert not isinstance(parsed, Rejection)
+    assert {*parsed} == {ObjectHint("photos", key, below=True) for key in AZ_FOLDERS[name]}
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_any_key_is_reported_unchanged(key: str) -> None:
-    for hints in (s3_events.parse(s3_body(key)), oss_events.parse(oss_body(key)), gs_events.parse(gcs_body(key))):
+    for hints in (
+        s3_events.parse(s3_body(key)),
+        oss_events.parse(oss_body(key)),
+        gs_events.parse(gcs_body(key)),
+        az_events.parse(azure_body(key)),
+    ):
         assert not isinstance(hints, Rejection)
         assert hints[0] == ObjectHint("photos", key)
 
@@ -148,7 +192,7 @@ def test_the_envelope_of_a_topic_may_contain_base64() -> None:
     assert oss_events.parse(base64.b64encode(wrapped)) == hinted("a")
 
 
-@pytest.mark.parametrize("parse", [s3_events.parse, oss_events.parse, gs_events.parse])
+@pytest.mark.parametrize("parse", [s3_events.parse, oss_events.parse, gs_events.parse, az_events.parse])
 @pytest.mark.parametrize(
     "body",
     [
@@ -169,6 +213,9 @@ def test_the_envelope_of_a_topic_may_contain_base64() -> None:
         b'{"Type": "SubscriptionConfirmation", "Message": "You have chosen to subscribe", "SubscribeURL": "https://x"}',
         b"<Notification/>",
         b'{"message": {"attributes": {"eventType": "OBJECT_FINALIZE", "bucketId": "b"}}}',
+        b'{"eventType": "Microsoft.Storage.BlobCreated", "subject": "/blobServices/default/containers/c", "data": {}}',
+        b'{"eventType": "Microsoft.Storage.BlobCreated", "subject": 1, "data": {"sourceUrl": "https://h/c"}}',
+        b'{"eventType": "Microsoft.Resources.ResourceWriteSuccess", "data": {}}',
         b'{"message": {"attributes": {"eventType": "OBJECT_FINALIZE", "bucketId": "b", "objectId": "\\ud800"}}}',
         b'{"message": {"attributes": {"eventType": "OBJECT_FINALIZE", "bucketId": "b", "objectId": 1}}}',
     ],
@@ -212,6 +259,8 @@ JSON = st.recursive(
                     "eventType",
                     "bucketId",
                     "objectId",
+                    "subject",
+                    "sourceUrl",
                     "data",
                 ]
             )
@@ -228,7 +277,7 @@ def damaged(document: Any) -> bytes:
     return json.dumps(document).encode()
 
 
-@pytest.mark.parametrize("parse", [s3_events.parse, oss_events.parse, gs_events.parse])
+@pytest.mark.parametrize("parse", [s3_events.parse, oss_events.parse, gs_events.parse, az_events.parse])
 @given(body=st.binary() | JSON.map(damaged) | JSON.map(damaged).map(base64.b64encode))
 @example(body=b"[" * 100_000)
 @example(body=b"1" * 5_000)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from volstream.files.providers.alibaba import policies as alibaba
 from volstream.files.providers.aws import policies as aws
+from volstream.files.providers.azure import policies as azure
 from volstream.files.providers.base import RequiredAccess
+from volstream.files.providers.google import policies as google
 
 AWS_ROLE = "arn:aws-cn:iam::123456789012:role/r"
+GOOGLE_ROLE = "r@my-project.iam.gserviceaccount.com"
+AZURE_ROLE = "00000000-0000-0000-0000-000000000001"
 OSS_ROLE = "acs:ram::1234567890:role/r"
 
 
@@ -83,3 +89,56 @@ def test_outputs_may_be_written_where_jobs_write_them_and_nowhere_else(provider:
     [writing] = [one for one in statements if f"{provider}:PutObject" in one["Action"]]
     assert writing["Resource"] == [resource]
     assert f"{provider}:DeleteObject" in writing["Action"]
+
+
+def test_a_service_account_gets_least_roles_on_bucket_and_subscription() -> None:
+    needs = [RequiredAccess("b", 'in "x"/', "files"), RequiredAccess("b", "out/", writes=True)]
+    below = "projects/_/buckets/b/objects/"
+    bindings = google.permission_policy(needs, None, GOOGLE_ROLE)["bindings"]
+    assert all(one["members"] == [f"serviceAccount:{GOOGLE_ROLE}"] for one in bindings)
+    assert [(one["resource"], one["role"], one.get("condition", {}).get("expression")) for one in bindings] == [
+        ("gs://b", "roles/storage.legacyBucketReader", None),
+        (
+            "gs://b",
+            "roles/storage.legacyObjectReader",
+            f'resource.name.startsWith("{below}in \\"x\\"/") || resource.name.startsWith("{below}out/")',
+        ),
+        ("gs://b", "roles/storage.objectUser", f'resource.name.startsWith("{below}out/")'),
+        ("projects/my-project/subscriptions/files", "roles/pubsub.subscriber", None),
+        ("projects/my-project/subscriptions/files", "roles/pubsub.viewer", None),
+    ]
+    (trust,) = google.trust_policy("x1", GOOGLE_ROLE)["bindings"]
+    assert trust == {
+        "resource": GOOGLE_ROLE,
+        "role": "roles/iam.serviceAccountTokenCreator",
+        "members": ["serviceAccount:ACCOUNT_ID"],
+    }
+    full = "projects/p/subscriptions/s"
+    for queue in (full, f"http://127.0.0.1:8085/{full}"):
+        assert google.permission_policy([RequiredAccess("b", "", queue)], None, None)["bindings"][-1]["resource"] == full
+
+
+def test_a_managed_identity_gets_least_roles_on_container_and_queue() -> None:
+    needs = [RequiredAccess("con", "it's/", "files"), RequiredAccess("out", "", writes=True)]
+    assignments = azure.permission_policy(needs, None, AZURE_ROLE)["roleAssignments"]
+    assert all(one["assignee"] == AZURE_ROLE for one in assignments)
+    assert [(one["scope"].rpartition("storageAccounts/")[2], one["role"]) for one in assignments] == [
+        ("ACCOUNT", "Storage Blob Delegator"),
+        ("ACCOUNT/blobServices/default/containers/con", "Storage Blob Data Reader"),
+        ("ACCOUNT/blobServices/default/containers/out", "Storage Blob Data Reader"),
+        ("ACCOUNT/blobServices/default/containers/out", "Storage Blob Data Contributor"),
+        ("ACCOUNT/queueServices/default/queues/files", "Storage Queue Data Contributor"),
+    ]
+    assert [one["condition"].count("StringStartsWith 'it''s/'") for one in assignments if "condition" in one] == [2]
+    url = "https://other.queue.core.windows.net/files"
+    last = azure.permission_policy([RequiredAccess("con", "", url)], None, None)["roleAssignments"][-1]
+    assert last["scope"].endswith("storageAccounts/other/queueServices/default/queues/files")
+
+
+@pytest.mark.parametrize(
+    ("policies", "name", "wrong"),
+    [(google, GOOGLE_ROLE, "r@example.com"), (azure, AZURE_ROLE, "volstream"), (google, GOOGLE_ROLE, AWS_ROLE)],
+)
+def test_a_role_has_a_name_of_its_provider(policies: Any, name: str, wrong: str) -> None:
+    assert policies.is_role(name, None)
+    assert not policies.is_role(wrong, None)

@@ -84,7 +84,7 @@ def test_invalid_locations_are_rejected(text: str) -> None:
 
 
 def test_an_unknown_scheme_is_rejected_with_the_available_ones() -> None:
-    with pytest.raises(InvalidValueError, match=r"file://, gs://, memory://, oss://, s3:// and plain paths"):
+    with pytest.raises(InvalidValueError, match=r"az://, file://, gs://, memory://, oss://, s3:// and plain paths"):
         open_store("gopher://hole")
 
 

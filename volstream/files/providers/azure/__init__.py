@@ -1,0 +1,24 @@
+"""Microsoft Azure: Blob Storage and Storage Queues.
+
+A location names a container, and with ``@`` the address of its account, if the connection does not determine it. With the address
+for Data Lake Storage, ``.dfs.``, its account may have a hierarchical namespace.
+"""
+
+from __future__ import annotations
+
+import re
+
+from volstream.files.providers.base import Provider
+
+PROVIDER = Provider(
+    folder=__name__,
+    scheme="az",
+    queue_type="storagequeue",
+    package="azure.storage.blob",
+    buckets=re.compile(
+        r"(\$root|\$web|[a-z0-9](?:-?[a-z0-9]){2,62})(?:@[a-z0-9]{3,24}\.(?:[a-z0-9]+\.)?(?:blob|dfs)\.[a-z0-9.-]+)?"
+    ),
+    role="00000000-0000-0000-0000-000000000000",
+    sources=("env", "static"),
+    takes_dots=False,
+)

@@ -1,0 +1,73 @@
+"""Parses messages that Event Grid puts into a Storage Queue into hints: in its own schema or as CloudEvents, plain or in base64.
+Pure.
+
+Every event that names a blob is a hint, except that of a file that was created and not written yet: checking an unchanged blob
+costs one request, whereas a missed change leaves the directory stale. An event about a folder is a hint for all below it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from volstream.base.model.hints import ObjectHint, Rejection
+from volstream.files.queues.bodies import NOT_JSON, answer, hints_in, is_key, read_json_or_base64, reject
+
+_SUBJECT = re.compile(r"/blobServices/default/containers/([^/]+)/blobs/(.+)", re.DOTALL)
+
+#: What creates a file that another call closes; until then it is empty, or grows.
+_NO_NEWS = "CreateFile"
+
+#: Where the events of a moved file or folder have its places.
+_PLACES = ("sourceUrl", "destinationUrl")
+
+
+def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
+    """See :class:`~volstream.files.queues.base.Parser`."""
+    document = read_json_or_base64(body)
+    if document is NOT_JSON:
+        return reject(body, "The message is neither JSON nor base64 of JSON.")
+    return answer(body, document, hints_of(document), "an event of Blob Storage")
+
+
+def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
+    """See :meth:`~volstream.files.providers.base.Provider.hints_of`."""
+    match event:
+        case {"eventType": str(kind), "data": dict(data)} | {"specversion": str(), "type": str(kind), "data": dict(data)}:
+            pass
+        case _:
+            return None
+    if kind == "Microsoft.EventGrid.SubscriptionValidationEvent":
+        return ()
+    if not kind.startswith("Microsoft.Storage."):
+        return None
+    if data.get("api") == _NO_NEWS:
+        return ()
+    below = kind.startswith("Microsoft.Storage.Directory")
+    return hints_in([[*_hints(event.get("subject"), data, below=below)] or None], "The event lacks the container or the blob.")
+
+
+def _hints(subject: Any, data: dict[str, Any], *, below: bool) -> Iterator[ObjectHint]:
+    """Yields a hint for each spelling of each place that an event names.
+
+    Azure's examples have subjects as they are and encoded URLs, but its documentation does not promise that.
+    """
+    named = _SUBJECT.fullmatch(subject) if isinstance(subject, str) else None
+    places = [] if named is None else [(named[1], named[2])]
+    for url in (data.get(name) for name in _PLACES):
+        if isinstance(url, str):
+            container, _, key = urlsplit(url).path.lstrip("/").partition("/")
+            places.append((container, key))
+    for container, key in places:
+        for spelling in (key, _decoded(key)):
+            if is_key(container) and is_key(spelling):
+                yield ObjectHint(container, f"{spelling.rstrip('/')}/" if below else spelling, below=below)
+
+
+def _decoded(key: str) -> str:
+    try:
+        return unquote(key, errors="strict")
+    except UnicodeDecodeError:
+        return key

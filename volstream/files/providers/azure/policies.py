@@ -1,0 +1,68 @@
+"""What Azure's role-based access control has to allow so that volstream may read and write: least roles of volumes. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from volstream.files.providers.base import RequiredAccess
+from volstream.files.providers.policies import by_bucket, last_part, queues_of
+
+_ACCOUNT = "/subscriptions/SUBSCRIPTION_ID/resourceGroups/GROUP/providers/Microsoft.Storage/storageAccounts/"
+
+_READ = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/read"
+
+
+def is_role(name: str, _endpoint: str | None) -> bool:
+    """Returns whether this is the client id of a managed identity."""
+    return re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", name) is not None
+
+
+def trust_policy(_external_id: str, _role: str | None) -> dict[str, Any]:
+    """Returns the federated credential of the identity, with which a pod of Kubernetes may use it; machines need none."""
+    return {
+        "issuer": "OIDC_ISSUER_URL",
+        "subject": "system:serviceaccount:NAMESPACE:SERVICE_ACCOUNT",
+        "audiences": ["api://AzureADTokenExchange"],
+    }
+
+
+def permission_policy(needs: Sequence[RequiredAccess], _region: str | None, role: str | None) -> dict[str, Any]:
+    """Returns the role assignments of the identity: the role, its scope, and the condition for a part of a container."""
+    account, principal = f"{_ACCOUNT}ACCOUNT", role or "PRINCIPAL_ID"
+    assignments = [_assigned("Storage Blob Delegator", account, principal)]
+    for container, roots, written in by_bucket(needs):
+        scope = f"{account}/blobServices/default/containers/{container}"
+        assignments.append(_assigned("Storage Blob Data Reader", scope, principal, _below(roots)))
+        if written:
+            assignments.append(_assigned("Storage Blob Data Contributor", scope, principal))
+    for queue in queues_of(needs):
+        host = urlsplit(queue).hostname
+        scope = f"{_ACCOUNT}{host.split('.')[0] if host else 'ACCOUNT'}/queueServices/default/queues/{last_part(queue)}"
+        assignments.append(_assigned("Storage Queue Data Contributor", scope, principal))  # a lesser one cannot extend messages
+    return {"roleAssignments": assignments}
+
+
+def _assigned(role: str, scope: str, principal: str, condition: str | None = None) -> dict[str, Any]:
+    made = {"role": role, "scope": scope, "assignee": principal}
+    return made if condition is None else {**made, "condition": condition, "conditionVersion": "2.0"}
+
+
+def _below(roots: Sequence[str]) -> str | None:
+    """Returns the condition that what is read or listed is below one of these prefixes; None: it may be anywhere."""
+    if not all(roots):
+        return None
+    path = "@Resource[Microsoft.Storage/storageAccounts/blobServices/containers/blobs:path]"
+    prefix = "@Request[Microsoft.Storage/storageAccounts/blobServices/containers/blobs:prefix]"
+    read = " OR ".join(f"{path} StringStartsWith '{_quoted(root)}'" for root in roots)
+    listed = " OR ".join(f"{prefix} StringStartsWith '{_quoted(root)}'" for root in roots)
+    return (
+        f"((!(ActionMatches{{'{_READ}'}} AND NOT SubOperationMatches{{'Blob.List'}})) OR ({read})) AND "
+        f"((!(ActionMatches{{'{_READ}'}} AND SubOperationMatches{{'Blob.List'}})) OR ({listed}))"
+    )
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")

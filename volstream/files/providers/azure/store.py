@@ -1,0 +1,262 @@
+"""The blobs of a container of Azure's Blob Storage, and of Data Lake Storage with its hierarchical namespace.
+
+What does not belong here: what all providers' buckets have in common (``storage.bucket_store``); accounts, credentials and the
+meaning of errors (``credentials``).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, TypeVar
+
+from azure.core import MatchConditions
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.storage.blob import (
+    BlobBlock,
+    BlobClient,
+    BlobPrefix,
+    BlobProperties,
+    BlobSasPermissions,
+    ContainerClient,
+    ContentSettings,
+    StorageStreamDownloader,
+    generate_blob_sas,
+)
+
+from volstream.errors import InvalidValueError, StorageError
+from volstream.files.providers.access import Access
+from volstream.files.providers.azure import credentials
+from volstream.files.storage.base import Details
+from volstream.files.storage.bucket_store import BucketStore, Found, Listed
+from volstream.files.storage.ranged import Content
+
+T = TypeVar("T")
+
+#: How long a copy may take that the service makes after its answer.
+_COPY_SECONDS = 600.0
+
+
+class BlobStore(BucketStore):
+    """The blobs of ``az://container[@account][/prefix]``.
+
+    A file's version id is its blob's ETag, which changes with each write and with its metadata. Its etag is the MD5 of the
+    content, which copies share, if the service knows it, as of blobs written in one request or by volstream; else the ETag.
+    """
+
+    def details(self, path: str) -> Details:
+        """See :meth:`HasDetails.details`."""
+        blob = self._of_object(path, BlobClient.get_blob_properties)
+        return Details(blob.metadata or {}, str(blob.blob_tier or "Hot"), blob.version_id)
+
+    def tags(self, path: str) -> Mapping[str, str]:
+        """See :meth:`HasDetails.tags`."""
+        return self._of_object(path, BlobClient.get_blob_tags)
+
+    def presigned_url(self, path: str, seconds: int) -> str:
+        """See :meth:`HasDetails.presigned_url`. An identity asks for the key that signs."""
+        blob = self._blob(path)
+        with self._errors(path):
+            by = credentials.signer(self._access, self._account)
+            if not by:
+                raise InvalidValueError(
+                    f"{self._place.name(path)}: a shared access signature cannot sign URLs.",
+                    "Use a connection with the credentials of an identity; tasks never get an account's key.",
+                )
+            until = datetime.now(UTC) + timedelta(seconds=seconds)
+            read = BlobSasPermissions(read=True)
+            sas = generate_blob_sas(self._account.name, self._place.bucket, blob.blob_name, permission=read, expiry=until, **by)
+        return f"{blob.url.partition('?')[0]}?{sas}"
+
+    def remove(self, path: str) -> None:
+        """See :meth:`Writable.remove`."""
+        with self._errors(path), suppress(ResourceNotFoundError):
+            self._blob(path).delete_blob()
+
+    def _put(self, path: str, content: bytes, content_type: str | None) -> str:
+        settings = _settings(content_type, hashlib.md5(content, usedforsecurity=False).digest())
+        with self._errors(path):
+            self._blob(path).upload_blob(content, overwrite=True, content_settings=settings)
+        return _hex(settings)
+
+    def _put_large(self, path: str, content_type: str | None, parts: Iterator[bytes]) -> str:
+        blob, blocks, digest = self._blob(path), list[BlobBlock](), hashlib.md5(usedforsecurity=False)
+        with self._errors(path):
+            for number, part in enumerate(parts):
+                digest.update(part)
+                blocks.append(BlobBlock(base64.b64encode(b"%06d" % number).decode()))
+                blob.stage_block(blocks[-1].id, part)
+            settings = _settings(content_type, digest.digest())
+            blob.commit_block_list(blocks, content_settings=settings)
+        return _hex(settings)
+
+    def _copy(self, path: str, to: str, found: Found) -> str:
+        keys, source, target = self._access.keys, self._blob(path), self._blob(to)
+        address = source.url if keys is None or keys.token is None else f"{source.url.partition('?')[0]}?{keys.token}"
+
+        def copy(_: BlobClient) -> Mapping[str, Any]:
+            same = MatchConditions.IfNotModified
+            return target.start_copy_from_url(address, source_etag=found.version_id, source_match_condition=same)
+
+        said, until = self._of_object(path, copy), time.monotonic() + _COPY_SECONDS
+        with self._errors(to):
+            state, etag = said["copy_status"], str(said["etag"])
+            while state == "pending" and time.monotonic() < until:
+                time.sleep(0.2)
+                blob = target.get_blob_properties()
+                state, etag = blob.copy.status, blob.etag
+        if state != "success":
+            raise StorageError(f"{self._place.name(to)}: its copy is not complete after {_COPY_SECONDS:g} s: {state}.")
+        return etag if found.etag == found.version_id else found.etag
+
+    def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[tuple[Iterable[Listed], Iterable[str]]]:
+        start = self._place.root + after if after else None
+        asked: dict[str, Any] = {"name_starts_with": self._place.root + prefix, "include": ["metadata"]}
+        asked |= {"results_per_page": self._page} | ({} if start is None else {"start_from": start})
+        last = ""
+        with self._errors(prefix):
+            listing = self._container.list_blobs(**asked) if deep else self._container.walk_blobs(**asked)
+            for page in listing.by_page():
+                self._seen = time.monotonic()
+                entries = [*page]
+                blobs = [one for one in entries if not isinstance(one, BlobPrefix)]
+                for one in blobs:
+                    last = self._checked(one.name, last)
+                listed = (
+                    (blob.name, blob.size, blob.last_modified, _etag(blob), _version(blob))
+                    for blob in blobs
+                    if blob.name != start and not _is_folder(blob)  # it begins with the start
+                )
+                yield listed, [one.name for one in entries if isinstance(one, BlobPrefix)]
+
+    def _checked(self, name: str, last: str) -> str:
+        """Returns a listed name. Raises StorageError if it does not follow the last one: a listing could not be resumed."""
+        if name.encode() < last.encode():
+            raise StorageError(
+                f"{self._place.name('')} is not listed in the order of names, as in accounts with a hierarchical namespace.",
+                f"Make a volume of abfss://{self._place.bucket}@{self._account.name}.dfs.core.windows.net/{self._place.root}.",
+            )
+        return name
+
+    def _check_bucket(self) -> None:
+        with self._errors(""):
+            pages = self._container.list_blobs(name_starts_with=self._place.root, results_per_page=1).by_page()
+            next(pages, None)
+
+    def _head(self, path: str) -> Found:
+        self._key(path)
+        with self._errors(path):
+            try:
+                blob = self._blob(path).get_blob_properties()
+            except ResourceNotFoundError:
+                raise FileNotFoundError(path) from None
+        if _is_folder(blob):
+            raise FileNotFoundError(path)
+        return Found(blob.size, blob.last_modified, _etag(blob), blob.content_settings.content_type, _version(blob))
+
+    def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
+        length = None if last is None else last - start + 1
+        got = self._of_object(path, lambda blob: blob.download_blob(start or None if length is None else start, length))
+        return Content(start + got.size, _version(got.properties), _Body(got))
+
+    def _of_object(self, path: str, call: Callable[[BlobClient], T]) -> T:
+        """Requests something about a blob; returns the response. Raises FileNotFoundError."""
+        self._key(path)
+        with self._errors(path):
+            try:
+                return call(self._blob(path))
+            except ResourceNotFoundError as exc:
+                self._check_bucket()
+                raise FileNotFoundError(path) from exc
+
+    def _blob(self, path: str) -> BlobClient:
+        return self._container.get_blob_client(self._place.root + path)
+
+    @cached_property
+    def _account(self) -> credentials.Account:
+        return credentials.account(self._access, self._location)
+
+    @property
+    def _container(self) -> ContainerClient:
+        return credentials.service(self._access, self._account).get_container_client(self._place.bucket)
+
+    def _errors(self, path: str) -> AbstractContextManager[None]:
+        return credentials.errors(self._place.name(path), self._access)
+
+
+class DataLakeStore(BlobStore):
+    """The files of ``az://container@account.dfs...[/prefix]``.
+
+    In a hierarchical namespace files can be seen while they are written, and listings are not in the order of names: so it is no
+    :class:`~volstream.files.storage.base.KeyOrdered`. Folders exist, and are no files.
+    """
+
+    list_after = None  # type: ignore[assignment]  # see above
+    prefixes = None  # type: ignore[assignment]  # see above
+
+    def tags(self, path: str) -> Mapping[str, str]:
+        """See :meth:`HasDetails.tags`. In a hierarchical namespace there are none."""
+        try:
+            return super().tags(path)
+        except StorageError as error:
+            cause = error.__cause__
+            if isinstance(cause, HttpResponseError) and cause.status_code in (400, 409):
+                return {}
+            raise
+
+    def remove_folder(self, path: str) -> None:
+        """See :meth:`TakesOutputs.remove_folder`. Also the folders themselves."""
+        super().remove_folder(path)
+        with self._errors(path):
+            below = self._container.list_blobs(name_starts_with=f"{self._place.root}{path}/", include=["metadata"])
+            folders = [self._place.path(blob.name) for blob in below if _is_folder(blob)]
+        for folder in (*sorted(folders, reverse=True), path):
+            self.remove(folder)
+
+    def _checked(self, name: str, _last: str) -> str:
+        return name
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A content that comes in pieces, each by a request of its own."""
+
+    content: StorageStreamDownloader[bytes]
+
+    def read(self, amount: int, /) -> bytes:
+        return self.content.read(amount)
+
+    def close(self) -> None:
+        """No connection is open between reads."""
+
+
+def open_store(location: str, access: Access) -> BlobStore:
+    """Returns the store of a container or a part of it."""
+    return (DataLakeStore if ".dfs." in location.split("/")[2] else BlobStore)(location, access)
+
+
+def _settings(content_type: str | None, digest: bytes) -> ContentSettings:
+    return ContentSettings(content_type=content_type, content_md5=bytearray(digest))
+
+
+def _hex(settings: ContentSettings) -> str:
+    return bytes(settings.content_md5 or b"").hex()
+
+
+def _version(blob: BlobProperties) -> str:
+    return str(blob.etag).strip('"')
+
+
+def _etag(blob: BlobProperties) -> str:
+    return _hex(blob.content_settings) or _version(blob)
+
+
+def _is_folder(blob: BlobProperties) -> bool:
+    """True for the blob that stands for a folder of a hierarchical namespace."""
+    return (blob.metadata or {}).get("hdi_isfolder", "").lower() == "true"
