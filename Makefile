@@ -1,14 +1,14 @@
 # make setup    everything that volstream needs on this machine: .venv, packages, Java, jars
 # make engine-s3  what the engine needs besides for a warehouse in S3
 # make broker   what the tests need besides for a Kafka broker
-# make servers  what the long tests need besides for servers of S3 by others, LocalStack and SeaweedFS
+# make servers  what the long tests need besides for servers by others: LocalStack, SeaweedFS, Google's Pub/Sub, Azurite
 # make test     setup, then lint and the tests
 # make test-long  the other tests: 10,000 files or events, random histories, both clouds end to end, other Sparks, ...
 # make test-lowest  unit tests, and those of the console, with the lowest versions that pyproject.toml allows, in .cache/lowest
 # make storm    kills the processes of a home at random and looks whether its tables are true (SEED=1 KILLS=1000 CATALOG=sqlite|postgres
 #               STORM="--files 2200 --jobs 1"; --help); make fuzz feeds broken inputs to all that reads text (SEED=1 INPUTS=1000000)
-# make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket,
-#               without an account; demo-ingest: sensors' readings from three processes
+# make demo     setup, then the picture demo; demo-s3, demo-oss, demo-gcs and demo-azure: the same in a
+#               bucket, without an account (the last two need Go and Node.js); demo-ingest: sensors' readings from three processes
 # make bench    setup, then the benchmarks (BENCH="--part live" runs one of them; see --help)
 # make screenshots  the pictures of the console in docs/images
 # make docs     the site of docs/ as HTML, into docs/_build, after its reference pages were written anew from the code
@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 broker servers compiled-and-linted test test-long test-lowest test-services storm fuzz lint lock screenshots docs demo demo-ingest demo-s3 demo-oss bench release-check clean
+.PHONY: setup java engine engine-s3 broker servers compiled-and-linted test test-long test-lowest test-services storm fuzz lint lock screenshots docs demo demo-ingest demo-s3 demo-oss demo-gcs demo-azure bench release-check clean
 
 setup: .venv/packages
 	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled
@@ -84,7 +84,7 @@ engine-s3: java
 broker: java
 	@$(BIN)/python -m tests.broker
 
-# Into the user's cache. They need a newer Python and Go: without them, the tests of these servers are skipped.
+# Into the user's cache. They need a newer Python, Go and Node.js: without them, the tests of these servers are skipped.
 servers: .venv/packages
 	@$(BIN)/python -m tests.servers
 
@@ -153,8 +153,14 @@ demo: setup
 demo-ingest: setup
 	$(BIN)/python examples/ingest/demo.py
 
-demo-s3 demo-oss: demo-%: setup
+demo-s3 demo-oss demo-gcs demo-azure: demo-%: setup
 	$(BIN)/python examples/pictures/demo.py $*
+
+demo-gcs: server-pubsub
+demo-azure: server-azurite
+
+server-%: .venv/packages
+	@$(BIN)/python -m tests.servers $*
 
 bench: setup
 	$(BIN)/python -m benchmarks $(BENCH)

@@ -1,20 +1,24 @@
-"""Both clouds on this machine without Docker: moto for S3, SQS and STS, the stand-ins beside this file for OSS, STS and MNS.
+"""Clouds on this machine without Docker: moto for S3, SQS and STS; the stand-ins beside this file for OSS, STS and MNS;
+fake-gcs-server and Google's own Pub/Sub server for tests; Azurite, with events by a stand-in.
 
-    python localstack/up.py [s3] [oss]
+    python localstack/up.py [s3] [oss] [gs] [az]
 
 Each gets a bucket, and a queue that is notified of its changes; prints the next commands to type. Everything is in memory, and
-ends with Ctrl-C. Needs the packages of volstream's tests (``make setup``).
+ends with Ctrl-C. Needs the packages of volstream's tests (``make setup``), gs and az also ``make servers``.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib.util
 import logging
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 ROLE, EXTERNAL_ID, ACCOUNT_REGION = "acs:ram::1234567890:role/volstream", "volstream", "cn-hangzhou"
 
@@ -34,6 +38,25 @@ OSS and STS at {endpoint}, MNS at {mns}: the bucket {bucket!r} notifies the queu
   volstream create-volume oss_files oss://{bucket}/in --connection local_oss --queue-type mns \\
       --queue-name {mns}/queues/{queue}
 """
+
+
+_GS = """
+Cloud Storage at {endpoint}, Pub/Sub at {messages}: the bucket {bucket!r} notifies the subscription {queue!r}
+
+  volstream create-connection local_gs --type gs --endpoint {endpoint}
+  volstream create-volume gs_files gs://{bucket}/in --connection local_gs --queue-type pubsub --queue-name {queue}
+"""
+_AZ = """
+Blob Storage at {endpoint}, Storage Queues at {messages}: the container {bucket!r} notifies the queue {queue!r}
+
+  export AZURE_STORAGE_ACCOUNT={account} AZURE_STORAGE_KEY={key}
+  volstream create-connection local_az --type az --endpoint {endpoint}
+  volstream create-volume az_files az://{bucket}/in --connection local_az --queue-type storagequeue --queue-name {queue}
+"""
+
+#: The servers of tests, for which those of gs and az are started.
+_CHECKOUT = Path(__file__).resolve().parents[1]
+_servers = ExitStack()
 
 
 def beside(name: str) -> ModuleType:
@@ -76,6 +99,48 @@ def start_oss(host: str, port: int, mns_port: int, bucket: str, queue: str) -> s
     )
 
 
+def start_gs(bucket: str, queue: str) -> str:
+    """Starts Cloud Storage and Pub/Sub; returns the next commands to type."""
+    servers, clouds = _of_tests()
+    messages = _servers.enter_context(servers.pubsub())
+    subscription = clouds.PubSub(messages).make(queue).subscription
+    events = ["-event.pubsub-project-id=tests", f"-event.pubsub-topic={queue}", "-event.list=finalize,delete,metadataUpdate"]
+    emulator = {"PUBSUB_EMULATOR_HOST": messages.partition("://")[2]}
+    endpoint = _servers.enter_context(servers.fake_gcs(*events, **emulator))
+    clouds.google_client(clouds.Access("gs", endpoint=endpoint)).create_bucket(bucket, project="tests")
+    return _GS.format(endpoint=endpoint, messages=messages, bucket=bucket, queue=subscription)
+
+
+def start_az(bucket: str, queue: str) -> str:
+    """Starts Blob Storage and Storage Queues; returns the next commands to type."""
+    from azure.storage.blob import BlobServiceClient
+    from azure.storage.queue import QueueClient
+
+    servers, _ = _of_tests()
+    account, key = servers.AZURE_ACCOUNT, servers.AZURE_KEY
+    keys = {"account_name": account, "account_key": key}
+    blobs = _servers.enter_context(servers.azurite())
+    host, _, port = blobs.rpartition(":")
+    messages = f"{host}:{int(port) + 1}"
+    with BlobServiceClient(f"{blobs}/{account}", keys) as service:
+        service.create_container(bucket)
+    client = QueueClient(f"{messages}/{account}", queue, credential=keys)
+    client.create_queue()
+    events = beside("event_grid").EventGrid(blobs.partition("://")[2], bucket, client)
+    threading.Thread(target=events.serve_forever, daemon=True).start()
+    address = f"{messages}/{account}/{queue}"
+    endpoint = f"http://127.0.0.1:{events.server_port}"
+    return _AZ.format(endpoint=endpoint, messages=messages, bucket=bucket, queue=address, account=account, key=key)
+
+
+def _of_tests() -> tuple[Any, Any]:
+    sys.path.insert(0, str(_CHECKOUT))
+    from tests import clouds, servers
+
+    atexit.register(_servers.close)
+    return servers, clouds
+
+
 def _reachable(host: str) -> str:
     return "127.0.0.1" if host == "0.0.0.0" else host
 
@@ -83,7 +148,7 @@ def _reachable(host: str) -> str:
 def main() -> None:
     """Runs until it is stopped."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("clouds", nargs="*", metavar="s3|oss", help="both unless one is named")
+    parser.add_argument("clouds", nargs="*", metavar="s3|oss|gs|az", help="s3 and oss unless some are named")
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 is for containers only")
     parser.add_argument("--s3-port", type=int, default=4566)
     parser.add_argument("--oss-port", type=int, default=9100)
@@ -92,12 +157,17 @@ def main() -> None:
     parser.add_argument("--queue", default="demo-events")
     said = parser.parse_args()
     clouds = set(said.clouds or ("s3", "oss"))
-    if clouds - {"s3", "oss"}:
-        parser.error(f"choose s3 or oss, not {', '.join(sorted(clouds - {'s3', 'oss'}))}")
+    known = {"s3", "oss", "gs", "az"}
+    if clouds - known:
+        parser.error(f"choose s3, oss, gs or az, not {', '.join(sorted(clouds - known))}")
     if "s3" in clouds:
         print(start_s3(said.host, said.s3_port, said.bucket, said.queue), flush=True)
     if "oss" in clouds:
         print(start_oss(said.host, said.oss_port, said.mns_port, said.bucket, said.queue), flush=True)
+    if "gs" in clouds:
+        print(start_gs(said.bucket, said.queue), flush=True)
+    if "az" in clouds:
+        print(start_az(said.bucket, said.queue), flush=True)
     print("Ready. Ctrl-C ends everything.", flush=True)
     try:
         threading.Event().wait()

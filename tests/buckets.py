@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tests.servers import served
+from tests.servers import AZURE_ACCOUNT, AZURE_KEY, served
+from volstream.base.model.providers import PROVIDERS, ProviderWords
 
 _STANDINS = Path(__file__).parent.parent / "localstack"
 
@@ -21,6 +21,8 @@ KEYS = {
     "AWS_SECRET_ACCESS_KEY": "test",
     "ALIBABA_CLOUD_ACCESS_KEY_ID": "test",
     "ALIBABA_CLOUD_ACCESS_KEY_SECRET": "test",
+    "AZURE_STORAGE_ACCOUNT": AZURE_ACCOUNT,
+    "AZURE_STORAGE_KEY": AZURE_KEY,
 }
 
 BUCKET, QUEUE = "demo", "demo-events"
@@ -31,7 +33,7 @@ class Cloud:
     """A cloud that runs on this machine, with a bucket and a queue that is notified of its changes.
 
     Attributes:
-        kind: ``s3`` or ``oss``.
+        kind: the scheme of its locations.
         messages: where the queue's server is.
     """
 
@@ -41,60 +43,106 @@ class Cloud:
 
     @property
     def region(self) -> str:
-        return {"s3": "us-east-1", "oss": "cn-hangzhou"}[self.kind]
+        return {"s3": "us-east-1", "oss": "cn-hangzhou"}.get(self.kind, "")
 
     @property
-    def queue_type(self) -> str:
-        return {"s3": "AWS_SQS", "oss": "ALICLOUD_MNS"}[self.kind]
+    def in_region(self) -> str:
+        """The clause of SQL that says so."""
+        return f" REGION = '{self.region}'" if self.region else ""
+
+    @property
+    def words(self) -> ProviderWords:
+        return PROVIDERS[self.kind]
 
     @property
     def queue(self) -> str:
-        """Its name; Alibaba's are named by an address."""
-        return QUEUE if self.kind == "s3" else f"{self.messages}/queues/{QUEUE}"
+        """Its name; only Amazon's needs no address."""
+        paths = {"oss": f"queues/{QUEUE}", "gs": f"projects/tests/subscriptions/{QUEUE}", "az": f"{AZURE_ACCOUNT}/{QUEUE}"}
+        return f"{self.messages}/{paths[self.kind]}" if self.kind in paths else QUEUE
+
+    @property
+    def connection(self) -> Sequence[str]:
+        """Options of ``create-connection``."""
+        return ["--type", self.kind, "--endpoint", self.endpoint, *(["--region", self.region] if self.region else [])]
 
     def bucket(self) -> Bucket:
-        return Bucket(self)
+        return {"s3": _s3, "oss": _oss, "gs": _gs, "az": _az}[self.kind](self)
 
 
+@dataclass(frozen=True)
 class Bucket:
-    """Objects of the cloud's bucket, changed by other programs."""
+    """Objects of the cloud's bucket, changed by other programs.
 
-    def __init__(self, cloud: Cloud) -> None:
-        self._s3: Any = None
-        if cloud.kind == "s3":
-            import boto3
+    Attributes:
+        keys: those below a prefix.
+    """
 
-            keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
-            self._s3 = boto3.client("s3", endpoint_url=cloud.endpoint, region_name=cloud.region, **keys)
-        else:
-            import oss2
-
-            self._oss = oss2.Bucket(
-                oss2.AuthV4("test", "test"), cloud.endpoint, BUCKET, region=cloud.region, is_verify_object_strict=False
-            )
-
-    def put(self, key: str, text: str) -> None:
-        if self._s3 is not None:
-            self._s3.put_object(Bucket=BUCKET, Key=key, Body=text.encode())
-        else:
-            self._oss.put_object(key, text.encode())
-
-    def delete(self, key: str) -> None:
-        if self._s3 is not None:
-            self._s3.delete_object(Bucket=BUCKET, Key=key)
-        else:
-            self._oss.delete_object(key)
+    put: Callable[[str, bytes], object]
+    delete: Callable[[str], object]
+    get: Callable[[str], bytes]
+    keys: Callable[[str], Iterable[str]]
 
     def texts(self, prefix: str) -> Mapping[str, str]:
         """The objects below a prefix, by the rest of their keys."""
-        if self._s3 is not None:
-            pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
-            keys = [one["Key"] for page in pages for one in page.get("Contents", ())]
-            return {key.removeprefix(prefix): self._s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode() for key in keys}
-        import oss2
+        return {key.removeprefix(prefix): self.get(key).decode() for key in self.keys(prefix)}
 
-        found = [one.key for one in oss2.ObjectIteratorV2(self._oss, prefix=prefix)]
-        return {key.removeprefix(prefix): self._oss.get_object(key).read().decode() for key in found}
+
+def _s3(cloud: Cloud) -> Bucket:
+    import boto3
+
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    client = boto3.client("s3", endpoint_url=cloud.endpoint, region_name=cloud.region, **keys)
+
+    def listed(prefix: str) -> Iterator[str]:
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix):
+            yield from (one["Key"] for one in page.get("Contents", ()))
+
+    return Bucket(
+        lambda key, content: client.put_object(Bucket=BUCKET, Key=key, Body=content),
+        lambda key: client.delete_object(Bucket=BUCKET, Key=key),
+        lambda key: bytes(client.get_object(Bucket=BUCKET, Key=key)["Body"].read()),
+        listed,
+    )
+
+
+def _oss(cloud: Cloud) -> Bucket:
+    import oss2
+
+    auth = oss2.AuthV4("test", "test")
+    bucket = oss2.Bucket(auth, cloud.endpoint, BUCKET, region=cloud.region, is_verify_object_strict=False)
+    return Bucket(
+        bucket.put_object,
+        bucket.delete_object,
+        lambda key: bytes(bucket.get_object(key).read()),
+        lambda prefix: (one.key for one in oss2.ObjectIteratorV2(bucket, prefix=prefix)),
+    )
+
+
+def _gs(cloud: Cloud) -> Bucket:
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud.storage import Client
+
+    made = AnonymousCredentials()  # type: ignore[no-untyped-call]  # Google's has no types
+    bucket = Client("-", made, client_options={"api_endpoint": cloud.endpoint}).bucket(BUCKET)
+    return Bucket(
+        lambda key, content: bucket.blob(key).upload_from_string(content, "text/plain"),
+        lambda key: bucket.blob(key).delete(),
+        lambda key: bytes(bucket.blob(key).download_as_bytes()),
+        lambda prefix: (blob.name for blob in bucket.client.list_blobs(BUCKET, prefix=prefix)),
+    )
+
+
+def _az(cloud: Cloud) -> Bucket:
+    from azure.storage.blob import BlobServiceClient
+
+    keys = {"account_name": AZURE_ACCOUNT, "account_key": AZURE_KEY}
+    container = BlobServiceClient(f"{cloud.endpoint}/{AZURE_ACCOUNT}", keys).get_container_client(BUCKET)
+    return Bucket(
+        lambda key, content: container.upload_blob(key, content, overwrite=True),
+        container.delete_blob,
+        lambda key: bytes(container.download_blob(key).readall()),
+        lambda prefix: container.list_blob_names(name_starts_with=prefix),
+    )
 
 
 @contextmanager
@@ -114,11 +162,13 @@ def clouds(kinds: Sequence[str] = ("s3", "oss")) -> Iterator[Mapping[str, Cloud]
             assert found, said
             return found[1]
 
-        made = {}
-        if "s3" in kinds:
-            made["s3"] = Cloud("s3", at("STS"), at("STS"))
-        if "oss" in kinds:
-            made["oss"] = Cloud("oss", at("OSS and STS"), at("MNS"))
+        places = {
+            "s3": ("STS", "STS"),
+            "oss": ("OSS and STS", "MNS"),
+            "gs": ("Cloud Storage", "Pub/Sub"),
+            "az": ("Blob Storage", "Storage Queues"),
+        }
+        made = {kind: Cloud(kind, *map(at, places[kind])) for kind in kinds}
         try:
             yield made
         finally:

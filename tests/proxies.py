@@ -1,16 +1,18 @@
-"""A server in front of another one, which is slow, refuses, or hangs up when a test says so."""
+"""A server in front of another one, which is slow, refuses, hangs up, or breaks off its answers when a test says so."""
 
 from __future__ import annotations
 
 import socket
 import socketserver
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from urllib.parse import urlsplit
 
-_REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_BODY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+_ANSWER = "HTTP/1.1 {}\r\nContent-Type: application/xml\r\nContent-Length: {}\r\nConnection: close\r\n\r\n"
 
 
 class Mood(StrEnum):
@@ -19,7 +21,17 @@ class Mood(StrEnum):
     GOOD = "good"
     SLOW = "slow"  # each piece of an answer comes late
     REFUSING = "refusing"  # 503 to each request
+    FAILING = "failing"  # 500 to each request
     RUDE = "rude"  # hangs up at each request
+    TRUNCATING = "truncating"  # ends in the middle of an answer, as if that were all
+    RESETTING = "resetting"  # resets the connection in the middle of an answer
+
+
+#: What is answered instead of the server behind.
+_INSTEAD = {
+    mood: _ANSWER.format(status, len(_BODY)).encode() + _BODY
+    for mood, status in ((Mood.REFUSING, "503 Slow Down"), (Mood.FAILING, "500 Internal Server Error"))
+}
 
 
 class Proxy(socketserver.ThreadingTCPServer):
@@ -58,9 +70,9 @@ class _Passing(socketserver.BaseRequestHandler):
             threading.Thread(target=self._back, args=(behind,), daemon=True).start()
             while data := self.request.recv(65536):
                 mood = self.server.mood
-                if mood is Mood.REFUSING:
-                    self.request.sendall(_REFUSAL)
-                if mood in (Mood.REFUSING, Mood.RUDE):
+                if mood in _INSTEAD:
+                    self.request.sendall(_INSTEAD[mood])
+                if mood in _INSTEAD or mood is Mood.RUDE:
                     break
                 behind.sendall(data)
             with suppress(OSError):
@@ -71,7 +83,14 @@ class _Passing(socketserver.BaseRequestHandler):
             while data := behind.recv(65536):
                 if self.server.mood is Mood.SLOW:
                     self.server.ended.wait(self.server.delay)
-                self.request.sendall(data)
+                mood = self.server.mood
+                broken = mood in (Mood.TRUNCATING, Mood.RESETTING)
+                self.request.sendall(data[: len(data) // 2] if broken else data)
+                if mood is Mood.RESETTING:
+                    self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    self.request.close()
+                if broken:
+                    break
             self.request.shutdown(socket.SHUT_RDWR)
 
 

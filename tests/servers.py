@@ -394,11 +394,11 @@ _INSTALLED = {
 }
 
 
-def main() -> int:
-    """Installs what is not there; returns the process's exit status."""
+def main(names: Sequence[str] = ()) -> int:
+    """Installs what is not there, of all servers or some; returns the process's exit status."""
     status = 0
     for name, (program, install) in _INSTALLED.items():
-        if program.exists():
+        if program.exists() or (names and name not in names):
             continue
         print(f"{name}: installing, which takes minutes", flush=True)  # noqa: T201  # the command's output
         try:
@@ -412,4 +412,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

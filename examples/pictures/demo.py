@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from places import CHECKOUT, S3, Folder, Oss, Place
+from places import CHECKOUT, S3, Azure, Folder, Gs, Oss, Place
 
 DEMO = CHECKOUT / ".demo"
 HOME = DEMO / "home"
@@ -32,7 +32,13 @@ LOG = DEMO / "daemon.log"
 TABLE = HOME / "warehouse" / "tables" / "public" / "pictures"
 VOLSTREAM = Path(sys.executable).parent / "volstream"
 
-PLACES: dict[str, Callable[[], Place]] = {"folder": lambda: Folder(DEMO / "pictures"), "s3": S3, "oss": Oss}
+PLACES: dict[str, Callable[[], Place]] = {
+    "folder": lambda: Folder(DEMO / "pictures"),
+    "s3": S3,
+    "oss": Oss,
+    "gcs": Gs,
+    "azure": Azure,
+}
 
 #: Time limit of a step.
 LIMIT_SECONDS = 60.0

@@ -6,6 +6,7 @@ What does not belong here: the steps of the demo (``demo.py``).
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import shlex
 import shutil
@@ -74,10 +75,11 @@ class Bucket:
         """Parses the commands that ``up.py`` prints: the keys, the connection and the volume."""
         lines = type_next.replace("\\\n", "").splitlines()
         typed = [shlex.split(line) for line in lines if line.strip().startswith(("export ", "volstream "))]
-        (_, *keys), (_, *connect), (_, _, _, location, *options) = typed
-        os.environ.update(key.split("=", 1) for key in keys)
+        *exports, (_, *connect), (_, _, _, location, *options) = typed
+        os.environ.update(key.split("=", 1) for _, *keys in exports for key in keys)
         self.connection, self.volume = tuple(connect), (location, *options)
-        self.endpoint, self.region = (connect[connect.index(option) + 1] for option in ("--endpoint", "--region"))
+        options_of = dict(itertools.pairwise(connect))
+        self.endpoint, self.region = options_of["--endpoint"], options_of.get("--region", "")
         self.bucket, _, self.folder = location.partition("://")[2].partition("/")
 
 
@@ -123,6 +125,51 @@ class Oss(Bucket):
         key = f"{self.folder}/{name}"
         print(f">>> bucket.delete_object({key!r})")
         self._bucket.delete_object(key)
+
+
+class Gs(Bucket):
+    """Files by google-cloud-storage."""
+
+    def __init__(self) -> None:
+        super().__init__(_up().start_gs("demo", "demo-events"))
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud.storage import Client
+
+        client = Client("demo", AnonymousCredentials(), client_options={"api_endpoint": self.endpoint})
+        self._bucket: Any = client.bucket(self.bucket)
+
+    def put(self, source: Path, name: str) -> None:
+        key = f"{self.folder}/{name}"
+        print(f">>> bucket.blob({key!r}).upload_from_filename({source.name!r})")
+        self._bucket.blob(key).upload_from_filename(str(source))
+
+    def delete(self, name: str) -> None:
+        key = f"{self.folder}/{name}"
+        print(f">>> bucket.blob({key!r}).delete()")
+        self._bucket.blob(key).delete()
+
+
+class Azure(Bucket):
+    """Files by azure-storage-blob."""
+
+    def __init__(self) -> None:
+        super().__init__(_up().start_az("demo", "demo-events"))
+        from azure.storage.blob import ContainerClient
+
+        account, key = (os.environ[f"AZURE_STORAGE_{part}"] for part in ("ACCOUNT", "KEY"))
+        keys = {"account_name": account, "account_key": key}
+        self._container = ContainerClient(f"{self.endpoint}/{account}", self.bucket, credential=keys)
+
+    def put(self, source: Path, name: str) -> None:
+        key = f"{self.folder}/{name}"
+        print(f">>> container.upload_blob({key!r}, open({source.name!r}, 'rb'), overwrite=True)")
+        with source.open("rb") as content:
+            self._container.upload_blob(key, content, overwrite=True)
+
+    def delete(self, name: str) -> None:
+        key = f"{self.folder}/{name}"
+        print(f">>> container.delete_blob({key!r})")
+        self._container.delete_blob(key)
 
 
 def _up() -> ModuleType:

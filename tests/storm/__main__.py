@@ -26,7 +26,7 @@ from tests.storm.storm import Plan, Storm, UntrueError
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--kills", type=int, default=1000, show_default=True, help="Processes to kill.")
 @click.option("--catalog", type=click.Choice(["sqlite", "postgres"]), default="sqlite", show_default=True)
-@click.option("--store", type=click.Choice(["local", "s3", "oss"]), default="local", show_default=True)
+@click.option("--store", type=click.Choice(["local", "s3", "oss", "gs", "az"]), default="local", show_default=True)
 @click.option("--files", type=int, default=60, show_default=True, help="Of each volume, to begin with.")
 @click.option("--batch", type=int, default=50, show_default=True, help="Files of a batch.")
 @click.option("--jobs", type=click.Choice(["1", "2", "4"]), default="4", show_default=True, help="Two volumes for four.")

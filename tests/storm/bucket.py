@@ -1,4 +1,4 @@
-"""The files of a storm's volume in a bucket of a cloud's stand-in."""
+"""The files of a storm's volume in a bucket of a cloud."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BucketFiles(Files):
 
     def _write(self, paths: Sequence[str]) -> None:
         for path in paths:
-            self._bucket.put(f"storm/{path}", self.texts[path])
+            self._bucket.put(f"storm/{path}", self.texts[path].encode())
 
     def _remove(self, paths: Sequence[str], folder: str | None = None) -> None:
         for path in paths:
@@ -28,5 +28,5 @@ class BucketFiles(Files):
 
     def _rename(self, moved: Mapping[str, str], folders: tuple[str, str] | None = None) -> None:
         for old, new in moved.items():
-            self._bucket.put(f"storm/{new}", self.texts[new])
+            self._bucket.put(f"storm/{new}", self.texts[new].encode())
             self._bucket.delete(f"storm/{old}")

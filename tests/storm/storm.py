@@ -122,7 +122,7 @@ class Plan:
         jobs: 1; 2, with one whose files are run in children; or 4, on two volumes.
         longest_pause: seconds between two steps.
         lull: seconds after which a lull ends even where nothing works.
-        store: of the last volume: ``local``, ``s3`` or ``oss``.
+        store: of the last volume: ``local``, or the scheme of a cloud.
         often: what is done at every third step; empty: nothing is preferred.
         outputs: one more job makes files in another volume.
         sets: one more job takes the files of a folder together, if they are two or more.
@@ -284,10 +284,8 @@ class Storm:
         seen = replace(
             self._cloud, endpoint=self._proxies[self._cloud.endpoint].url, messages=self._proxies[self._cloud.messages].url
         )
-        given = ("--type", kind, "--region", seen.region, "--endpoint", seen.endpoint)
-        self.home.ok("create-connection", "cloud", *given)
-        queue = {"s3": "sqs", "oss": "mns"}[kind]
-        return ("--connection", "cloud", "--queue-type", queue, "--queue-name", seen.queue)
+        self.home.ok("create-connection", "cloud", *seen.connection)
+        return ("--connection", "cloud", "--queue-type", seen.words.queue_type, "--queue-name", seen.queue)
 
     def _job(self, job: str, volume: str, function: str, *options: str) -> None:
         self._create(job, volume, function, *options)
