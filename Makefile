@@ -3,7 +3,7 @@
 # make broker   what the tests need besides for a Kafka broker
 # make servers  what the long tests need besides for servers by others: LocalStack, SeaweedFS, Google's Pub/Sub, Azurite
 # make test     setup, then lint and the tests
-# make test-long  the other tests: 10,000 files or events, random histories, both clouds end to end, other Sparks, ...
+# make test-long  the other tests: 10,000 files or events, random histories, all clouds end to end, other Sparks, ...
 # make test-lowest  unit tests, and those of the console, with the lowest versions that pyproject.toml allows, in .cache/lowest
 # make storm    kills the processes of a home at random and looks whether its tables are true (SEED=1 KILLS=1000 CATALOG=sqlite|postgres
 #               STORM="--files 2200 --jobs 1"; --help); make fuzz feeds broken inputs to all that reads text (SEED=1 INPUTS=1000000)

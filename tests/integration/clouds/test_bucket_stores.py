@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -14,6 +16,7 @@ import pytest
 import stamina
 
 from tests.clouds import Answers, Cloud
+from tests.proxies import Mood, before
 from tests.servers import each
 from volstream.base.model.files import FileInfo, Finding
 from volstream.base.model.selection import Selection
@@ -307,3 +310,23 @@ def test_threads_can_share_a_store(s3: Cloud) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(read, range(4))) == [b"x"] * 4
     assert credentials.client(s3.access, "s3") is credentials.client(replace(s3.access), "s3")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mood", [mood for mood in Mood if mood is not Mood.GOOD])
+def test_a_content_is_read_whole_or_not_at_all_however_answers_break_off(cloud: Cloud, bucket: str, mood: Mood) -> None:
+    content = os.urandom(3 << 20)
+    cloud.put(bucket, "a", content)
+    with before(str(cloud.access.endpoint), delay=0.01) as proxy:
+        store = store_of(cloud, bucket, access=replace(cloud.access, endpoint=proxy.url))
+        with store.open("a") as file:
+            begun, rest = file.read(1000), b""
+            proxy.mood = mood
+            timer = threading.Timer(1, setattr, (proxy, "mood", Mood.GOOD))
+            timer.start()
+            with suppress(StorageError):
+                rest = file.read()
+        timer.join()
+        assert not rest or begun + rest == content
+        with store.open("a") as file:
+            assert file.read() == content

@@ -6,6 +6,7 @@ The chart has tests of its own.
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import shutil
 import subprocess
@@ -69,6 +70,38 @@ def test_the_roles_in_the_templates_grant_what_the_policies_of_the_connection_sa
     (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trusted["Action"] == trust["Action"]
     assert [*trusted["Condition"]["StringEquals"]] == [*trust["Condition"]["StringEquals"]]
+
+
+@pytest.mark.parametrize(
+    ("folder", "scheme", "member", "more"),
+    [
+        ("gcp", "gs", "google_service_account.volstream.member", {"roles/iam.serviceAccountTokenCreator"}),
+        ("azure", "az", "azurerm_user_assigned_identity.volstream.principal_id", set[str]()),
+    ],
+)
+def test_the_roles_in_terraform_are_those_in_the_policies_of_the_connection(
+    folder: str, scheme: str, member: str, more: set[str]
+) -> None:
+    text = (DEPLOY / folder / "volstream.tf").read_text()
+    blocks = re.findall(r'^resource "\w+" "\w+" {\n(.*?)^}', text, re.M | re.S)
+    given = {role for block in blocks if member in block for role in re.findall(r'"(roles/[\w.]+|Storage [\w ]+)"', block)}
+    connection = Connection(
+        type=ConnectionType(scheme), id="1", name=Name.parse("c"), external_id="x", created_on=datetime.now(UTC)
+    )
+    asked = provider_by(scheme)
+    assert asked is not None
+    needs = [RequiredAccess("bucket", "in/", "queue", writes=True)]
+    (granted,) = asked.policies(connection, needs)["permission_policy"].values()
+    assert given == {one["role"] for one in granted} | more
+
+
+@pytest.mark.skipif(shutil.which("terraform") is None, reason="this machine has no terraform")
+@pytest.mark.parametrize("folder", ["gcp", "azure"])
+def test_terraform_can_read_the_files_and_finds_them_tidy(folder: str) -> None:
+    environment = {**os.environ, "TF_CLI_CONFIG_FILE": os.devnull, "CHECKPOINT_DISABLE": "1"}
+    command = ["terraform", "fmt", "-check", "-diff", str(DEPLOY / folder)]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
 def cloudformation() -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.servers import NotInstalledError, each, localstack, seaweedfs, served
+from tests.servers import NotInstalledError, azurite, each, localstack, pubsub, seaweedfs, served
 from tests.waiting import eventually
 
 _SERVING = """
@@ -26,7 +26,7 @@ with served(sys.argv[1]) as url:
 """
 
 
-@pytest.mark.parametrize("server", each("moto", "localstack", "seaweedfs"))
+@pytest.mark.parametrize("server", each("moto", "gcs", "localstack", "seaweedfs", "pubsub", "azurite"))
 def test_a_server_is_reached_from_this_machine_alone_and_ends_with_tests_that_are_killed(server: str, tmp_path: Path) -> None:
     with served(server):
         pass  # skipped where it is not installed
@@ -42,7 +42,7 @@ def test_a_server_is_reached_from_this_machine_alone_and_ends_with_tests_that_ar
         eventually(lambda: not any(one.is_running() for one in processes))
 
 
-@pytest.mark.parametrize("server", [localstack, seaweedfs])
+@pytest.mark.parametrize("server", [localstack, seaweedfs, pubsub, azurite])
 def test_a_server_that_is_not_installed_says_how_it_is(
     server: Callable[[], AbstractContextManager[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,15 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.clouds import STANDINS
+from tests.servers import AZURE_ACCOUNT, AZURE_KEY
 from tests.waiting import eventually
 from volstream.base.model.hints import ObjectHint
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws import credentials
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSettings, QueueSpec
+from volstream.files.storage import open_store
+from volstream.files.storage.base import Writable
 
 TEST = Keys("test", "test")
 
@@ -78,6 +82,20 @@ def test_both_clouds_start_with_a_bucket_that_notifies_a_queue() -> None:
         oss_put(oss, "in/a b")
         found = told("mns", names[1], Access("oss", "cn-hangzhou", oss, credentials="static", keys=TEST))
         assert found == [ObjectHint("demo", "in/a b")]
+
+
+@pytest.mark.long
+def test_the_clouds_of_servers_by_others_start_with_a_bucket_that_notifies_a_queue() -> None:
+    with started("up.py", "gs", "az", until="Ready") as said:
+        places = re.findall(r"--endpoint (\S+)", said)
+        names = re.findall(r"--queue-name (\S+)", said)
+        keys = Keys(AZURE_ACCOUNT, AZURE_KEY)
+        accesses = Access("gs", endpoint=places[0]), Access("az", endpoint=places[1], credentials="static", keys=keys)
+        for access, kind, name in zip(accesses, ("pubsub", "storagequeue"), names, strict=True):
+            store = open_store(f"{access.provider}://demo", access)
+            assert isinstance(store, Writable)
+            store.write("in/ü a b+%20", b"x")
+            assert told(kind, name, access)[0] == ObjectHint("demo", "in/ü a b+%20")
 
 
 def test_the_stand_ins_run_as_scripts_though_one_shares_its_name_with_an_sdk() -> None:

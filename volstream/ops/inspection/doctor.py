@@ -158,8 +158,8 @@ class _ExaminedVolume:
 
         def ask() -> str:
             access = self._access()
-            keys = provider.for_tasks(access, self._volume.location).keys
-            given = "signing keys of a day" if keys is None else f"the temporary key {keys.id}"
+            tasks = provider.for_tasks(access, self._volume.location)
+            given = "signing keys of a day" if tasks.days else f"a temporary key of {tasks.keys.id}" if tasks.keys else "none"
             return f"{access.credentials}, {access.role_arn or 'no role'}; tasks get {given}"
 
         return _try("credentials", ask)
