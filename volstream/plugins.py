@@ -17,6 +17,7 @@ from volstream.files.queues.remote import RemoteQueue
 from volstream.files.queues.webhook import parse
 from volstream.files.storage.base import HasDetails, KeyOrdered, ObjectStore, TakesOutputs, Writable
 from volstream.files.storage.bucket_store import BucketStore, Found
+from volstream.files.storage.parts import PartedStore
 from volstream.files.storage.ranged import Content
 from volstream.files.storage.types import content_type
 
@@ -38,6 +39,7 @@ __all__ = [
     "Message",
     "ObjectHint",
     "ObjectStore",
+    "PartedStore",
     "Provider",
     "QueueSpec",
     "QueueState",

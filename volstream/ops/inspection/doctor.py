@@ -159,7 +159,7 @@ class _ExaminedVolume:
         def ask() -> str:
             access = self._access()
             tasks = provider.for_tasks(access, self._volume.location)
-            given = "signing keys of a day" if tasks.days else f"a temporary key of {tasks.keys.id}" if tasks.keys else "none"
+            given = "signing keys of a day" if tasks.days else f"a temporary key of {tasks.keys.id}" if tasks.keys else "no keys"
             return f"{access.credentials}, {access.role_arn or 'no role'}; tasks get {given}"
 
         return _try("credentials", ask)

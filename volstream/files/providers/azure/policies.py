@@ -39,8 +39,8 @@ def permission_policy(needs: Sequence[RequiredAccess], _region: str | None, role
         if written:
             assignments.append(_assigned("Storage Blob Data Contributor", scope, principal))
     for queue in queues_of(needs):
-        host = urlsplit(queue).hostname
-        scope = f"{_ACCOUNT}{host.split('.')[0] if host else 'ACCOUNT'}/queueServices/default/queues/{last_part(queue)}"
+        name, service, _ = (urlsplit(queue).hostname or "").partition(".queue.")
+        scope = f"{_ACCOUNT}{name if service else 'ACCOUNT'}/queueServices/default/queues/{last_part(queue)}"
         assignments.append(_assigned("Storage Queue Data Contributor", scope, principal))  # a lesser one cannot extend messages
     return {"roleAssignments": assignments}
 
