@@ -150,7 +150,7 @@ def _wanted(terminal: str) -> str:
         "$END": "the end",
         "SOURCE_KIND": "VOLUME or TABLE",
         "CONNECTION_OPTION": "REGION, ROLE_ARN, ENDPOINT, CREDENTIALS or COMMENT",
-        "LOAD_OPTION": "FORMAT, HEADER, DELIMITER, ENCODING, SCHEMA or NEW_COLUMNS",
+        "LOAD_OPTION": "an option such as FORMAT",
         "OPERATOR": "an expression",
     }
     return names.get(terminal, terminal)

@@ -11,7 +11,8 @@ from typing import Any
 from volstream.api.objects.all import Objects
 from volstream.api.statements.result import Result
 from volstream.api.statements.run import SparkStatements
-from volstream.base.definitions import FileJobSpec, LoadKeys, StreamSpec, forms
+from volstream.base.definitions import FileJobSpec, StreamSpec, forms
+from volstream.base.definitions.job import load_keys
 from volstream.base.definitions.options import Key, keys
 from volstream.base.model.documents import to_json
 from volstream.base.model.names import Name
@@ -198,7 +199,7 @@ class Ddl:
             _text(statement.name),
             _text(options["on_volume"]),
             _text(options["into"]),
-            **_parsed(keys(LoadKeys), options["load"]),
+            **_parsed(load_keys(options["load"]), options["load"]),
             **common,
         )
 

@@ -55,7 +55,9 @@ def unfit(value: object, wanted: str, remedy: str = "") -> InvalidValueError:
 
 
 def as_text(value: Any) -> str:
-    """Returns a plain value as text, as TOML writes it."""
+    """Returns a plain value as text, as TOML writes it; several, with commas between them."""
+    if isinstance(value, tuple):
+        return ",".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

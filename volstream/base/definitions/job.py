@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
 from volstream.base.definitions import forms
-from volstream.base.definitions.options import Option, keys, read, to_create
+from volstream.base.definitions.options import Key, Option, keys, read, to_create
 from volstream.base.definitions.stream import StreamSpec
 from volstream.base.model.names import Name
 from volstream.base.model.text import nearest
@@ -274,13 +274,38 @@ class SetOptions:
         return "file" if self.group_by is None else "set"
 
 
-def _delimiter(value: Any) -> str:
-    text = forms.TEXT.read(value)
-    if text.lower() in ("tab", "\\t"):
-        return "\t"
-    if len(text) != 1 or not text.isascii() or text in '"\r\n':
-        raise InvalidValueError(f"The delimiter cannot be {text!r}.", "Give one ASCII character, or tab.")
-    return str(text)
+def _character(what: str, example: str, *words: str) -> forms.Form:
+    """Returns the form of a character of csv files, or one of some words instead."""
+
+    def read(value: Any) -> str:
+        text: str = forms.TEXT.read(value)
+        if text.lower() in ("tab", "\\t"):
+            text = "\t"
+        if text.lower() in words:
+            return text.lower()
+        if len(text) != 1 or not text.isascii() or text in "\r\n" or (text == '"' and what == "delimiter"):
+            raise InvalidValueError(f"The {what} cannot be {text!r}.", f"Give one ASCII character, {example}.")
+        return text
+
+    return forms.form(f"one ASCII character, {example}", "str", read, metavar="CHARACTER")
+
+
+def _time_format(value: Any) -> str:
+    text: str = forms.TEXT.read(value)
+    shown = datetime(2026, 3, 1, 14, 5, 9, tzinfo=UTC).strftime(text)
+    try:
+        if shown != text and datetime.strptime(shown, text).year == 2026:
+            return text
+    except ValueError:
+        pass
+    raise forms.unfit(text, "a format of dates", "Write it as for Python's strptime, with the year: %d.%m.%Y, not dd.MM.yyyy.")
+
+
+def _prefix(value: Any) -> str:
+    text: str = forms.TEXT.read(value)
+    if not text or not text.isprintable():
+        raise forms.unfit(value, "the beginning of a line", "Give for example '#'.")
+    return text
 
 
 def _encoding(value: Any) -> str:
@@ -294,7 +319,8 @@ def _encoding(value: Any) -> str:
     return codec.name
 
 
-_DELIMITER = forms.form("one ASCII character, or tab", "str", _delimiter, metavar="CHARACTER")
+_DELIMITER = _character("delimiter", "or tab")
+_TIME_FORMAT = forms.form("a format of dates", "str", _time_format, metavar="%d.%m.%Y")
 _ENCODING = forms.form("an encoding", "str", _encoding, metavar="NAME")
 
 
@@ -308,6 +334,25 @@ class LoadKeys:
     header: Annotated[bool, Option("The first row of csv files contains the column names.")] = True
     delimiter: Annotated[str | None, Option("Separator of values in csv files; tab for tabs.", form=_DELIMITER)] = None
     encoding: Annotated[str, Option("Encoding of csv and json files.", form=_ENCODING)] = "utf-8"
+    skip_rows: Annotated[int | None, Option("Lines before the header of csv files.", minimum=0, maximum=_MAX_COUNT)] = None
+    skip_footer: Annotated[int, Option("Rows at the end of csv files that are none.", minimum=0, maximum=1000)] = 0
+    comment_prefix: Annotated[
+        str | None,
+        Option("Lines of csv files that begin so are comments.", form=forms.form("text", "str", _prefix), metavar="'#'"),
+    ] = None
+    null_values: Annotated[
+        Sequence[str], Option(r"Values of csv files that are NULL, besides empty ones: \N, NULL, NA.", single="null_value")
+    ] = ()
+    quote: Annotated[str, Option("Quote around values of csv files.", form=_character("quote", "or none", "none"))] = '"'
+    escape: Annotated[
+        str | None,
+        Option("Character of csv files after which the next one is ordinary.", form=_character("escape", "such as \\")),
+    ] = None
+    decimal: Annotated[str, Option("Before the fraction of numbers in csv files.", form=_character("decimal", "such as ,"))] = "."
+    date_format: Annotated[str | None, Option("Format of dates in csv files; default: ISO 8601.", form=_TIME_FORMAT)] = None
+    timestamp_format: Annotated[
+        str | None, Option("Format of times in csv files; default: ISO 8601.", form=_TIME_FORMAT, metavar="'%d.%m.%Y %H:%M'")
+    ] = None
     schema: Annotated[str | None, Option("The table's columns; default: inferred from a sample of the files.", metavar="DDL")] = (
         None
     )
@@ -367,14 +412,20 @@ class DynamicTableOptions(Scheduled):
     comment: Annotated[str | None, Option(clause=True)] = None
 
 
+def load_keys(names: Iterable[str], *own: str) -> Mapping[str, Key]:
+    """Returns the options of loading, except ``own``. Raises InvalidValueError if a name is none of them."""
+    allowed = to_create(LoadKeys, *own)
+    if unknown := sorted({*names} - allowed.keys()):
+        raise InvalidValueError(f"There is no load option {unknown[0]!r}.", nearest(unknown[0], list(allowed)))
+    return allowed
+
+
 def _load(value: Any) -> LoadKeys:
     if isinstance(value, LoadKeys):
         return value
     if not isinstance(value, Mapping):
         raise forms.unfit(value, 'a table, such as { format = "csv" }')
-    allowed = keys(LoadKeys)
-    if unknown := sorted(value.keys() - allowed):
-        raise InvalidValueError(f"There is no load option {unknown[0]!r}.", nearest(unknown[0], list(allowed)))
+    load_keys(value)
     return LoadKeys(**read(LoadKeys, value))
 
 

@@ -109,6 +109,15 @@ class LoadKeywords(FileJobChanges, total=False):
     header: bool
     delimiter: str | None
     encoding: str
+    skip_rows: int | None
+    skip_footer: int
+    comment_prefix: str | None
+    null_values: Sequence[str] | str
+    quote: str
+    escape: str | None
+    decimal: str
+    date_format: str | None
+    timestamp_format: str | None
     schema: str | None
     infer_types: bool
     new_columns: NewColumns | Literal["add", "rescue", "fail"]

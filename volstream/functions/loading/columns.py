@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from volstream.functions.loading.numbers import DECODER, null_if_inexact
 from volstream.functions.loading.options import LoadOptions
-from volstream.functions.loading.texts import cast_or_null, fit_text, of_text
+from volstream.functions.loading.texts import USUAL, Notation, cast_or_null, fit_text, of_text
 from volstream.functions.types import convert
 from volstream.functions.types.convert import is_too_fine, python_values
 from volstream.functions.types.kinds import is_number, of_arrow
@@ -79,17 +79,18 @@ class TextColumn:
 
     name: str
     values: pa.Array
+    notation: Notation = USUAL
 
     def kind(self) -> pa.DataType:
         """See :class:`FileColumn`."""
-        return of_text(self.values)
+        return of_text(self.values, self.notation)
 
     def fit(self, kind: pa.DataType) -> Fitted:
         """See :class:`FileColumn`."""
         if pa.types.is_nested(kind):
             fitted = JsonColumn(self.name, [_parsed(text) for text in self.values.to_pylist()]).fit(kind)
             return Fitted(fitted.values, _at(self.values, fitted.misfits))
-        values = fit_text(self.values, kind)
+        values = fit_text(self.values, kind, self.notation)
         return Fitted(values, _lost(self.values, values))
 
 
@@ -97,7 +98,7 @@ class TextColumn:
 class FolderColumn(TextColumn):
     """The value that a folder of the file's path names, for each row."""
 
-    value: str | None
+    value: str | None = None
 
     def kind(self) -> pa.DataType:
         """See :class:`FileColumn`: also without rows."""

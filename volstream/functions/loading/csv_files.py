@@ -17,8 +17,10 @@ from volstream.base.model.units import format_size
 from volstream.functions.file import File
 from volstream.functions.loading.columns import Chunk, TextColumn, present
 from volstream.functions.loading.content import MAX_RECORD_BYTES, not_encoded, opened, texts
+from volstream.functions.loading.dialect import Dialect, Encoded
 from volstream.functions.loading.formats import RecognizedFormat
 from volstream.functions.loading.options import LoadOptions
+from volstream.functions.loading.texts import Notation
 from volstream.functions.rejection import FileRejectedError
 
 #: The first row must end within so many characters.
@@ -39,7 +41,8 @@ def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator
     Raises:
         FileRejectedError: it is not such a file.
     """
-    head, blank, is_all = _first_row(file, what, options)
+    dialect = Dialect.of(options, what.delimiter, next(texts(file, what.compression, options.encoding), ""))
+    head, blank, is_all = _first_row(_rows(file, what, options, dialect), dialect, options)
     if head is None:
         return
     _check_width(len(head))
@@ -47,13 +50,17 @@ def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator
     if is_all:  # PyArrow refuses a file that ends in its header
         yield Chunk(0, [TextColumn(name, pa.array([], pa.string())) for name in names])
         return
-    ragged = _Ragged(names, what.delimiter)
+    notation = Notation.of(options)
+    ragged = _Ragged(names, dialect, notation)
+    content, encoding = opened(file, what.compression), options.encoding
+    if dialect.has_other_lines:
+        content, encoding = Encoded(_rows(file, what, options, dialect)), "utf-8"
     try:
-        read = _ReadAs(options.encoding, what.delimiter, len(names))
+        read = _ReadAs(encoding, dialect, len(names))
         skipped = blank + 1 if options.header else 0
-        for batch in read.batches(opened(file, what.compression), skipped=skipped, on_ragged=ragged):
+        for batch in read.batches(content, skipped=skipped, on_ragged=ragged):
             for part in (batch.slice(at, _ROWS) for at in range(0, batch.num_rows, _ROWS)):
-                yield Chunk(part.num_rows, [TextColumn(*pair) for pair in zip(names, part.columns, strict=True)])
+                yield Chunk(part.num_rows, [TextColumn(*pair, notation) for pair in zip(names, part.columns, strict=True)])
             yield from ragged.taken()
     except pa.ArrowInvalid as error:
         raise _rejection(str(error), options.encoding) from None
@@ -62,12 +69,19 @@ def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator
     yield from ragged.taken()
 
 
+def _rows(file: File, what: RecognizedFormat, options: LoadOptions, dialect: Dialect) -> Iterator[str]:
+    """Yields the text of a file, without lines that are no rows."""
+    blocks = texts(file, what.compression, options.encoding)
+    return dialect.rows(blocks) if dialect.has_other_lines else blocks
+
+
 class _Ragged:
     """Rows with more or fewer values than there are columns, which PyArrow passes on as text."""
 
-    def __init__(self, names: Sequence[str], delimiter: str) -> None:
+    def __init__(self, names: Sequence[str], dialect: Dialect, notation: Notation) -> None:
         self._names = names
-        self._delimiter = delimiter
+        self._dialect = dialect
+        self._notation = notation
         self._texts: dict[int, list[str]] = {}
 
     def __call__(self, row: pacsv.InvalidRow) -> str:
@@ -79,9 +93,9 @@ class _Ragged:
         for count, rows in self._texts.items():
             _check_width(count)
             content = "\n".join(rows).encode()
-            read = _ReadAs("utf-8", self._delimiter, count)
+            read = _ReadAs("utf-8", self._dialect, count)
             (batch,) = read.batches(io.BytesIO(content), block_bytes=len(content) + 1)
-            columns = [TextColumn(*pair) for pair in zip(self._names, batch.columns, strict=False)]
+            columns = [TextColumn(*pair, self._notation) for pair in zip(self._names, batch.columns, strict=False)]
             surplus: dict[int, dict[str, str]] = {}
             for number in range(len(self._names), count):
                 for at, value in present(batch.column(number)).items():
@@ -99,7 +113,7 @@ class _ReadAs:
     """
 
     encoding: str
-    delimiter: str
+    dialect: Dialect
     width: int
 
     def batches(
@@ -125,11 +139,15 @@ class _ReadAs:
                     encoding=self.encoding,
                 ),
                 parse_options=pacsv.ParseOptions(
-                    delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=on_ragged
+                    delimiter=self.dialect.delimiter,
+                    quote_char=self.dialect.quote or False,
+                    escape_char=self.dialect.escape or False,
+                    newlines_in_values=True,
+                    invalid_row_handler=on_ragged,
                 ),
                 convert_options=pacsv.ConvertOptions(
                     column_types=dict.fromkeys(numbers, pa.string()),
-                    null_values=[""],
+                    null_values=self.dialect.plain_nulls,
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=False,
                 ),
@@ -165,20 +183,22 @@ class _Ending(io.BufferedIOBase):
         self._told.wait(0.2)
 
 
-def _first_row(file: File, what: RecognizedFormat, options: LoadOptions) -> tuple[list[str] | None, int, bool]:
+def _first_row(blocks: Iterator[str], dialect: Dialect, options: LoadOptions) -> tuple[list[str] | None, int, bool]:
     """Returns the values of the first row, None if there is none; the number of empty lines before it; and whether it is a header
     without a row after it."""
-    blocks = texts(file, what.compression, options.encoding)
     head = ""
     for block in blocks:
         head += block
         if len(head) >= _HEAD_CHARACTERS:
             break
-    lines = io.StringIO(head, newline="")
+    lines, reader = dialect.reader(head)
     try:
-        for blank, row in enumerate(csv.reader(lines, delimiter=what.delimiter)):
+        for blank, row in enumerate(reader):
             if row:
-                if not options.header or lines.read().strip():
+                rest = lines.read()
+                if dialect.may_guess:
+                    dialect.check_first(rest, row, dialect.lead + reader.line_num)
+                if not options.header or rest.strip():
                     return row, blank, False
                 if any("\n" in value for value in row):
                     raise FileRejectedError("A quote in the first row of the file is never closed.")

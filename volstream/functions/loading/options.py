@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from volstream.base.definitions import LoadKeys
 from volstream.base.definitions.forms import as_text
+from volstream.base.definitions.job import load_keys
 from volstream.base.definitions.options import to_create
-from volstream.base.model.text import nearest
-from volstream.errors import InvalidValueError
 
 #: The name under which a job has the function that loads files.
 LOADER = "volstream.functions.loading.loader:Loader"
@@ -27,10 +26,8 @@ class LoadOptions(LoadKeys):
     @classmethod
     def of(cls, arguments: Mapping[str, str]) -> LoadOptions:
         """Parses a job's arguments. Raises InvalidValueError."""
-        unknown = sorted(arguments.keys() - LOADED)
-        if unknown:
-            raise InvalidValueError(f"There is no load option {unknown[0]!r}.", nearest(unknown[0], list(LOADED)))
-        return cls(**{name: LOADED[name].parse(text) for name, text in arguments.items() if text})
+        described = load_keys(arguments, "schema")
+        return cls(**{name: described[name].parse(text) for name, text in arguments.items() if text})
 
     def arguments(self) -> dict[str, str]:
         """Returns the arguments that :meth:`of` parses."""

@@ -56,5 +56,5 @@ def _with(named: Mapping[str, str | None], chunk: Chunk) -> Chunk:
     """Returns rows with the columns that their folders name, in place of others with these names, as in Spark."""
     taken = {name.lower() for name in named}
     own = [column for column in chunk.columns if column.name.lower() not in taken]
-    values = [FolderColumn(name, pa.array([value] * chunk.rows, pa.string()), value) for name, value in named.items()]
+    values = [FolderColumn(name, pa.array([value] * chunk.rows, pa.string()), value=value) for name, value in named.items()]
     return replace(chunk, columns=[*own, *values])

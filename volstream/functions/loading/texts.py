@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.functions.loading.numbers import null_if_inexact
+from volstream.functions.loading.options import LoadOptions
 from volstream.functions.types.kinds import TIMESTAMP
 
 #: Texts that read as the most specific type, in the order in which they are tried. Numbers with leading zeros are codes, and
@@ -24,32 +27,92 @@ _INFERRED: Sequence[tuple[str, pa.DataType]] = (
 _ZONED = r"(Z|[T ].*[+-][0-9:]+)$"
 
 
-def of_text(texts: pa.Array) -> pa.DataType:
+@dataclass(frozen=True)
+class Notation:
+    """How a file writes numbers and times, if not as most do.
+
+    Attributes:
+        decimal: before the fraction.
+        date_format, timestamp_format: as Python's ``strptime`` has them; None: ISO 8601.
+    """
+
+    decimal: str = "."
+    date_format: str | None = None
+    timestamp_format: str | None = None
+
+    @classmethod
+    def of(cls, options: LoadOptions) -> Notation:
+        """Returns the notation that a job's options say."""
+        return cls(options.decimal, options.date_format, options.timestamp_format)
+
+    def format_of(self, kind: pa.DataType) -> str | None:
+        """Returns the format of a type's values; None: they have none of their own."""
+        return self.date_format if pa.types.is_date(kind) else self.timestamp_format if pa.types.is_timestamp(kind) else None
+
+    def pointed(self, texts: pa.Array) -> pa.Array:
+        """Returns numbers with a point before the fraction; NULL in place of those that have one already."""
+        if self.decimal == ".":
+            return texts
+        with_point = pc.match_substring(texts, ".")
+        return pc.replace_substring(pc.if_else(with_point, pa.scalar(None, pa.string()), texts), self.decimal, ".")
+
+
+#: As in most files.
+USUAL = Notation()
+
+
+def of_text(texts: pa.Array, notation: Notation = USUAL) -> pa.DataType:
     """Returns the type that all texts read as; null if there is no text."""
     present = texts.drop_null()
     if not len(present):
         return pa.null()
     trimmed = pc.utf8_trim_whitespace(present)
+    for kind in (pa.date32(), TIMESTAMP):
+        if notation.format_of(kind) and not any(fit_text(part, kind, notation).null_count for part in (trimmed[:1], trimmed)):
+            return kind
     for pattern, kind in _INFERRED:
         # The first text rules out most types.
-        if all(pc.all(pc.match_substring_regex(part, pattern)).as_py() for part in (trimmed[:1], trimmed)):
-            values = fit_text(trimmed, kind)
+        written = notation.pointed(trimmed) if pa.types.is_floating(kind) else trimmed
+        if all(pc.all(pc.match_substring_regex(part, pattern).fill_null(False)).as_py() for part in (written[:1], written)):
+            values = fit_text(trimmed, kind, notation)
             if not values.null_count:
                 return kind
     return pa.string()
 
 
-def fit_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL) -> pa.Array:
     """Returns texts as values of a type that is not nested; NULL for those that do not read as one."""
     if kind == pa.string():
         return texts
     if kind == pa.binary():
         return texts.cast(kind)
     trimmed = pc.utf8_trim_whitespace(texts)
+    if (format_ := notation.format_of(kind)) is not None:
+        return _by_format(trimmed, kind, format_)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        trimmed = notation.pointed(trimmed)
     pattern, prepared = next((text, prepared) for is_one, text, prepared in _READINGS if is_one(kind))
     fitting = pc.if_else(pc.match_substring_regex(trimmed, pattern), trimmed, pa.scalar(None, pa.string()))
     values = cast_or_null(prepared(fitting, kind), kind)
     return null_if_inexact(values, fitting) if pa.types.is_floating(kind) else values
+
+
+def _by_format(texts: pa.Array, kind: pa.DataType, format_: str) -> pa.Array:
+    """Returns dates or times written in a format; NULL in place of others."""
+    distinct = texts.dictionary_encode()
+
+    def value(text: str) -> date | None:
+        try:
+            moment = datetime.strptime(text, format_)
+            if pa.types.is_date(kind):
+                return moment.date()
+            if kind.tz is None:
+                return moment if moment.tzinfo is None else None
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            return None
+
+    return pa.array(map(value, distinct.dictionary.to_pylist()), kind).take(distinct.indices)
 
 
 def cast_or_null(values: Any, kind: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array] = pc.cast) -> pa.Array:

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from volstream.base.definitions import Connection, FileFormat, LoadKeys, NewColumns, Source
-from volstream.base.definitions.options import keys, read
+from volstream.base.definitions.job import load_keys
+from volstream.base.definitions.options import read
 from volstream.base.lifecycle.disks import disk_error
 from volstream.base.model.locations import without_secrets
 from volstream.base.model.names import quote
 from volstream.base.model.providers import PROVIDERS
-from volstream.base.model.text import nearest
 from volstream.base.model.units import format_size
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError, StorageError
@@ -100,9 +100,7 @@ class Upload:
             place = urlsplit(uri)
         except ValueError:
             raise InvalidValueError(f"{without_secrets(uri)} is neither a path nor a URL.") from None
-        allowed = keys(LoadKeys)
-        if unknown := sorted(options.keys() - allowed):
-            raise InvalidValueError(f"There is no option {unknown[0]!r} of a file.", nearest(unknown[0], list(allowed)))
+        load_keys(options)
         values = read(LoadKeys, options if format_ is None else {**options, "format": format_})
         # Elsewhere a name may have # and ?.
         path = place.path if place.scheme in ("http", "https") else uri

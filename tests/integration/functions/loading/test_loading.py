@@ -298,7 +298,7 @@ def test_a_statement_creates_a_job_that_loads(place: Place) -> None:
         ("ON VOLUME v LOAD", SqlError, "A job that loads files needs ON VOLUME and INTO"),
         ("ON STREAM s LOAD INTO t", SqlError, "A job that loads files has no ON STREAM"),
         ("ON VOLUME v LOAD FUNCTION 'f.py:f' INTO t", SqlError, "A job that loads files has no FUNCTION"),
-        ("ON VOLUME v LOAD (COLOR 'red') INTO t", SqlError, "expected FORMAT, HEADER, DELIMITER"),
+        ("ON VOLUME v LOAD (COLOR 'red') INTO t", InvalidValueError, "no load option 'color'"),
         ("ON VOLUME v LOAD (FORMAT 'xml') INTO t", InvalidValueError, "'xml' is not an allowed value"),
         ("ON VOLUME v LOAD (HEADER 'x') INTO t", InvalidValueError, "header: 'x' is not true or false"),
         ("ON VOLUME v LOAD INTO t PROPERTIES ('arg.a' = 'b')", InvalidValueError, "no property 'arg.KEY'"),

@@ -1,0 +1,121 @@
+"""Dialects of csv files: lines that are no rows, words for NULL, quotes and escapes, numbers and times written in other ways."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from tests.loading import Files
+from volstream.errors import InvalidValueError
+from volstream.functions.loading.options import LoadOptions
+from volstream.functions.rejection import FileRejectedError
+
+TWO = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+
+
+def test_lines_before_the_header_comments_and_a_footer_are_no_rows(files: Files) -> None:
+    content = "Report; of March\n\na,b\n1,x\n# checked\n2,y\nTotal,2\n\n"
+    assert files.rows("x.csv", content, skip_rows="2", comment_prefix="#", skip_footer="1") == TWO
+    assert files.rows("x.csv", content.replace("\n", "\r\n"), skip_rows="2", comment_prefix="#", skip_footer="1") == TWO
+    assert files.rows("x.csv", content.replace("\n", "\r"), skip_rows="2", comment_prefix="#", skip_footer="1") == TWO
+    encoded = content.encode("utf-16")
+    assert files.rows("x.csv", encoded, encoding="utf-16", skip_rows="2", comment_prefix="#", skip_footer="1") == TWO
+
+
+def test_a_line_that_looks_like_a_comment_inside_of_quotes_is_part_of_its_value(files: Files) -> None:
+    content = '# by hand\na,b\n1,"x\n# y"\n2,5" disk\n#3,z\n4,"""\n#"\n'
+    rows = files.rows("x.csv", content, comment_prefix="#")
+    assert rows == [{"a": 1, "b": "x\n# y"}, {"a": 2, "b": '5" disk'}, {"a": 4, "b": '"\n#'}]
+    with pytest.raises(FileRejectedError, match="quote in the file is never closed"):
+        files.rows("x.csv", '#\na,b\n1,"x\n', "a INT", comment_prefix="#")
+
+
+@pytest.mark.parametrize(
+    "preamble", ["# exported 2026\n", "// exported, by Ann, 2026\n", "Sales report\n\nof March\n", "Sales,,,\n,,,\n"]
+)
+def test_a_first_line_that_is_no_header_rejects_the_file_and_says_what_to_skip(files: Files, preamble: str) -> None:
+    content = f"{preamble}a,b,c,d\n1,x,2,y\n3,z,4,w\n"
+    lines = preamble.count("\n")
+    with pytest.raises(FileRejectedError, match=rf"first row of the file.*skip_rows={lines}\)"):
+        files.rows("x.csv", content)
+    assert len(files.rows("x.csv", content, skip_rows=str(lines))) == 2
+    assert len(files.rows("x.csv", content, skip_rows="0")) > 2
+
+
+def test_a_comment_above_a_single_column_is_no_header(files: Files) -> None:
+    with pytest.raises(FileRejectedError, match=r"'# exported 2026'.*comment_prefix=#"):
+        files.rows("x.csv", "# exported 2026\nname\nAnn\n")
+    assert files.rows("x.csv", "# exported 2026\nname\nAnn\n", comment_prefix="#") == [{"name": "Ann"}]
+
+
+@pytest.mark.parametrize("content", ["#id,b\n1,2\n", "a\n1\n2\n", "id,\n1,x\n", "a,b\n1,2,3\n1,2,3\n"])
+def test_a_header_that_is_a_little_odd_is_one(files: Files, content: str) -> None:
+    assert files.rows("x.csv", content)
+
+
+def test_excels_first_line_names_the_delimiter(files: Files) -> None:
+    assert files.rows("x.csv", "sep=;\r\na;b\r\n1;x\r\n2;y\r\n") == TWO
+    assert files.rows("x.csv", '\ufeff"sep=|"\na|b\n1|x\n2|y\n') == TWO
+
+
+def test_words_for_null_are_null_unless_they_are_quoted(files: Files) -> None:
+    rows = files.rows("x.csv", 'a,b\nNA,"NA"\n1,NULL\n2,N\n', null_values="NA,NULL")
+    assert rows == [{"a": None, "b": "NA"}, {"a": 1, "b": None}, {"a": 2, "b": "N"}]
+
+
+def test_a_backslash_escapes_but_not_the_null_of_databases(files: Files) -> None:
+    content = 'a|b\n\\N|x\\|y\n1|\\N\n2|"\\"q\\" |\\N|"\n3|\\\\N\n'
+    rows = files.rows("x.csv", content, delimiter="|", escape="\\", null_values="\\N")
+    assert rows == [{"a": None, "b": "x|y"}, {"a": 1, "b": None}, {"a": 2, "b": '"q" |N|'}, {"a": 3, "b": "\\N"}]
+
+
+def test_other_quotes_or_none(files: Files) -> None:
+    assert files.rows("x.csv", "a,b\n1,'x,y'\n", quote="'") == [{"a": 1, "b": "x,y"}]
+    assert files.rows("x.csv", 'a,b\n1,"x\n', quote="none") == [{"a": 1, "b": '"x'}]
+
+
+def test_a_decimal_comma_makes_numbers_and_a_point_then_none(files: Files) -> None:
+    content = "a;b;c\n1,5;2;1.5\n-,25;3;2\n"
+    assert files.columns(("x.csv", content), delimiter=";", decimal=",") == "a DOUBLE, b BIGINT, c STRING"
+    rows = files.rows("x.csv", content, "a DECIMAL(4,2), b INT, c DOUBLE", delimiter=";", decimal=",")
+    assert [(float(row["a"]), row["b"], row["c"], row.get("_rescued_data")) for row in rows] == [
+        (1.5, 2, None, '{"c":"1.5"}'),
+        (-0.25, 3, 2.0, None),
+    ]
+
+
+def test_dates_and_times_are_read_by_their_formats_only(files: Files) -> None:
+    said = {"date_format": "%d.%m.%Y", "timestamp_format": "%d.%m.%Y %H:%M"}
+    content = "d,t,s\n1.3.2026,1.3.2026 14:05,2026-03-01\n31.12.2026,31.12.2026 00:00,31.2.2026\n"
+    assert files.columns(("x.csv", content), **said) == "d DATE, t TIMESTAMP, s STRING"
+    rows = files.rows("x.csv", content, "d DATE, t TIMESTAMP, s DATE", **said)
+    assert rows == [
+        {"d": date(2026, 3, 1), "t": datetime(2026, 3, 1, 14, 5, tzinfo=UTC), "s": None, "_rescued_data": '{"s":"2026-03-01"}'},
+        {"d": date(2026, 12, 31), "t": datetime(2026, 12, 31, tzinfo=UTC), "s": None, "_rescued_data": '{"s":"31.2.2026"}'},
+    ]
+    [row] = files.rows("x.csv", "t\n2026/03/01 01:00 +0200\n", "t TIMESTAMP", timestamp_format="%Y/%m/%d %H:%M %z")
+    assert row == {"t": datetime(2026, 2, 28, 23, tzinfo=UTC)}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"date_format": "dd.MM.yyyy"},
+        {"date_format": "%d.%m."},
+        {"quote": "''"},
+        {"escape": ""},
+        {"comment_prefix": "\n"},
+        {"skip_rows": "-1"},
+    ],
+)
+def test_options_that_cannot_be_are_errors(said: dict[str, str]) -> None:
+    [(name, value)] = said.items()
+    if value:
+        with pytest.raises(InvalidValueError, match=name):
+            LoadOptions.of(said)
+
+
+def test_options_are_read_back_as_they_were_said() -> None:
+    said = {"null_values": "\\N,NA", "skip_rows": "0", "quote": "none", "escape": "\\", "delimiter": "\t"}
+    assert LoadOptions.of(LoadOptions.of(said).arguments()) == LoadOptions.of(said)

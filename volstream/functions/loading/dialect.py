@@ -1,0 +1,211 @@
+"""How a csv file is written: which of its lines are rows, and where values begin and end. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from volstream.base.model.text import counted, shortened
+from volstream.base.model.units import format_size
+from volstream.functions.loading.content import MAX_RECORD_BYTES
+from volstream.functions.loading.options import LoadOptions
+from volstream.functions.rejection import FileRejectedError
+
+#: The place after each line.
+_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
+
+#: Excel's first line that names the delimiter.
+_SEP = re.compile(r'"?sep=([^"\r\n])"?\r?\n', re.IGNORECASE)
+
+#: How lines begin that are comments in most files that have such.
+_COMMENTS = ("#", "//", "--", "%")
+
+#: Rows that tell whether the first one is a header.
+_SHOWN = 100
+
+#: Lines that are encoded at once.
+_LINES = 10_000
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file is written.
+
+    Attributes:
+        quote: around values; None: quotes are ordinary characters.
+        escape: takes the meaning from the next character; None: there is none.
+        nulls: unquoted values that are NULL, besides empty ones.
+        lead, footer: lines before the header, and at the end.
+        comment: how lines begin that are no rows; None: there are none.
+        may_guess: the first row may be rejected as no header.
+    """
+
+    delimiter: str
+    quote: str | None
+    escape: str | None
+    nulls: Sequence[str]
+    lead: int
+    footer: int
+    comment: str | None
+    may_guess: bool
+
+    @classmethod
+    def of(cls, options: LoadOptions, delimiter: str, begin: str) -> Dialect:
+        """Returns the dialect of a file with this beginning: a line ``sep=;`` there names its delimiter, as in Excel."""
+        named = _SEP.match(begin)
+        return cls(
+            delimiter=delimiter if named is None else named[1],
+            quote=None if options.quote == "none" else options.quote,
+            escape=options.escape,
+            nulls=options.null_values,
+            lead=max(options.skip_rows or 0, int(named is not None)),
+            footer=options.skip_footer,
+            comment=options.comment_prefix,
+            may_guess=options.skip_rows is None,
+        )
+
+    @property
+    def has_other_lines(self) -> bool:
+        """True if :meth:`rows` may change the text."""
+        return bool(self.lead or self.footer or self.comment or self._escaped_nulls)
+
+    def reader(self, text: str) -> tuple[io.StringIO, Any]:
+        """Returns the lines of a text, and the standard library's reader of them."""
+        lines = io.StringIO(text, newline="")
+        return lines, csv.reader(
+            lines,
+            delimiter=self.delimiter,
+            quotechar=self.quote,
+            escapechar=self.escape,
+            quoting=csv.QUOTE_NONE if self.quote is None else csv.QUOTE_MINIMAL,
+        )
+
+    def rows(self, blocks: Iterable[str]) -> Iterator[str]:
+        """Yields the rows of a text, as text, with empty lines.
+
+        Raises:
+            FileRejectedError: a row is too large, or a quote is never closed.
+        """
+        held: deque[str] = deque()
+        waiting, row = 0, ""
+        for line in islice(_lines(blocks), self.lead, None):
+            if not row and self.comment is not None and line.startswith(self.comment):
+                continue
+            row += line
+            if self._leaves_open(line, is_open=len(row) > len(line)):
+                _check_size(row)
+                continue
+            held.append(self._nulls_at_edges.sub(lambda match: match[1] or "", row) if self._escaped_nulls else row)
+            waiting += not row.isspace()  # empty lines at the end are no footer
+            row = ""
+            while waiting > self.footer:
+                waiting -= not held[0].isspace()
+                yield held.popleft()
+        if row:
+            raise FileRejectedError("A quote in the file is never closed.")
+
+    def check_first(self, rest: str, first: Sequence[str], before: int) -> None:
+        """Raises FileRejectedError if the first row looks like a comment or a title, judging by the rows after it.
+
+        Args:
+            rest: the text after the first row, or its beginning.
+            before: lines up to the end of the first row.
+        """
+        _, reader = self.reader(rest)
+        after: list[tuple[int, int]] = []
+        with suppress(csv.Error):  # PyArrow reads the rows
+            after += ((_width(row), reader.line_num) for row in islice(reader, _SHOWN) if row)
+        widths = [width for width, _ in after]
+        usual, own = max(widths, key=widths.count, default=0), _width(first)
+        is_comment = self.comment is None and first[0].startswith(_COMMENTS)
+        is_title = own * 2 <= usual and (len(first) < usual or usual > 2)
+        if not widths or not (is_title or (is_comment and (own == 1 or own != usual))):
+            return
+        end = next(end for width, end in after if width == usual) if own < usual else 1
+        remedy = f"skip lines (skip_rows={before + end - 1})"
+        if is_comment:
+            remedy += f" or comments (comment_prefix={first[0][0]})"
+        raise FileRejectedError(
+            f"The first row of the file, {shortened(self.delimiter.join(first))}, seems to be a "
+            f"{'comment' if is_comment else 'title'}: it has {counted(own, 'value')}, most rows after it have {usual}. "
+            f"To read the file, {remedy}; skip_rows=0 takes this row as it is."
+        )
+
+    def _leaves_open(self, line: str, *, is_open: bool) -> bool:
+        """Returns whether a quoted value goes on after a line, at whose beginning ``is_open`` says the same."""
+        if self.quote is None:
+            return False
+        at = line.find(self.quote)
+        while at >= 0:
+            if not is_open:
+                is_open = at == 0 or line[at - 1] == self.delimiter
+            elif line.startswith(self.quote, at + 1):
+                at += 1
+            elif self.escape is None or not line[:at].endswith(self.escape):
+                is_open = False
+            at = line.find(self.quote, at + 1)
+        return is_open
+
+    @property
+    def plain_nulls(self) -> Sequence[str]:
+        """The NULLs of :meth:`rows`."""
+        return ["", *(null for null in self.nulls if null not in self._escaped_nulls)]
+
+    @cached_property
+    def _escaped_nulls(self) -> Sequence[str]:
+        r"""The NULLs, such as ``\N``, that PyArrow would not know, because they begin with the escape."""
+        return [null for null in self.nulls if self.escape is not None and null.startswith(self.escape)]
+
+    @cached_property
+    def _nulls_at_edges(self) -> re.Pattern[str]:
+        """Matches such NULLs, and quoted values, which come first, as its group."""
+        no_edge, escape = f"[^{re.escape(self.delimiter)}\r\n]", re.escape(self.escape or "")
+        quoted = "(?!)" if self.quote is None else "{0}(?:[^{0}{1}]|{0}{0}|{1}.)*{0}".format(re.escape(self.quote), escape)
+        nulls = "|".join(map(re.escape, self._escaped_nulls))
+        return re.compile(f"(?<!{no_edge})(?:({quoted})|(?:{nulls})(?!{no_edge}))", re.DOTALL)
+
+
+def _width(row: Sequence[str]) -> int:
+    """Returns the number of values of a row, without the empty ones at its end."""
+    return max((at for at, value in enumerate(row, start=1) if value.strip()), default=0)
+
+
+def _lines(blocks: Iterable[str]) -> Iterator[str]:
+    """Yields the lines of a text, with their ends."""
+    tail = ""
+    for block in blocks:
+        *whole, tail = _ENDS.split(tail + block)
+        if not tail and whole and whole[-1].endswith("\r"):  # perhaps a half
+            tail = whole.pop()
+        yield from whole
+        _check_size(tail)
+    if tail:
+        yield tail
+
+
+def _check_size(row: str) -> None:
+    if len(row) > MAX_RECORD_BYTES:
+        raise FileRejectedError(f"A row of the file is larger than {format_size(MAX_RECORD_BYTES)}, or a quote is never closed.")
+
+
+class Encoded:
+    """Text as a binary file in UTF-8."""
+
+    def __init__(self, pieces: Iterator[str]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        """Returns up to ``size`` bytes; none at the end."""
+        while len(self._rest) < size and (some := "".join(islice(self._pieces, _LINES))):
+            self._rest += some.encode()
+        block, self._rest = self._rest[:size], self._rest[size:]
+        return block
