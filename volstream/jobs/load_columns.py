@@ -25,7 +25,7 @@ from volstream.functions.loading.sample import add, merged
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rows import ArrowRows
 from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to_ddl, type_named
-from volstream.functions.types.widen import grown
+from volstream.functions.types.widen import fields_in, grown
 from volstream.functions.worker import Work
 from volstream.jobs.load import loads
 from volstream.jobs.sample import sample_of
@@ -38,7 +38,7 @@ _log = get("jobs")
 #: Number of files in a sample.
 _SAMPLE = 32
 
-#: Files add columns to a table only up to this number: beyond it, the names are probably data.
+#: Files add columns, and fields of them, to a table only up to this number: beyond it, the names are probably data.
 MAX_COLUMNS = 2000
 
 #: The function that reports a file's columns, and its result.
@@ -100,7 +100,7 @@ def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob |
     for name, field in found.items():
         own = existing.get(name) or before.get(name) or field
         columns[name] = own.with_type(grown(own.type, field.type))
-    if columns == before or len(columns) > MAX_COLUMNS:
+    if columns == before or sum(fields_in(field.type) for field in columns.values()) > MAX_COLUMNS:
         return None
     added = pa.schema([field for name, field in columns.items() if name not in before or field != before[name]])
     job = services.catalog.jobs.change(job, returns=to_ddl(checked(pa.schema([*columns.values()]))))

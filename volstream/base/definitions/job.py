@@ -319,6 +319,14 @@ def _encoding(value: Any) -> str:
     return codec.name
 
 
+def _records(value: Any) -> str:
+    text: str = forms.TEXT.read(value)
+    if not all(text.split(".")):
+        raise forms.unfit(value, "a path of keys", "Give for example Records, or detail.items.")
+    return text
+
+
+_RECORDS = forms.form("a path of keys", "str", _records)
 _DELIMITER = _character("delimiter", "or tab")
 _TIME_FORMAT = forms.form("a format of dates", "str", _time_format, metavar="%d.%m.%Y")
 _ENCODING = forms.form("an encoding", "str", _encoding, metavar="NAME")
@@ -352,6 +360,10 @@ class LoadKeys:
     date_format: Annotated[str | None, Option("Format of dates in csv files; default: ISO 8601.", form=_TIME_FORMAT)] = None
     timestamp_format: Annotated[
         str | None, Option("Format of times in csv files; default: ISO 8601.", form=_TIME_FORMAT, metavar="'%d.%m.%Y %H:%M'")
+    ] = None
+    records: Annotated[
+        str | None,
+        Option("Where the records of json files are: a key, or keys with dots between them.", form=_RECORDS, metavar="KEY.KEY"),
     ] = None
     schema: Annotated[str | None, Option("The table's columns; default: inferred from a sample of the files.", metavar="DDL")] = (
         None

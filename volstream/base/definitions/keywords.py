@@ -118,6 +118,7 @@ class LoadKeywords(FileJobChanges, total=False):
     decimal: str
     date_format: str | None
     timestamp_format: str | None
+    records: str | None
     schema: str | None
     infer_types: bool
     new_columns: NewColumns | Literal["add", "rescue", "fail"]

@@ -9,7 +9,7 @@ import base64
 import binascii
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.base.model.files import is_utf8
+from volstream.base.model.names import NOT_IN_COLUMNS
 from volstream.functions.loading.numbers import DECODER, null_if_inexact
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.texts import USUAL, Notation, cast_or_null, fit_text, of_text
@@ -27,7 +29,7 @@ from volstream.functions.types import convert
 from volstream.functions.types.convert import is_too_fine, python_values
 from volstream.functions.types.kinds import is_number, of_arrow
 from volstream.functions.types.text import as_text, document_values
-from volstream.functions.types.widen import widen
+from volstream.functions.types.widen import grown, of_values_only, widen
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class FileColumn(Protocol):
 
     def kind(self) -> pa.DataType:
         """Returns the type that holds all its values; null if there is none."""
+
+    def grown(self, kind: pa.DataType) -> pa.DataType:
+        """Returns a nested type with the fields that structs in the values have more."""
 
     def fit(self, kind: pa.DataType) -> Fitted:
         """Returns the values as ones of ``kind``."""
@@ -85,13 +90,20 @@ class TextColumn:
         """See :class:`FileColumn`."""
         return of_text(self.values, self.notation)
 
+    def grown(self, kind: pa.DataType) -> pa.DataType:
+        """See :class:`FileColumn`."""
+        return self._as_json().grown(kind)
+
     def fit(self, kind: pa.DataType) -> Fitted:
         """See :class:`FileColumn`."""
         if pa.types.is_nested(kind):
-            fitted = JsonColumn(self.name, [_parsed(text) for text in self.values.to_pylist()]).fit(kind)
+            fitted = self._as_json().fit(kind)
             return Fitted(fitted.values, _at(self.values, fitted.misfits))
         values = fit_text(self.values, kind, self.notation)
         return Fitted(values, _lost(self.values, values))
+
+    def _as_json(self) -> JsonColumn:
+        return JsonColumn(self.name, [_parsed(text) for text in self.values.to_pylist()])
 
 
 @dataclass(frozen=True)
@@ -122,6 +134,10 @@ class ArrowColumn:
     def kind(self) -> pa.DataType:
         """See :class:`FileColumn`."""
         return of_arrow(self.values.type, utc=True)
+
+    def grown(self, kind: pa.DataType) -> pa.DataType:
+        """See :class:`FileColumn`."""
+        return grown(kind, of_values_only(self.kind()))
 
     def fit(self, kind: pa.DataType) -> Fitted:
         """See :class:`FileColumn`."""
@@ -164,6 +180,10 @@ class JsonColumn:
         """See :class:`FileColumn`."""
         kind = functools.reduce(widen, map(_of_class, {*map(type, self.values)}), pa.null())
         return pa.string() if kind in (pa.int64(), pa.float64()) and self.fit(kind).misfits else kind
+
+    def grown(self, kind: pa.DataType) -> pa.DataType:
+        """See :class:`FileColumn`: what belongs to a struct is no text, but has a structure, too."""
+        return grown(kind, of_values_only(_widest(self.values, kind)))
 
     def fit(self, kind: pa.DataType) -> Fitted:
         """See :class:`FileColumn`."""
@@ -212,6 +232,10 @@ class TypedColumn(JsonColumn):
         """See :class:`FileColumn`."""
         return self.type
 
+    def grown(self, kind: pa.DataType) -> pa.DataType:
+        """See :class:`FileColumn`."""
+        return grown(kind, of_values_only(self.type))
+
 
 def _of_class(kind: type) -> pa.DataType:
     """Returns the type for JSON's values of a class. Nested values are text, because their shape may vary."""
@@ -220,6 +244,23 @@ def _of_class(kind: type) -> pa.DataType:
     if kind in (bool, int):
         return pa.bool_() if kind is bool else pa.int64()
     return pa.float64() if kind in (float, Decimal) else pa.string()
+
+
+def _widest(values: Iterable[Any], like: pa.DataType) -> pa.DataType:
+    """Returns the type that holds JSON's values by their structure. Objects are structs, but maps where ``like`` is one."""
+    return functools.reduce(widen, (_shape(value, like) for value in values), pa.null())
+
+
+def _shape(value: Any, like: pa.DataType) -> pa.DataType:
+    if isinstance(value, dict) and pa.types.is_map(like):
+        return pa.map_(like.key_type, _widest(value.values(), like.item_type))
+    if isinstance(value, dict):
+        fields = {field.name.lower(): field.type for field in like} if pa.types.is_struct(like) else {}
+        named = {name: item for name, item in value.items() if name and is_utf8(name) and not NOT_IN_COLUMNS.search(name)}
+        return pa.struct([pa.field(name, _shape(item, fields.get(name.lower(), pa.null()))) for name, item in named.items()])
+    if isinstance(value, list):
+        return pa.list_(_widest(value, like.value_type if pa.types.is_list(like) else pa.null()))
+    return _of_class(type(value))
 
 
 def _parsed(text: str | None) -> Any:

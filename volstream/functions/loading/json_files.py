@@ -7,7 +7,7 @@ parsed by the standard library, some thousand at a time.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -39,7 +39,7 @@ class _Corrupt(str):
 
 
 def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
-    """Yields the rows of a json file.
+    """Yields the rows of a json file: its objects, or those at the path ``records`` in them.
 
     A line that is no JSON object is a row whose text is rescued. Between objects over several lines, or in an array, nobody
     can tell where a broken one ends, and the file is rejected.
@@ -48,7 +48,7 @@ def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator
         FileRejectedError: it is not such a file.
     """
     read = _Counted(texts(file, what.compression, options.encoding))
-    records = _records(read)
+    records = _records(read) if options.records is None else _from_values(read, options.records.split("."))
     while group := list(_until(records, read, read.characters + _CHARACTERS)):
         yield _chunk(group)
 
@@ -115,16 +115,19 @@ def _records(blocks: Iterator[str]) -> Iterator[dict[str, Any] | _Corrupt]:
     first = head.lstrip(_BLANKS).partition("\n")[0]
     content = chain([head], blocks)
     if first.startswith("[") or (first.startswith("{") and (len(first) > MAX_RECORD_BYTES or _is_cut(first))):
-        return _from_values(content)
+        return _from_values(content, ())
     return chain.from_iterable(_from_line(line) for line in _lines(content))
 
 
 def _is_cut(line: str) -> bool:
-    """True if a line is the beginning of an object that goes on in the next line."""
+    """True if a line ends within an object, which goes on in the next line."""
+    at, end = 0, len(line.rstrip(_BLANKS))
     try:
-        DECODER.decode(line)
+        while at < end:
+            _, at = DECODER.raw_decode(line, at)
+            at = end - len(line[at:end].lstrip(_BLANKS))
     except json.JSONDecodeError as error:
-        return error.pos >= len(line.rstrip(_BLANKS))
+        return error.pos >= end
     except (ValueError, RecursionError):
         return False
     return False
@@ -163,27 +166,43 @@ def _record(value: Any) -> dict[str, Any] | _Corrupt:
     return value if isinstance(value, dict) else _Corrupt(as_json(value))
 
 
-def _from_values(blocks: Iterator[str]) -> Iterator[dict[str, Any] | _Corrupt]:
-    """Yields the objects of a text of objects and arrays of objects, one after the other."""
+def _from_values(blocks: Iterator[str], path: Sequence[str]) -> Iterator[dict[str, Any] | _Corrupt]:
+    """Yields the objects at a path of a text of objects and arrays of objects, one after the other."""
     text = _Buffer(blocks)
-    depth, is_next = 0, True
     while (character := text.character()) is not None:
-        if character == "[" and depth == 0:
-            depth, is_next = 1, True
-            text.skip()
-        elif character == "]" and depth == 1:
-            depth = 0
-            text.skip()
-        elif character == "," and depth == 1 and not is_next:
-            is_next = True
-            text.skip()
-        elif depth == 0 or is_next:
-            is_next = False
-            yield _record(text.value(DECODER.raw_decode))
-        else:
-            raise text.broken("a comma is missing")
-    if depth:
-        raise text.broken("the array does not end")
+        yield from _elements(text, path) if character == "[" else _at_path(text, path)
+
+
+def _elements(text: _Buffer, path: Sequence[str]) -> Iterator[dict[str, Any] | _Corrupt]:
+    """Yields the objects at a path of the elements of an array, which is next."""
+    for _ in text.members("]", "the array does not end"):
+        yield from _at_path(text, path)
+
+
+def _at_path(text: _Buffer, path: Sequence[str]) -> Iterator[dict[str, Any] | _Corrupt]:
+    """Yields the objects at a path of the value that is next. Raises FileRejectedError if it has no such path."""
+    if not path:
+        yield _record(text.value(DECODER.raw_decode))
+        return
+    begin, found = text.character(), False
+    for _ in text.members("}", "the object does not end") if begin == "{" else ():
+        key = text.value(DECODER.raw_decode)
+        if text.character() != ":":
+            raise text.broken("a colon is missing")
+        text.skip()
+        if key != path[0]:
+            text.value(DECODER.raw_decode)
+            continue
+        found = True
+        match text.character():
+            case "[":
+                yield from _elements(text, path[1:])
+            case "n":
+                text.value(DECODER.raw_decode)
+            case _:
+                yield from _at_path(text, path[1:])
+    if not found:
+        raise text.broken(f"an object has no {path[0]!r}, where the records are")
 
 
 class _Buffer:
@@ -208,6 +227,23 @@ class _Buffer:
     def skip(self) -> None:
         """Goes on to the next character."""
         self._at += 1
+
+    def members(self, end: str, endless: str) -> Iterator[None]:
+        """Yields before each member of the array or object that is next. Raises FileRejectedError."""
+        self.skip()
+        is_next = True
+        while (character := self.character()) != end:
+            if character == "," and not is_next:
+                is_next = True
+                self.skip()
+            elif character is None:
+                raise self.broken(endless)
+            elif is_next:
+                is_next = False
+                yield
+            else:
+                raise self.broken("a comma is missing")
+        self.skip()
 
     def value(self, decode: Callable[[str, int], tuple[Any, int]]) -> Any:
         """Returns the next value. Raises FileRejectedError."""

@@ -18,7 +18,7 @@ from volstream.functions.loading.sample import add
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.types.text import as_json
-from volstream.functions.types.widen import grown, of_values_only
+from volstream.functions.types.widen import of_values_only
 
 
 class Loader:
@@ -81,7 +81,7 @@ class Loader:
         for name, at in placement.by_name.items():
             kind = self._columns.field(name).type
             if pa.types.is_nested(kind):
-                more = grown(kind, of_values_only(kind_of(chunk.columns[at], self._options)))
+                more = chunk.columns[at].grown(kind)
                 if more != kind:
                     add(missing, pa.field(name, more))
 

@@ -109,6 +109,11 @@ def grown(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
     return kind
 
 
+def fields_in(kind: pa.DataType) -> int:
+    """Returns how many values a type has: one, or those of its fields, items, keys."""
+    return sum(fields_in(kind.field(at).type) for at in range(kind.num_fields)) if kind.num_fields else 1
+
+
 def fields_added(kind: pa.DataType, column: pa.Field) -> list[str]:
     """Returns the fields, as DDL, that a column has after those of its former type; none if it differs in another way."""
     return [*_added(kind, column.type, quote_column(column.name))] if grown(kind, column.type) == column.type else []

@@ -99,15 +99,17 @@ def test_fields_of_structs_are_added_behind_those_of_the_table(place: Place) -> 
     place.run()
     pq.write_table(pa.table({"s": [{"b": 2, "a": 2}], "l": [[{"x": 2, "Y": "y"}]]}), place.folder / "b.parquet")
     pq.write_table(pa.table({"s": [{"b": 2.5, "c": [{"d": 1}]}], "n": [{"o": 1}]}), place.folder / "c.parquet")
+    place.put("d.json", '{"s": {"b": 3, "e": {"f": true}}}')
     more(place)
     assert objects.file_job(place.session.jobs.get("j")).returns == (
-        "s STRUCT<a: BIGINT, b: DOUBLE, c: ARRAY<STRUCT<d: BIGINT>>>, l ARRAY<STRUCT<x: BIGINT, `Y`: STRING>>, "
+        "s STRUCT<a: BIGINT, b: DOUBLE, c: ARRAY<STRUCT<d: BIGINT>>, e: STRUCT<f: BOOLEAN>>, l ARRAY<STRUCT<x: BIGINT, `Y`: STRING>>, "
         "m STRUCT<k: BIGINT>, _rescued_data STRING, n STRUCT<o: BIGINT>"
     )
     assert table(place, "_file_path, to_json(s), to_json(l), m.k, n.o, _rescued_data") == [
         ("a.parquet", '{"a":1}', '[{"x":1}]', 1, None, None),
         ("b.parquet", '{"a":2,"b":2.0}', '[{"x":2,"Y":"y"}]', None, None, None),
         ("c.parquet", '{"b":2.5,"c":[{"d":1}]}', None, None, 1, None),
+        ("d.json", '{"b":3.0,"e":{"f":true}}', None, None, None, None),
     ]
 
 

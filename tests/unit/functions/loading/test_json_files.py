@@ -177,3 +177,78 @@ def test_keys_that_are_data_are_no_columns(files: Files) -> None:
     text = json.dumps({f"k{number}": 1 for number in range(10_001)}) + "\n" + "{}\n" * 10
     with pytest.raises(FileRejectedError, match="more than 10,000 different keys"):
         files.columns(("x.json", text))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"a":1}{"a":2}{"a":3}',
+        '{"a":1}{"a":\n2} {"a":3}',
+        '{\n"a":1}\n{"a":2}{"a":3\n}',
+        '{"a":1}\n{"a":2}{"a":3}',
+        '{"a":1}  {"a":2}\r\n{"a":3}',
+    ],
+)
+def test_objects_one_after_the_other_are_rows_wherever_lines_end(files: Files, content: str) -> None:
+    assert files.rows("x.json", content) == [{"a": 1}, {"a": 2}, {"a": 3}]
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("Records", '{"Records":[{"a":1},{"a":2}],"n":{"Records":[{"a":9}]}}'),
+        ("Records", '{"x":[1],"Records":[{"a":1}]}\n{"Records":[]}{"Records":null} {"Records":{"a":2}}'),
+        ("d.items", '[{"d":{"items":[{"a":1}]}},\n{"d":{"items":[{"a":2}],"more":"]}"}}]'),
+        ("d.items", '{"d":[{"items":[{"a":1}]},{"items":[{"a":2}]}]}'),
+    ],
+)
+def test_records_inside_of_a_document_are_rows(files: Files, path: str, content: str) -> None:
+    assert files.rows("x.json", content, records=path) == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"Record":[{"a":1}]}', "an object has no 'Records', where the records are"),
+        ("5", "an object has no 'Records', where the records are"),
+        ('{"Records":[{"a":1}', "the array does not end"),
+        ('{"Records":[]', "the object does not end"),
+        ('{"Records" []}', "a colon is missing"),
+        ('{"Records":[] "x":1}', "a comma is missing"),
+    ],
+)
+def test_a_document_without_the_records_is_rejected(files: Files, content: str, reason: str) -> None:
+    with pytest.raises(FileRejectedError, match=reason):
+        files.rows("x.json", content, "a INT", records="Records")
+
+
+def test_records_of_a_document_that_is_larger_than_a_record_are_read_across_its_blocks(files: Files) -> None:
+    content = '{"Records":[' + ",".join(f'{{"a":{number},"t":"{"x" * 1000}"}}' for number in range(20_000)) + "]}"
+    assert sum(row["a"] for row in files.rows("x.json", content, records="Records")) == sum(range(20_000))
+
+
+def test_fields_that_a_struct_lacks_are_found_by_their_structure(files: Files) -> None:
+    content = """
+        {"s": {"a": 1, "b": {"c": [1, 2.5]}, "A b": 1, "e": null, "l": []}, "l": [{"x": 1}, {"y": "z"}], "m": {"k": {"v": 1}}, "j": {"n": 1}}
+        {"s": {"a": 2, "b": {"d": true}}, "m": {"o": {"w": 2}}}
+    """
+    columns = "s STRUCT<a: INT>, l ARRAY<STRUCT<x: INT>>, m MAP<STRING, STRUCT<v: INT>>, j STRING"
+    with pytest.raises(FileRejectedError) as error:
+        files.rows("x.json", content, columns)
+    grown = (
+        "s STRUCT<a: INT, b: STRUCT<c: ARRAY<DOUBLE>, d: BOOLEAN>>, l ARRAY<STRUCT<x: INT, y: STRING>>, "
+        "m MAP<STRING,STRUCT<v: INT, w: BIGINT>>"
+    )
+    assert error.value.new_columns == grown
+    first, second = files.rows("x.json", content, f"{grown}, j STRING")
+    assert first == {
+        "s": {"a": 1, "b": {"c": [1.0, 2.5], "d": None}},
+        "l": [{"x": 1, "y": None}, {"x": None, "y": "z"}],
+        "m": [("k", {"v": 1, "w": None})],
+        "j": '{"n":1}',
+        "_rescued_data": '{"s":{"A b":1,"l":[]}}',
+    }
+    assert (second["s"], second["m"]) == ({"a": 2, "b": {"c": None, "d": True}}, [("o", {"v": None, "w": 2})])
+    with pytest.raises(FileRejectedError) as in_text:
+        files.rows("x.csv", 's\n"{""a"": 1, ""b"": [true]}"\n', "s STRUCT<a: INT>")
+    assert in_text.value.new_columns == "s STRUCT<a: INT, b: ARRAY<BOOLEAN>>"

@@ -91,7 +91,7 @@ def test_json_fits_declared_columns_deeply_and_what_does_not_is_rescued(files: F
         '{"d":1.10,"s":{"x":1,"y":"z","q":9},"l":[1,2],"t":"2024-01-01","m":{"k":1},"b":"AA==","f":1,"day":"2024-01-02"}\n'
         '{"d":1.123,"s":{"x":"no"},"l":[1,"b"],"t":5,"m":[1],"b":"?","f":true,"day":7}\n'
     )
-    assert files.rows("x.json", content, columns) == [
+    assert files.rows("x.json", content, columns, new_columns="rescue") == [
         {
             "d": Decimal("1.10"),
             "s": {"x": 1, "Y": "z"},
