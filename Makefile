@@ -53,13 +53,15 @@ setup: .venv/packages
 
 # Versions that the lock files have stay, where pyproject.toml allows them; LOCK=--upgrade takes the newest.
 # All extras but `java`, a JVM that a machine with Java has already.
-EXTRAS := postgres s3 gs az oss kafka openlineage otel examples
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
   --no-emit-index-url --no-emit-find-links $(LOCK)
 
+# All extras but java, which the machine has.
+EXTRAS = $(shell $(BIN)/python -c 'import tomllib; print(*(f"--extra {name}" for name in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"] if name != "java"))')
+
 lock: .venv/packages
 	@$(BIN)/python -m pip install --quiet --group lock
-	$(COMPILE) pyproject.toml $(EXTRAS:%=--extra %) --group dev --group bench --output-file requirements.lock
+	$(COMPILE) pyproject.toml $(EXTRAS) --group dev --group bench --output-file requirements.lock
 	$(COMPILE) --group build --output-file requirements-build.lock
 
 java: .venv/packages

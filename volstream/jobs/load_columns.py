@@ -19,7 +19,7 @@ from volstream.errors import InvalidStateError, InvalidValueError, StorageDenied
 from volstream.files.volumes.access import store_of
 from volstream.functions.child import ChildWorker
 from volstream.functions.finding import find
-from volstream.functions.loading.formats import is_marker, recognize
+from volstream.functions.loading.formats import is_marker, may_be_read
 from volstream.functions.loading.options import RESCUED, LoadOptions
 from volstream.functions.loading.sample import add, merged
 from volstream.functions.outcomes import FileOutcome, FileTask
@@ -158,4 +158,4 @@ def _sampled(services: JobServices, volume: Volume, options: LoadOptions, where:
 
 
 def _suits(options: LoadOptions, info: FileInfo) -> bool:
-    return bool(info.size) and not is_marker(info.relative_path) and recognize(info.relative_path, options) is not None
+    return bool(info.size) and not is_marker(info.relative_path) and may_be_read(info.relative_path, options)

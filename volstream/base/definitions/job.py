@@ -365,6 +365,9 @@ class LoadKeys:
         str | None,
         Option("Where the records of json files are: a key, or keys with dots between them.", form=_RECORDS, metavar="KEY.KEY"),
     ] = None
+    entries: Annotated[
+        Sequence[str], Option("Entries of zip and tar files to load; default: all.", single="entry", metavar="GLOB")
+    ] = ()
     schema: Annotated[str | None, Option("The table's columns; default: inferred from a sample of the files.", metavar="DDL")] = (
         None
     )

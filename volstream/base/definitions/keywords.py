@@ -119,6 +119,7 @@ class LoadKeywords(FileJobChanges, total=False):
     date_format: str | None
     timestamp_format: str | None
     records: str | None
+    entries: Sequence[str] | str
     schema: str | None
     infer_types: bool
     new_columns: NewColumns | Literal["add", "rescue", "fail"]

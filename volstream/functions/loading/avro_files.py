@@ -20,9 +20,8 @@ import pyarrow as pa
 
 from volstream.base.model.units import format_size
 from volstream.errors import InvalidValueError
-from volstream.functions.file import File
 from volstream.functions.loading.columns import ArrowColumn, Chunk, FileColumn, TypedColumn
-from volstream.functions.loading.content import MAX_RECORD_BYTES, max_expanded_size
+from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, max_expanded_size
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.types import convert
 from volstream.functions.types.kinds import MAX_DIGITS, TIMESTAMP, TIMESTAMP_NTZ, of_arrow
@@ -68,14 +67,14 @@ _DECOMPRESSORS: Mapping[str, Any] = {
 }
 
 
-def chunks(file: File) -> Iterator[Chunk]:
+def chunks(source: Part) -> Iterator[Chunk]:
     """Yields the rows of an Avro file, with the types that they have there.
 
     Raises:
         FileRejectedError: it is not such a file, or expands too far.
     """
     try:
-        content = file.open()
+        content = source.seekable()
         types: Sequence[tuple[str, pa.DataType]] | None = None
         for records in parts(content, "file", _RECORDS):
             if types is None:

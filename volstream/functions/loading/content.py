@@ -1,19 +1,32 @@
-"""The content of a file to be loaded: decompressed, and decoded block by block."""
+"""The content of a file to be loaded: its parts, decompressed, and their text, block by block.
+
+How a file is compressed is known by its first bytes: names lie, and a proxy or a client of HTTP may have decompressed it.
+"""
 
 from __future__ import annotations
 
 import codecs
 import gzip
 import io
+import lzma
+import re
+import tarfile
+import tempfile
+import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from volstream.base.model.units import format_size
 from volstream.functions.file import File
+from volstream.functions.loading.formats import is_marker
+from volstream.functions.loading.options import LoadOptions
 from volstream.functions.rejection import FileRejectedError
 
 #: Size of a row of a csv file, of a record of a json file, and of a block that is read at once.
@@ -24,29 +37,187 @@ _BLOCK_BYTES = 1 << 20
 #: A file that expands to more bytes than the first, and to more than its size times the second, is rejected.
 _MAX_EXPANDED, _MAX_FACTOR = 256 << 20, 1000
 
+#: So many bytes tell what a file is.
+_SHOWN = 512
 
-def opened(file: File, compression: str | None) -> Any:
-    """Returns the decompressed content as a binary file, which ends with a rejection if the file expands too far.
+#: How often a file may be compressed: a compressed file may be compressed again on its way into a bucket.
+_MOST = 3
 
-    Seekable if it is not compressed.
+#: Up to this size the content of an archive's entry is in memory.
+_IN_MEMORY = 16 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file, or an entry of an archive.
+
+    Attributes:
+        path: by whose name its format is known.
+        size: in bytes, as it is stored: how far it may expand depends on it.
+        open: returns the decompressed content as a binary file, from the beginning, which ends what it returned before. Reading
+            raises FileRejectedError if the content is broken or expands too far.
+        resources: what is closed when the part was read.
+        entry: the entry's path in the archive; None: it is the file.
     """
-    content = file.open()
-    if compression is None:
-        return content
-    if compression == "gzip":  # zeros after the last member are no error, as they are for Arrow
-        return _Expanding(gzip.GzipFile(fileobj=content), file.size)
-    return _Expanding(pa.CompressedInputStream(content, compression), file.size)
 
+    path: str
+    size: int
+    open: Callable[[], Any]
+    resources: ExitStack
+    entry: str | None = None
+
+    def seekable(self) -> Any:
+        """Returns the content as a file that can be read at any place."""
+        content = self.open()
+        return content if content.seekable() else _spooled(content, self.resources)
+
+
+def parts(file: File, options: LoadOptions, *, unpack: bool) -> Iterator[Part]:
+    """Yields what a file consists of: itself, or the entries of a zip or tar file; each is read before the next one is asked for.
+
+    Args:
+        unpack: a zip file is an archive, not a document.
+
+    Raises:
+        FileRejectedError: it is broken.
+    """
+    with ExitStack() as resources:
+        part = _decompressed(Part(file.relative_path, file.size, partial(_rewound, file.open()), resources))
+        begin = part.open().read(_SHOWN)
+        is_zip = unpack and begin.startswith(b"PK\x03\x04")
+        if not is_zip and begin[257:262] != b"ustar":
+            yield part
+            return
+        kind, entries = ("zip", _zip_entries) if is_zip else ("tar", _tar_entries)
+        expanded = 0
+        for name, size, opened in entries(part):
+            if is_marker(name) or (options.entries and not any(fnmatchcase(name, pattern) for pattern in options.entries)):
+                continue
+            with ExitStack() as own:
+                entry = _spooled(_Expanding(opened(), kind, size), own)
+                expanded += entry.seek(0, io.SEEK_END)
+                check_expanded(file.size, expanded)
+                if entry.tell():
+                    yield _decompressed(Part(name, size, partial(_rewound, entry), own, name))
+
+
+def _decompressed(part: Part) -> Part:
+    """Returns a part with its content decompressed."""
+    for _ in range(_MOST):
+        begin = part.open().read(_SHOWN)
+        found = next((one for one in _COMPRESSIONS if one[0].match(begin)), None)
+        if found is None:
+            break
+        _, compression, reader = found
+        part = replace(part, open=partial(_decompressing, part, compression, reader))
+    return part
+
+
+def _rewound(content: Any) -> Any:
+    content.seek(0)
+    return content
+
+
+def _decompressing(part: Part, compression: str, reader: Callable[[Any], Any]) -> Any:
+    with _reading(compression):
+        return _Expanding(reader(part.open()), compression, part.size)
+
+
+def _zip_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
+    with _reading("zip"), zipfile.ZipFile(part.seekable()) as archive:
+        if "[Content_Types].xml" in archive.namelist():
+            raise FileRejectedError(
+                "The file is a document of an office program, such as Excel, although its name says otherwise."
+            )
+        for entry in archive.infolist():
+            if entry.flag_bits & 1:
+                raise FileRejectedError(f"The entry {entry.filename!r} of the file is encrypted. Store it without a password.")
+            if not entry.is_dir():
+                yield entry.filename, entry.compress_size, partial(archive.open, entry)
+
+
+def _tar_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
+    with _reading("tar"), tarfile.open(fileobj=part.seekable(), mode="r:") as archive:
+        for entry in archive:
+            if entry.isfile():
+                yield entry.name, entry.size, partial(archive.extractfile, entry)
+        # Python takes a broken entry for the end, which is zeros.
+        content: Any = archive.fileobj
+        content.seek(archive.offset)
+        rest = b""
+        while (block := content.read(_BLOCK_BYTES)) and not rest.strip(b"\0"):
+            rest = block
+        if len(rest) < tarfile.BLOCKSIZE or rest.strip(b"\0"):
+            raise tarfile.ReadError("it is cut off, or has a broken entry")
+
+
+def _spooled(content: Any, resources: ExitStack) -> Any:
+    """Returns content as a file that can be read at any place, from memory or a temporary file."""
+    file = tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="volstream-part-")  # noqa: SIM115  # `resources` closes it
+    resources.push(file)
+    while block := content.read(_BLOCK_BYTES):
+        file.write(block)
+    file.seek(0)
+    return file
+
+
+class _Snappy(io.RawIOBase):
+    """Decompresses snappy's framing format."""
+
+    def __init__(self, content: Any) -> None:
+        try:
+            import snappy
+        except ModuleNotFoundError:
+            raise FileRejectedError("Reading snappy needs the package python-snappy: install volstream[snappy].") from None
+        self._content = content
+        self._decompressor = snappy.StreamDecompressor()
+        self._rest = b""
+
+    def read(self, size: int = -1) -> bytes:
+        import cramjam
+
+        while not self._rest and (block := self._content.read(_BLOCK_BYTES)):
+            try:
+                self._rest = self._decompressor.decompress(block)
+            except cramjam.DecompressionError as error:
+                raise OSError(str(error)) from None
+        if not self._rest and self._decompressor.remains:
+            raise EOFError("it ends within a block")
+        block, self._rest = self._rest[:size], self._rest[size:]
+        return block
+
+
+class _Kept(io.RawIOBase):
+    """Content that stays open when PyArrow closes this."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        block: bytes = self._content.read(size)
+        return block
+
+
+def _by_arrow(codec: str, content: Any) -> Any:
+    return pa.CompressedInputStream(_Kept(content), codec)
+
+
+#: How compressed files begin, what the compression is called, and what reads it.
+_COMPRESSIONS: Sequence[tuple[re.Pattern[bytes], str, Callable[[Any], Any]]] = [
+    # Zeros after the last member are no error, as they are for Arrow.
+    (re.compile(rb"\x1f\x8b\x08"), "gzip", lambda content: gzip.GzipFile(fileobj=content, mode="rb")),
+    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bzip2", partial(_by_arrow, "bz2")),
+    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd", partial(_by_arrow, "zstd")),
+    (re.compile(rb"\x04\x22\x4d\x18"), "lz4", partial(_by_arrow, "lz4")),
+    (re.compile(rb"\xfd7zXZ\x00"), "xz", lzma.LZMAFile),
+    (re.compile(rb"\xff\x06\x00\x00sNaPpY"), "snappy", _Snappy),
+]
 
 #: How files begin that are no text, whatever their encoding.
-_MAGIC = {
-    b"\x1f\x8b": "compressed (gzip)",
-    b"\x28\xb5\x2f\xfd": "compressed (zstd)",
-    b"BZh9": "compressed (bzip2)",
-    b"PK\x03\x04": "a zip file, such as one of Excel",
-    b"PAR1": "a Parquet file",
-    b"%PDF": "a PDF",
-}
+_MAGIC = {b"PAR1": "a Parquet file", b"%PDF": "a PDF", b"\xd0\xcf\x11\xe0": "a document of an office program, such as Excel"}
 
 
 def max_expanded_size(size: int) -> int:
@@ -66,8 +237,9 @@ def check_expanded(size: int, expanded: int) -> None:
 class _Expanding(io.BufferedIOBase):
     """Decompressed content, of which no more is read than a file of ``size`` may expand to."""
 
-    def __init__(self, content: Any, size: int) -> None:
+    def __init__(self, content: Any, compression: str, size: int) -> None:
         self._content = content
+        self._compression = compression
         self._size = size
         self._expanded = 0
 
@@ -75,20 +247,32 @@ class _Expanding(io.BufferedIOBase):
         return True
 
     def read(self, size: int | None = -1) -> bytes:
-        block: bytes = self._content.read(size)
+        with _reading(self._compression):
+            block: bytes = self._content.read(size)
         self._expanded += len(block)
         check_expanded(self._size, self._expanded)
         return block
 
 
-def texts(file: File, compression: str | None, encoding: str) -> Iterator[str]:
+@contextmanager
+def _reading(compression: str) -> Iterator[None]:
+    """Turns errors of decompression in the block, which have no error number, into rejections of the file."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        raise FileRejectedError(f"The file cannot be decompressed ({compression}): {error}.") from None
+
+
+def texts(part: Part, encoding: str) -> Iterator[str]:
     """Yields the content as text, without a byte order mark.
 
     Raises:
         FileRejectedError: it is not in the encoding.
     """
     decoder = codecs.getincrementaldecoder(encoding)()
-    content, position, begun = opened(file, compression), 0, False
+    content, position, begun = part.open(), 0, False
     while True:
         block = content.read(_BLOCK_BYTES)
         if not position and (kind := next((kind for magic, kind in _MAGIC.items() if block.startswith(magic)), None)):
@@ -121,14 +305,3 @@ def reading_as(format_: str) -> Iterator[None]:
         if getattr(error, "errno", None) is not None:
             raise
         raise FileRejectedError(f"The file cannot be read as {format_}: {error}.") from None
-
-
-@contextmanager
-def decompressing(compression: str | None) -> Iterator[None]:
-    """Turns errors of decompression in the block, which have no error number, into rejections of the file."""
-    try:
-        yield
-    except (OSError, EOFError, zlib.error) as error:
-        if compression is None or getattr(error, "errno", None) is not None:
-            raise
-        raise FileRejectedError(f"The file cannot be decompressed ({compression}): {error}.") from None

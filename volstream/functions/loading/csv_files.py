@@ -14,9 +14,8 @@ import pyarrow.csv as pacsv
 
 from volstream.base.model.names import free
 from volstream.base.model.units import format_size
-from volstream.functions.file import File
 from volstream.functions.loading.columns import Chunk, TextColumn, present
-from volstream.functions.loading.content import MAX_RECORD_BYTES, not_encoded, opened, texts
+from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, not_encoded, texts
 from volstream.functions.loading.dialect import Dialect, Encoded
 from volstream.functions.loading.formats import RecognizedFormat
 from volstream.functions.loading.options import LoadOptions
@@ -33,7 +32,7 @@ _ROWS = 100_000
 _MAX_VALUES = 10_000
 
 
-def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
+def chunks(source: Part, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
     """Yields the rows of a csv file. Quoted values may contain line ends; an empty value is NULL unless it is quoted.
 
     A row with too few values lacks the last ones; what a row has beyond the last column is rescued.
@@ -41,8 +40,8 @@ def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator
     Raises:
         FileRejectedError: it is not such a file.
     """
-    dialect = Dialect.of(options, what.delimiter, next(texts(file, what.compression, options.encoding), ""))
-    head, blank, is_all = _first_row(_rows(file, what, options, dialect), dialect, options)
+    dialect = Dialect.of(options, what.delimiter, next(texts(source, options.encoding), ""))
+    head, blank, is_all = _first_row(_rows(source, options, dialect), dialect, options)
     if head is None:
         return
     _check_width(len(head))
@@ -52,9 +51,9 @@ def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator
         return
     notation = Notation.of(options)
     ragged = _Ragged(names, dialect, notation)
-    content, encoding = opened(file, what.compression), options.encoding
+    content, encoding = source.open(), options.encoding
     if dialect.has_other_lines:
-        content, encoding = Encoded(_rows(file, what, options, dialect)), "utf-8"
+        content, encoding = Encoded(_rows(source, options, dialect)), "utf-8"
     try:
         read = _ReadAs(encoding, dialect, len(names))
         skipped = blank + 1 if options.header else 0
@@ -69,9 +68,9 @@ def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator
     yield from ragged.taken()
 
 
-def _rows(file: File, what: RecognizedFormat, options: LoadOptions, dialect: Dialect) -> Iterator[str]:
+def _rows(source: Part, options: LoadOptions, dialect: Dialect) -> Iterator[str]:
     """Yields the text of a file, without lines that are no rows."""
-    blocks = texts(file, what.compression, options.encoding)
+    blocks = texts(source, options.encoding)
     return dialect.rows(blocks) if dialect.has_other_lines else blocks
 
 

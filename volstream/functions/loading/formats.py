@@ -1,4 +1,4 @@
-"""Tells a file's format and compression by its name. Pure."""
+"""Tells a file's format by its name. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _FORMATS: Mapping[str, FileFormat] = {
 #: The folder of rows without a value.
 _HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
 
-#: Extensions of compressed files, with PyArrow's names of the compressions.
-_COMPRESSIONS: Mapping[str, str] = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
+#: Extensions of compressed files, whose formats the extension before tells, and of archives, whose entries tell theirs.
+_COMPRESSED, _ARCHIVES = ("gz", "bz2", "zst", "lz4", "xz", "sz", "snappy"), ("zip", "tar", "tgz")
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,10 @@ class RecognizedFormat:
     """What a file is, judging by its name and the job's options.
 
     Attributes:
-        compression: PyArrow's name; None: not compressed.
         delimiter: between the values of a csv file.
     """
 
     format: FileFormat
-    compression: str | None
     delimiter: str
 
 
@@ -58,11 +56,18 @@ def partitions(path: str) -> Mapping[str, str | None]:
 
 def recognize(path: str, options: LoadOptions) -> RecognizedFormat | None:
     """Returns what the file at ``path`` is, or None if its name tells no format and the options give none."""
-    stem, _, extension = path.rpartition("/")[2].lower().rpartition(".")
-    compression = _COMPRESSIONS.get(extension)
-    if compression is not None:
-        extension = stem.rpartition(".")[2]
+    extension = _extension(path)
     file_format = options.format or _FORMATS.get(extension)
     if file_format is None:
         return None
-    return RecognizedFormat(file_format, compression, options.delimiter or ("\t" if extension == "tsv" else ","))
+    return RecognizedFormat(file_format, options.delimiter or ("\t" if extension == "tsv" else ","))
+
+
+def may_be_read(path: str, options: LoadOptions) -> bool:
+    """True if the file at ``path`` is recognized, or an archive."""
+    return _extension(path) in _ARCHIVES or recognize(path, options) is not None
+
+
+def _extension(path: str) -> str:
+    stem, _, extension = path.rpartition("/")[2].lower().rpartition(".")
+    return stem.rpartition(".")[2] if extension in _COMPRESSED else extension

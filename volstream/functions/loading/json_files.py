@@ -12,10 +12,8 @@ from itertools import chain, islice
 from typing import Any
 
 from volstream.base.model.units import format_size
-from volstream.functions.file import File
 from volstream.functions.loading.columns import Chunk, JsonColumn
-from volstream.functions.loading.content import MAX_RECORD_BYTES, texts
-from volstream.functions.loading.formats import RecognizedFormat
+from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, texts
 from volstream.functions.loading.names import column_name
 from volstream.functions.loading.numbers import DECODER
 from volstream.functions.loading.options import LoadOptions
@@ -38,7 +36,7 @@ class _Corrupt(str):
     """Text in the place of a record."""
 
 
-def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
+def chunks(source: Part, options: LoadOptions) -> Iterator[Chunk]:
     """Yields the rows of a json file: its objects, or those at the path ``records`` in them.
 
     A line that is no JSON object is a row whose text is rescued. Between objects over several lines, or in an array, nobody
@@ -47,7 +45,7 @@ def chunks(file: File, what: RecognizedFormat, options: LoadOptions) -> Iterator
     Raises:
         FileRejectedError: it is not such a file.
     """
-    read = _Counted(texts(file, what.compression, options.encoding))
+    read = _Counted(texts(source, options.encoding))
     records = _records(read) if options.records is None else _from_values(read, options.records.split("."))
     while group := list(_until(records, read, read.characters + _CHARACTERS)):
         yield _chunk(group)

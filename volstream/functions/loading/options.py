@@ -15,6 +15,9 @@ LOADER = "volstream.functions.loading.loader:Loader"
 #: The column for what fits no other, as JSON.
 RESCUED = "_rescued_data"
 
+#: The column with the path of a row's entry in an archive.
+ENTRY = "_entry_path"
+
 
 #: The options of loading that a job has as arguments: all but the table's columns.
 LOADED = to_create(LoadKeys, "schema")

@@ -7,25 +7,24 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.orc
 
-from volstream.functions.file import File
 from volstream.functions.loading.columns import ArrowColumn, Chunk
-from volstream.functions.loading.content import check_expanded, reading_as
+from volstream.functions.loading.content import Part, check_expanded, reading_as
 from volstream.functions.loading.parquet_files import WIDTH
 
 #: Rows that are passed on at a time.
 _ROWS = 10_000
 
 
-def chunks(file: File) -> Iterator[Chunk]:
+def chunks(source: Part) -> Iterator[Chunk]:
     """Yields the rows of an ORC file, stripe by stripe; first a chunk without rows, which shows the columns.
 
     Raises:
         FileRejectedError: it is not such a file, or expands too far.
     """
     with reading_as("orc"):
-        opened = pyarrow.orc.ORCFile(file.open())
+        opened = pyarrow.orc.ORCFile(source.seekable())
         # At least: the footer says no more.
-        check_expanded(file.size, opened.nrows * len(opened.schema) * WIDTH)
+        check_expanded(source.size, opened.nrows * len(opened.schema) * WIDTH)
         if not opened.nrows:
             return
         yield Chunk(0, [ArrowColumn(field.name, pa.array([], field.type)) for field in opened.schema])
@@ -33,6 +32,6 @@ def chunks(file: File) -> Iterator[Chunk]:
         for number in range(opened.nstripes):
             stripe = opened.read_stripe(number)
             decoded += stripe.nbytes
-            check_expanded(file.size, decoded)
+            check_expanded(source.size, decoded)
             for part in (stripe.slice(at, _ROWS) for at in range(0, stripe.num_rows, _ROWS)):
                 yield Chunk(part.num_rows, [ArrowColumn(*pair) for pair in zip(part.schema.names, part.columns, strict=True)])

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from volstream.functions.file import File
 from volstream.functions.loading.columns import ArrowColumn, Chunk
-from volstream.functions.loading.content import check_expanded, reading_as
+from volstream.functions.loading.content import Part, check_expanded, reading_as
 from volstream.functions.types.kinds import is_bytes, is_text
 
 #: Rows in memory at a time, and about how many bytes of them.
@@ -24,19 +23,19 @@ _ROWS, _BYTES = 10_000, 64 << 20
 WIDTH = 4
 
 
-def chunks(file: File) -> Iterator[Chunk]:
+def chunks(source: Part) -> Iterator[Chunk]:
     """Yields the rows of a parquet file; first a chunk without rows, which shows the columns before anything is decoded.
 
     Raises:
         FileRejectedError: it is not such a file, or expands too far.
     """
     with reading_as("parquet"):
-        content = file.open()
+        content = source.seekable()
         footer = pq.ParquetFile(content, coerce_int96_timestamp_unit="us")
         metadata, schema = footer.metadata, footer.schema_arrow
         if not metadata.num_rows:
             return
-        check_expanded(file.size, claimed(metadata))
+        check_expanded(source.size, claimed(metadata))
         yield Chunk(0, [ArrowColumn(field.name, pa.array([], field.type)) for field in schema])
         opened = pq.ParquetFile(
             content, metadata=metadata, read_dictionary=_repeating(metadata), coerce_int96_timestamp_unit="us"
@@ -45,7 +44,7 @@ def chunks(file: File) -> Iterator[Chunk]:
         for batch in opened.iter_batches(_rows(metadata), use_threads=False):
             for part, size in _parts(batch):
                 seen += size
-                check_expanded(file.size, seen)
+                check_expanded(source.size, seen)
                 columns = zip(schema, part.columns, strict=True)
                 yield Chunk(part.num_rows, [ArrowColumn(field.name, _as(values, field.type)) for field, values in columns])
 

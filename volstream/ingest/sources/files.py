@@ -35,7 +35,7 @@ from volstream.files.volumes.access import access_by
 from volstream.functions.child import ChildWorker
 from volstream.functions.file import File
 from volstream.functions.finding import find
-from volstream.functions.loading.formats import recognize
+from volstream.functions.loading.formats import may_be_read, recognize
 from volstream.functions.loading.loader import Loader
 from volstream.functions.loading.options import RESCUED, LoadOptions
 from volstream.functions.loading.sample import columns_of
@@ -105,7 +105,7 @@ class Upload:
         # Elsewhere a name may have # and ?.
         path = place.path if place.scheme in ("http", "https") else uri
         upload = cls(uri, path.rpartition("/")[2], LoadKeys(**values), connection)
-        if recognize(upload.name, upload.options) is None:
+        if not may_be_read(upload.name, upload.options):
             raise InvalidValueError(
                 f"The format of {upload.shown} is unknown.", f"Pass format=..., one of: {', '.join(FileFormat)}."
             )

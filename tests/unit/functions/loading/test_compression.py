@@ -1,0 +1,135 @@
+"""Compressed files and archives, known by their content."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Mapping
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.loading import Files
+from volstream.functions.rejection import FileRejectedError
+
+TEXT = b"a,b\n1,2\n3,4\n"
+ROWS = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+
+
+def snappy(content: bytes) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.snappy.compress(content))
+
+
+COMPRESSED = {
+    "gz": gzip.compress(TEXT),
+    "bz2": bz2.compress(TEXT),
+    "zst": pa.compress(TEXT, codec="zstd", asbytes=True),
+    "lz4": pa.compress(TEXT, codec="lz4", asbytes=True),
+    "xz": lzma.compress(TEXT),
+    "sz": snappy(TEXT),
+}
+
+
+def zipped(entries: Mapping[str, bytes]) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    return target.getvalue()
+
+
+def tarred(entries: Mapping[str, bytes], mode: str = "w") -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode=mode) as archive:  # type: ignore[call-overload]  # the mode is one of them
+        for name, content in entries.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return target.getvalue()
+
+
+@pytest.mark.parametrize("extension", COMPRESSED)
+def test_a_compressed_file_is_read_whatever_its_name_says(files: Files, extension: str) -> None:
+    content = COMPRESSED[extension]
+    for name in (f"x.csv.{extension}", "x.csv", "x.csv.gz"):
+        assert files.rows(name, content) == ROWS
+    with pytest.raises(FileRejectedError, match="cannot be decompressed"):
+        files.rows("x.csv", content[:-5], "a INT, b INT")
+
+
+def test_a_file_that_was_decompressed_or_compressed_again_on_its_way_is_read(files: Files) -> None:
+    assert files.rows("x.csv.gz", TEXT) == ROWS
+    assert files.rows("x.csv.gz", gzip.compress(gzip.compress(TEXT))) == ROWS
+
+
+def test_compressed_files_of_columns_are_read(files: Files) -> None:
+    sink, records = io.BytesIO(), io.BytesIO()
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), sink)
+    fastavro.writer(records, {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}, [{"a": 1}])
+    assert files.rows("x.parquet.gz", gzip.compress(sink.getvalue())) == [{"a": 1, "b": "x"}]
+    assert files.rows("x.avro.xz", lzma.compress(records.getvalue())) == [{"a": 1}]
+
+
+ENTRIES = {
+    "day=1/a.csv": b"a\n1\n",
+    "b.json.gz": gzip.compress(b'{"a": 2}'),
+    "_SUCCESS": b"",
+    "__MACOSX/._a.csv": b"?",
+    "empty.csv": b"",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.zip", zipped(ENTRIES)),
+        ("x.tar", tarred(ENTRIES)),
+        ("x.tgz", tarred(ENTRIES, "w:gz")),
+        ("x.csv", tarred(ENTRIES, "w:xz")),
+        ("x.tar.zst", pa.compress(tarred(ENTRIES), codec="zstd", asbytes=True)),
+    ],
+)
+def test_entries_of_an_archive_are_rows_that_know_their_entry(files: Files, name: str, content: bytes) -> None:
+    rows = files.rows(name, content, "a INT, day STRING, _entry_path STRING")
+    assert rows == [{"a": 1, "day": "1", "_entry_path": "day=1/a.csv"}, {"a": 2, "day": None, "_entry_path": "b.json.gz"}]
+    assert files.columns((name, content)) == "a BIGINT, _entry_path STRING, day BIGINT"
+
+
+def test_an_entry_that_cannot_be_read_rejects_the_file_unless_it_is_left_out(files: Files) -> None:
+    content = zipped({"a.csv": b"a\n1\n", "README": b"Hello"})
+    with pytest.raises(FileRejectedError, match=r"The entry 'README' of the file: Unknown file format.*\(entries\)"):
+        files.rows("x.zip", content, "a INT, _entry_path STRING")
+    assert files.rows("x.zip", content, "a INT, _entry_path STRING", entries="*.csv,*.tsv") == [{"a": 1, "_entry_path": "a.csv"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (tarred({"a.csv": TEXT, "b.csv": TEXT})[:1024], "cut off"),
+        (tarred({"a.csv": TEXT, "b.csv": TEXT})[:1200], "cut off"),
+        (tarred({"a.csv": TEXT, "b.csv": TEXT})[:1540], "unexpected end of data|cut off"),
+        (tarred({"a.csv": TEXT}) + tarred({"b.csv": TEXT}), "cut off, or has a broken entry"),
+        (zipped({"a.csv": TEXT * 9})[:-30], "zip"),
+        (zipped({"a.csv": TEXT}).replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"), "encrypted"),
+        (zipped({"[Content_Types].xml": b"", "xl/x.xml": b""}), "a document of an office program"),
+        (zipped({"b.zip": zipped({"a.csv": TEXT})}), "Unknown file format"),
+    ],
+)
+def test_a_broken_archive_loses_no_entry_in_silence(files: Files, content: bytes, reason: str) -> None:
+    with pytest.raises(FileRejectedError, match=reason):
+        files.rows("x.zip", content, "a INT, b INT, _entry_path STRING")
+
+
+@pytest.mark.long
+def test_entries_of_an_archive_may_not_expand_too_far_together(files: Files) -> None:
+    many = zipped({f"{number}.csv": b"a\n1\n" + b"\n" * (140 << 20) for number in range(2)})
+    with pytest.raises(FileRejectedError, match="expands to"):
+        files.rows("x.zip", many, "a INT, _entry_path STRING")
