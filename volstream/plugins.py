@@ -1,5 +1,5 @@
-"""What a package needs to add a queue, a store, a provider or a receiver of alerts. The guide is ``docs/guides/plugins.md``;
-suites of tests are in ``volstream.testing``, errors in ``volstream.errors``.
+"""What a package needs to add a queue, a store, a provider or a receiver of alerts; a reader needs only PyArrow. The guide is
+``docs/guides/plugins.md``; suites of tests are in ``volstream.testing``, errors in ``volstream.errors``.
 """
 
 from __future__ import annotations

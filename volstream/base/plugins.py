@@ -1,5 +1,8 @@
-"""Queues, stores, providers and receivers of alerts of other packages, found by their entry points. Looked for only where a name
-is not volstream's own, so a package cannot replace what volstream has, and none is imported before it is needed."""
+"""Queues, stores, providers, readers of files and receivers of alerts of other packages, found by their entry points.
+
+Looked for only where a name is not volstream's own, so a package cannot replace what volstream has, and none is imported before it is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ class Group(StrEnum):
     QUEUES = "volstream.queues"  #: a type of queue: makes an ``EventQueue`` of a ``QueueSpec``
     STORES = "volstream.stores"  #: a scheme of URIs: makes an ``ObjectStore`` of a location
     PROVIDERS = "volstream.providers"  #: a scheme of URIs: makes a ``Provider``, with its stores and queues
+    READERS = "volstream.readers"  #: a format, and extension, of files: reads the rows of one
     ALERTS = "volstream.alerts"  #: a kind of receiver: delivers a payload with options, within seconds
 
 

@@ -6,6 +6,7 @@ text, from a command line or a SQL property, which have none. Both return the on
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,9 +56,11 @@ def unfit(value: object, wanted: str, remedy: str = "") -> InvalidValueError:
 
 
 def as_text(value: Any) -> str:
-    """Returns a plain value as text, as TOML writes it; several, with commas between them."""
+    """Returns a plain value as text, as TOML writes it; several, with commas between them, and named ones as JSON."""
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, Mapping):
+        return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -171,6 +174,16 @@ def _parsed_pair(text: str) -> Mapping[str, str]:
     return {key: value}
 
 
+def _parsed_pairs(text: str) -> Mapping[str, str]:
+    """Reads one pair, or a JSON object of all."""
+    if not text.startswith("{"):
+        return _parsed_pair(text)
+    try:
+        return _pairs(json.loads(text))
+    except ValueError:
+        raise unfit(text, 'KEY=VALUE, or JSON such as {"sheet": "Sales"}') from None
+
+
 def _parsed_property(text: str) -> Mapping[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[\w.-]+", key):
@@ -220,8 +233,9 @@ CONDITIONS = form("a list of SQL conditions", "Sequence[str] | str", _texts, lam
 RECEIVERS = form("a list of names", "Sequence[str] | str", _receivers, lambda text: _receivers(_parsed_texts(text)), write=tuple)
 PAIRS = form("a table of text", "Mapping[str, str | int | float]", _pairs, _parsed_pair, metavar="KEY=VALUE")
 PROPERTIES = form("a table of text", "Mapping[str, str | int | float]", _pairs, _parsed_property, metavar="KEY=VALUE")
+NAMED = form("a table of text", "Mapping[str, str | int | float]", _pairs, _parsed_pairs, metavar="KEY=VALUE")
 #: Forms of which one item is given at a time.
-BY_ITEM = (PAIRS, PROPERTIES)
+BY_ITEM = (PAIRS, PROPERTIES, NAMED)
 RETENTION = form("a duration", "str | timedelta | None", _retention, metavar="'30 days'", write=_long)
 
 

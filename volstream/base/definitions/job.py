@@ -12,9 +12,11 @@ from typing import Annotated, Any
 from volstream.base.definitions import forms
 from volstream.base.definitions.options import Key, Option, keys, read, to_create
 from volstream.base.definitions.stream import StreamSpec
+from volstream.base.definitions.words import OpenWords, of_plugins
 from volstream.base.model.names import Name
 from volstream.base.model.text import nearest
 from volstream.base.model.units import exact_size, format_size
+from volstream.base.plugins import Group
 from volstream.errors import InvalidValueError
 
 
@@ -48,8 +50,8 @@ class JobState(StrEnum):
     PAUSED = "paused"
 
 
-class FileFormat(StrEnum):
-    """The format of a volume's files."""
+class FileFormat(OpenWords):
+    """The format of a volume's files: one of these, or a plug-in's by its name."""
 
     CSV = "csv"
     JSON = "json"
@@ -337,8 +339,16 @@ class LoadKeys:
     """What a user says of how files are loaded as rows."""
 
     format: Annotated[
-        FileFormat | None, Option("Format of all files; default: by each file's extension.", flag="--file-format")
+        FileFormat | None,
+        Option(
+            "Format of all files; default: by each file's extension.",
+            flag="--file-format",
+            form=forms.words(FileFormat, others=of_plugins(Group.READERS)),
+        ),
     ] = None
+    reader_options: Annotated[
+        Mapping[str, str], Option("Options of the plug-in that reads the format.", form=forms.NAMED, single="reader_option")
+    ] = field(default_factory=dict)
     header: Annotated[bool, Option("The first row of csv files contains the column names.")] = True
     delimiter: Annotated[str | None, Option("Separator of values in csv files; tab for tabs.", form=_DELIMITER)] = None
     encoding: Annotated[str, Option("Encoding of csv and json files.", form=_ENCODING)] = "utf-8"

@@ -105,7 +105,8 @@ class JobKeywords(JobChanges, total=False):
 class LoadKeywords(FileJobChanges, total=False):
     """Options of a new job that loads files."""
 
-    format: FileFormat | Literal["csv", "json", "parquet", "avro", "orc"] | None
+    format: FileFormat | str | None
+    reader_options: Mapping[str, str | int | float]
     header: bool
     delimiter: str | None
     encoding: str

@@ -106,6 +106,10 @@ class TextColumn:
         return JsonColumn(self.name, [_parsed(text) for text in self.values.to_pylist()])
 
 
+class ReadTextColumn(TextColumn):
+    """Texts, from a file whose columns need no header."""
+
+
 @dataclass(frozen=True)
 class FolderColumn(TextColumn):
     """The value that a folder of the file's path names, for each row."""

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from volstream.base import plugins
 from volstream.base.definitions import FileFormat
+from volstream.base.plugins import Group
 from volstream.functions.loading.options import LoadOptions
 
 _FORMATS: Mapping[str, FileFormat] = {
@@ -58,6 +60,8 @@ def recognize(path: str, options: LoadOptions) -> RecognizedFormat | None:
     """Returns what the file at ``path`` is, or None if its name tells no format and the options give none."""
     extension = _extension(path)
     file_format = options.format or _FORMATS.get(extension)
+    if file_format is None and plugins.has(Group.READERS, extension):
+        file_format = FileFormat(extension)
     if file_format is None:
         return None
     return RecognizedFormat(file_format, options.delimiter or ("\t" if extension == "tsv" else ","))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from volstream.base.definitions import FileFormat
 from volstream.functions.file import File
-from volstream.functions.loading import avro_files, csv_files, json_files, orc_files, parquet_files
+from volstream.functions.loading import avro_files, csv_files, json_files, orc_files, parquet_files, plugin_files
 from volstream.functions.loading.columns import ArrowColumn, Chunk, FileColumn, FolderColumn
 from volstream.functions.loading.content import Part, parts
 from volstream.functions.loading.formats import RecognizedFormat, is_marker, partitions, recognize
@@ -26,7 +26,8 @@ def chunks(file: File, options: LoadOptions) -> Iterator[Chunk]:
     """
     if not file.size or is_marker(file.relative_path):
         return
-    for part in parts(file, options, unpack=True):
+    what = recognize(file.relative_path, options)
+    for part in parts(file, options, unpack=what is None or not what.format.is_plugin):
         try:
             yield from _rows(part, file, options)
         except FileRejectedError as error:
@@ -41,7 +42,8 @@ def _rows(part: Part, file: File, options: LoadOptions) -> Iterator[Chunk]:
         others = " Or name the entries to load (entries)." if part.entry is not None else ""
         raise FileRejectedError(
             "Unknown file format. Set the job's format, or exclude the file by a condition. Known extensions: .csv, .tsv, .json, "
-            f".jsonl, .ndjson, .parquet, .avro and .orc, also with .gz, .bz2, .zst, .lz4, .xz or .sz, and .zip and .tar.{others}"
+            f".jsonl, .ndjson, .parquet, .avro and .orc, also with .gz, .bz2, .zst, .lz4, .xz or .sz, .zip and .tar, and those "
+            f"of plug-ins.{others}"
         )
     named = {**partitions(file.relative_path), **partitions(part.entry or "")}
     own: Sequence[FileColumn] = []
@@ -63,6 +65,8 @@ def _chunks(part: Part, what: RecognizedFormat, options: LoadOptions) -> Iterato
             return avro_files.chunks(part)
         case FileFormat.ORC:
             return orc_files.chunks(part)
+        case _:
+            return plugin_files.chunks(part, what.format, options)
 
 
 def _with(named: Mapping[str, str | None], more: Sequence[FileColumn], chunk: Chunk) -> Chunk:
