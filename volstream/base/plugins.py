@@ -1,7 +1,7 @@
 """Queues, stores, providers, readers of files and receivers of alerts of other packages, found by their entry points.
 
-Looked for only where a name is not volstream's own, so a package cannot replace what volstream has, and none is imported before it is
-needed.
+Looked for only where a name is not volstream's own, so a package cannot replace what volstream has, and none is imported before
+it is needed.
 """
 
 from __future__ import annotations
