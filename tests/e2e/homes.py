@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -167,7 +168,7 @@ class Daemon:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError):
             return 0, ""
 
     def metric(self, name: str, **labels: str) -> float | None:

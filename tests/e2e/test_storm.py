@@ -57,6 +57,12 @@ def test_everything_is_consistent_after_power_cuts_that_lose_what_was_not_synced
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
+def test_files_that_are_archived_or_deleted_after_they_were_loaded_are_neither_lost_nor_loaded_twice(tmp_path: Path) -> None:
+    weathers(tmp_path, Plan(seed=1, kills=300, jobs=1, landing=True))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_outputs_are_exactly_those_that_rows_name_and_sets_are_whole_after_kills(tmp_path: Path) -> None:
     weathers(tmp_path, Plan(seed=1, kills=300, jobs=1, outputs=True, sets=True))
 

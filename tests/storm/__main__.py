@@ -34,6 +34,7 @@ from tests.storm.storm import Plan, Storm, UntrueError
 @click.option("--often", type=click.Choice([deed.value for deed in Deed]), help="Done at every third step.")
 @click.option("--outputs", is_flag=True, help="One more job makes files in another volume.")
 @click.option("--sets", is_flag=True, help="One more job takes the files of a folder together.")
+@click.option("--landing", is_flag=True, help="Two more jobs take the files of their volumes away, one into an archive.")
 @click.option("--keep", is_flag=True, help="Keep the working folder in any case.")
 def main(
     seed: int,
@@ -47,6 +48,7 @@ def main(
     often: str | None,
     outputs: bool,
     sets: bool,
+    landing: bool,
     keep: bool,
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="volstream-storm-"))
@@ -62,6 +64,7 @@ def main(
         often=often or "",
         outputs=outputs,
         sets=sets,
+        landing=landing,
     )
     click.echo(f"{plan} in {folder}")
     try:

@@ -16,6 +16,9 @@ BAD, FLAKY, DEADLY = "bad", "flaky", "deadly"
 
 _SORTS = {"good": 88, BAD: 3, FLAKY: 8, DEADLY: 1}
 
+#: Where files of a landing zone go.
+ARCHIVE = ".done"
+
 #: Names that need quoting somewhere.
 _NAMES = ("plain", "two words", "it's", "ünïcode", "${x}", "100%", "a#b", "[1]", "per\\cent")
 
@@ -166,3 +169,33 @@ class Folder(Files):
             target = self.path / new
             target.parent.mkdir(parents=True, exist_ok=True)
             (self.path / old).rename(target)
+
+
+class Landing(Folder):
+    """A folder in which files land that a job takes away: new ones, some under a path that was there, or still is.
+
+    Attributes:
+        written: all texts that ever were written, each different, by path.
+    """
+
+    def __init__(self, path: Path, seed: str) -> None:
+        super().__init__(path, seed)
+        self.written: dict[str, list[str]] = {}
+
+    def change(self) -> str:
+        again = self._chance.random() < 0.3
+        return self._replace() if again else self._add()
+
+    def contents(self) -> Mapping[str, str]:
+        return {
+            path: text for path, text in super().contents().items() if not any(part.startswith(".") for part in path.split("/"))
+        }
+
+    def archived(self) -> Sequence[str]:
+        """The texts of the files in the archive."""
+        return [one.read_text(encoding="utf-8") for one in (self.path / ARCHIVE).rglob("*") if one.is_file()]
+
+    def _write(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.written.setdefault(path, []).append(self.texts[path])
+        super()._write(paths)

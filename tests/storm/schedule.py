@@ -78,7 +78,7 @@ POINTS = (
 
 
 #: Points that only jobs with outputs get to.
-OUTPUT_POINTS = ("outputs.written", "outputs.noted", "outputs.placed", "outputs.moved", "outputs.removed")
+OUTPUT_POINTS = ("outputs.written", "outputs.noted", "outputs.placed", "outputs.moved", "outputs.aside", "outputs.removed")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tests.proxies import Mood, Proxy, before
 from tests.storm import truth
 from tests.storm.bucket import BucketFiles
 from tests.storm.clock import Clock
-from tests.storm.files import BAD, DEADLY, FLAKY, Files, Folder
+from tests.storm.files import ARCHIVE, BAD, DEADLY, FLAKY, Files, Folder, Landing
 from tests.storm.power import Power
 from tests.storm.preload import Preload
 from tests.storm.schedule import OUTPUT_POINTS, POINTS, Aim, Deed, Kind, PlanStep, steps
@@ -126,6 +126,7 @@ class Plan:
         often: what is done at every third step; empty: nothing is preferred.
         outputs: one more job makes files in another volume.
         sets: one more job takes the files of a folder together, if they are two or more.
+        landing: two more jobs take the files of volumes of their own away, one into an archive.
     """
 
     seed: int
@@ -140,6 +141,7 @@ class Plan:
     often: str = ""
     outputs: bool = False
     sets: bool = False
+    landing: bool = False
 
 
 @dataclass
@@ -214,6 +216,7 @@ class Storm:
         self._proxies: Mapping[str, Proxy] = {}
         self._log: TextIO = (folder / "storm.log").open("w", encoding="utf-8", buffering=1)
         self.jobs: list[RowRequirements] = []
+        self._landings: dict[str, Landing] = {}
 
     def run(self) -> Report:
         """The whole of it. Raises UntrueError."""
@@ -241,6 +244,8 @@ class Storm:
             found += truth.of_outputs(self.home, "copies", self._outputs)
         if self.plan.sets:
             found += truth.of_sets(self.home, "together", self._files["a"], self._folder / INCOMPLETE)
+        for job, landing in self._landings.items():
+            found += truth.of_landing(self.home, job, landing, archives=job == "archived")
         return found or [*truth.of_failures(self.home, self.jobs)]
 
     # Making
@@ -273,6 +278,12 @@ class Storm:
         if plan.sets:
             options = ("--group-by", "folder", "--group-complete", "count(*) >= 2", "--arg", f"log={self._folder / INCOMPLETE}")
             self._create("together", "a", "whole", "--on-change", "--retries", _RETRIES, *options)
+        for job, after_load in (("archived", f"archive:{ARCHIVE}"), ("deleted", "delete")) if plan.landing else ():
+            self._landings[job] = landing = Landing(self._folder / "files" / job, f"{plan.seed} {job}")
+            landing.fill(plan.files)
+            home.ok("create-volume", job, landing.location, "--max-removals", "all")
+            options = ("--on-change", "--write", "append", "--after-load", after_load, "--retries", _RETRIES, "--max-files", "20")
+            self._create(job, job, "read", *options)
         self._note(f"made {plan}; a disk of its own: {self._disk.why_not or True}")
         self._note(f"a clock and power of its own: {self._preload.why_not or True}")
 
@@ -311,11 +322,11 @@ class Storm:
 
     def _blow(self) -> None:
         often = Deed(self.plan.often) if self.plan.often else None
-        points = (*POINTS, *OUTPUT_POINTS * 3) if self.plan.outputs else POINTS
+        points = (*POINTS, *OUTPUT_POINTS * 3) if self.plan.outputs or self.plan.landing else POINTS
         for step in steps(self.plan.seed, longest_pause=self.plan.longest_pause, often=often, points=points):
             self._keep_daemon(step.point)
             time.sleep(step.pause)
-            for volume, files in self._files.items():
+            for volume, files in {**self._files, **self._landings}.items():
                 for _ in range(step.changes):
                     self._note(f"{step.number} {volume}: {files.change()}")
             self._do(step)
@@ -503,6 +514,8 @@ class Storm:
                 ("alter-job", "each", "--max-files", "7"),
                 ("alter-job", "each", "--max-files", "40"),
             ]
+        for job in self._landings:
+            choices += [("run-job", job), ("run-job", job), ("refresh", job), ("retry", job)]
         words = choices[int(step.choice * len(choices))]
         output = self._folder / f"command-{step.number}.txt"
         environment = self.home.environment(**({"FAULT": step.point} if step.point else {}))
@@ -613,8 +626,8 @@ class Storm:
         self._look_at_commands()
         self._keep_daemon()
         self.home.ok("resume", "latest")
-        for job in self.jobs:  # what was planned while the clock was wrong
-            self.home.ok("retry", job.job)
+        for job in [*(job.job for job in self.jobs), *self._landings]:  # what was planned while the clock was wrong
+            self.home.ok("retry", job)
         if self.plan.jobs > 1:
             patiently(self._unskip, 60.0)
         if self.plan.jobs > 2:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from tests.e2e.homes import Home
-from tests.storm.files import BAD, Files
+from tests.storm.files import BAD, Files, Landing
 
 #: More differences of one kind are not reported.
 _TOLD = 5
@@ -93,6 +93,22 @@ def of_outputs(home: Home, job: str, folder: Path) -> Iterator[str]:
     yield from _told(
         job, "the output is of another version", [path for path in named.keys() & there if named[path] != there[path]]
     )
+
+
+def of_landing(home: Home, job: str, landing: Landing, *, archives: bool) -> Iterator[str]:
+    """Errors of a job that takes files away: each file has one row, unless it was replaced before, and is gone, or archived."""
+    texts = Counter(row["text"] for row in _rows(home, job) or ())
+    left = {text for text in landing.contents().values() if text.split()[0] != BAD}
+    bad = {text for texts in landing.written.values() for text in texts if text.split()[0] == BAD}
+    replaced = {text for texts in landing.written.values() for text in texts[:-1]}
+    every = {text for texts in landing.written.values() for text in texts}
+    yield from _told(job, "the file is there twice", [text[:40] for text, n in texts.items() if n > 1])
+    yield from _told(job, "the file is lost", [text[:40] for text in every - replaced - bad - texts.keys()])
+    yield from _told(job, "there is a row of no file", [text[:40] for text in texts.keys() - every])
+    yield from _told(job, "the file is still there", [text[:40] for text in left])
+    yield from _told(job, "the bad file was taken away", [text[:40] for text in bad - replaced - {*landing.contents().values()}])
+    if archives:
+        yield from _told(job, "the archive is another one", [text[:40] for text in texts.keys() ^ {*landing.archived()}])
 
 
 def of_sets(home: Home, job: str, files: Files, incomplete: Path) -> Iterator[str]:

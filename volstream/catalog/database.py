@@ -40,7 +40,7 @@ from volstream.errors import CatalogDiskError, CatalogError, InvalidValueError
 T = TypeVar("T")
 
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
-SCHEMA_REVISION = "0103"
+SCHEMA_REVISION = "0104"
 
 #: The first release's revision: earlier ones belong to unreleased versions.
 _FIRST_REVISION = "0100"

@@ -17,16 +17,23 @@ from volstream.errors import FencedError
 
 
 class OutputState(StrEnum):
-    """``PENDING``: of an attempt that has not ended; ``LIVE``: a committed row names it; ``DEAD``: to be removed."""
+    """``PENDING``: of an attempt that has not ended; ``LIVE``: a committed row names it; ``DEAD``: to be removed.
+
+    ``LOADING`` and ``LOADED``: no output, but a file that a job takes out of its volume once its rows are committed; they are not
+    yet, or they are.
+    """
 
     PENDING = "pending"
     LIVE = "live"
     DEAD = "dead"
+    LOADING = "loading"
+    LOADED = "loaded"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """An output file of a result table's rows.
+    """An output file of a result table's rows; or a file that was loaded, whose ``etag`` is its version, and ``staged`` where it
+    goes.
 
     Attributes:
         id: None: not stored yet.
@@ -116,7 +123,7 @@ class Outputs:
         outputs, and those that it would replace, stay.
         """
         with self._database.transaction() as transaction:
-            noted = select(outputs.c.attempt).where(outputs.c.table_name == table, _is(OutputState.PENDING))
+            noted = select(outputs.c.attempt).where(outputs.c.table_name == table, _is_open())
             replacing = select(outputs.c.replaced_by).where(outputs.c.table_name == table, outputs.c.replaced_by.is_not(None))
             attempts = {*transaction.execute(noted).scalars(), *transaction.execute(replacing).scalars()}
             for attempt in sorted(attempts):
@@ -131,7 +138,7 @@ class Outputs:
 
     def unfinished(self, table: str) -> Sequence[Output]:
         """Returns a table's outputs that are still to be placed or removed: those that are live first."""
-        waiting = or_(_is(OutputState.DEAD), _is(OutputState.LIVE) & outputs.c.staged.is_not(None))
+        waiting = or_(_is(OutputState.DEAD), _is(OutputState.LOADED), _is(OutputState.LIVE) & outputs.c.staged.is_not(None))
         query = _OUTPUTS.where(outputs.c.table_name == table, waiting)
         return self._database.all(query.order_by(outputs.c.state.desc(), outputs.c.id), Output)
 
@@ -168,6 +175,8 @@ def _commit(transaction: Transaction, attempt: str) -> None:
     transaction.execute(delete(outputs).where(replaced, _has(other)))
     transaction.execute(update(outputs).where(replaced).values(state=OutputState.DEAD, replaced_by=None))
     transaction.execute(update(outputs).where(mine).values(state=OutputState.LIVE))
+    loaded = (outputs.c.attempt == attempt) & _is(OutputState.LOADING)
+    transaction.execute(update(outputs).where(loaded).values(state=OutputState.LOADED))
 
 
 def _abort(transaction: Transaction, attempt: str, state: OutputState) -> None:
@@ -175,6 +184,7 @@ def _abort(transaction: Transaction, attempt: str, state: OutputState) -> None:
     transaction.execute(delete(outputs).where(mine, _has(_other.c.state == OutputState.LIVE)))
     transaction.execute(update(outputs).where(mine).values(state=state))
     transaction.execute(update(outputs).where(outputs.c.replaced_by == attempt).values(replaced_by=None))
+    transaction.execute(delete(outputs).where(outputs.c.attempt == attempt, _is(OutputState.LOADING)))
 
 
 #: Columns named as the attributes of :class:`Output`.
@@ -187,6 +197,10 @@ def _has(other: ColumnElement[bool]) -> ColumnElement[bool]:
     """Selects outputs whose path is also that of another one that meets a condition."""
     same = (_other.c.volume_id == outputs.c.volume_id) & (_other.c.path_digest == outputs.c.path_digest)
     return select(_other.c.id).where(same, _other.c.id != outputs.c.id, other).exists()
+
+
+def _is_open() -> ColumnElement[bool]:
+    return outputs.c.state.in_([OutputState.PENDING, OutputState.LOADING])
 
 
 def _is(state: OutputState) -> ColumnElement[bool]:

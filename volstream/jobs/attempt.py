@@ -26,8 +26,9 @@ from volstream.jobs import ledger
 from volstream.jobs.ahead import LookAhead
 from volstream.jobs.expectations import judged
 from volstream.jobs.failing import earlier_failures, note_failures, recover
+from volstream.jobs.landing import loaded
 from volstream.jobs.load_columns import adopt
-from volstream.jobs.outputs import JobOutputs
+from volstream.jobs.outputs import JobOutputs, finish
 from volstream.jobs.progress import Progress
 from volstream.jobs.results import changes_of, write_by_spark
 from volstream.jobs.services import JobServices
@@ -121,6 +122,10 @@ class BatchExecutor:
         if self._outputs is not None:
             self._outputs.note(open_plan, batch, intent, done.staged)
             self._outputs.publish(intent)
+        if self.job.takes_files:
+            taken = loaded(self.job, self._volume, intent, done.staged)
+            self._services.catalog.outputs.note(str(self.job.into), str(intent.attempt), taken, ())
+            faults.point("outputs.noted")
         if carried := self._carried(done):
             self._services.catalog.codes.note_carried(batch, carried)
         counted_before = [failure.kind for failure in earlier.values() if failure.batch_id in self._committed]
@@ -161,6 +166,8 @@ class BatchExecutor:
         faults.point("batch.committed")
         if self._outputs is not None:
             self._outputs.finish(batch)
+        if self.job.takes_files:
+            finish(self._services.catalog, self._services.settings, str(self.job.into))
         folders.discard(f"{self._services.staging}/{batch.id}")
         progress = self._progress
         progress.batches += 1

@@ -49,6 +49,7 @@ from volstream.jobs.conditions import check_expectations, check_sets, check_wher
 from volstream.jobs.environments import resolve_environment, with_environment
 from volstream.jobs.home import Home
 from volstream.jobs.infer import Infer
+from volstream.jobs.landing import check_landing
 from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.output_checks import check_outputs
 from volstream.jobs.schedule import check_cron
@@ -141,6 +142,7 @@ def create_job(
             job = DynamicJob(**common, query=spec.query)
         case _:
             raise AssertionError(spec)
+    check_landing(catalog, job, streams, existing)
     with catalog.database.transaction() as transaction:
         if existing is not None:
             _remove(catalog, transaction, existing, keep=job.stream_ids)
@@ -213,6 +215,10 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
     if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
     _check_expected(dataclasses.replace(job, **changes))
+    if "after_load" in changes:
+        stream = catalog.streams.by_id(job.stream_id)
+        assert stream is not None, "a job's stream cannot be dropped before the job"
+        check_landing(catalog, dataclasses.replace(job, **changes), [stream], job)
     changed = catalog.jobs.change(job, **changes)
     retried = FailureFilter(FAILING) if changed.where != job.where else FailureFilter((FailureState.QUARANTINED,), PERMANENT)
     if (changed.group_complete, changed.group_quiet) != (job.group_complete, job.group_quiet):

@@ -100,7 +100,8 @@ def _way_back(catalog: Catalog, job: FileJob, source: Volume, place: str) -> Seq
 
 
 def has_outputs(job: Job) -> bool:
-    return isinstance(job, FileJob) and job.outputs_to is not None
+    """True if the ledger of outputs may have files of a job: those that its function makes, or that it takes away."""
+    return isinstance(job, FileJob) and (job.outputs_to is not None or job.takes_files)
 
 
 def _would_contain(source: Volume, place: str) -> bool:

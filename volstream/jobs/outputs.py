@@ -15,6 +15,9 @@ while an attempt makes its next content, which may never be committed. So no att
    changes nothing that a row names. Between 4 and 5 the file has its old content, complete.
 6. The leader removes outputs of replaced rows whose paths no new row names.
 
+Files that a job takes out of its own volume once they are loaded (``jobs.landing``) are in the ledger, too: noted in 2, taken
+away in 6.
+
 The ledger makes 5 and 6 an outbox: :func:`finish` asks the catalog which attempts were committed, and repeats what a killed
 process left undone. Every step can be repeated. Killed
 
@@ -49,7 +52,7 @@ from volstream.base.model.work import Batch, Intent, Plan
 from volstream.catalog import Catalog
 from volstream.catalog.outputs import Output, OutputState
 from volstream.errors import StreamBusyError, VolstreamError
-from volstream.files.storage.base import ObjectStore, TakesOutputs
+from volstream.files.storage.base import HasLocalPaths, ObjectStore, TakesOutputs
 from volstream.files.volumes.access import store_of
 from volstream.functions.output import STAGING, OutputTarget, StagedOutput
 from volstream.jobs import plan
@@ -261,12 +264,16 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         taken = catalog.outputs.at(volume_id, (output.path for output in dead))
         faults.point("outputs.moved")
         _each(partial(_remove, store), [output for output in dead if output.path not in taken])
+        loaded = [output for output in outputs if output.state is OutputState.LOADED]
+        _each(partial(_set_aside, store), loaded)
+        faults.point("outputs.aside")
+        _each(partial(_take, store), loaded)
         faults.point("outputs.removed")
         _each(store.remove_folder, sorted(set(_left_by(outputs))))
         # Before the ledger forgets which paths changed: the directory learns of them from here, not from a queue.
         catalog.refreshes.ask_check(volume_id, (output.path for output in outputs))
         catalog.outputs.placed(list(zip(live, etags, strict=True)))
-        catalog.outputs.forget(dead)
+        catalog.outputs.forget([*dead, *loaded])
 
 
 def remove_outputs_of(catalog: Catalog, settings: Settings, job: Job) -> None:
@@ -280,7 +287,7 @@ def remove_outputs_of(catalog: Catalog, settings: Settings, job: Job) -> None:
 
 def sweep(catalog: Catalog, settings: Settings) -> None:
     """Finishes what killed runs left whose jobs no process runs now, and removes old files of their attempts."""
-    jobs = {str(job.into): job for job in catalog.jobs.list(statement=None) if has_outputs(job)}
+    jobs = {str(job.into): cast("FileJob", job) for job in catalog.jobs.list(statement=None) if has_outputs(job)}
     unfinished = catalog.outputs.unfinished_tables()
     for table in sorted({*unfinished, *jobs}):
         job = jobs.get(table)
@@ -291,7 +298,8 @@ def sweep(catalog: Catalog, settings: Settings) -> None:
             with held(catalog, job.id, job.name, settings.lease_seconds):
                 if table in unfinished:
                     finish(catalog, settings, table)
-                _sweep_old(catalog, settings, cast("FileJob", job))
+                if job.outputs_to is not None:
+                    _sweep_old(catalog, settings, job)
         except StreamBusyError:
             continue
 
@@ -315,7 +323,9 @@ def files_listed(listed: Iterable[FileInfo | Finding]) -> Iterator[FileInfo]:
 def _left_by(outputs: Iterable[Output]) -> Iterator[str]:
     """Yields the folders of attempts that ended; of a committed one, also those of other attempts at its batch."""
     for output in outputs:
-        if output.staged is not None:
+        if output.state is OutputState.LOADED:
+            yield f"{STAGING}/{output.attempt}"
+        elif output.staged is not None:
             attempt = output.staged.rpartition("/")[0]
             yield attempt.rpartition("/")[0] if output.state is OutputState.LIVE else attempt
 
@@ -340,6 +350,40 @@ def _remove(store: TakesOutputs, output: Output) -> None:
     now = cast("ObjectStore", store).head(output.path)
     if now is not None and now.etag == output.etag:
         store.remove(output.path)
+
+
+def _aside(output: Output) -> str:
+    return f"{STAGING}/{output.attempt}/{output.id}"
+
+
+def _set_aside(store: TakesOutputs, output: Output) -> None:
+    """Moves a local file that was loaded aside, where nobody replaces it, unless a later version is at its path."""
+    now = cast("ObjectStore", store).head(output.path)
+    if isinstance(store, HasLocalPaths) and now is not None and now.version == output.etag:
+        store.move(output.path, _aside(output))
+
+
+def _take(store: TakesOutputs, output: Output) -> None:
+    """Takes a file away that was loaded: into the archive, or for good. A version that came since then stays."""
+    reader, is_local = cast("ObjectStore", store), isinstance(store, HasLocalPaths)
+    at = _aside(output) if is_local else output.path
+    now = reader.head(at)
+    if now is None:
+        return
+    if now.version != output.etag:
+        # It came between the look and the move.
+        if is_local and reader.head(output.path) is None:
+            store.move(at, output.path)
+        return
+    if output.staged is None:
+        store.remove(at)
+        return
+    target = output.staged
+    if reader.head(target) is not None:  # an earlier file of this name
+        folder, slash, name = target.rpartition("/")
+        stem, dot, extension = name.partition(".")
+        target = f"{folder}{slash}{stem}-{output.attempt}{dot}{extension}"
+    store.move(at, target)
 
 
 def output_store(volume: Volume, catalog: Catalog, settings: Settings) -> TakesOutputs:

@@ -279,6 +279,8 @@ class Planner:
                 plan.write_frame(plan.stream_files(session, covered, where, moves), location, at_most)
             return
         changed = _changed(snapshot, covered)
+        if job.takes_files:  # what is gone was taken
+            changed = changed.filter(changed["has"])
         if where is None:
             plan.write([plan.files_of_changes(changed, moves)], location)
             return

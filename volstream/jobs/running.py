@@ -23,6 +23,7 @@ from volstream.jobs.code import version_of
 from volstream.jobs.environments import with_environment
 from volstream.jobs.failing import recover
 from volstream.jobs.lease import RunReport
+from volstream.jobs.output_checks import has_outputs
 from volstream.jobs.outputs import finish
 from volstream.jobs.progress import Observer
 from volstream.jobs.services import JobServices
@@ -58,7 +59,7 @@ class Run:
     def begin(self) -> None:
         """Recovers, and loads what the run needs. Uses Spark only if an attempt must be fenced off or the table altered."""
         self.report.recovered = recover(self.services, self.job)
-        if self.job.outputs_to is not None:
+        if has_outputs(self.job):
             finish(self.services.catalog, self.services.settings, str(self.job.into))
         environments = self.services.settings.environments_directory
         self.source = with_environment(code_of(self.job), self.job.environment, environments)

@@ -201,6 +201,11 @@ class Staged:
         empty = (pc.field("rows") == 0) & pc.field("error_kind").is_null()
         return self._records.to_table(columns=["path", "file_version"], filter=empty).rename_columns(["path", "version"])
 
+    def loaded(self) -> pa.Table:
+        """Returns ``path`` and ``file_version`` of the files that succeeded; all in memory."""
+        succeeded = pc.field("rows").is_valid() & pc.field("error_kind").is_null()
+        return self._records.to_table(columns=["path", "file_version"], filter=succeeded)
+
     def counts(self) -> pa.Table:
         """Returns ``path`` and ``rows`` of the files that succeeded; all in memory."""
         succeeded = pc.field("rows").is_valid() & pc.field("error_kind").is_null()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,31 @@ def test_a_bucket_has_exactly_the_outputs_that_rows_name(cloud: Cloud, tmp_path:
         head = store.head("up/a")
         assert head is not None
         assert (head.size, head.content_type) == (14, "text/x-own")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("after_load", ["archive:.done", "delete"])
+def test_files_leave_a_bucket_once_they_are_loaded(cloud: Cloud, tmp_path: Path, gateway: SparkGateway, after_load: str) -> None:
+    keys, kind = cloud.access.keys, cloud.access.provider
+    assert keys is not None
+    settings = config.load(tmp_path / "home", credentials={"c": {"access_key_id": keys.id, "access_key_secret": keys.secret}})
+    name = unused_name()
+    cloud.make_bucket(name)
+    contents = {"in/a.csv": b"n\n1\n", "in/d/b.csv": gzip.compress(b"n\n2\n"), "in/bad.csv": b"?\n1\n"}
+    for key, content in contents.items():
+        cloud.put(name, key, content)
+    place = {"region": cloud.access.region, "endpoint": cloud.access.endpoint, "credentials": "static"}
+    with session_on(gateway, settings) as session:
+        session.connections.create("c", kind, **place)  # type: ignore[arg-type]  # as the provider has them
+        session.volumes.create("v", f"{kind}://{name}/in", connection="c", queue_type=QueueType.NONE)
+        session.jobs.load("j", "v", "t", schema="n INT", write="append", after_load=after_load)
+        session.jobs.run("j")
+        store = open_store(f"{kind}://{name}/in", cloud.access)
+        there = {one.relative_path for one in store.list("", Selection(ignores=())) if isinstance(one, FileInfo)}
+        assert there == {"bad.csv", *({".done/a.csv", ".done/d/b.csv"} if after_load != "delete" else ())}
+        session.volumes.refresh("v", accept_removals=True)
+        assert session.jobs.run("j").progress.batches == 0
+        rows = session.sql(f"SELECT _file_path, n FROM delta.`{session.home.warehouse}/tables/public/t` ORDER BY n").toArrow()
+        assert rows.to_pylist() == [{"_file_path": "a.csv", "n": 1}, {"_file_path": "d/b.csv", "n": 2}]
+        assert session.connections.get("c")

@@ -152,6 +152,26 @@ _LEAST_MEMORY = 64 << 20
 _MEMORY = forms.form("a size", "int | str", _memory, metavar="1GiB", write=exact_size)
 
 
+def _folder(value: Any) -> str:
+    folder: str = forms.TEXT.read(value).removesuffix("/")
+    if not {"", ".", ".."}.isdisjoint(folder.split("/")) or not folder.isprintable():
+        raise forms.unfit(value, "a folder", "Write for example thumbs or 2026/thumbs.")
+    return folder
+
+
+#: What follows ``archive:`` is a folder.
+KEEP, DELETE, ARCHIVE = "keep", "delete", "archive:"
+
+
+def _after_load(value: Any) -> str:
+    text: str = forms.TEXT.read(value)
+    if text.lower() in (KEEP, DELETE):
+        return text.lower()
+    if not text.startswith(ARCHIVE) or not (folder := _folder(text.removeprefix(ARCHIVE))):
+        raise forms.unfit(text, "keep, delete or archive:FOLDER")
+    return f"{ARCHIVE}{folder}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileJobOptions(JobOptions):
     """What a user says of a job on files, whatever it does with them."""
@@ -201,6 +221,13 @@ class FileJobOptions(JobOptions):
     verify_every: Annotated[
         float | None, Option("How often the daemon compares the table with the files.", metavar="1d", minimum=1)
     ] = None
+    after_load: Annotated[
+        str,
+        Option(
+            "What happens to a file once its rows are committed.",
+            form=forms.form("keep, delete or archive:FOLDER", "str", _after_load, metavar="keep|delete|archive:FOLDER"),
+        ),
+    ] = KEEP
     max_files: Annotated[int | None, Option("Maximum number of files in a batch.", minimum=1, maximum=_MAX_COUNT)] = None
     max_bytes: Annotated[int | None, Option("Maximum number of bytes in a batch.", form=forms.SIZE)] = None
 
@@ -212,13 +239,6 @@ _VOLUME = Option(
 )
 _FUNCTION = Option("The function to run on each file.", metavar="FILE.py:FUNC|pkg.mod:FUNC", clause=True)
 _RETURNS = Option("Columns of the result: 'label STRING, score DOUBLE'.", metavar="DDL", clause=True)
-
-
-def _folder(value: Any) -> str:
-    folder: str = forms.TEXT.read(value).removesuffix("/")
-    if not {"", ".", ".."}.isdisjoint(folder.split("/")) or not folder.isprintable():
-        raise forms.unfit(value, "a folder", "Write for example thumbs or 2026/thumbs.")
-    return folder
 
 
 _OUTPUTS_TO = Option(
@@ -558,6 +578,16 @@ class FileJob(SetOptions, FileJobOptions, Job):
     failed_batches: int = 0
     verified_version: int | None = None
     verified_on: datetime | None = None
+
+    @property
+    def takes_files(self) -> bool:
+        """True if files leave the volume once their rows are committed."""
+        return self.after_load != KEEP
+
+    @property
+    def archive(self) -> str | None:
+        """The folder of the volume that gets such files; None: they are deleted, or stay."""
+        return self.after_load.removeprefix(ARCHIVE) if self.after_load.startswith(ARCHIVE) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,6 +78,7 @@ class FileJobChanges(DynamicTableKeywords, total=False):
     expect: Sequence[str] | str
     expect_warn: Sequence[str] | str
     verify_every: float | str | timedelta | None
+    after_load: str
     max_files: int | None
     max_bytes: int | str | None
     alert: Sequence[str] | str | None

@@ -14,6 +14,7 @@ from volstream.catalog import Catalog
 from volstream.changes.streams.source import ChangeSource, TableSource, source_of, tracked
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
+from volstream.files.volumes.access import taking_job
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import Schema
 from volstream.tables.delta.log import DeltaLog
@@ -34,7 +35,7 @@ def create_stream(
         NotFoundError: the volume or table does not exist.
         InvalidStateError: the table's changes are not tracked.
         AlreadyExistsError: a stream or table has this name.
-        ObjectInUseError: the stream to replace serves a job.
+        ObjectInUseError: the stream to replace serves a job; or a job takes the volume's files away.
         InvalidValueError: the point in time is outside the directory's history.
     """
     existing = catalog.streams.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
@@ -43,6 +44,13 @@ def create_stream(
     if DeltaLog(folders.table_location(warehouse, spec.name)).exists():
         raise AlreadyExistsError(f"There is already a table {spec.name}.", "Choose another name.")
     stream = new_stream(catalog, warehouse, spec)
+    volume = catalog.volumes.by_id(stream.source_id) if stream.source_kind is SourceKind.VOLUME else None
+    if volume is not None and (taking := taking_job(catalog, volume)) is not None:
+        raise ObjectInUseError(
+            f"The job {taking.name} takes the files of the volume {volume.name} away when it has loaded them: a stream would "
+            "miss some, or see them as deleted.",
+            f"Let it keep them: volstream alter-job {taking.name} --after-load keep.",
+        )
     if existing is not None:
         _check_unused(catalog, existing)
     with catalog.database.transaction() as transaction:

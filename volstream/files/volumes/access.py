@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from volstream.base.config import Settings
-from volstream.base.definitions import Connection, Volume
+from volstream.base.definitions import Connection, FileJob, Volume
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError
 from volstream.files.providers import provider_by, provider_of
@@ -70,6 +70,13 @@ def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue
     )
 
 
+def taking_job(catalog: Catalog, volume: Volume) -> FileJob | None:
+    """Returns the job that takes a volume's files away when it has loaded them."""
+    streams = {stream.id for stream in catalog.streams.list(source_id=volume.id)}
+    taking = (job for job in catalog.jobs.list(statement=None) if isinstance(job, FileJob) and job.takes_files)
+    return next((job for job in taking if job.stream_id in streams), None)
+
+
 def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
     """Returns policies to paste at the provider: the role's ``trust_policy``, and the role's or user's ``permission_policy``.
 
@@ -82,7 +89,7 @@ def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
     for volume in catalog.volumes.list(connection_id=connection.id):
         place = BucketPlace.of(volume.location)
         queue = volume.queue_name if volume.queue_type == provider.queue_type else None
-        writes = catalog.jobs.first(outputs_to=str(volume.name)) is not None
+        writes = catalog.jobs.first(outputs_to=str(volume.name)) is not None or taking_job(catalog, volume) is not None
         needs.append(RequiredAccess(place.bucket, place.root, queue, writes))
         if volume.inventory is not None:
             reports = place_of_reports(volume.inventory, volume.location)

@@ -1,0 +1,120 @@
+"""Files leave their volume once their rows are committed: into an archive, or for good."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.integration.conftest import Place
+from tests.interrupts import meanwhile
+from volstream.errors import EngineLostError, InvalidStateError, InvalidValueError, ObjectInUseError
+from volstream.ops.inspection import file_history
+
+
+def die() -> None:
+    raise EngineLostError("The Spark engine was lost.")
+
+
+def there(place: Place) -> dict[str, str]:
+    return {one.relative_to(place.folder).as_posix(): one.read_text() for one in place.folder.rglob("*") if one.is_file()}
+
+
+def load(place: Place, after_load: str, **options: object) -> None:
+    place.session.jobs.load("j", "v", "t", schema="n INT", write="append", after_load=after_load, **options)  # type: ignore[arg-type]  # options of one test each
+
+
+def test_files_are_archived_once_their_rows_are_committed_and_their_rows_stay(place: Place) -> None:
+    for name, text in {"a.csv": "n\n1\n", "d/b.csv": "n\n2\n", "bad.csv": "# x\nn,m\n1,2\n", "c.txt": "?"}.items():
+        place.put(name, text)
+    load(place, "archive:.done", where="relative_path LIKE '%.csv'")
+    place.run()
+    kept = {"bad.csv": "# x\nn,m\n1,2\n", "c.txt": "?"}
+    assert there(place) == {**kept, ".done/a.csv": "n\n1\n", ".done/d/b.csv": "n\n2\n"}
+    place.put("a.csv", "n\n3\n")
+    place.refresh()
+    place.run()
+    files = there(place)
+    assert sorted(text for path, text in files.items() if path.startswith(".done/a")) == ["n\n1\n", "n\n3\n"]
+    place.refresh()
+    assert place.run().progress.batches == 0
+    assert place.table() == [("a.csv", 1), ("a.csv", 3), ("d/b.csv", 2)]
+    told = file_history.tell(place.session.home, "v", "d/b.csv")
+    [taken] = [event for event in told if event.what == "taken away after it was loaded"]
+    assert taken.details == {"job": "j", "archive": ".done/d/b.csv"}
+
+
+def test_files_are_deleted_by_a_job_of_a_function_too_and_failed_ones_stay(place: Place) -> None:
+    place.put("a", "1")
+    place.put("b", "no number")
+    place.job("def f(file):\n    return {'n': int(file.read_text())}\n", write="append", after_load="delete", retries=0)
+    place.run()
+    assert there(place) == {"b": "no number"}
+    assert place.table() == [("a", 1)]
+    assert place.session.home.catalog.outputs.unfinished_tables() == []
+
+
+@pytest.mark.parametrize(
+    ("after_load", "point"),
+    [
+        ("delete", "volstream.jobs.outputs._set_aside"),
+        ("archive:.done", "volstream.files.storage.local.LocalStore.move"),
+        pytest.param("delete", "volstream.files.storage.local.LocalStore.move", marks=pytest.mark.long),
+    ],
+)
+def test_a_file_that_is_replaced_before_it_leaves_stays_and_is_loaded_again(place: Place, after_load: str, point: str) -> None:
+    def replace() -> None:
+        (place.folder / ".new").write_text("n\n2\n")
+        os.rename(place.folder / ".new", place.folder / "a.csv")
+
+    place.put("a.csv", "n\n1\n")
+    load(place, after_load)
+    with meanwhile("call", point, replace):
+        place.run()
+    assert there(place) == {"a.csv": "n\n2\n"}
+    place.refresh()
+    place.run()
+    assert place.table() == [("a.csv", 1), ("a.csv", 2)]
+    assert [*there(place).values()] == (["n\n2\n"] if after_load != "delete" else [])
+
+
+def test_an_attempt_that_is_not_committed_takes_nothing_and_a_killed_run_is_finished_by_the_next(place: Place) -> None:
+    place.put("a.csv", "n\n1\n")
+    load(place, "delete")
+    with meanwhile("return", "volstream.catalog.outputs.Outputs.note", die), pytest.raises(EngineLostError):
+        place.run()
+    assert there(place) == {"a.csv": "n\n1\n"}
+    place.put("b.csv", "n\n2\n")
+    place.refresh()
+    with meanwhile("call", "volstream.jobs.outputs._take", die), pytest.raises(EngineLostError):
+        place.run()
+    place.run()
+    place.refresh()
+    place.run()
+    assert there(place) == {}
+    assert place.table() == [("a.csv", 1), ("b.csv", 2)]
+
+
+def test_jobs_that_would_lose_files_or_rows_are_refused(place: Place) -> None:
+    for options, message in (
+        ({"after_load": "delete"}, "cannot follow deletions"),
+        ({"after_load": "archive:done", "write": "append"}, r"Files in done would be files of the volume v.*such as \.loaded"),
+        ({"after_load": "archive:", "write": "append"}, "is not a folder"),
+        ({"after_load": "delete", "write": "append", "group_by": "folder"}, "job of sets cannot take files away"),
+    ):
+        with pytest.raises(InvalidValueError, match=message):
+            place.job("def f(file):\n    return {'n': 1}\n", **options)
+    place.session.streams.create("s", volume="v")
+    with pytest.raises(InvalidStateError, match="The stream s is on the volume v, too"):
+        load(place, "delete")
+    place.session.streams.drop("s")
+    load(place, "delete")
+    with pytest.raises(ObjectInUseError, match="The job j takes the files of the volume v away"):
+        place.session.streams.create("s", volume="v")
+    with pytest.raises(ObjectInUseError, match="The job j takes the files of the volume v away"):
+        place.session.jobs.load("k", "v", "t2", schema="n INT")
+    load(place, "archive:.done", or_replace=True)
+    place.session.jobs.alter("j", after_load="keep")
+    place.session.streams.create("s", volume="v")
+    with pytest.raises(InvalidStateError, match="The stream s is on the volume v, too"):
+        place.session.jobs.alter("j", after_load="delete")
