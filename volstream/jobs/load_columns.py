@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 
@@ -36,7 +36,7 @@ from volstream.tables.delta.log import DeltaLog
 _log = get("jobs")
 
 #: Number of files in a sample.
-_SAMPLE = 32
+SAMPLE = 32
 
 #: Files add columns, and fields of them, to a table only up to this number: beyond it, the names are probably data.
 MAX_COLUMNS = 2000
@@ -61,7 +61,7 @@ def first_columns(services: JobServices, volume: Volume, into: Name, options: Lo
         StorageError: a file cannot be read.
     """
     existing = _existing(services, into)
-    sampled = _sampled(services, volume, options, where)
+    sampled = columns_shown(services, volume, options, sample(services, volume, options, where))
     own = [field for field in sampled if field.name.lower() not in existing]
     if existing:
         own = [*existing.values(), *(own if options.new_columns is NewColumns.ADD else ())]
@@ -123,12 +123,17 @@ def _existing(services: JobServices, table: Name) -> Mapping[str, pa.Field]:
     return columns
 
 
-def _sampled(services: JobServices, volume: Volume, options: LoadOptions, where: str | None) -> pa.Schema:
-    """Returns the columns of a sample, read in a separate process: a file may fill its memory or crash it."""
-    store = store_of(volume, services.catalog, services.settings)
-    infos = sample_of(services, volume, where, _SAMPLE, partial(_suits, options))
+def sample(services: JobServices, volume: Volume, options: LoadOptions, where: str | None) -> Sequence[FileInfo]:
+    """Returns some files of a volume that can be read."""
+    return sample_of(services, volume, where, SAMPLE, partial(_suits, options))
+
+
+def columns_shown(services: JobServices, volume: Volume, options: LoadOptions, infos: Sequence[FileInfo]) -> pa.Schema:
+    """Returns the columns of files, read in a separate process: a file may fill its memory or crash it. Raises as
+    :func:`first_columns`."""
     if not infos:
         return pa.schema([])
+    store = store_of(volume, services.catalog, services.settings)
     work = Work(find(_SHOWN), options.arguments(), store, _SHOWN_AS, memory_bytes=services.settings.function_memory)
     shown: list[pa.Schema] = []
     failed: FileOutcome | None = None

@@ -84,6 +84,8 @@ _REWORDED = (
             "If a job writes the table: volstream verify JOB --fix. If it is a dynamic table: CREATE OR REPLACE DYNAMIC TABLE.",
         ),
     ),
+    # Of volstream's own code on a worker, which says it for users.
+    (r"^.*\[PYTHON_EXCEPTION\].*\nvolstream\.errors\.InvalidValueError: (.*?)\s*(?:SQLSTATE: \d+)?$", (r"\1", "")),
     (r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001.*)?$", (r"\1", "")),
     (
         r"\[PARSE_SYNTAX_ERROR\].* 'VOLSTREAM'",  # the guard of spark/guard.py

@@ -12,6 +12,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.types import DataType, StructType
 
 
 def bound_to(session: SparkSession, frame: DataFrame) -> DataFrame:
@@ -72,3 +73,27 @@ def mapped(frame: DataFrame, function: Any, schema: pa.Schema, profile: Any = No
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return frame.mapInArrow(function, from_arrow_schema(schema), profile=profile)
+
+
+def without_collations(schema: pa.Schema) -> StructType:
+    """Returns Spark's types without collations. Spark Connect sends a collation for each text in a result's type; Delta writes it
+    into the schema of a table of such results, where other readers do not support it."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    def strip(kind: DataType) -> None:
+        match kind:
+            case StringType():
+                kind.collation = ""
+            case ArrayType():
+                strip(kind.elementType)
+            case MapType():
+                strip(kind.keyType)
+                strip(kind.valueType)
+            case StructType():
+                for field in kind.fields:
+                    strip(field.dataType)
+
+    parsed = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    strip(parsed)
+    return parsed

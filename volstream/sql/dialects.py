@@ -51,8 +51,14 @@ FOREIGN: Sequence[ForeignConstruct] = (
         "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO TABLE t",
     ),
     ForeignConstruct(
+        r"\b(FROM|JOIN|,) (?P<word>VOLUME) \w+( \. \w+)*(?! (USING|FILES|OPTIONS)\b)",
+        "Name the format or the files: FROM VOLUME v USING csv FILES ('a.csv'). The list of its files is DIRECTORY(VOLUME v).",
+        {"VOLUME": "SELECT * FROM VOLUME v WHERE a > 1"},
+        words="FROM VOLUME",
+    ),
+    ForeignConstruct(
         r"(?<!\. )\b(?P<word>READ_FILES|CLOUD_FILES) \(",
-        "Load a volume's files: CREATE JOB j ON VOLUME v LOAD INTO TABLE t. volstream sql also reads files: FROM csv.`/path`.",
+        "Read files of a volume: FROM VOLUME v USING csv FILES ('a.csv'). Load them: CREATE JOB j ON VOLUME v LOAD INTO TABLE t.",
         {
             "READ_FILES": "SELECT * FROM read_files('/data', format => 'csv')",
             "CLOUD_FILES": "SELECT * FROM cloud_files('/data', 'csv')",

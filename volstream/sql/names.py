@@ -38,7 +38,8 @@ _WRITING = ("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "REPLACE", "TRUNCAT
 
 
 def references(statement: str) -> Sequence[Reference]:
-    """Returns possible names of relations and each ``DIRECTORY(VOLUME v)``, in order, excluding common table expressions.
+    """Returns possible names of relations, each ``DIRECTORY(VOLUME v)`` and ``VOLUME v USING csv``, in order, excluding common
+    table expressions.
 
     Raises:
         SqlError: the statement cannot be split into tokens.
@@ -116,8 +117,8 @@ def is_query(statement: str) -> bool:
 
 
 def _extensions(statement: str, tokens: list[Token]) -> tuple[dict[int, Reference], str]:
-    """Returns each ``DIRECTORY(VOLUME v)`` by its position, and a statement of the same length that sqlglot can parse: with a
-    name in place of each of these, and without ``CHANGES FROM``."""
+    """Returns each ``DIRECTORY(VOLUME v)`` and ``VOLUME v USING csv`` by its position, and a statement of the same length that
+    sqlglot can parse: with a name in place of each of these, and without ``CHANGES FROM``."""
     directories: dict[int, Reference] = {}
     text = statement
     for position in range(len(tokens)):

@@ -105,5 +105,7 @@ def in_schema(statement: str, schema: str) -> str:
         if not reference.qualified:
             name = Name(schema, reference.name.name)
             written = f"DIRECTORY(VOLUME {name})" if reference.directory else str(name)
+            if reference.files is not None:
+                written = f"VOLUME {name}{statement[reference.files.start : reference.end]}"
             text = text[: reference.start] + written + text[reference.end :]
     return text

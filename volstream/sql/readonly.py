@@ -10,7 +10,7 @@ import itertools
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
-from volstream.sql.names import volume_calls
+from volstream.sql.names import references, volume_calls
 from volstream.sql.tokens import only, tokenize, words_of
 
 #: First words of statements that only read.
@@ -43,3 +43,8 @@ def check_calls(text: str) -> None:
             raise SqlError(f"The function {token.text} is not allowed here.")
     for call in volume_calls(text):
         raise SqlError(f"The function {call.function} is not allowed here.")
+    for reference in references(text):
+        if reference.files is not None:
+            raise SqlError(
+                f"Files of the volume {reference.name} cannot be read here.", "Use volstream sql, or load them into a table."
+            )

@@ -9,6 +9,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError, SqlError
+from volstream.sql.files import FilesClause, clause_at
 from volstream.sql.tokens import Token
 
 
@@ -17,7 +18,8 @@ class Reference:
     """A possible name of a relation or function, and its position: ``text[start:end]``.
 
     Attributes:
-        directory: the reference is ``DIRECTORY(VOLUME name)``.
+        directory: the reference is ``DIRECTORY(VOLUME name)``, or of the files of a volume.
+        files: what follows ``VOLUME name`` where files are read as rows.
         takes_alias: an alias may follow, but none does.
         qualified: the schema is given.
     """
@@ -28,6 +30,7 @@ class Reference:
     directory: bool = False
     takes_alias: bool = False
     qualified: bool = False
+    files: FilesClause | None = None
 
 
 #: Words that may precede the name of a relation.
@@ -210,6 +213,8 @@ def name_at(statement: str, tokens: list[Token], position: int, *, columns: bool
 
 def directory_at(statement: str, tokens: list[Token], position: int) -> tuple[Reference, int] | None:
     words = [token.text.upper() for token in tokens[position : position + 3]]
+    if words[:1] == ["VOLUME"] and position and tokens[position - 1].text.upper() in ("FROM", "JOIN", ","):
+        return _files_at(statement, tokens, position)
     if words != ["DIRECTORY", "(", "VOLUME"] or position + 3 >= len(tokens):
         return None
     reference, after = name_at(statement, tokens, position + 3)
@@ -217,6 +222,18 @@ def directory_at(statement: str, tokens: list[Token], position: int) -> tuple[Re
         raise SqlError("DIRECTORY(VOLUME must be followed by the name of a volume and a closing parenthesis.")
     start, end = tokens[position].start, tokens[after].end + 1
     return replace(reference, start=start, end=end, directory=True), after + 1
+
+
+def _files_at(statement: str, tokens: list[Token], position: int) -> tuple[Reference, int] | None:
+    if position + 2 >= len(tokens) or not is_name(tokens[position + 1]):
+        return None
+    reference, after = name_at(statement, tokens, position + 1)
+    found = None if reference is None else clause_at(tokens, after)
+    if reference is None or found is None:
+        return None
+    clause, after = found
+    start, end = tokens[position].start, tokens[after - 1].end + 1
+    return replace(reference, start=start, end=end, directory=True, files=clause), after
 
 
 #: Instead of a clause: a function's arguments, which FROM may separate.

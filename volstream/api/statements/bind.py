@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from volstream.api.statements import arrived, facts
+from volstream.api.statements import arrived, facts, files
 from volstream.api.statements.metastore import check_schema, is_taken
 from volstream.base.model.locations import scheme_of
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
@@ -25,7 +25,7 @@ from volstream.files.volumes.access import store_of
 from volstream.functions.scalar import call_of
 from volstream.functions.schema import from_ddl
 from volstream.functions.volume import volume_function
-from volstream.spark.frames import relation
+from volstream.spark.frames import relation, without_collations
 from volstream.spark.jvm.codegen import compile_in
 from volstream.spark.views import Views
 from volstream.sql import adapt, names
@@ -39,7 +39,6 @@ from volstream.tables.delta.writer import compile_if_large
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
-    from pyspark.sql.types import DataType
 
     from volstream.base.definitions import Stream
     from volstream.changes.streams.consumption import Consumption
@@ -94,8 +93,10 @@ class Binding:
             replacement: str | None = None
             end = reference.end
             stream = None if reference.directory else self._home.catalog.streams.find(reference.name)
-            changes = None if stream else changes_of(statement, reference)
-            if changes is not None:
+            changes = None if stream or reference.files else changes_of(statement, reference)
+            if reference.files is not None:
+                replacement = self.views.show(files.frame_of(self._home, self.spark, reference.name, reference.files))
+            elif changes is not None:
                 replacement, end = self._changes_view(reference, changes), changes.end
             elif reference.directory:
                 at, end = travel_of(statement, reference) or (None, end)
@@ -181,7 +182,9 @@ class Binding:
             if function is None or (not call.qualified and self.spark.catalog.functionExists(call.name.name)):
                 continue
             name = f"{call.name.schema}.{call.name.name}"
-            self.spark.udf.register(name, call_of(function), _without_collations(function.returns))
+            self.spark.udf.register(
+                name, call_of(function), without_collations(from_ddl(f"value {function.returns}")).fields[0].dataType
+            )
             quoted = name.replace("`", "``")
             text = f"{text[: call.start]}`{quoted}`{text[call.end :]}"
         return text
@@ -251,27 +254,3 @@ class Binding:
         place = literal(f"{self._tables}/{schema}")
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote_column(schema)} LOCATION {place}")
         check_schema(self._home, self.spark, schema)
-
-
-def _without_collations(returns: str) -> DataType:
-    """Removes collations from a SQL type. Spark Connect sends a collation for each text in a function's result type; Delta
-    writes it into the schema of a table of such results, where other readers do not support it."""
-    from pyspark.sql.pandas.types import from_arrow_type
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
-    def strip(kind: DataType) -> None:
-        match kind:
-            case StringType():
-                kind.collation = ""
-            case ArrayType():
-                strip(kind.elementType)
-            case MapType():
-                strip(kind.keyType)
-                strip(kind.valueType)
-            case StructType():
-                for field in kind.fields:
-                    strip(field.dataType)
-
-    parsed = from_arrow_type(from_ddl(f"value {returns}").field(0).type, prefer_timestamp_ntz=True)
-    strip(parsed)
-    return parsed

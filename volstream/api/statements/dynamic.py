@@ -260,4 +260,6 @@ def _track(home: Home, location: str) -> None:
 
 
 def _key(reference: Reference) -> tuple[SourceKind, Name]:
+    if reference.files is not None:
+        raise SqlError("A dynamic table cannot read files.", f"Load the volume {reference.name} into a table, and read that.")
     return SourceKind.VOLUME if reference.directory else SourceKind.TABLE, reference.name
