@@ -12,7 +12,9 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, TypeGuard
 
-#: Types whose values need no copy.
+from volstream.functions.types.values import NoColumnError, plain
+
+#: Types whose values are plain.
 LEAVES = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime, date})
 
 
@@ -36,10 +38,15 @@ def fields_of(kind: type) -> Sequence[str]:
 
 
 def row_of(value: object) -> Mapping[str, Any] | None:
-    """Converts an instance of a row class, or a mapping, to a mapping; None: it is something else."""
+    """Converts an instance of a row class, or a mapping, to a mapping of plain values; None: it is something else.
+
+    Raises:
+        NoColumnError: it has a value that no column holds; the message names it.
+    """
+    row: Mapping[str, Any]
     if isinstance(value, Mapping):
-        return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        row = value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         row = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     elif _is_named_tuple(type(value)):
         row = value._asdict()  # type: ignore[attr-defined]  # of a NamedTuple
@@ -48,19 +55,20 @@ def row_of(value: object) -> Mapping[str, Any] | None:
     else:
         return None
     # Converting values recursively is ten times slower.
-    return row if all(type(item) in LEAVES for item in row.values()) else {name: _deep(item) for name, item in row.items()}
+    return row if {*map(type, row.values())} <= LEAVES else {name: _deep(item, name) for name, item in row.items()}
 
 
-def _deep(value: Any) -> Any:
-    """Replaces instances of row classes in a value by mappings."""
+def _deep(value: Any, name: object) -> Any:
+    """Replaces instances of row classes in a value by mappings, and others by plain values."""
     if type(value) in LEAVES:
         return value
     if type(value) in (list, tuple):
-        return [_deep(item) for item in value]
+        return value if {*map(type, value)} <= LEAVES else [_deep(item, name) for item in value]
     row = row_of(value)
-    if row is None:
-        return value
-    return {key: _deep(item) for key, item in row.items()}
+    try:
+        return plain(value) if row is None else row
+    except NoColumnError as error:
+        raise NoColumnError(f"The column {name!r} has a {error}.") from None
 
 
 def _is_named_tuple(kind: type) -> bool:

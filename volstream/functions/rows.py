@@ -19,6 +19,7 @@ from volstream.base.model.units import format_size
 from volstream.functions.bounds import Bounds, RowMeter, TooLargeError
 from volstream.functions.classes import row_of
 from volstream.functions.types import convert
+from volstream.functions.types.values import NoColumnError
 
 #: Up to this size a file's Arrow batches stay in memory; a worker may hold those of some 60 files until they are confirmed.
 _IN_MEMORY_BYTES = 4 << 20
@@ -168,17 +169,19 @@ def rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
         returned: None, one row, a PyArrow table or batch, or an iterable of either; or a DataFrame of pandas or polars.
 
     Raises:
-        NotRowsError: the value is something else. TooLargeError: the rows exceed the limits.
+        NotRowsError: the value is something else, or has a value that no column holds. TooLargeError: the rows exceed the
+            limits.
     """
+    try:
+        return _rows_of(returned, expected)
+    except NoColumnError as error:
+        raise NotRowsError(str(error)) from None
+
+
+def _rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
     if returned is None:
         return [], 0
-    if hasattr(returned, "__arrow_c_stream__") and not isinstance(returned, _ARROW):
-        try:
-            returned = pa.table(returned)
-        except (pa.ArrowException, TypeError, ValueError):  # a single column, for example
-            raise NotRowsError(
-                f"The function returned a {type(returned).__name__}; return a DataFrame, a PyArrow table, or dicts."
-            ) from None
+    returned = _table_of(returned)
     if isinstance(returned, pa.RecordBatch | pa.Table):
         return _arrow_rows(iter([returned]), expected)
     measured = RowMeter(expected.bounds)
@@ -191,6 +194,7 @@ def rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
         for item in items:
             row = row_of(item)
             if row is None:
+                item = _table_of(item)
                 if not rows and isinstance(item, pa.RecordBatch | pa.Table):
                     return _arrow_rows(_with_first(item, items), expected)
                 raise NotRowsError(
@@ -220,6 +224,18 @@ def rows_of_each(returned: object, files: int, expected: RowRequirements) -> lis
 _ARROW = (pa.RecordBatch, pa.Table, pa.RecordBatchReader)
 
 
+def _table_of(value: object) -> object:
+    """Returns a table for a DataFrame; what is none as it is."""
+    if not hasattr(value, "__arrow_c_stream__") or isinstance(value, _ARROW):
+        return value
+    try:
+        return pa.table(value)
+    except (pa.ArrowException, TypeError, ValueError):  # a single column, for example
+        raise NotRowsError(
+            f"The function returned a {type(value).__name__}; return a DataFrame, a PyArrow table, or dicts."
+        ) from None
+
+
 def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:
     yield first
     yield from others
@@ -227,7 +243,7 @@ def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:
 
 def _arrow_rows(items: Iterator[object], expected: RowRequirements) -> tuple[Rows, int]:
     rows: ArrowRows | None = None
-    for item in items:
+    for item in map(_table_of, items):
         if not isinstance(item, pa.RecordBatch | pa.Table):
             raise NotRowsError(f"The function returned Arrow batches, and then a {type(item).__name__}.")
         if rows is None:

@@ -17,7 +17,8 @@ from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
 from volstream.functions.classes import fields_of, is_row_class
 from volstream.functions.hints import hints_of
 from volstream.functions.output import FILE, OutputFile
-from volstream.functions.types.kinds import BY_NAME, BY_PYTHON, TIMESTAMP, name_of
+from volstream.functions.types.kinds import BY_CLASS, BY_NAME, TIMESTAMP, name_of
+from volstream.functions.types.values import NoColumnError, type_of_class
 from volstream.sql.text import quote_column, tree_of
 
 #: Columns that volstream adds to each row of a result table.
@@ -50,7 +51,7 @@ _SYNONYMS: Mapping[str, str] = {
 _COLUMN = re.compile(r"(\w+) (\w+)")
 
 #: Column types for values of Python classes and their subclasses.
-_BY_PYTHON: Mapping[Any, pa.DataType] = {**BY_PYTHON, OutputFile: FILE}
+_BY_CLASS: Mapping[Any, pa.DataType] = {**BY_CLASS, OutputFile: FILE}
 
 
 def from_ddl(text: str) -> pa.Schema:
@@ -306,8 +307,8 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
         others = [argument for argument in arguments if argument is not type(None)]
         if len(others) == 1:
             return _type_of_hint(name, others[0])
-    elif hint in _BY_PYTHON:
-        return _BY_PYTHON[hint]
+    elif hint in _BY_CLASS:
+        return _BY_CLASS[hint]
     elif origin is typing.Literal and len({type(argument) for argument in arguments}) == 1:
         return _type_of_hint(name, type(arguments[0]))
     elif origin in (list, Sequence) and arguments:
@@ -316,8 +317,16 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
         return pa.map_(_type_of_hint(name, arguments[0]), _type_of_hint(name, arguments[1]))
     elif is_row_class(hint):
         return pa.struct(list(from_declaration(hint)))
-    elif isinstance(hint, type) and (base := next((base for base in hint.__mro__ if base in _BY_PYTHON), None)) is not None:
-        return _BY_PYTHON[base]
+    elif isinstance(hint, type):
+        try:
+            kind = type_of_class(hint)
+        except NoColumnError as error:
+            raise InvalidValueError(f"The result column {name!r} is a {error}.", "Or declare it with returns.") from None
+        if kind is not None:
+            return _type_of_hint(name, kind) if isinstance(kind, type) else kind
+        base = next((base for base in hint.__mro__ if base in _BY_CLASS), None)
+        if base is not None:
+            return _BY_CLASS[base]
     raise InvalidValueError(
         f"The type {_written(hint)} of the result column {name!r} has no SQL equivalent.", "Declare it with returns."
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,8 +75,8 @@ def test_files_that_disagree_are_named_with_both_types() -> None:
 
 
 def test_a_value_that_no_column_holds_is_named() -> None:
-    with pytest.raises(InvalidValueError, match=r"0.txt: the column 'where' has a PosixPath, which no column can hold"):
-        inferred({"where": Path("/a")})
+    with pytest.raises(InvalidValueError, match=r"0.txt: the column 'where' has a object, which no column can hold"):
+        inferred({"where": object()})
 
 
 def test_nothing_is_inferred_from_no_rows() -> None:

@@ -104,7 +104,7 @@ def _day(value: Any, _: pa.DataType) -> None:
 
 
 def _moment(value: Any, kind: pa.DataType) -> None:
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | Decimal):
         raise ValueError("a datetime is needed")
     if not isinstance(value, datetime):
         return

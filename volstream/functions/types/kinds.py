@@ -56,7 +56,8 @@ BY_PYTHON: Mapping[Any, pa.DataType] = {
 #: The type of integers beyond 64 bits.
 _LARGE = pa.decimal128(MAX_DIGITS, 0)
 
-_BY_CLASS: Mapping[Any, pa.DataType] = {
+#: Those of further classes, whose values functions return.
+BY_CLASS: Mapping[Any, pa.DataType] = {
     **BY_PYTHON,
     type(None): pa.null(),
     np.bool_: pa.bool_(),
@@ -89,8 +90,8 @@ def name_of(kind: pa.DataType) -> str:
 def of_scalar(value: Any) -> pa.DataType | None:
     """Returns the type of a Python value that is not nested; None if there is none."""
     for cls in type(value).__mro__:
-        if cls in _BY_CLASS:
-            kind = _BY_CLASS[cls]
+        if cls in BY_CLASS:
+            kind = BY_CLASS[cls]
             if isinstance(value, Decimal) and value.is_finite():
                 return _of_decimal(value)
             return _LARGE if kind == pa.int64() and not -(2**63) <= int(value) < 2**63 else kind

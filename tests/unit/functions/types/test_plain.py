@@ -1,0 +1,188 @@
+"""Values of classes that columns do not have: what functions return, and what their annotations say."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pydantic
+import pytest
+
+from volstream.errors import InvalidValueError
+from volstream.functions.bounds import Bounds
+from volstream.functions.inferred import Inference
+from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements, rows_of
+from volstream.functions.schema import from_ddl, from_declaration, to_ddl
+from volstream.functions.types import convert
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    TWO = "two"
+
+
+class Site(pydantic.BaseModel):
+    url: pydantic.HttpUrl
+    color: Color = Color.RED
+
+
+class Page(pydantic.BaseModel):
+    site: Site
+    links: list[pydantic.AnyUrl] = []
+
+
+ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
+
+VALUES: list[tuple[Any, str, Any]] = [
+    (Color.RED, "STRING", "red"),
+    (Level.HIGH, "BIGINT", 3),
+    (ID, "STRING", str(ID)),
+    (PurePosixPath("a/b"), "STRING", "a/b"),
+    (np.int8(3), "BIGINT", 3),
+    (np.float32(1.5), "DOUBLE", 1.5),
+    (np.bool_(True), "BOOLEAN", True),
+    (np.str_("x"), "STRING", "x"),
+    (np.datetime64("2026-03-01"), "DATE", date(2026, 3, 1)),
+    (np.datetime64("0001-01-01T01:02:03.5"), "TIMESTAMP", datetime(1, 1, 1, 1, 2, 3, 500_000, tzinfo=UTC)),
+    (pd.Timestamp("2026-03-01 01:00", tz="Europe/Berlin"), "TIMESTAMP", datetime(2026, 3, 1, 0, tzinfo=UTC)),
+    (pa.scalar(5), "BIGINT", 5),
+    (pydantic.HttpUrl("https://a.b/c"), "STRING", "https://a.b/c"),
+    (pydantic.PostgresDsn("postgres://a/b"), "STRING", "postgres://a/b"),
+    ([Color.RED, Color.BLUE], "ARRAY<STRING>", ["red", "blue"]),
+    (
+        {"id": ID, "at": [np.datetime64("2026-03-01", "s")]},
+        "STRUCT<id: STRING, at: ARRAY<TIMESTAMP>>",
+        {"id": str(ID), "at": [datetime(2026, 3, 1, tzinfo=UTC)]},
+    ),
+    (
+        Page(site=Site(url=pydantic.HttpUrl("https://a.b")), links=[pydantic.AnyUrl("x://y")]),
+        "STRUCT<site: STRUCT<url: STRING, color: STRING>, links: ARRAY<STRING>>",
+        {"site": {"url": "https://a.b/", "color": "red"}, "links": ["x://y"]},
+    ),
+]
+
+
+def taken(returned: Any, columns: str | None = None) -> list[Any]:
+    rows, _ = rows_of(returned, RowRequirements(None if columns is None else from_ddl(columns), Bounds()))
+    return rows.to_pylist() if isinstance(rows, ArrowRows) else list(rows)
+
+
+@pytest.mark.parametrize(("value", "kind", "stored"), VALUES)
+def test_a_value_becomes_what_its_column_holds(value: Any, kind: str, stored: Any) -> None:
+    rows = taken([{"c": value}, {"c": None}])
+    found = Inference()
+    found.add("a.txt", rows)
+    columns = found.result().columns
+    assert to_ddl(columns) == f"c {kind}"
+    assert convert.array([row["c"] for row in rows], columns.field("c").type).to_pylist() == [stored, None]
+
+
+@pytest.mark.parametrize("missing", [pd.NA, pd.NaT, np.datetime64("NaT"), np.datetime64("NaT", "D")])
+def test_what_is_missing_is_null(missing: Any) -> None:
+    assert taken({"c": missing, "l": [1, missing]}) == [{"c": None, "l": [1, None]}]
+
+
+@pytest.mark.parametrize(
+    ("value", "instead"),
+    [
+        (timedelta(seconds=1), r"a timedelta, which no column holds; return seconds, value\.total_seconds\(\)"),
+        (pd.Timedelta("1s"), "a Timedelta, which no column holds; return seconds"),
+        (np.timedelta64(1, "s"), "a timedelta64, which no column holds; return seconds"),
+        (time(1), r"return text, value\.isoformat\(\)"),
+        ({2, 1}, r"return a list, sorted\(value\)"),
+        (pd.Series([1]), r"return a list, value\.tolist\(\)"),
+        (pydantic.SecretStr("hunter2"), r"a SecretStr.*return value\.get_secret_value\(\) if a table may have it\.$"),
+        ([[1j]], "a complex, which no column holds"),
+    ],
+)
+def test_a_value_that_would_lose_its_meaning_is_refused_with_what_to_return(value: Any, instead: str) -> None:
+    with pytest.raises(NotRowsError, match=rf"The column 'c' has .*{instead}"):
+        taken({"c": value})
+
+
+def test_numbers_are_no_times_and_ids_no_numbers() -> None:
+    with pytest.raises(ValueError, match="a datetime is needed"):
+        convert.array([Decimal("1.5")], pa.timestamp("us", tz="UTC"))
+    [row] = taken({"c": ID})
+    with pytest.raises(pa.ArrowInvalid):
+        convert.array([row["c"]], pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("hint", "kind"),
+    [
+        (Color, "STRING"),
+        (Level, "BIGINT"),
+        (uuid.UUID, "STRING"),
+        (Path, "STRING"),
+        (np.int64, "BIGINT"),
+        (np.float32, "DOUBLE"),
+        (np.datetime64, "TIMESTAMP"),
+        (pd.Timestamp, "TIMESTAMP"),
+        (pydantic.HttpUrl, "STRING"),
+        (list[uuid.UUID], "ARRAY<STRING>"),
+        (Page, "STRUCT<site: STRUCT<url: STRING, color: STRING>, links: ARRAY<STRING>>"),
+    ],
+)
+def test_annotations_have_the_types_of_their_values(hint: Any, kind: str) -> None:
+    assert to_ddl(from_declaration(dataclasses.make_dataclass("Row", [("c", hint)]))) == f"c {kind}"
+
+
+@pytest.mark.parametrize(
+    ("hint", "reason"),
+    [(timedelta, "a timedelta, which no column holds; return seconds"), (Mixed, "values have different types")],
+)
+def test_annotations_that_no_column_holds_are_refused(hint: Any, reason: str) -> None:
+    with pytest.raises(InvalidValueError, match=reason):
+        from_declaration(dataclasses.make_dataclass("Row", [("c", hint)]))
+
+
+def test_dataframes_are_rows_alone_or_one_after_the_other() -> None:
+    class Polars:
+        """What polars has of Arrow."""
+
+        def __init__(self, table: pa.Table) -> None:
+            self._table = table
+
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return self._table.__arrow_c_stream__(requested_schema)
+
+    def several() -> Iterator[Any]:
+        yield pd.DataFrame({"a": [1, 2], "b": [pd.NA, "x"]})
+        yield Polars(pa.table({"a": [3], "b": ["y"]}))
+        yield pa.record_batch({"a": [4], "b": ["z"]})
+
+    expected = [{"a": 1, "b": None}, {"a": 2, "b": "x"}, {"a": 3, "b": "y"}, {"a": 4, "b": "z"}]
+    assert taken(several(), "a INT, b STRING") == expected
+    assert taken(pd.DataFrame({"a": [1, 2], "b": [None, "x"]})) == expected[:2]
+    with pytest.raises(NotRowsError, match="Arrow batches, and then a dict"):
+        taken([pd.DataFrame({"a": [1]}), {"a": 2}])
+
+
+@dataclass
+class Sample:
+    color: Color
+    at: np.datetime64
+
+
+def test_rows_of_classes_are_plain_too() -> None:
+    assert taken(Sample(Color.BLUE, np.datetime64("2026-03-01"))) == [{"color": "blue", "at": date(2026, 3, 1)}]

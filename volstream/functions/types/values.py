@@ -1,0 +1,108 @@
+"""Values of classes that columns do not have, as plain ones: the one table for what functions return, and for their annotations.
+
+Classes are known by their names, so that nothing is imported here: a function that returns values of a class has imported it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from volstream.functions.types.kinds import TIMESTAMP
+
+
+class NoColumnError(ValueError):
+    """No column holds values of a class. The message continues after a value's name, and says what to return instead."""
+
+
+def _of_numpy(value: Any) -> Any:
+    """Returns a date for a ``datetime64`` of days or longer, else a time without a zone; None for NaT."""
+    import pandas as pd
+
+    if pd.isna(value):
+        return None
+    moment = pd.Timestamp(value)
+    return moment.date() if value.dtype.name[-2:] in ("Y]", "M]", "W]", "D]") else moment
+
+
+#: By the name of a class, what makes a plain value, and the type of a column for it; None: that of the plain value.
+_PLAIN: Mapping[str, tuple[Callable[[Any], Any], pa.DataType | None]] = {
+    "enum.Enum": (lambda value: plain(value.value), None),
+    "uuid.UUID": (str, pa.string()),
+    "pathlib.PurePath": (str, pa.string()),
+    "pathlib._local.PurePath": (str, pa.string()),  # of Python 3.13
+    "pydantic.networks._BaseUrl": (str, pa.string()),
+    "pydantic.networks._BaseMultiHostUrl": (str, pa.string()),
+    "pydantic_core._pydantic_core.Url": (str, pa.string()),
+    "pydantic_core._pydantic_core.MultiHostUrl": (str, pa.string()),
+    "numpy.datetime64": (_of_numpy, TIMESTAMP),
+    "numpy.generic": (lambda value: value.item(), None),
+    "pandas._libs.missing.NAType": (lambda _: None, pa.null()),
+    "pandas._libs.tslibs.nattype.NaTType": (lambda _: None, pa.null()),
+    "pyarrow.lib.Scalar": (lambda value: plain(value.as_py()), None),
+}
+
+#: By the name of a class whose values would lose their meaning, what to return.
+_REFUSED: Mapping[str, str] = {
+    "datetime.timedelta": "seconds, value.total_seconds(), or text",
+    "numpy.timedelta64": "seconds, value / numpy.timedelta64(1, 's'), or text",
+    "datetime.time": "text, value.isoformat()",
+    "builtins.set": "a list, sorted(value)",
+    "builtins.frozenset": "a list, sorted(value)",
+    "builtins.complex": "its real and its imaginary part",
+    "pandas.core.series.Series": "a list, value.tolist()",
+    "pandas._libs.tslibs.period._Period": "text, or value.start_time",
+    "pydantic.types._SecretBase": "value.get_secret_value() if a table may have it",
+}
+
+
+def plain(value: Any) -> Any:
+    """Returns a value that is not nested as a plain one, or as it is.
+
+    Raises:
+        NoColumnError: no column holds it.
+    """
+    cls: Any = type(value)
+    convert = _converter(cls)
+    return value if convert is None else convert(value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _converter(cls: Any) -> Callable[[Any], Any] | None:
+    for name in map(_name, cls.__mro__):
+        if name in _REFUSED:
+            return functools.partial(_refuse, cls, _REFUSED[name])
+        if name in _PLAIN:
+            return _PLAIN[name][0]
+    return None
+
+
+def _refuse(cls: type, instead: str, _: Any) -> Any:
+    raise NoColumnError(f"{cls.__name__}, which no column holds; return {instead}")
+
+
+def type_of_class(cls: type) -> pa.DataType | type | None:
+    """Returns the type of a column for values of a class, or the plain class that they become; None: it is not in the table.
+
+    Raises:
+        NoColumnError: no column holds them.
+    """
+    for name in map(_name, cls.__mro__):
+        if name in _REFUSED:
+            _refuse(cls, _REFUSED[name], None)
+        if name == "enum.Enum":
+            classes = {type(member.value) for member in cls} if issubclass(cls, Enum) else set()
+            if len(classes) != 1:
+                raise NoColumnError(f"{cls.__name__}, whose values have different types; return text")
+            return classes.pop()
+        if name in _PLAIN:
+            return _PLAIN[name][1]
+    return None
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
