@@ -52,7 +52,6 @@ setup: .venv/packages
 	@touch $@
 
 # Versions that the lock files have stay, where pyproject.toml allows them; LOCK=--upgrade takes the newest.
-# All extras but `java`, a JVM that a machine with Java has already.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
   --no-emit-index-url --no-emit-find-links $(LOCK)
 
