@@ -42,7 +42,8 @@ setup: .venv/packages
 	@echo "Python packages: installing into .venv"
 	@PIP_FIND_LINKS= $(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-build.lock
 	@PIP_FIND_LINKS= PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --require-hashes --no-build-isolation --requirement requirements.lock
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@rm -rf volstream.egg-info
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	@touch $@
 
 # Beside the making of the engine's archive. Not by pip, one module after the other; not at their first import, for whoever comes

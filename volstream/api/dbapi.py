@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import pyarrow as pa
 
-from volstream.api.session import Session
+from volstream.api.session import Session, no_home
 from volstream.base import config
 from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.model.arguments import checked
@@ -87,6 +87,8 @@ def connect(
     token: str | None = None,
     schema: str = DEFAULT_SCHEMA,
     certificate: str | None = None,
+    create: bool = False,
+    read_only: bool = False,
     **settings: Any,
 ) -> Connection:
     """Opens a home, or connects to one behind an ingestion server.
@@ -96,17 +98,23 @@ def connect(
         token: the server's.
         schema: for names without one.
         certificate: PEM file of the authority that signed the server's certificate; default: the system's authorities.
+        create: create the home if the folder has none.
+        read_only: run only SELECT, SHOW and DESCRIBE of what the home has, as the console does.
         settings: any of the home's, like ``commit_seconds``.
 
     Raises:
+        NotFoundError: the folder has no home.
         InvalidValueError: a setting is unknown or invalid, or does not apply.
     """
     if home is not None and home.startswith(("grpc://", "grpc+tls://")):
-        if settings:
-            raise InvalidValueError(f"{next(iter(settings))} is a setting of the server's home.", "Leave it out.")
+        if settings or read_only:
+            which = next(iter(settings), "read_only")
+            raise InvalidValueError(f"{which} is a setting of the server's home.", "Leave it out.")
         return Connection(_ServedHome(Client(home, token, certificate)), schema)
-    values = settings if home is None else {"home": home, **settings}
-    return Connection(_OpenHome(Session(config.load(**values))), schema)
+    loaded = config.load(**(settings if home is None else {"home": home, **settings}))
+    if home is not None and not (create or loaded.is_made):
+        raise no_home(loaded)
+    return Connection(_OpenHome(Session(loaded), read_only=read_only), schema)
 
 
 @dataclass(frozen=True)
@@ -133,17 +141,21 @@ class _Home(Protocol):
 class _OpenHome:
     """A home, opened by this process."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, read_only: bool = False) -> None:
         self.session = session
+        self._read_only = read_only
         self.tables = LocalTables(session.home)
 
     def run(self, statement: str, schema: str) -> _Answer:
+        from volstream.api.objects.sql import run_statement
         from volstream.spark.frames import batches
 
-        frame = self.session.sql(in_schema(statement, schema))
+        frame = run_statement(self.session.objects, in_schema(statement, schema), read_only=self._read_only)
         return _Answer(frame.schema, lambda: batches(frame))
 
     def receiver(self, name: Name) -> FlushReceiver:
+        if self._read_only:
+            raise InterfaceError("The connection is read-only.")
         return self.tables.table(name)
 
     def close(self) -> None:
@@ -258,7 +270,7 @@ class Connection(Closeable):
         if self._closed:
             raise InterfaceError("The connection is closed.")
 
-    def _run(self, statement: str, values: Sequence[Any]) -> _Answer:
+    def _run(self, statement: str, values: Sequence[Any] | Mapping[str, Any]) -> _Answer:
         self._check()
         return self._home.run(with_parameters(statement, values), self._schema)
 
@@ -273,7 +285,7 @@ class Cursor(Closeable):
         rowcount: rows that a statement changed, if known; else -1.
     """
 
-    def __init__(self, run: Callable[[str, Sequence[Any]], _Answer]) -> None:
+    def __init__(self, run: Callable[[str, Sequence[Any] | Mapping[str, Any]], _Answer]) -> None:
         self.arraysize = 1
         self.description: list[tuple[str, str, None, None, None, None, None]] | None = None
         self.rowcount = -1
@@ -286,11 +298,11 @@ class Cursor(Closeable):
         while (row := self.fetchone()) is not None:
             yield row
 
-    def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Self:
+    def execute(self, operation: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Self:
         """Runs a statement. A query runs when its rows are fetched.
 
         Args:
-            parameters: values for the question marks.
+            parameters: values for the question marks or ``%s``; or a dict for ``:name`` or ``%(name)s``.
 
         Raises:
             InterfaceError: the cursor or its connection is closed.
@@ -300,8 +312,6 @@ class Cursor(Closeable):
         self._check()
         self.description, self.rowcount, self._answer, self._rows = None, -1, None, None
         with _mapped():
-            if isinstance(parameters, str | bytes | Mapping):
-                raise InvalidValueError("Pass parameters as a sequence: the placeholders of a statement are question marks.")
             answer = self._run(operation, parameters)
             fields = answer.columns.fields
             if fields and fields[0].name == "num_affected_rows":
@@ -312,7 +322,7 @@ class Cursor(Closeable):
                 self._answer = answer
         return self
 
-    def executemany(self, operation: str, seq_of_parameters: Sequence[Sequence[Any]]) -> Self:
+    def executemany(self, operation: str, seq_of_parameters: Sequence[Sequence[Any] | Mapping[str, Any]]) -> Self:
         """Runs a statement once for each sequence of values, each committed on its own. For many rows use a real-time stream.
 
         Raises:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from volstream.api.objects.all import Objects
+from volstream.api.objects.tables import Tables
 from volstream.base import config
 from volstream.base.config import Settings
 from volstream.base.definitions import NO_SCHEDULE, FileJobSpec
@@ -20,7 +21,7 @@ from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.model.arguments import checked, takes
 from volstream.base.model.names import Name, quote
 from volstream.base.model.units import in_utc
-from volstream.errors import InvalidValueError
+from volstream.errors import InvalidValueError, NotFoundError
 from volstream.functions.source import check_not_imported
 from volstream.jobs.home import Home
 from volstream.ops import openlineage
@@ -43,6 +44,11 @@ def _bound(home: Home, which: str, version: int | None, moment: datetime | str |
     if version is not None:
         raise InvalidValueError(f"{which}Version and {which}Timestamp are mutually exclusive.", "Give one of them.")
     return home.moment(moment) if isinstance(moment, str) else in_utc(moment)
+
+
+def no_home(settings: Settings) -> NotFoundError:
+    """Returns the error for a folder without a home."""
+    return NotFoundError(f"There is no volstream home at {settings.home}.", "Create one: volstream init, or create=True.")
 
 
 def _tell(text: str) -> None:
@@ -104,14 +110,17 @@ class Session(Closeable):
         objects: the collections below, by kind.
         connections, volumes, streams, jobs, functions, dynamic_tables, batches: the home's objects.
         environments: packages of functions' own, as they were made for jobs.
+        tables: the home's tables, for reading.
         source: tables of events, and keyed tables, that are filled through it.
         connector: tables of data that come from elsewhere.
 
     Args:
         settings: of the home, or its folder; None: as :func:`volstream.base.config.load` finds it.
         connect: connects to Spark, and again when the connection is lost; None: to the home's engine.
+        create: create the home if the folder has none.
 
     Raises:
+        NotFoundError: the folder has no home.
         FunctionLoadError: the file that opens it is being imported for a job's function.
     """
 
@@ -120,10 +129,17 @@ class Session(Closeable):
     _opened: list[Session] = []  # noqa: RUF012  # the open sessions of this process, for getOrCreate
 
     def __init__(
-        self, settings: Settings | str | os.PathLike[str] | None = None, connect: Callable[[], SparkGateway] | None = None
+        self,
+        settings: Settings | str | os.PathLike[str] | None = None,
+        connect: Callable[[], SparkGateway] | None = None,
+        *,
+        create: bool = False,
     ) -> None:
         check_not_imported()
-        self.home = Home(settings if isinstance(settings, Settings) else config.load(settings), connect)
+        loaded = settings if isinstance(settings, Settings) else config.load(settings)
+        if not (create or settings is None or isinstance(settings, Settings) or loaded.is_made):
+            raise no_home(loaded)
+        self.home = Home(loaded, connect)
         self.objects = Objects(self.home)
         self.connections = self.objects.connections
         self.volumes = self.objects.volumes
@@ -135,6 +151,9 @@ class Session(Closeable):
         self.batches = self.objects.batches
         self.source = self.objects.source
         self.connector = self.objects.connector
+        self.tables = Tables(self.home, self.sql)
+        for collection in self.objects.by_kind.values():
+            collection.query = self.sql
         self._lineage = openlineage.start(self.home)
         with Session._lock:
             Session._opened.append(self)
@@ -150,18 +169,23 @@ class Session(Closeable):
         """
         return self.home.transaction()
 
-    def sql(self, statement: str) -> DataFrame:
+    def sql(self, statement: str, args: Sequence[Any] | Mapping[str, Any] | None = None) -> DataFrame:
         """Runs one SQL statement; streams, ``DIRECTORY(VOLUME v)`` and the home's tables are relations.
 
         DML that reads streams consumes them: their offsets move with its commit, exactly once.
 
+        Args:
+            args: values for placeholders: a sequence for ``?`` or ``%s``, a dict for ``:name`` or ``%(name)s``.
+
         Raises:
             SqlError: the statement is wrong.
+            InvalidValueError: a value cannot be a parameter.
             StreamBusyError, StreamStaleError, StreamSchemaChangedError: a stream cannot be consumed or read.
         """
         from volstream.api.objects.sql import run_statement
+        from volstream.sql.parameters import with_parameters
 
-        return run_statement(self.objects, statement)
+        return run_statement(self.objects, statement if args is None else with_parameters(statement, args))
 
     @property
     def spark(self) -> SparkSession:

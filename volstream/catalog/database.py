@@ -35,7 +35,7 @@ from volstream.base.lifecycle.disks import disk_error, is_read_only, read_only_e
 from volstream.base.lifecycle.privacy import make_directory
 from volstream.catalog.rows import from_row
 from volstream.catalog.tables import identity, metadata
-from volstream.errors import CatalogDiskError, CatalogError, InvalidValueError
+from volstream.errors import CatalogDiskError, CatalogError, InvalidStateError, InvalidValueError
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class Database:
         if self.is_embedded:
             event.listen(self._engine, "connect", _configure_sqlite)
             event.listen(self._engine, "begin", _begin_immediately)
-        self._migrated = False
+        self._migrated = self._closed = False
         self._local = threading.local()
         self._looking: PoolProxiedConnection | None = None
 
@@ -284,11 +284,17 @@ class Database:
         return postgresql.insert(table)
 
     def close(self) -> None:
-        """Closes the pooled connections."""
+        """Closes the pooled connections. Nothing can be asked afterwards."""
+        self._closed = True
         if self._looking is not None:
             self._looking.close()
             self._looking = None
         self._engine.dispose()
+
+    def check_open(self) -> None:
+        """Raises InvalidStateError after :meth:`close`."""
+        if self._closed:
+            raise InvalidStateError("The session is closed.", "Open another one.")
 
     def describe(self) -> str:
         """Returns the URL without its password and without its query, which may contain one too."""
@@ -335,11 +341,11 @@ class Database:
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
-        where = self.describe()
+        self.check_open()
         try:
             yield
         except OperationalError as error:
-            reason = str(error.orig).strip()
+            reason, where = str(error.orig).strip(), self.describe()
             what = f"the catalog {where}"
             disk = read_only_error(what) if self._is_sealed() else disk_error(error, what)
             if disk is not None or "disk I/O error" in reason:  # SQLite's message for many problems
@@ -357,13 +363,13 @@ class Database:
                 "A text contains half a character (a lone surrogate), which the catalog cannot store."
             ) from None
         except DBAPIError as error:
-            raise CatalogError(f"The catalog {where} failed: {error.orig}.") from error
+            raise CatalogError(f"The catalog {self.describe()} failed: {error.orig}.") from error
         except sqlite3.Error as error:  # from the connection that bypasses SQLAlchemy
-            raise CatalogError(f"The catalog {where} failed: {error}.") from error
+            raise CatalogError(f"The catalog {self.describe()} failed: {error}.") from error
         except SQLAlchemyError as error:
-            raise CatalogError(f"The catalog {where} failed: {error}.") from error
+            raise CatalogError(f"The catalog {self.describe()} failed: {error}.") from error
         except OSError as error:
-            raise CatalogError(f"The catalog {where} cannot be opened: {error}.", "Choose another --home.") from error
+            raise CatalogError(f"The catalog {self.describe()} cannot be opened: {error}.", "Choose another --home.") from error
 
 
 def _make_tables(connection: Connection) -> None:

@@ -60,7 +60,8 @@ _WITH_CHANGES = (
         refreshes,
         (plans.c.kind == PlanKind.STREAM)
         & (refreshes.c.volume_id == streams.c.source_id)
-        & (refreshes.c.number == plans.c.from_version + 1),
+        & (refreshes.c.number == plans.c.from_version + 1)
+        & (refreshes.c.number <= plans.c.to_version),  # a plan may hold no change
     )
 )
 

@@ -75,7 +75,8 @@ def _summary(comparison: Comparison) -> str:
         "Nothing was written."
     ]
     said = [
-        (differences.same, "unchanged"),
+        (differences.same - differences.still_failing, "unchanged"),
+        (differences.still_failing, "still failing"),
         (differences.differing, "with other values"),
         (differences.more.count, "with more rows"),
         (differences.fewer.count, "with fewer rows"),
@@ -83,8 +84,6 @@ def _summary(comparison: Comparison) -> str:
         (sum(failure.files for failure in differences.healed), "healed"),
     ]
     lines.append("Files: " + ", ".join(f"{count} {what}" for count, what in said if count or what == "unchanged") + ".")
-    if differences.still_failing:
-        lines.append(f"Of the unchanged, {counted(differences.still_failing, 'file')} failed before and still fail.")
     if differences.uncompared:
         lines.append(f"{counted(differences.uncompared, 'file')} with too many rows: only the number of rows was compared.")
     if differences.changed:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
+from volstream.base.definitions import FileJob
 from volstream.base.model.units import format_age
 from volstream.cli.options import common, creating_home
 from volstream.cli.output import Output, done_of
-from volstream.errors import JavaError
+from volstream.errors import JavaError, VolstreamError
+from volstream.jobs.code import former, said_of_code
 from volstream.ops.inspection.problems import problems
+from volstream.tables.delta.places import is_remote
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
@@ -42,6 +46,9 @@ _TOML = """\
 # access_key_secret = "..."
 """
 
+
+#: So many jobs at most are looked at for rows of former code.
+_FEW_JOBS = 50
 
 #: What a listing corrected in the directory, in the order of ``status``.
 _LISTED = ("added_by_listing", "removed_by_listing", "late_events")
@@ -95,13 +102,34 @@ def status_command(session: Session, output: Output) -> None:
         running = "not running"
     output.details({"home": overview["home"], "engine": running})
     output.table(
-        overview["volumes"], ["volume", "files", "queue", "last_listing", *_LISTED, "rejected", "note"], "No volumes.", words=True
+        overview["volumes"],
+        ["volume", "files", "note", "last_listing", "queue", "rejected", *_LISTED],
+        "No volumes.",
+        words=True,
+        fit=True,
     )
-    output.table(overview["streams"], ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.", words=True)
+    output.table(
+        overview["streams"], ["stream", "source", "has_data", "unread", "offset", "note"], "No streams.", words=True, fit=True
+    )
     jobs = [{**job, "done": done_of(job), "trigger": job["schedule"]} for job in overview["jobs"]]
-    columns = ["job", "state", "trigger", "done", "waiting_since", "failed", "skipped", "last_run", "outcome"]
-    output.table(jobs, columns, "No jobs.", words=True)
+    columns = ["job", "state", "done", "failed", "waiting_since", "last_run", "outcome", "skipped", "trigger"]
+    output.table(jobs, columns, "No jobs.", words=True, fit=True)
     if overview["tables"]:  # others have no rows that arrive one by one
         output.table(overview["tables"], ["table", "not_committed", "note"], "", words=True)
-    if wrong:
-        output.result(None, "\n".join(["Needs attention:", *(problem.line for problem in wrong)]))
+    lines = [*(problem.line for problem in wrong), *_former_code(session)]
+    if lines:
+        output.result(None, "\n".join(["Needs attention:", *lines]))
+
+
+def _former_code(session: Session) -> list[str]:
+    """Returns which jobs have rows of former code, of few jobs: the log of each table is read."""
+    home = session.home
+    jobs = [job for job in home.catalog.jobs.list() if isinstance(job, FileJob)]
+    if len(jobs) > _FEW_JOBS or is_remote(home.warehouse):
+        return []
+    lines = []
+    for job in jobs:
+        with suppress(VolstreamError):  # another line says what is wrong
+            if (found := former(home, job)) is not None and (said := said_of_code(job, found)) is not None:
+                lines.append(f"▲ job {job.name}: {said}")
+    return lines

@@ -23,6 +23,10 @@ _SHOWN_BYTES = 64
 _COLUMN_WIDTH = 7
 
 
+#: Columns that a table keeps in a narrow terminal, in which it is then broken.
+_LEAST_COLUMNS = 4
+
+
 @dataclasses.dataclass(frozen=True)
 class Output:
     """A command's output. ``as_json``: one document on stdout, whatever the command."""
@@ -47,10 +51,12 @@ class Output:
         everything: Any = None,
         exact: bool = False,
         words: bool = False,
+        fit: bool = False,
     ) -> None:
         """Prints rows as a table of ``columns``, or all of their values (or ``everything``) as JSON.
 
         Args:
+            fit: leave out the last columns that a terminal is too narrow for.
             exact: with all digits of numbers and times.
             words: see :func:`arranged`.
         """
@@ -60,6 +66,8 @@ class Output:
             self.message(empty)
         else:
             console = _console()
+            while fit and len(columns) > _LEAST_COLUMNS and not _fits(rows, columns, console.width):
+                columns = columns[:-1]
             _print(console, arranged(rows, columns, console.width, exact=exact, words=words))
 
     def details(self, values: Mapping[str, Any], documents: Collection[str] = ()) -> None:
@@ -130,6 +138,16 @@ def arranged(
             grid.add_row(_cell(heading), _cell(row.get(column), exact=exact))
         records += [f"Row {number}", grid, ""]
     return Group(*records)
+
+
+def _fits(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> bool:
+    """Returns whether a table has room for its rows without breaking any."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console(width=10_000)
+    table = _table(rows, columns, [column.replace("_", " ") for column in columns], exact=False, cut=False)
+    return Measurement.get(console, console.options, table).maximum <= width
 
 
 def _console() -> Any:

@@ -90,11 +90,11 @@ class Session(Closeable):
             raise NotFoundError(f"There is no schema {schema}.", f"First: CREATE SCHEMA {schema}.")
         self._schema = schema
 
-    def sql(self, statement: str, params: Sequence[Any] | None = None) -> DataFrame:
+    def sql(self, statement: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> DataFrame:
         """Runs one statement, DML at once, like :meth:`volstream.Session.sql`, with the same errors.
 
         Args:
-            params: values for the question marks.
+            params: values for ``?`` or ``%s``; or a dict for ``:name`` or ``%(name)s``.
         """
         text = statement if params is None else with_parameters(statement, params)
         return DataFrame(self.native.home, self.native.sql(in_schema(text, self._schema)), schema=self._schema)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -87,7 +89,7 @@ def _from_file(path: Path, attribute: str) -> FunctionSource:
     root = path.parent
     files: dict[str, bytes] = {}
     _collect(root, path.name, files)
-    return FunctionSource(path.stem, attribute, str(root), files, _fingerprint(files))
+    return FunctionSource(path.stem, attribute, str(root), files, *_hashes(files))
 
 
 def _defined(path: Path) -> str:
@@ -108,11 +110,11 @@ def _file(path: Path) -> Path:
 def _from_module(module: str, attribute: str, search_path: str | None) -> FunctionSource:
     top = module.partition(".")[0]
     if top == OWN:  # executors have it, and its new version does not change the user's code
-        return FunctionSource(module, attribute, None, {}, _fingerprint({module: b""}))
+        return FunctionSource(module, attribute, None, {}, *_hashes({module: b""}))
     spec, origin = _place(module, search_path)
     if is_installed(origin):
         source = _module_file(origin, module)
-        return FunctionSource(module, attribute, None, {}, _fingerprint({module: _content(source) if source else b""}))
+        return FunctionSource(module, attribute, None, {}, *_hashes({module: _content(source) if source else b""}))
     root = origin.parent.parent if spec.submodule_search_locations and spec.origin else origin.parent
     files: dict[str, bytes] = {}
     if spec.submodule_search_locations:
@@ -122,7 +124,7 @@ def _from_module(module: str, attribute: str, search_path: str | None) -> Functi
         _collect(root, f"{top}.py", files)
     if _module_file(origin, module) is None:
         raise FunctionLoadError(f"There is no module {module} in {root}.")
-    return FunctionSource(module, attribute, str(root), files, _fingerprint(files))
+    return FunctionSource(module, attribute, str(root), files, *_hashes(files))
 
 
 def _place(module: str, search_path: str | None) -> tuple[ModuleSpec, Path]:
@@ -182,9 +184,25 @@ def imported_by(tree: ast.AST) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def _fingerprint(files: Mapping[str, bytes]) -> str:
+def _hashes(files: Mapping[str, bytes]) -> tuple[str, str]:
+    """Returns the hash of source, and that of what it does."""
+    return _hash(files), _hash({name: _meaning(content) for name, content in files.items()})
+
+
+def _hash(files: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name}\0{len(files[name])}\0".encode())
         digest.update(files[name])
     return digest.hexdigest()
+
+
+@functools.lru_cache(1000)
+def _meaning(content: bytes) -> bytes:
+    """Returns Python's source without comments and layout; other content as it is."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return ast.unparse(ast.parse(content)).encode("utf-8", "surrogatepass")
+    except (SyntaxError, ValueError, RecursionError):
+        return content

@@ -139,6 +139,7 @@ def source_of(archive: bytes) -> PickledSource:
             root=None,
             files=files,
             fingerprint=facts["fingerprint"],
+            behaviour=facts["fingerprint"],
             python=facts["python"],
             pickled=content[_PICKLE],
             text=None if text is None else text.decode(),

@@ -78,6 +78,7 @@ class FunctionSource:
         root: folder searched on the original machine; None: the module is installed.
         files: source by path below ``root``; empty if the module is installed.
         fingerprint: hash of the source, which changes with every edit.
+        behaviour: hash of what the source does: comments and layout do not count. By it, changed code is told from the same.
         environment: where it runs; None: with volstream's own packages.
     """
 
@@ -86,7 +87,12 @@ class FunctionSource:
     root: str | None
     files: Mapping[str, bytes]
     fingerprint: str
+    behaviour: str
     environment: Environment | None = field(default=None, kw_only=True)
+
+    def is_that_of(self, fingerprint: str | None) -> bool:
+        """Returns whether a job with this fingerprint has this code. That of the first release is the hash of the source."""
+        return fingerprint in (self.behaviour, self.fingerprint)
 
     @cached_property
     def tops(self) -> frozenset[str]:

@@ -81,4 +81,5 @@ def remedy(failure: Failure, job: FileJob, volume: str | None) -> str:
         case _:
             shown = where_printed(failure, job)
             more = f" Full output: {shown}" if shown else ""
-            return f"{_HELPS.get(failure.kind, 'Look at the file')}, then {again}; or: volstream skip ...{more}"
+            skip = again.replace("volstream retry", "volstream skip", 1)
+            return f"{_HELPS.get(failure.kind, 'Look at the file')}, then {again}; or: {skip}{more}"

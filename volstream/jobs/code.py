@@ -92,7 +92,7 @@ def version_of(settings: Settings, job: FileJob, source: FunctionSource | None =
         environment = store.id_of(job.environment) or job.environment
     arguments = {name: str(value) for name, value in job.arguments.items()}
     returns = "" if loads(job) else job.returns  # a loader's columns come from its files
-    parts = [source.fingerprint, source.attribute, arguments, returns, environment]
+    parts = [source.behaviour, source.attribute, arguments, returns, environment]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
     return CodeVersion(
         job_id=job.id,
@@ -169,7 +169,8 @@ def said_of_code(job: FileJob, found: CodeCounts) -> str | None:
     if found.stale and (oldest := found.oldest) is not None:
         age = format_age((datetime.now(UTC) - oldest.made_on).total_seconds())
         number, total = f"{found.stale:,}", counted(found.total, job.unit)
-        former = f"{number} of {total} have rows of former code (from version {oldest.number} on, {age} old)"
+        have = "has" if found.stale == 1 else "have"
+        former = f"{number} of {total} {have} rows of former code (from version {oldest.number} on, {age} old)"
         return f"{former}: volstream replay {job.name} --stale"
     return f"{counted(unknown, job.unit)} with rows of unknown code" if unknown else None
 

@@ -346,7 +346,7 @@ def function_of(
         "function": place,
         "pickled": given.get("pickled"),
         "search_path": source.root,
-        "fingerprint": source.fingerprint,
+        "fingerprint": source.behaviour,
         "returns": job.returns if schema is None and job is not None else as_declared(schema),
         "declared": returns is None and (schema is not None or (job is not None and job.declared)),
     }

@@ -68,6 +68,7 @@ class Home(Closeable):
     @property
     def gateway(self) -> SparkGateway:
         """The connection to Spark. Its first session attaches to the home's engine, or starts one; that raises EngineError."""
+        self.catalog.database.check_open()
         with self._connecting:
             if self._gateway is None or self._gateway.lost is not None:
                 self._gateway = self._connect()

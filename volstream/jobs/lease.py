@@ -124,7 +124,7 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
             with suppress(CatalogError):  # the run appears as interrupted; the error that ended it matters more here
                 note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=with_remedy(error))
             raise
-        note_ended(catalog.database, lead.job, lead.summary or lead.job.last_outcome or NOTHING)
+        note_ended(catalog.database, lead.job, lead.summary or NOTHING)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ class ReplayRun(Run):
         with self.planning(PlanKind.REPLAY) as noted:
             open_plan, batches = noted(self.services.planner.of_replay(self.services.session, self.job, covered, where, among))
         if where is None:
-            self.job = self.services.catalog.jobs.change(self.job, fingerprint=self.source.fingerprint)
+            self.job = self.services.catalog.jobs.change(self.job, fingerprint=self.source.behaviour)
             self.report.progress.code_changed = False
         # From now on the table may have rows of any file.
         self.job = self.services.catalog.jobs.change(self.job, clean=False)

@@ -63,7 +63,7 @@ class Run:
             finish(self.services.catalog, self.services.settings, str(self.job.into))
         environments = self.services.settings.environments_directory
         self.source = with_environment(code_of(self.job), self.job.environment, environments)
-        self.report.progress.code_changed = self.source.fingerprint != self.job.fingerprint
+        self.report.progress.code_changed = not self.source.is_that_of(self.job.fingerprint)
         self.volume = self._volume_of(self.services.stream(self.job))
         if self.services.results.exists(self.job):
             self.make_table()

@@ -1,10 +1,11 @@
-"""Replaces question marks with values. Pure."""
+"""Replaces placeholders with values. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
@@ -15,23 +16,60 @@ from volstream.base.model.values import plain
 from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import grammar, names
 from volstream.sql.text import literal
-from volstream.sql.tokens import only, tokenize, words_of
+from volstream.sql.tokens import Token, only, tokenize, words_of
 
 
-def with_parameters(statement: str, values: Sequence[Any]) -> str:
-    """Returns the statement with a literal for each ``?`` outside of strings and comments.
+def with_parameters(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> str:
+    """Returns the statement with the literals of values in place of its placeholders outside of strings and comments: ``?`` or
+    ``%s`` for a sequence, ``:name`` or ``%(name)s`` for a mapping.
 
     Raises:
-        SqlError: the numbers of question marks and values differ; the statement cannot be split into tokens.
-        InvalidValueError: a value has no literal.
+        SqlError: the numbers of placeholders and values differ, or a value has no placeholder; the statement cannot be split
+            into tokens.
+        InvalidValueError: a value has no literal; the values are a text.
     """
-    marks = [token for token in tokenize(statement) if token.token_type is TokenType.PLACEHOLDER]
-    if len(marks) != len(values):
-        raise SqlError(f"The statement has {len(marks)} parameters, but {len(values)} values were given.")
+    if isinstance(values, str | bytes):
+        raise InvalidValueError("Parameters are a list or a dict.", "Put the value into a list: [value].")
+    if isinstance(values, Mapping):
+        named = _named(statement)
+        marks = [(first, last, values[name]) for first, last, name in named if name in values]
+        if lacking := [name for name in values if name not in {name for _, _, name in named}]:
+            raise SqlError(f"The statement has no parameter :{lacking[0]}.")
+    else:
+        places = _places(statement)
+        if len(places) != len(values):
+            raise SqlError(f"The statement has {len(places)} parameters, but {len(values)} values were given.")
+        marks = [(first, last, value) for (first, last), value in zip(places, values, strict=True)]
     text = statement
-    for mark, value in reversed(list(zip(marks, values, strict=True))):
-        text = text[: mark.start] + literal_of(value) + text[mark.end + 1 :]
+    for first, last, value in reversed(marks):
+        text = text[:first] + literal_of(value) + text[last + 1 :]
     return text
+
+
+def _places(statement: str) -> list[tuple[int, int]]:
+    """Returns where the placeholders of a sequence begin and end: question marks, or else ``%s``."""
+    tokens = tokenize(statement)
+    marks = [(token.start, token.end) for token in tokens if token.token_type is TokenType.PLACEHOLDER]
+    pairs = pairwise(tokens)
+    return marks or [(one.start, two.end) for one, two in pairs if one.text == "%" and two.text == "s" and _adjacent(one, two)]
+
+
+def _named(statement: str) -> list[tuple[int, int, str]]:
+    """Returns where the placeholders of a mapping begin and end, with their names. A colon behind a word is a path into JSON."""
+    tokens = tokenize(statement)
+    found = []
+    for at, token in enumerate(tokens):
+        following = tokens[at + 1 : at + 5]
+        if token.text == ":" and following and _adjacent(token, following[0]):
+            if not at or not _adjacent(tokens[at - 1], token):
+                found.append((token.start, following[0].end, following[0].text))
+        elif token.text == "%" and [one.text for one in following[:1] + following[2:]] == ["(", ")", "s"]:
+            found.append((token.start, following[3].end, following[1].text))
+    return found
+
+
+def _adjacent(one: Token, two: Token) -> bool:
+    return bool(one.end + 1 == two.start)
 
 
 def literal_of(value: Any) -> str:

@@ -62,6 +62,9 @@ class Jobs(Collection[Job]):
         #: Finds the columns of functions that declare none, on files of a volume.
         self.inferring = self._inferring
 
+    def _relation(self, definition: Job) -> str:
+        return definition.into.qualified
+
     def file_runner(self, job: FileJob) -> FileRunner:
         """Returns the runner of a file job."""
         from volstream.jobs.run import FileRunner

@@ -166,7 +166,7 @@ def _is_other_code(job: FileJob, code: Mapping[str, Any]) -> bool:
     place, source = resolved(code, Path.cwd())
     if code["pickled"] is not None:
         return job.pickled is None or source.fingerprint != source_of(job.pickled).fingerprint
-    return place != job.function or source.fingerprint != job.fingerprint
+    return place != job.function or not source.is_that_of(job.fingerprint)
 
 
 def _run(objects: Objects, job: FileJob, tell: Tell) -> RunReport:

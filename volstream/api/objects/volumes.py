@@ -16,6 +16,8 @@ from volstream.base.model.names import Name
 from volstream.files.volumes import definitions as volume_rules
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from volstream.base.definitions.keywords import VolumeKeywords
     from volstream.changes.directory.foreground import RefreshResult
     from volstream.changes.directory.verify import ComparedDirectory
@@ -60,6 +62,13 @@ class Volumes(Collection[Volume]):
         return volume_rules.create_volume(
             self._home.catalog, self._home.settings, spec, or_replace=or_replace, if_not_exists=if_not_exists, check=check
         )
+
+    def files(self, name: str) -> DataFrame:
+        """Returns the files of a volume, as its directory table has them. Raises NotFoundError, SqlError."""
+        return self.frame(name)
+
+    def _relation(self, definition: Volume) -> str:
+        return f"DIRECTORY(VOLUME {definition.name.qualified})"
 
     def matching(self, name: str) -> tuple[int, int, bool]:
         """Returns how many files belong to a volume, of how many that were looked at, and whether these are all there are.

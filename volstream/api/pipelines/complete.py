@@ -142,7 +142,7 @@ def _job(written: str, values: Mapping[str, Any], given: Collection[str], folder
     from volstream.jobs.environments import resolve_environment
 
     function = absolute(values["function"], folder)
-    code = find(function, str(folder)).fingerprint
+    code = find(function, str(folder)).behaviour
     environment = resolve_environment(values["environment"], folder)
     return {"function": function, "returns": _columns(values["returns"]), "environment": environment, CODE: code}
 

@@ -33,6 +33,7 @@ from volstream.sql.changes import Bound, ChangesClause, changes_of, travel_of
 from volstream.sql.scanning import Reference
 from volstream.sql.text import literal, parquet_at, quote_column
 from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.places import is_folder, is_table
 from volstream.tables.delta.writer import compile_if_large
 
@@ -131,6 +132,10 @@ class Binding:
             return
         streams = (stream.name for stream in self._home.catalog.streams.list())
         near = folders.like_one(self._home.warehouse, reference.name, streams)
+        job = next((job for job in self._home.catalog.jobs.list() if job.into == reference.name), None)
+        if job is not None and not DeltaLog(folders.table_location(self._home.warehouse, reference.name)).exists():
+            creates = f"The job {job.name} creates it with its first batch."
+            raise SqlError(f"The table {reference.name} does not exist yet.", creates)
         if near and not self.spark.catalog.tableExists(statement[reference.start : reference.end]):
             raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+from typing import Self
 
 from volstream.base.model.text import like
 from volstream.errors import InvalidValueError
@@ -21,12 +21,28 @@ NOT_IN_COLUMNS = re.compile(r"[ ,;{}()\n\t=\r]")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
-@dataclass(frozen=True, order=True)
-class Name:
-    """A schema and a name, both in lower case because names are case-insensitive."""
+class Name(str):
+    """A schema and a name, both in lower case because names are case-insensitive. It is the shortest text that :meth:`parse`
+    accepts, so that it equals what people write, and can be given wherever a name is.
+
+    Attributes:
+        schema, name: its parts, without backticks.
+    """
+
+    __slots__ = ("name", "schema")
 
     schema: str
     name: str
+
+    def __new__(cls, schema: str, name: str) -> Self:
+        """Returns the name of two parts, which are valid and in lower case."""
+        last = quote(name)
+        made = super().__new__(cls, last if schema == DEFAULT_SCHEMA else f"{quote(schema)}.{last}")
+        made.schema, made.name = schema, name
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # those of __new__
+        return self.schema, self.name
 
     @classmethod
     def parse(cls, text: str, schema: str = DEFAULT_SCHEMA) -> Name:
@@ -35,6 +51,8 @@ class Name:
         Raises:
             InvalidValueError: not a name; or a name with a slash or control character, because tables are folders.
         """
+        if isinstance(text, cls):
+            return text
         parts: list[str] = []
         position = 0
         while True:
@@ -59,11 +77,6 @@ class Name:
         if not (_storable(parsed.schema) and _storable(parsed.name)):
             raise _not_a_name(f"{schema}.{name}")
         return parsed
-
-    def __str__(self) -> str:
-        """Returns the shortest text that :meth:`parse` accepts."""
-        name = quote(self.name)
-        return name if self.schema == DEFAULT_SCHEMA else f"{quote(self.schema)}.{name}"
 
     @property
     def qualified(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.reconcile import ReconcileResult
 from volstream.errors import CatalogError, InvalidStateError, InvalidValueError, NotFoundError, StorageError, in_brief
 from volstream.tables.delta.places import reached
+
+#: A daemon that fails for so long does not answer soon.
+_FAILING_SECONDS = 5.0
 
 #: Interval at which the catalog is polled for the daemon's result, in seconds.
 _POLL_SECONDS = 0.1
@@ -61,7 +65,7 @@ def refresh(
             listing the whole volume. The directory is then complete as of the report.
 
     Raises:
-        StorageError: the listing failed; nothing was changed.
+        StorageError: the listing failed, or the daemon cannot list; nothing was changed.
         NotFoundError: the sub-directory has no files and had none before.
         InvalidValueError: the sub-directory is ignored, or is outside the volume; the report does not suit the volume.
         InvalidStateError: the refresh was stopped; the directory is newer than the report; a daemon keeps the volume, and a
@@ -82,6 +86,7 @@ def refresh(
     before = catalog.refreshes.last(volume.id)
     owner, stopped = new_owner(), Stop() if stop is None else stop
     asked: datetime | None = None
+    failing_since: float | None = None
     while not stopped:
         name, purpose = of_volume(volume.id), f"refresh of {volume.name}"
         with lease(catalog.leases, name, owner, purpose, settings.lease_seconds) as other:
@@ -106,6 +111,10 @@ def refresh(
             number = before.number if before else 0
             since = catalog.refreshes.sums_after(volume.id, number)
             return RefreshResult(*since, listing=None, held=0 if prefix else catalog.volumes.get(volume.name).held_removals)
+        cause = catalog.conditions.cause(ConditionKind.VOLUME, volume.id)
+        failing_since = None if cause is None else failing_since or time.monotonic()
+        if cause is not None and failing_since is not None and time.monotonic() - failing_since > _FAILING_SECONDS:
+            raise StorageError(f"The daemon cannot refresh the volume {volume.name} yet: {cause}", "It does so once it can.")
         stopped.wait(_POLL_SECONDS)
     raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")
 

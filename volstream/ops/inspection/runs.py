@@ -78,9 +78,10 @@ class Backlog:
 
     Attributes:
         files: in the volume.
-        owed: of these at most; those that wait in the stream or in an open plan of its changes, those that failed, and those
-            whose function asked to be called later. A file that is retried or replayed counts as it did before. None:
-            unknown, because sets failed or are held back, and the catalog does not record how many files a set has.
+        owed: of these at most; those that wait in the stream or in an open plan of its changes, those that failed or were
+            skipped, and those whose function asked to be called later. A file that is retried or replayed counts as it did
+            before. None: unknown, because sets failed or are held back, and the catalog does not record how many files a set
+            has.
         waiting_since: when the oldest waiting change was found; None: there is none.
     """
 
@@ -117,8 +118,9 @@ def backlog(catalog: Catalog, job: Job) -> Backlog | None:
     files = catalog.refreshes.file_count(stream.source_id)
     failed = catalog.failures.count(job.id, FailureFilter(FAILING))
     later = catalog.failures.count(job.id, FailureFilter((FailureState.WAITING,), (FailureKind.RETRY_LATER, FailureKind.HELD)))
-    sets = job.group_by is not None and failed + later
-    owed = None if sets else min(files, unread + in_plan + failed + later)
+    skipped = catalog.failures.count(job.id, FailureFilter((FailureState.SKIPPED,)))
+    sets = job.group_by is not None and failed + later + skipped
+    owed = None if sets else min(files, unread + in_plan + failed + later + skipped)
     return Backlog(files, owed, None if since is None else max(since, stream.created_on))
 
 

@@ -23,6 +23,9 @@ from volstream.ops.inspection.tables import OutputFile, Thumbnail
 #: Larger files are not fetched for a thumbnail, bytes.
 _LARGEST_THUMBNAIL = 4 << 20
 
+#: The least height of a bar, as a part of the chart's.
+_LEAST_HEIGHT = 0.06
+
 #: Files that pages refer to.
 STATIC = Path(__file__).parent / "static"
 
@@ -137,15 +140,19 @@ class StackedBar(NamedTuple):
 
 
 def stacked(series: Mapping[str, Sequence[float]]) -> list[StackedBar]:
-    """Returns the bars of a chart: those of all kinds at one place upon each other, the highest of height 1."""
+    """Returns the bars of a chart: those of all kinds at one place upon each other, the highest of height 1, none invisible."""
     places = list(zip(*series.values(), strict=True))
     most = max(map(sum, places), default=0) or 1
-    return [
-        StackedBar(kind, at, 1 - sum(numbers[: of + 1]) / most, number / most, number)
-        for at, numbers in enumerate(places)
-        for of, (kind, number) in enumerate(zip(series, numbers, strict=True))
-        if number
-    ]
+    bars = []
+    for at, numbers in enumerate(places):
+        heights = [max(number / most, _LEAST_HEIGHT) if number else 0 for number in numbers]
+        room = max(1.0, sum(heights))
+        bars += [
+            StackedBar(kind, at, 1 - sum(heights[: of + 1]) / room, heights[of] / room, numbers[of])
+            for of, kind in enumerate(series)
+            if numbers[of]
+        ]
+    return bars
 
 
 def output_file(file: Mapping[str, Any]) -> Markup:

@@ -51,6 +51,9 @@ def set_up(say: Callable[[str], None], warehouses: Sequence[str] = ()) -> None:
         if target.is_file():
             say(f"class archive: {target}")
             return
+        if not archive.has_base(runtime):
+            say(f"class archive: left out, because {runtime.executable} has none to add to, and its folder cannot be written.")
+            return
         say("class archive: creating it, which takes about a minute ...")
         # Beside the target, because a rename is atomic only within a file system.
         new = cache / f".{target.name}.{os.getpid()}"

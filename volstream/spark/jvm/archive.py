@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +18,9 @@ from volstream.spark.jvm.java import Java
 
 #: Archives take 240 MB each; those unused for this long are removed when a new one is created.
 _KEEP_SECONDS = 30 * 24 * 3600.0
+
+#: Time to make a Java's own archive; seconds on an idle machine.
+_BASE_SECONDS = 120.0
 
 #: By default the JVM prints to standard output why it rejects an archive, and how it created one.
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
@@ -49,6 +53,16 @@ def use(archive: Path) -> list[str]:
 def make(archive: Path) -> list[str]:
     """Returns the JVM options that write ``archive`` when the JVM exits normally."""
     return [f"-XX:ArchiveClassesAtExit={archive}", *_QUIET]
+
+
+def has_base(java: Java) -> bool:
+    """Returns whether a Java has the archive of its own classes, which ours adds to. That of pip comes without it: it is made, if
+    their folder can be written."""
+    base = java.executable.resolve().parents[1] / "lib" / "server" / "classes.jsa"
+    if not base.is_file():
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run([java.executable, "-Xshare:dump"], capture_output=True, timeout=_BASE_SECONDS, check=False)
+    return base.is_file()
 
 
 def remove_unused(cache: Path, keep: Path) -> None:

@@ -172,6 +172,11 @@ def _fetch(scratch: Path, java: Java, wanted: Sequence[Jar]) -> Path:
         raise JavaError(f"The engine's jars were not downloaded within {_FETCH_SECONDS:.0f} s.", "Try again.") from None
     if run.returncode != 0:
         lines = [line.strip() for line in (run.stdout + run.stderr).splitlines() if line.strip()]
+        if any("PKIX" in line for line in lines):
+            raise JavaError(
+                "The engine's jars could not be downloaded: Java does not trust the certificate that your network shows.",
+                "Name a store that has it: JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=/etc/ssl/certs/java/cacerts",
+            )
         raise JavaError(
             "The engine's jars could not be downloaded; Ivy says: " + " | ".join(lines[-12:]),
             "Check the network, or set the proxy in JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...).",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +11,7 @@ from volstream.base.definitions import FileJob, Job
 from volstream.errors import VolstreamError
 from volstream.jobs import code, sizing
 from volstream.jobs.home import Home
-from volstream.ops.inspection import runs
+from volstream.ops.inspection import details, runs
 from volstream.ops.inspection.problems import Problem, most_severe, problems
 from volstream.ops.inspection.status import status
 from volstream.ops.inspection.tables import ListedTable, list_tables
@@ -64,7 +64,10 @@ def _overview(asked: PageRequest) -> OverviewFacts:
         rows = [{**row, "problem": first.get((kind, row[key or kind]))} for row in state[kinds] if search in row[key or kind]]
         return sorted(rows, key=_trouble)[:_MAX_SHOWN]
 
-    listed = [(jobs[row["job"]], _job(home, jobs[row["job"]], row)) for row in shown("jobs", "job") if row["job"] in jobs]
+    stopped = {name for (kind, name), problem in first.items() if kind == "volume" and problem.severe}
+    listed = [
+        (jobs[row["job"]], _job(home, jobs[row["job"]], row, stopped)) for row in shown("jobs", "job") if row["job"] in jobs
+    ]
     made = {identity: str(job.name) for job in jobs.values() if job.owns_stream for identity in job.stream_ids}
     readers = {str(stream.name): made.get(stream.id) for stream in home.catalog.streams.list()}
     return OverviewFacts(
@@ -107,14 +110,15 @@ def _volume(row: Mapping[str, Any], now: datetime) -> ListedVolume:
     return ListedVolume(**row, missed_events=missed, lag_seconds=lag)
 
 
-def _job(home: Home, job: Job, row: Mapping[str, Any]) -> ListedJob:
-    """Adds how fast a job is, and when it runs next."""
+def _job(home: Home, job: Job, row: Mapping[str, Any], stopped: Set[str]) -> ListedJob:
+    """Adds how fast a job is, when it runs next, and whether its volume is among those that stopped."""
     measured = home.catalog.reports.measured(job.id)
     rate = sizing.typical_rate(measured)
     due, says = runs.next_run(home, job)
     work = runs.open_run(home, job, measured)
     return ListedJob(
         **row,
+        source_stopped=details.volume_of(home, job) in stopped,
         into=str(job.into),
         last_ended=job.last_ended,
         files_per_second=None if rate is None else rate.files,

@@ -71,7 +71,7 @@ class ListedStream:
     made_by: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobRow:
     """What waits for a job, what failed, and how its last run went.
 
@@ -104,9 +104,10 @@ class JobRow:
     last_run: datetime | None
     outcome: str | None
     next_retry: datetime | None
+    source_stopped: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ListedJob(JobRow):
     """The same on the overview, with how fast it is, when it runs next, and how many files have rows of former code."""
 

@@ -118,7 +118,9 @@ def _waiting(catalog: Catalog, jobs: Sequence[tuple[Job, ListedJob]], since: dat
     spans = list(catalog.reports.waited_in([job.id for job, _ in jobs], since, slot))
     for _, job in jobs:
         if job.waiting_since is not None and job.files is not None and job.done is not None:
-            spans.append((int((job.waiting_since - since) / slot), _SLOTS, max(0, job.files - job.done - job.failed)))
+            spans.append(
+                (int((job.waiting_since - since) / slot), _SLOTS, max(0, job.files - job.done - job.failed - job.skipped))
+            )
     changes = [0] * (_SLOTS + 1)
     for first, last, files in spans:
         changes[min(_SLOTS - 1, max(0, first))] += files

@@ -22,6 +22,17 @@ if (main?.dataset.topics) {
   follow(main.dataset.topics.split(" "));
 }
 
+// A file that is no picture, whatever its name says.
+document.addEventListener(
+  "error",
+  (event) => {
+    if (event.target.tagName === "IMG") {
+      event.target.classList.add("broken");
+    }
+  },
+  true,
+);
+
 document.addEventListener("submit", (event) => {
   const question = event.target.dataset.confirm;
   if (question && !window.confirm(question)) {

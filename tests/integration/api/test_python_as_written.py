@@ -1,0 +1,124 @@
+"""What people type first: names as texts, parameters, objects that do things, and a home that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import sqlalchemy
+from sqlalchemy.exc import NoSuchTableError, ProgrammingError
+
+import volstream
+from tests.integration.conftest import Place
+from volstream.api.session import Session
+from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, SqlError
+
+COUNTING = "def f(file):\n    return {'n': file.size}\n"
+
+
+@pytest.fixture
+def filled(place: Place) -> Place:
+    place.put("a", "x")
+    place.put("b", "xyz")
+    place.refresh()
+    place.job(COUNTING)
+    place.run()
+    return place
+
+
+def test_a_name_is_its_text_wherever_one_is_asked_for(filled: Place) -> None:
+    volume = filled.session.volumes.get("v")
+    assert volume.name == "v"
+    assert filled.session.volumes.get(volume.name) == filled.session.volumes.get("V")
+    assert "v" in {volume.name}
+    assert "v" in filled.session.volumes
+    assert "w" not in filled.session.volumes
+    assert [*filled.session.jobs] == ["j"]
+    assert len(filled.session.jobs) == 1
+    assert repr(filled.session.jobs) == "<1 jobs: j>"
+
+
+def test_objects_do_things_by_themselves(filled: Place) -> None:
+    job, volume, table = filled.session.jobs["j"], filled.session.volumes["v"], filled.session.tables["t"]
+    filled.put("c", "xy")
+    assert volume.refresh().inserted == 1
+    assert job.run().progress.done_files == 1
+    assert sorted(row.n for row in job.df.collect()) == sorted(row.n for row in table.df.collect()) == [1, 2, 3]
+    assert sorted(row.relative_path for row in volume.files().collect()) == ["a", "b", "c"]
+    assert (job.into, job.failures(), repr(volume), job.state) == ("t", [], "<volume v>", "active")
+    assert [commit.rows for commit in table.history()[:2]] == [1, 2]
+    assert filled.session.streams[f"{job.name}_stream"].df.count() == 0
+    assert {"run", "pause", "retry"} <= {*dir(job)}
+    with pytest.raises(NotFoundError, match="There is no job k"):
+        filled.session.jobs["k"]
+    with pytest.raises(AttributeError):
+        _ = job.nothing
+
+
+@pytest.mark.parametrize(
+    ("statement", "args"),
+    [
+        ("SELECT n FROM t WHERE n > ? AND _file_path = ?", [1, "b"]),
+        ("SELECT n FROM t WHERE n > %s AND _file_path = %s", (1, "b")),
+        ("SELECT n FROM t WHERE n > :least AND _file_path = :path", {"least": 1, "path": "b"}),
+        ("SELECT n FROM t WHERE n > %(least)s AND _file_path = %(path)s -- :no", {"least": 1, "path": "b"}),
+    ],
+)
+def test_placeholders_are_those_of_any_library(filled: Place, statement: str, args: object) -> None:
+    assert [row.n for row in filled.session.sql(statement, args=args).collect()] == [3]  # type: ignore[arg-type]
+
+
+def test_values_without_a_placeholder_are_refused(filled: Place) -> None:
+    with pytest.raises(SqlError, match=r"no parameter :other"):
+        filled.session.sql("SELECT :a", {"a": 1, "other": 2})
+    with pytest.raises(SqlError, match="has 1 parameters, but 2"):
+        filled.session.sql("SELECT ?", [1, 2])
+    with pytest.raises(InvalidValueError, match="Give a list of values, a dict or None"):
+        filled.session.sql("SELECT ?", "a")
+
+
+def test_a_folder_without_a_home_is_no_home_unless_one_is_asked_for(tmp_path: Path) -> None:
+    for opened in (lambda: Session(tmp_path / "typo"), lambda: volstream.connect(str(tmp_path / "typo"))):
+        with pytest.raises(NotFoundError, match=r"There is no volstream home at .*typo"):
+            opened()
+    assert not (tmp_path / "typo").exists()
+    with Session(tmp_path / "new", create=True) as session:
+        (tmp_path / "files").mkdir()
+        session.volumes.create("v", str(tmp_path / "files"))
+    with Session(tmp_path / "new") as again:
+        assert [*again.volumes] == ["v"]
+
+
+def test_a_closed_session_says_so(tmp_path: Path) -> None:
+    async def use() -> Session:
+        async with Session(tmp_path / "home", create=True) as session:
+            assert len(session.volumes) == 0
+        return session
+
+    closed = asyncio.run(use())
+    for used in (closed.volumes.list, lambda: closed.sql("SHOW VOLUMES"), lambda: closed.spark):
+        with pytest.raises(InvalidStateError, match=r"The session is closed. Open another one."):
+            used()
+
+
+def test_pandas_and_sqlalchemy_read_a_home_and_change_nothing(filled: Place) -> None:
+    engine = sqlalchemy.create_engine(f"volstream:///{filled.session.home.settings.home}")
+    found = sqlalchemy.inspect(engine)
+    assert (found.get_schema_names(), found.get_table_names(), found.get_view_names()) == (["public"], ["t"], [])
+    columns = {one["name"]: str(one["type"]) for one in found.get_columns("t")}
+    assert (columns["n"], columns["_file_path"], columns["_processed_at"]) == ("INTEGER", "VARCHAR", "TIMESTAMP")
+    assert (found.has_table("t"), found.has_table("u"), found.get_indexes("t")) == (True, False, [])
+    with pytest.raises(NoSuchTableError, match="There is no table u"):
+        found.get_columns("u")
+    table = sqlalchemy.Table("t", sqlalchemy.MetaData(), autoload_with=engine)
+    query = sqlalchemy.select(table.c.n).where(table.c.n > 0, table.c._file_path.in_(["a", "b"])).order_by(table.c.n).limit(1)
+    assert pd.read_sql(query, engine)["n"].tolist() == [1]
+    assert sorted(pd.read_sql_table("t", engine)["n"]) == [1, 3]
+    with engine.connect() as connection:
+        assert connection.execute(sqlalchemy.text("SELECT n FROM t WHERE _file_path = :path"), {"path": "b"}).scalar() == 3
+        for statement in ("DROP TABLE t", "INSERT INTO t SELECT * FROM t", "SELECT * FROM csv.`/etc/passwd`"):
+            with pytest.raises(ProgrammingError):
+                connection.exec_driver_sql(statement)
+    engine.dispose()
