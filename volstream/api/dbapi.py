@@ -23,6 +23,7 @@ from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.model.arguments import checked
 from volstream.base.model.names import DEFAULT_SCHEMA, Name
 from volstream.errors import DependencyError, InvalidValueError, SqlError, UserError, VolstreamError
+from volstream.functions.source import check_not_imported
 from volstream.ingest.local import LocalTables
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RealtimeOptionsBuilder
 from volstream.ingest.remote import Client, RemoteTable
@@ -111,6 +112,7 @@ def connect(
             which = next(iter(settings), "read_only")
             raise InvalidValueError(f"{which} is a setting of the server's home.", "Leave it out.")
         return Connection(_ServedHome(Client(home, token, certificate)), schema)
+    check_not_imported()
     loaded = config.load(**(settings if home is None else {"home": home, **settings}))
     if home is not None and not (create or loaded.is_made):
         raise no_home(loaded)

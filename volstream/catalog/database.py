@@ -35,7 +35,7 @@ from volstream.base.lifecycle.disks import disk_error, is_read_only, read_only_e
 from volstream.base.lifecycle.privacy import make_directory
 from volstream.catalog.rows import from_row
 from volstream.catalog.tables import identity, metadata
-from volstream.errors import CatalogDiskError, CatalogError, InvalidStateError, InvalidValueError
+from volstream.errors import CatalogDiskError, CatalogError, InvalidValueError
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class Database:
         if self.is_embedded:
             event.listen(self._engine, "connect", _configure_sqlite)
             event.listen(self._engine, "begin", _begin_immediately)
-        self._migrated = self._closed = False
+        self._migrated = False
         self._local = threading.local()
         self._looking: PoolProxiedConnection | None = None
 
@@ -284,17 +284,11 @@ class Database:
         return postgresql.insert(table)
 
     def close(self) -> None:
-        """Closes the pooled connections. Nothing can be asked afterwards."""
-        self._closed = True
+        """Closes the pooled connections."""
         if self._looking is not None:
             self._looking.close()
             self._looking = None
         self._engine.dispose()
-
-    def check_open(self) -> None:
-        """Raises InvalidStateError after :meth:`close`."""
-        if self._closed:
-            raise InvalidStateError("The session is closed.", "Open another one.")
 
     def describe(self) -> str:
         """Returns the URL without its password and without its query, which may contain one too."""
@@ -341,7 +335,6 @@ class Database:
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
-        self.check_open()
         try:
             yield
         except OperationalError as error:

@@ -43,12 +43,23 @@ class Home(Closeable):
     def __init__(self, settings: Settings, connect: Callable[[], SparkGateway] | None = None) -> None:
         self.settings = settings
         options.register(settings.warehouse_path, settings.warehouse_storage)
-        self.catalog = Catalog(settings.database_url)
-        owners.belongs_to(self.warehouse, self.catalog.identity, str(settings.home), self.catalog.links.list)
+        self._catalog, self._closed = Catalog(settings.database_url), False
+        owners.belongs_to(self.warehouse, self._catalog.identity, str(settings.home), self._catalog.links.list)
         self._connect = connect or self._to_engine
         self._gateway: SparkGateway | None = None
         self._connecting = threading.Lock()
         self._local = threading.local()
+
+    @property
+    def catalog(self) -> Catalog:
+        """Its catalog. Raises InvalidStateError after :meth:`close`."""
+        self.check_open()
+        return self._catalog
+
+    def check_open(self) -> None:
+        """Raises InvalidStateError after :meth:`close`."""
+        if self._closed:
+            raise InvalidStateError("The session is closed.", "Open another one.")
 
     @property
     def warehouse(self) -> str:
@@ -68,7 +79,7 @@ class Home(Closeable):
     @property
     def gateway(self) -> SparkGateway:
         """The connection to Spark. Its first session attaches to the home's engine, or starts one; that raises EngineError."""
-        self.catalog.database.check_open()
+        self.check_open()
         with self._connecting:
             if self._gateway is None or self._gateway.lost is not None:
                 self._gateway = self._connect()
@@ -200,7 +211,8 @@ class Home(Closeable):
         """Closes the connections. The engine keeps running, and ends after being idle for a while."""
         if self._gateway is not None:
             self._gateway.close()
-        self.catalog.close()
+        self._closed = True
+        self._catalog.close()
 
     def _to_engine(self) -> SparkGateway:
         from volstream.spark.engine.attach import attach

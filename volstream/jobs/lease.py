@@ -124,7 +124,7 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
             with suppress(CatalogError):  # the run appears as interrupted; the error that ended it matters more here
                 note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=with_remedy(error))
             raise
-        note_ended(catalog.database, lead.job, lead.summary or NOTHING)
+        note_ended(catalog.database, lead.job, lead.summary or _nothing_after(lead.job.last_outcome))
 
 
 @contextmanager
@@ -209,7 +209,14 @@ def clear(catalog: Catalog, job: Job) -> None:
     if not job.unended and catalog.conditions.cause(ConditionKind.JOB, job.id) is None:
         return
     if job.id not in runs_of(catalog, [job]).in_hand and catalog.jobs.by_id(job.id) == job:
-        note_ended(catalog.database, job, job.last_outcome or NOTHING)
+        note_ended(catalog.database, job, _nothing_after(job.last_outcome))
+
+
+def _nothing_after(outcome: str | None) -> str:
+    """Returns the outcome of a run without work: with that of the last one that had some."""
+    if outcome is None or outcome.startswith(NOTHING):
+        return outcome or NOTHING
+    return f"{NOTHING}; before: {outcome}"
 
 
 def _current(catalog: Catalog, job: J) -> J:

@@ -58,7 +58,7 @@ def test_a_set_that_is_not_complete_waits_for_files() -> None:
 
 def test_a_failure_of_no_particular_kind_is_the_files() -> None:
     said = remedy(failure(FailureState.QUARANTINED, kind=FailureKind.VANISHED), JOB, "images")
-    assert said == "Look at the file, then volstream retry classify 'a b.txt'; or: volstream skip ..."
+    assert said == "Look at the file, then volstream retry classify 'a b.txt'; or: volstream skip classify 'a b.txt'"
 
 
 def test_a_file_whose_function_asked_to_be_called_later_says_when() -> None:

@@ -49,11 +49,11 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.catalog.close()
 
 
-def test_a_run_without_work_leaves_the_outcome_of_the_last_one_with_work(world: World) -> None:
+def test_a_run_without_work_says_so_and_what_the_last_one_with_work_did(world: World) -> None:
     assert world.run() == NOTHING
     assert world.run(did="2 files done") == "2 files done"
     before = world.job.last_ended
-    assert world.run() == "2 files done"
+    assert world.run() == world.run() == f"{NOTHING}; before: 2 files done"
     assert world.job.last_ended != before
 
 
@@ -72,7 +72,7 @@ def test_what_helps_is_recorded_with_the_failure(world: World) -> None:
 def test_a_run_that_never_ended_is_interrupted_until_another_ends(world: World) -> None:
     world.run(did="2 files done")
     assert world.run(fails=KeyboardInterrupt()) == "interrupted", "as when its process is killed"
-    assert world.run() == "2 files done"
+    assert world.run() == f"{NOTHING}; before: 2 files done"
 
 
 def test_what_another_process_does_is_no_failure_of_the_job(world: World) -> None:
@@ -108,4 +108,4 @@ def test_what_is_cleared_is_what_was_seen(world: World) -> None:
     assert world.job.last_outcome == "2 files done"
     world.run(fails=SqlError("no column n"))
     clear(world.catalog, world.job)
-    assert (world.failed, world.job.last_outcome) == (None, "2 files done")
+    assert (world.failed, world.job.last_outcome) == (None, f"{NOTHING}; before: 2 files done")

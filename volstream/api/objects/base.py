@@ -69,6 +69,7 @@ class Collection(Generic[T]):
 
     def find(self, name: str) -> T:
         """Returns the definition called ``name``. Raises NotFoundError."""
+        self._home.check_open()
         return self._definitions.get(Name.parse(name))
 
     def get(self, name: str) -> T:
@@ -77,6 +78,7 @@ class Collection(Generic[T]):
 
     def list(self) -> Sequence[T]:
         """Returns all of them, ordered by name."""
+        self._home.check_open()
         return self._definitions.list()
 
     def frame(self, name: str) -> DataFrame:

@@ -147,16 +147,19 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
 
 def test_versions_of_code_stand_side_by_side_and_files_of_former_code_are_replayed(busy: Site) -> None:
     code = busy.place.folder.parent / "code" / "job.py"
-    code.write_text(code.read_text() + "# <b>edited</b>\n")
+    code.write_text(code.read_text() + "# no change\nEDITED = '<b>edited</b>'\n")
+    before = busy.json("/jobs/j/code")
+    assert (before["old"]["number"], before["new"], len(before["versions"])) == (1, before["edited"], 1)
+    assert "not run yet" in busy.page("/jobs/j/code")
     busy.place.put("in/good9", "new")
     busy.place.refresh()
     busy.place.run()
     found = busy.json("/jobs/j/code")
     assert [(one["number"], one["files"], one["current"]) for one in found["versions"]] == [(2, 1, True), (1, 10, False)]
     ((changed,),) = [[file["lines"] for file in found["files"]]]
-    assert changed[-1] == "+# <b>edited</b>"
+    assert changed[-1] == "+EDITED = '<b>edited</b>'"
     page = busy.page("/jobs/j/code", old="1", new="2")
-    assert "+# &lt;b&gt;edited" in page
+    assert "+EDITED = &#39;&lt;b&gt;edited" in page
     assert "<b>edited" not in page
     assert busy.json("/jobs/j/code", 404, old="3")["error"]["type"] == "NotFoundError"
     assert "10 of 11 files have rows of former code" in busy.page("/jobs/j")

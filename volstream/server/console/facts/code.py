@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
+from volstream.base.definitions import FileJob
 from volstream.catalog.codes import CodeVersion
-from volstream.errors import NotFoundError
+from volstream.errors import NotFoundError, VolstreamError
+from volstream.jobs.code import version_of
 from volstream.ops.inspection.details import described_code
 from volstream.server.console.facts import PageRequest
 
@@ -30,6 +32,7 @@ class CodeFacts:
 
     Attributes:
         versions: the newest first, each with the number of files that have its rows.
+        edited: the code as it is now, which has not run yet; None: the newest version is.
         old, new: the two that are compared; None: there are none.
         changes: arguments, columns and environments that differ, before and after.
         files: modules that differ; None: the source of one of the two is not kept.
@@ -37,6 +40,7 @@ class CodeFacts:
 
     job: str
     versions: Sequence[dict[str, Any]]
+    edited: CodeVersion | None
     old: CodeVersion | None
     new: CodeVersion | None
     changes: Sequence[tuple[str, str, str]]
@@ -52,14 +56,29 @@ def code(asked: PageRequest) -> CodeFacts:
     if unknown := [number for number in numbers if number > newest]:
         raise NotFoundError(f"The code of {job.name} has no version {unknown[0]}.", f"The newest is {newest}.")
     old, new = (kept.get(number) for number in numbers)
+    edited = _edited(asked, kept.values())
+    if edited is not None and query.number("new") is None:
+        old, new = kept.get(query.number("old") or newest), edited
     return CodeFacts(
         str(job.name),
         described_code(asked.home, job)["code_versions"] or [],
+        edited,
         old,
         new,
         [] if old is None or new is None else _changes(old, new),
         None if old is None or new is None else _files(old, new),
     )
+
+
+def _edited(asked: PageRequest, kept: Collection[CodeVersion]) -> CodeVersion | None:
+    job = asked.job
+    if not kept or not isinstance(job, FileJob):
+        return None
+    try:
+        now = version_of(asked.home.settings, job)
+    except VolstreamError:  # the job's page says why
+        return None
+    return None if now.digest in {one.digest for one in kept} else now
 
 
 def _changes(old: CodeVersion, new: CodeVersion) -> list[tuple[str, str, str]]:
