@@ -23,8 +23,9 @@ class Mood(StrEnum):
     REFUSING = "refusing"  # 503 to each request
     FAILING = "failing"  # 500 to each request
     RUDE = "rude"  # hangs up at each request
-    TRUNCATING = "truncating"  # ends in the middle of an answer, as if that were all
-    RESETTING = "resetting"  # resets the connection in the middle of an answer
+    # In the middle of a body. Headers stay whole: Python's http.client takes a part of them for all of them.
+    TRUNCATING = "truncating"  # ends an answer there, as if that were all
+    RESETTING = "resetting"  # resets the connection there
 
 
 #: What is answered instead of the server behind.
@@ -84,9 +85,10 @@ class _Passing(socketserver.BaseRequestHandler):
                 if self.server.mood is Mood.SLOW:
                     self.server.ended.wait(self.server.delay)
                 mood = self.server.mood
-                broken = mood in (Mood.TRUNCATING, Mood.RESETTING)
-                self.request.sendall(data[: len(data) // 2] if broken else data)
-                if mood is Mood.RESETTING:
+                whole = data.find(b"\r\n\r\n") + 4 if data.startswith(b"HTTP/1.1 ") else 0
+                broken = mood in (Mood.TRUNCATING, Mood.RESETTING) and whole < len(data)
+                self.request.sendall(data[: (whole + len(data)) // 2] if broken else data)
+                if broken and mood is Mood.RESETTING:
                     self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     self.request.close()
                 if broken:

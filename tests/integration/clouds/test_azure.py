@@ -130,6 +130,15 @@ def test_metadata_and_tags_of_a_blob_are_fetched(azurite: Cloud) -> None:
     assert store.tags("ü a") == {"a": "1"}
 
 
+def test_a_users_signature_travels_alone_and_signs_nothing() -> None:
+    keys = Keys("account", AZURE_KEY, "sig=x")
+    travelled = pickle.dumps(BlobStore("az://container", Access("az", credentials="static", keys=keys)))
+    assert AZURE_KEY.encode() not in travelled
+    assert b"sig=x" in travelled
+    with pytest.raises(InvalidValueError, match="cannot sign URLs"):
+        BlobStore("az://container", Access("az", credentials="static", keys=keys)).presigned_url("a", 60)
+
+
 def test_a_server_that_is_not_azures_gets_no_tokens(answers: Answers) -> None:
     with pytest.raises(StorageDeniedError, match="gets no tokens of Azure"):
         BlobStore("az://container@account.blob.core.windows.net", Access("az", endpoint=answers.url)).head("a")
@@ -178,6 +187,14 @@ def test_a_listing_out_of_order_is_an_error_that_names_the_location_to_use(answe
         list(BlobStore("az://container", access(answers)).list("", ALL))
     lake = DataLakeStore("az://container@account.dfs.core.windows.net", access(answers))
     assert [info.relative_path for info in lake.list("", ALL) if isinstance(info, FileInfo)] == ["a/b", "a.txt"]
+
+
+@pytest.mark.parametrize("headers", [{"Content-MD5": "i+d", "ETag": "e"}, {"Content-Length": "3"}])
+def test_an_answer_that_lacks_a_part_is_a_temporary_problem(answers: Answers, headers: Mapping[str, str]) -> None:
+    answers.answer = lambda *_: (200, headers, b"")
+    with pytest.raises(StorageError) as error:
+        BlobStore("az://container", access(answers)).head("a")
+    assert error.value.transient
 
 
 @pytest.mark.long

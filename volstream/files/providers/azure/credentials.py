@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import requests
 from azure.core.credentials import AzureSasCredential
-from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.core.exceptions import AzureError, ClientAuthenticationError, DeserializationError, HttpResponseError
 from azure.core.pipeline.transport import RequestsTransport
 from azure.identity import DefaultAzureCredential
 from azure.storage.blob import BlobServiceClient, ContainerSasPermissions, LinearRetry, UserDelegationKey, generate_container_sas
@@ -40,8 +40,14 @@ _READ_AND_WRITE = ContainerSasPermissions(read=True, add=True, create=True, writ
 #: Contents are fetched and versions checked in 32 threads each.
 _CONNECTIONS = 64
 
+#: A content comes in requests of this size.
+_CHUNK = 8 << 20
+
 #: Between the attempts at a request.
 _BACKOFF_SECONDS = 1
+
+#: Variables of the environment, as the Azure CLI has them.
+_ACCOUNT, _KEY, _SAS = ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"), "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"
 
 #: A long-lived worker receives new keys again and again, each with an access of its own.
 MAX_HELD = 64
@@ -121,7 +127,7 @@ def for_tasks(access: Access, location: str) -> Access:
 
     The identity's or the account's key signs it. With an identity, the task also gets the user delegation key, which signs URLs.
     """
-    if access.keys is not None and access.keys.token is not None:
+    if access.keys is not None and access.keys.expires is not None:  # a task's already
         return access
     place, of = BucketPlace.of(location), account(access, location)
     with errors("The credentials", access), _lock:
@@ -140,7 +146,7 @@ def signer(access: Access, of: Account) -> Mapping[str, Any]:
         return {"user_delegation_key": service(access, of).get_user_delegation_key(now - _SKEW, now + _SECONDS)}
     if keys.token is None:
         return {"account_key": keys.secret}
-    return {"user_delegation_key": _delegation(keys.secret)} if keys.secret else {}
+    return {"user_delegation_key": _delegation(keys.secret)} if keys.secret and keys.expires is not None else {}
 
 
 @contextmanager
@@ -166,11 +172,8 @@ def errors(
             raise denied(text, _ALLOW) from exc
         throttled = passing is StorageError and status in (429, 503)
         raise (StorageThrottledError if throttled else passing)(text, _REMEDIES.get(code, "")) from exc
-    except AzureError as exc:
+    except (AzureError, DeserializationError) as exc:
         raise passing(f"{what}: {exc}") from exc
-
-
-_ACCOUNT = ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME")
 
 
 def _keys(access: Access) -> Keys | None:
@@ -181,8 +184,7 @@ def _keys(access: Access) -> Keys | None:
                 "The connection's keys are not in the settings.", "See [credentials.NAME] in volstream.toml."
             )
         return access.keys
-    name, key = config.environment(*_ACCOUNT), config.environment("AZURE_STORAGE_KEY")
-    sas = config.environment("AZURE_STORAGE_SAS_TOKEN")
+    name, key, sas = config.environment(*_ACCOUNT), config.environment(_KEY), config.environment(_SAS)
     if access.role_arn is not None or name is None or not (key or sas):
         return None
     return Keys(name, key or "", None if key else sas)
@@ -190,8 +192,8 @@ def _keys(access: Access) -> Keys | None:
 
 def _signed(access: Access, of: Account, container: str) -> Keys:
     keys, expires = _keys(access), datetime.now(UTC) + _SECONDS
-    if keys is not None and keys.token is not None:
-        return keys
+    if keys is not None and keys.token is not None:  # a user's, which cannot sign another one
+        return Keys(keys.id, "", keys.token)
     by = signer(access, of)
     sas = generate_container_sas(of.name, container, permission=_READ_AND_WRITE, expiry=expires, **by)
     delegation = by.get("user_delegation_key")
@@ -221,10 +223,6 @@ def _service(access: Access, of: Account) -> BlobServiceClient:
     return BlobServiceClient(
         of.url, credential(access, of.url), **options(), max_single_get_size=_CHUNK, max_chunk_get_size=_CHUNK
     )
-
-
-#: A content comes in requests of this size.
-_CHUNK = 8 << 20
 
 
 def options() -> Mapping[str, Any]:

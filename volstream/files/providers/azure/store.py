@@ -158,6 +158,8 @@ class BlobStore(BucketStore):
                 raise FileNotFoundError(path) from None
         if _is_folder(blob):
             raise FileNotFoundError(path)
+        if blob.size is None or blob.last_modified is None or blob.etag is None:
+            raise StorageError(f"{self._place.name(path)}: the answer is incomplete.", "It will be asked again.")
         return Found(blob.size, blob.last_modified, _etag(blob), blob.content_settings.content_type, _version(blob))
 
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:

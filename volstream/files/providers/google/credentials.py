@@ -71,7 +71,7 @@ def for_tasks(access: Access, _location: str) -> Access:
         if made.token is None or made.expiry is None or made.expiry.replace(tzinfo=UTC) - datetime.now(UTC) < _RENEW:
             made.refresh(Request())
         expires = made.expiry.replace(tzinfo=UTC) if made.expiry is not None else None
-        keys = Keys(email(made) or "of a user", "", made.token, expires)
+        keys = Keys(email(made) or "a user", "", made.token, expires)
     return replace(access, role_arn=None, external_id=None, credentials="static", keys=keys)
 
 

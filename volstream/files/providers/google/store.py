@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from google.api_core.exceptions import NotFound
+from google.auth.exceptions import TransportError
 from google.auth.transport.requests import AuthorizedSession
 from google.cloud.exceptions import from_http_response
 from google.cloud.storage import Blob, Client
@@ -23,7 +24,7 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 from requests import Response
 from requests.adapters import HTTPAdapter
 
-from volstream.errors import InvalidValueError
+from volstream.errors import InvalidValueError, StorageDeniedError
 from volstream.files.providers.access import Access
 from volstream.files.providers.google import credentials
 from volstream.files.storage.base import Details
@@ -80,11 +81,18 @@ class GcsStore(BucketStore):
                     f"{self._place.name(path)}: only a service account can sign URLs.",
                     "Use a connection with --credentials profile:/path/of/key.json, or with the account as --role-arn.",
                 )
-            return str(
-                self._blob(path).generate_signed_url(
+            try:
+                url = self._blob(path).generate_signed_url(
                     timedelta(seconds=seconds), api_access_endpoint=self._endpoint, version="v4", **given
                 )
-            )
+            except TransportError as exc:
+                if "Error calling" not in str(exc):
+                    raise
+                raise StorageDeniedError(
+                    f"{self._place.name(path)}: its URL cannot be signed. {exc}",
+                    "Allow the service account roles/iam.serviceAccountTokenCreator on itself.",
+                ) from exc
+        return str(url)
 
     def remove(self, path: str) -> None:
         """See :meth:`Writable.remove`."""
