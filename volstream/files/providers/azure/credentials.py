@@ -6,6 +6,7 @@ The only module that imports azure.identity. What does not belong here: the requ
 from __future__ import annotations
 
 import json
+import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -62,6 +63,9 @@ _REMEDIES = {
     "QueueNotFound": "Create the queue, or correct the volume's queue name.",
     "BlobArchived": "The blob is archived: rehydrate it, or exclude it with an ignore pattern.",
 }
+
+# Its packages write what they raise to standard error, too.
+logging.getLogger("azure").setLevel(logging.CRITICAL)
 
 _lock = threading.RLock()
 _given: dict[tuple[Access, str], Access] = {}
