@@ -142,6 +142,13 @@ def for_tasks(access: Access, location: str) -> Access:
         return held
 
 
+def signature(access: Access, location: str) -> str:
+    """Returns the signature that a task gets."""
+    keys = for_tasks(access, location).keys
+    assert keys is not None, "for_tasks gives some"
+    return keys.token or ""
+
+
 def signer(access: Access, of: Account) -> Mapping[str, Any]:
     """Returns what the SDK's functions sign URLs with; empty if nothing here can. May send a request."""
     keys = _keys(access)

@@ -97,8 +97,9 @@ class BlobStore(BucketStore):
         return _hex(settings)
 
     def _copy(self, path: str, to: str, found: Found) -> str:
-        keys, source, target = self._access.keys, self._blob(path), self._blob(to)
-        address = source.url if keys is None or keys.token is None else f"{source.url.partition('?')[0]}?{keys.token}"
+        source, target = self._blob(path).url.partition("?")[0], self._blob(to)
+        with self._errors(path):
+            address = f"{source}?{credentials.signature(self._access, self._location)}"  # with which any request may read it
 
         def copy(_: BlobClient) -> Mapping[str, Any]:
             same = MatchConditions.IfNotModified
