@@ -106,6 +106,10 @@ def test_a_connection_to_an_unreachable_endpoint_is_rejected(session: Session) -
         ("s3", {"role_arn": "arn:aws:iam::1:role/r"}),
         ("oss", {"role_arn": "arn:aws:iam::123456789012:role/r"}),
         ("local", {"role_arn": "arn:aws:iam::123456789012:role/r"}),
+        ("gs", {"role_arn": "arn:aws:iam::123456789012:role/r"}),
+        ("gs", {"credentials": "static"}),
+        ("az", {"role_arn": "volstream@my-project.iam.gserviceaccount.com"}),
+        ("az", {"credentials": "profile:work"}),
     ]
     for type_, options in wrong:
         with pytest.raises(InvalidValueError) as error:
@@ -117,6 +121,8 @@ def test_a_connection_accepts_only_what_its_provider_supports(session: Session) 
     session.connections.create("a", "s3", region="eu-west-1", role_arn="arn:aws:iam::123456789012:role/path/r")
     session.connections.create("b", "s3", endpoint="http://minio:9000", role_arn="arn:minio:iam:::role/r")
     session.connections.create("d", "oss", region="cn-hangzhou", role_arn="acs:ram::1234567890:role/r")
+    session.connections.create("e", "gs", credentials="profile:/k.json", role_arn="r@my-project.iam.gserviceaccount.com")
+    session.connections.create("f", "az", role_arn="00000000-0000-0000-0000-000000000001")
 
 
 def test_describe_prints_the_external_id_and_policies_to_paste(session: Session, sqs: Cloud) -> None:

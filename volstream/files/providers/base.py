@@ -90,6 +90,7 @@ class Provider:
         role: an example of a role's name.
         sources: where its credentials can come from.
         keeps_tables: whether Delta tables can be in its buckets; if so, the folder has ``tables`` and ``engine``, too.
+        writes_reports: whether it writes inventory reports in the form of S3's and OSS's.
         takes_dots: its packages can ask for keys with a part that is ``.`` or ``..``; others resolve these like paths.
     """
 
@@ -100,6 +101,7 @@ class Provider:
     buckets: Pattern[str]
     role: str
     sources: tuple[str, ...] = ("env", "static", "profile")
+    writes_reports: bool = True
     takes_dots: bool = True
     keeps_tables: bool = False
 

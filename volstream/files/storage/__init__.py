@@ -73,7 +73,7 @@ def place_of_reports(uri: str, location: str) -> BucketPlace:
         location: of a volume in the bucket that the report is about.
 
     Raises:
-        InvalidValueError: it is not in a bucket at the same provider.
+        InvalidValueError: it is not in a bucket at the same provider, or the provider's reports are not read.
     """
     place = BucketPlace.of(normalise_location(uri)) if provider_by(_scheme(uri)) is not None else None
     if place is None or place.scheme != scheme_of(location):
@@ -81,6 +81,8 @@ def place_of_reports(uri: str, location: str) -> BucketPlace:
             f"{without_secrets(uri)} cannot be an inventory of {location}.",
             "Inventories are of buckets: give one in a bucket at the same provider.",
         )
+    if not place.provider.writes_reports:
+        raise InvalidValueError(f"Inventories of {place.scheme}:// are not read.", "Leave it out: the daemon lists the bucket.")
     return place
 
 

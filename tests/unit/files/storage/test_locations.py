@@ -14,7 +14,7 @@ from volstream.base.model.locations import file_uri, local_path, meant, quote_pa
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.files.providers.alibaba.store import OssStore
 from volstream.files.providers.aws.store import S3Store
-from volstream.files.storage import normalise_location, open_store
+from volstream.files.storage import normalise_location, open_store, place_of_reports
 from volstream.files.storage.local import LocalStore
 from volstream.files.storage.memory import MemoryStore
 
@@ -81,6 +81,12 @@ def test_a_location_has_one_spelling(text: str, expected: str) -> None:
 def test_invalid_locations_are_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError):
         normalise_location(text)
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_inventories_that_cannot_be_read_are_refused(scheme: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"Inventories of {scheme}:// are not read"):
+        place_of_reports(f"{scheme}://reports/daily", f"{scheme}://bucket/in")
 
 
 def test_an_unknown_scheme_is_rejected_with_the_available_ones() -> None:

@@ -20,5 +20,6 @@ PROVIDER = Provider(
     ),
     role="00000000-0000-0000-0000-000000000000",
     sources=("env", "static"),
+    writes_reports=False,
     takes_dots=False,
 )

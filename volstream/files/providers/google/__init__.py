@@ -14,4 +14,5 @@ PROVIDER = Provider(
     buckets=re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
     role="volstream@my-project.iam.gserviceaccount.com",
     sources=("env", "profile"),
+    writes_reports=False,
 )
