@@ -88,9 +88,10 @@ class _Handler(BaseHTTPRequestHandler):
         what = parse_qs(parts.query).get("comp", [""])[0]
         if container != self.server.container or not key:
             return
+        key = unquote(key).replace("\\", "/")  # as blobs are named
         if self.command == "DELETE":
-            self.server.tell("DeleteBlob", "BlobDeleted", unquote(key))
+            self.server.tell("DeleteBlob", "BlobDeleted", key)
         elif self.command == "PUT" and what == "blocklist":
-            self.server.tell("PutBlockList", "BlobCreated", unquote(key))
+            self.server.tell("PutBlockList", "BlobCreated", key)
         elif self.command == "PUT" and not what:
-            self.server.tell("CopyBlob" if "x-ms-copy-source" in self.headers else "PutBlob", "BlobCreated", unquote(key))
+            self.server.tell("CopyBlob" if "x-ms-copy-source" in self.headers else "PutBlob", "BlobCreated", key)

@@ -286,7 +286,7 @@ def answers() -> Iterator[Answers]:
             if int(headers.get("Content-Length", len(body))) != len(body):
                 self.close_connection = True
 
-        do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815
+        do_HEAD = do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815
 
         def log_message(self, *arguments: object) -> None:
             """Logs nothing."""

@@ -26,6 +26,7 @@ from volstream.files.providers.azure.store import BlobStore, DataLakeStore
 from volstream.files.queues.base import QueueSettings, QueueSpec
 from volstream.files.storage import normalise_location, open_store
 from volstream.files.storage.base import HasDetails, KeyOrdered, TakesOutputs
+from volstream.files.storage.bucket_store import Found
 
 ALL = Selection(ignores=())
 
@@ -228,6 +229,37 @@ def test_a_namespace_without_tags_has_none(answers: Answers) -> None:
     assert DataLakeStore("az://container@account.dfs.core.windows.net", access(answers)).tags("a") == {}
     with pytest.raises(StorageError):
         BlobStore("az://container", access(answers)).tags("a")
+
+
+@pytest.mark.long
+def test_what_replaces_a_blob_while_it_is_moved_stays(azurite: Cloud) -> None:
+    class Overtaken(BlobStore):
+        def _copy(self, path: str, to: str, found: Found) -> str:
+            etag = super()._copy(path, to, found)
+            azurite.put(self._place.bucket, path, b"newer")
+            return etag
+
+    name = unused_name()
+    azurite.make_bucket(name)
+    store = Overtaken(f"az://{name}", azurite.access)
+    azurite.put(name, "a", b"older")
+    assert store.move("a", "b") is not None
+    assert (store.open("a").read(), store.open("b").read()) == (b"newer", b"older")
+
+
+@pytest.mark.long
+def test_a_path_with_a_backslash_is_not_the_blob_with_a_slash(azurite: Cloud) -> None:
+    name = unused_name()
+    azurite.make_bucket(name)
+    azurite.put(name, "a\\b", b"x")
+    store = open_store(f"az://{name}", azurite.access)
+    assert [entry.relative_path for entry in store.list("", ALL) if isinstance(entry, FileInfo)] == ["a/b"]
+    assert store.head("a/b") is not None
+    assert store.head("a\\b") is None
+    with pytest.raises(FileNotFoundError):
+        store.open("a\\b")
+    assert isinstance(store, TakesOutputs)
+    assert store.obstacle("a\\c") == "cannot be a key"
 
 
 def test_a_queue_is_given_by_url_or_by_name_in_the_volumes_account() -> None:

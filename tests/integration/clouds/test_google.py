@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -30,6 +31,7 @@ from volstream.files.providers.google.store import GcsStore, client
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import Message, QueueSettings, QueueSpec
 from volstream.files.storage.bucket import BucketPlace
+from volstream.files.storage.bucket_store import Found
 
 ACCOUNT = "volstream@my-project.iam.gserviceaccount.com"
 
@@ -156,6 +158,16 @@ def test_refusals_of_the_store_are_mapped(
             ask()
         assert type(error.value) is kind
         assert "gs://bucket/in/" in str(error.value)
+
+
+@pytest.mark.parametrize("status", [204, 404, 412])
+def test_what_replaces_an_object_while_it_is_moved_stays(answers: Answers, status: int) -> None:
+    answers.answer = lambda *_: (status, JSON, b"")
+    found = Found(1, datetime.now(UTC), "e", None, "1795795242833532")
+    GcsStore("gs://bucket", Access("gs", endpoint=answers.url))._remove_version("a", found)  # fake-gcs-server ignores conditions
+    [asked] = answers.log
+    assert asked.startswith("DELETE /storage/v1/b/bucket/o/a?")
+    assert "ifGenerationMatch=1795795242833532" in asked
 
 
 def test_the_token_of_a_task_that_has_ended_is_a_temporary_problem(answers: Answers) -> None:

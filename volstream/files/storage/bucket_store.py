@@ -137,10 +137,11 @@ class BucketStore(ABC):
     def move(self, path: str, to: str) -> str | None:
         """See :meth:`TakesOutputs.move`. Copies, then removes."""
         try:
-            etag = self._copy(path, to, self._head(path)).strip('"')
+            found = self._head(path)
+            etag = self._copy(path, to, found).strip('"')
         except FileNotFoundError:
             return None
-        self.remove(path)
+        self._remove_version(path, found)
         return etag
 
     def remove_folder(self, path: str) -> None:
@@ -153,9 +154,15 @@ class BucketStore(ABC):
 
     def obstacle(self, path: str) -> str | None:
         """See :meth:`TakesOutputs.obstacle`."""
-        if self._place.key(path) is None:
+        try:
+            self._key(path)
+        except FileNotFoundError:
             return "cannot be a key"
         return None if self.head(path) is None else "already exists"
+
+    def _remove_version(self, path: str, found: Found) -> None:  # noqa: ARG002  # of stores that can tell versions apart
+        """Removes an object; where the store can tell, only if nothing else has replaced it."""
+        self.remove(path)
 
     def _forget_uploads(self, prefix: str) -> None:  # noqa: B027  # most stores have none
         """Forgets unfinished uploads below a prefix, unless the store does so itself after some days."""

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from azure.core import MatchConditions
-from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError, ResourceModifiedError, ResourceNotFoundError
 from azure.storage.blob import (
     BlobBlock,
     BlobClient,
@@ -78,6 +78,11 @@ class BlobStore(BucketStore):
         """See :meth:`Writable.remove`."""
         with self._errors(path), suppress(ResourceNotFoundError):
             self._blob(path).delete_blob()
+
+    def _remove_version(self, path: str, found: Found) -> None:
+        same = MatchConditions.IfNotModified
+        with self._errors(path), suppress(ResourceNotFoundError, ResourceModifiedError):
+            self._blob(path).delete_blob(etag=found.version_id, match_condition=same)
 
     def _put(self, path: str, content: bytes, content_type: str | None) -> str:
         settings = _settings(content_type, hashlib.md5(content, usedforsecurity=False).digest())
@@ -177,6 +182,11 @@ class BlobStore(BucketStore):
             except ResourceNotFoundError as exc:
                 self._check_bucket()
                 raise FileNotFoundError(path) from exc
+
+    def _key(self, path: str) -> str:
+        if "\\" in path:
+            raise FileNotFoundError(path)  # Azure would take it for a slash, and find another blob
+        return super()._key(path)
 
     def _blob(self, path: str) -> BlobClient:
         return self._container.get_blob_client(self._place.root + path)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from google.api_core.exceptions import NotFound
+from google.api_core.exceptions import NotFound, PreconditionFailed
 from google.auth.exceptions import TransportError
 from google.auth.transport.requests import AuthorizedSession
 from google.cloud.exceptions import from_http_response
@@ -98,6 +98,10 @@ class GcsStore(BucketStore):
         """See :meth:`Writable.remove`."""
         with self._errors(path), suppress(NotFound):
             self._blob(path).delete(**_OPTIONS)
+
+    def _remove_version(self, path: str, found: Found) -> None:
+        with self._errors(path), suppress(NotFound, PreconditionFailed):
+            self._blob(path).delete(if_generation_match=found.version_id, **_OPTIONS)
 
     def _put(self, path: str, content: bytes, content_type: str | None) -> str:
         blob = self._blob(path)
