@@ -54,6 +54,7 @@ def test_the_account_is_in_the_location_or_the_endpoint_or_the_keys_or_the_envir
     assert found("az://con@mine.blob.core.chinacloudapi.cn") == ("mine", "https://mine.blob.core.chinacloudapi.cn")
     own = "https://other.blob.core.windows.net"
     assert found("az://con/p", endpoint=own) == ("other", own)
+    assert found("abfss://con@lake.dfs.core.windows.net", endpoint=own) == ("lake", "https://lake.blob.core.windows.net")
     assert found("az://con/p", credentials="static", keys=keys) == ("fromkeys", "https://fromkeys.blob.core.windows.net")
     emulator = "http://127.0.0.1:10000"
     assert found("az://con", endpoint=emulator, credentials="static", keys=keys) == ("fromkeys", f"{emulator}/fromkeys")

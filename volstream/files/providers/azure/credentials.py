@@ -91,9 +91,10 @@ def account(access: Access, location: str) -> Account:
             "Write az://CONTAINER@ACCOUNT.blob.core.windows.net/PREFIX, or use a connection with "
             "--endpoint https://ACCOUNT.blob.core.windows.net.",
         )
-    if endpoint:
-        return Account(name, endpoint if is_own(access.endpoint) else f"{endpoint}/{name}")
-    return Account(name, f"https://{host or f'{name}.blob.core.windows.net'}".replace(".dfs.", ".blob."))
+    if not is_own(access.endpoint):
+        return Account(name, f"{endpoint}/{name}")
+    url = f"https://{host}" if host else endpoint or f"https://{name}.blob.core.windows.net"
+    return Account(name, url.replace(".dfs.", ".blob."))
 
 
 def is_own(endpoint: str | None) -> bool:
