@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from azure.core import MatchConditions
-from azure.core.exceptions import HttpResponseError, ResourceModifiedError, ResourceNotFoundError
+from azure.core.exceptions import ResourceModifiedError, ResourceNotFoundError
 from azure.storage.blob import (
     BlobBlock,
     BlobClient,
@@ -218,8 +218,7 @@ class DataLakeStore(BlobStore):
         try:
             return super().tags(path)
         except StorageError as error:
-            cause = error.__cause__
-            if isinstance(cause, HttpResponseError) and cause.status_code in (400, 409):
+            if "SupportedFor" in error.message:  # Feature-Not-Yet-SupportedFor-HierarchicalNamespaceAccounts
                 return {}
             raise
 
